@@ -17,16 +17,17 @@ use tidegate::{
 };
 use tidegate_fleet::words::standing;
 use tidegate_middleware::headers;
-use tokio::time::sleep;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     access::By, api::Api, body::Body, changes::default_domain, heavy::Heavy, objects::client_id, problem::Problem,
     published::Published, roles::Viewer, server::State,
 };
 
-/// How often to look again while a publish goes on, and how long to wait before each.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long an explanation waits for the end of a publish. Where limits changed, the engine goes through its whole table.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it waits before it tries again without news of the publish.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Explanations", "Why a request is decided as it is, and what of a policy is hardly meant.");
@@ -158,17 +159,33 @@ struct LimitState<'a> {
 /// Charges nothing.
 async fn explain(_: By<Viewer>, state: Data<State>, heavy: Heavy, body: Body<Asked>) -> Result<HttpResponse, Problem> {
     let asked = Arc::new(body.value);
-    for _ in 0..TRIES {
+    let text = when_published(PATIENCE, state.publisher.subscribe(), async || {
         let (engine, published) = (state.publisher.engine(), state.publisher.in_force());
         let stored = stored(&asked, &engine, &state).await?;
         let asked = Arc::clone(&asked);
-        let explained = heavy.work(move || explain_by(&asked, &engine, &published, stored));
-        if let Some(text) = explained.await?? {
-            return Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text));
+        heavy.work(move || explain_by(&asked, &engine, &published, stored)).await?
+    });
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text.await?))
+}
+
+/// Tries until there is an answer, which there is not during a publish: again whenever what nodes should have changes.
+async fn when_published<T, W>(
+    patience: Duration,
+    mut changes: watch::Receiver<W>,
+    answer: impl AsyncFn() -> Result<Option<T>, Problem>,
+) -> Result<T, Problem> {
+    let answered = async {
+        loop {
+            changes.mark_unchanged();
+            if let Some(answer) = answer().await? {
+                return Ok(answer);
+            }
+            let _ = timeout(PAUSE, changes.changed()).await;
         }
-        sleep(PAUSE).await;
-    }
-    Err(Problem::Internal("the policy in force and its document stayed of different versions".to_owned()))
+    };
+    timeout(patience, answered)
+        .await
+        .unwrap_or(Err(Problem::Busy("A policy is being published; ask again when it decides.")))
 }
 
 /// What a store has of limits that nodes share, and the version of the policy whose limits they are.
@@ -349,5 +366,33 @@ fn wait_ms(retry: Retry) -> Option<u64> {
         Retry::Now => Some(0),
         Retry::After(wait) => Some(ms(wait)),
         Retry::Never => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_waits_for_the_end_of_a_publish_however_often_it_is_tried() {
+        const TRIES: u32 = 1_000;
+        let (publishes, changes) = watch::channel(0);
+        let tries = Cell::new(0);
+        let answer = when_published(Duration::from_hours(1), changes, async || {
+            tries.set(tries.get() + 1);
+            publishes.send_replace(tries.get());
+            Ok((tries.get() == TRIES).then_some("why"))
+        });
+        assert_eq!(answer.await.expect("the publish has ended"), "why");
+        assert_eq!(tries.get(), TRIES);
+    }
+
+    #[tokio::test]
+    async fn a_publish_that_does_not_end_is_no_fault_of_the_server() {
+        let (_publishes, changes) = watch::channel(());
+        let answer = when_published(Duration::from_millis(10), changes, async || Ok(None::<()>)).await;
+        assert!(matches!(answer, Err(Problem::Busy(_))), "{answer:?}");
     }
 }
