@@ -1,14 +1,20 @@
 //! Calls of the admin server's REST on behalf of a caller, with his own token: whether he may is decided there.
 
-use std::{collections::BTreeMap, fmt::Write, io, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    fmt::Write,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
 use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tidegate_listener::PeerNetwork;
 use tidegate_tls::{ClientTls, TlsError, to_oneself};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tonic::{Code, Status, metadata::MetadataMap};
+use tonic::{Code, Request, Status};
 
 use crate::resp::{IsOperator, Operators};
 
@@ -26,8 +32,10 @@ const CHANGE_ANSWER: Duration = Duration::from_secs(90);
 /// How long an idle connection is kept for the next call: shorter than the admin server keeps it (75 s).
 const IDLE: Duration = Duration::from_secs(3);
 
-/// Calls of callers that are under way at once: whose they are is known there only.
+/// Calls of callers that are under way at once: whose token it is, is known there only.
 const CALLS_MAX: usize = 64;
+/// Those of one peer.
+const CALLS_OF_PEER: usize = CALLS_MAX / 4;
 
 /// The roles of an operator, and above.
 const OPERATORS: [&str; 3] = ["operator", "editor", "admin"];
@@ -37,7 +45,50 @@ const OPERATORS: [&str; 3] = ["operator", "editor", "admin"];
 pub struct Admin {
     url: String,
     client: Client,
-    places: Arc<Semaphore>,
+    calls: Arc<Calls>,
+}
+
+/// The calls that are under way.
+#[derive(Debug, Default)]
+struct Calls(Mutex<HashMap<PeerNetwork, usize>>);
+
+/// A call that is under way until it is dropped.
+#[derive(Debug)]
+struct CallPlace<'c> {
+    calls: &'c Calls,
+    peer: PeerNetwork,
+}
+
+impl Calls {
+    /// Begins a call of this peer, or says why it may not begin.
+    fn begin(&self, peer: PeerNetwork) -> Result<CallPlace<'_>, &'static str> {
+        let mut by_peer = self.by_peer();
+        if by_peer.get(&peer).is_some_and(|calls| *calls >= CALLS_OF_PEER) {
+            return Err("too many calls from this address wait for the admin server");
+        }
+        if by_peer.values().sum::<usize>() >= CALLS_MAX {
+            return Err("too many calls wait for the admin server");
+        }
+        *by_peer.entry(peer).or_default() += 1;
+        Ok(CallPlace { calls: self, peer })
+    }
+
+    /// How many there are of each peer. A peer without calls is not in it.
+    fn by_peer(&self) -> MutexGuard<'_, HashMap<PeerNetwork, usize>> {
+        // Nothing in here panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CallPlace<'_> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut calls) = self.calls.by_peer().entry(self.peer) {
+            *calls.get_mut() -= 1;
+            if *calls.get() == 0 {
+                calls.remove();
+            }
+        }
+    }
 }
 
 impl Admin {
@@ -73,7 +124,7 @@ impl Admin {
             .user_agent(concat!("tidegate-service/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { url: url.to_owned(), client, places: Arc::new(Semaphore::new(CALLS_MAX)) })
+        Ok(Self { url: url.to_owned(), client, calls: Arc::default() })
     }
 }
 
@@ -110,7 +161,7 @@ struct Me {
 pub(super) struct Caller<'c> {
     admin: &'c Admin,
     authorization: &'c str,
-    _place: SemaphorePermit<'c>,
+    _place: CallPlace<'c>,
 }
 
 /// What the admin server says, and the entity tag of what it is about.
@@ -159,17 +210,21 @@ enum Answered {
 }
 
 impl<'c> Caller<'c> {
-    /// Whoever sent this metadata.
-    pub(super) fn of(admin: &'c Admin, metadata: &'c MetadataMap) -> Result<Self, Status> {
-        let authorization = metadata.get("authorization").and_then(|value| value.to_str().ok());
+    /// Takes a place for the call of whoever sent this request.
+    ///
+    /// # Errors
+    ///
+    /// It has no token, or as many calls are under way as may be.
+    pub(super) fn of<T>(admin: &'c Admin, request: &'c Request<T>) -> Result<Self, Status> {
+        let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
         let authorization = authorization.ok_or_else(|| {
             Status::unauthenticated(
                 "this call takes a token of the admin server; send it in the metadata `authorization: Bearer TOKEN`",
             )
         })?;
-        let place = admin.places.try_acquire().map_err(|_| {
-            Status::unavailable("too many calls wait for the admin server; nothing was changed, try again")
-        })?;
+        let peer = request.extensions().get::<PeerNetwork>().ok_or_else(|| Status::internal("the peer is missing"))?;
+        let place = admin.calls.begin(*peer);
+        let place = place.map_err(|why| Status::unavailable(format!("{why}; nothing was changed, try again")))?;
         Ok(Self { admin, authorization, _place: place })
     }
 
@@ -280,4 +335,31 @@ fn refusal(status: StatusCode, problem: &Problem) -> Status {
         message = format!("the admin server answered {status} {code}");
     }
     Status::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn peer(number: u8) -> PeerNetwork {
+        PeerNetwork::from(IpAddr::from([192, 0, 2, number]))
+    }
+
+    #[test]
+    fn a_peer_has_its_share_of_calls_and_leaves_the_others_theirs() {
+        let calls = Calls::default();
+        let mut held: Vec<CallPlace<'_>> = Vec::new();
+        for number in 0..4 {
+            held.extend((0..CALLS_OF_PEER).map(|_| calls.begin(peer(number)).expect("there is room")));
+            let refused = calls.begin(peer(number)).expect_err("it has its share");
+            assert!(refused.contains("from this address"), "{refused}");
+        }
+        assert_eq!(calls.begin(peer(4)).expect_err("all are taken"), "too many calls wait for the admin server");
+        held.pop();
+        held.push(calls.begin(peer(4)).expect("a place was given back"));
+        drop(held);
+        assert!(calls.by_peer().is_empty());
+    }
 }

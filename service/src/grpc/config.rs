@@ -213,7 +213,7 @@ fn as_body(rule: &PlainRule) -> Result<Value, Status> {
 #[tonic::async_trait]
 impl RateLimiterConfig for Config {
     async fn create_rate_limit(&self, request: Request<CreateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
-        let caller = Caller::of(&self.0, request.metadata())?;
+        let caller = Caller::of(&self.0, &request)?;
         let mut told = given(request.get_ref().rate_limit.clone())?;
         // What is wrong with it is said before anything is asked.
         PlainRule::from(&told, LIMIT_ID)?;
@@ -242,7 +242,7 @@ impl RateLimiterConfig for Config {
     }
 
     async fn update_rate_limit(&self, request: Request<UpdateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
-        let caller = Caller::of(&self.0, request.metadata())?;
+        let caller = Caller::of(&self.0, &request)?;
         let told = given(request.get_ref().rate_limit.clone())?;
         PlainRule::from(&told, LIMIT_ID)?;
         let (before, etag) = caller.plain(&told.id).await?;
@@ -260,7 +260,7 @@ impl RateLimiterConfig for Config {
         &self,
         request: Request<DeleteRateLimitRequest>,
     ) -> Result<Response<DeleteRateLimitResponse>, Status> {
-        let caller = Caller::of(&self.0, request.metadata())?;
+        let caller = Caller::of(&self.0, &request)?;
         let id = &request.get_ref().id;
         let (_, etag) = caller.plain(id).await?;
         caller.delete(&path(id), &etag).await?;
@@ -271,7 +271,7 @@ impl RateLimiterConfig for Config {
         &self,
         request: Request<ListRateLimitsRequest>,
     ) -> Result<Response<ListRateLimitsResponse>, Status> {
-        let caller = Caller::of(&self.0, request.metadata())?;
+        let caller = Caller::of(&self.0, &request)?;
         let rules = caller.rules().await?;
         let rate_limits = rules.iter().filter_map(|rule| PlainRule::of(rule)?.told()).collect();
         Ok(Response::new(ListRateLimitsResponse { rate_limits }))

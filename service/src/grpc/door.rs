@@ -347,6 +347,8 @@ impl<C: Clock> Door<C> {
         let is_for_admin = matches!(method.access, Access::Admin | Access::Reset);
         let authorization = head.headers.remove(AUTHORIZATION).filter(|_| is_for_admin);
         head.headers = authorization.into_iter().map(|value| (AUTHORIZATION, value)).collect();
+        // Calls of the admin server are counted by it.
+        head.extensions.insert(caller.peer);
         if let Some(span) = span {
             head.extensions.insert(span);
         }

@@ -134,6 +134,6 @@ impl<C: Clock> RateLimiterHealth for Own<C> {
         &self,
         request: Request<ResetRateLimitRequest>,
     ) -> Result<Response<ResetRateLimitResponse>, Status> {
-        Caller::of(&self.admin, request.metadata())?.reset(request.get_ref()).await.map(Response::new)
+        Caller::of(&self.admin, &request)?.reset(request.get_ref()).await.map(Response::new)
     }
 }

@@ -1,17 +1,26 @@
 //! How the server says that it is, and what it serves.
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    thread,
+    time::Duration,
+};
 
 use tidegate_service::{
     Periods, Settings,
     grpc::proto::tidegate::v1::{
         GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
+        rate_limiter_health_client::RateLimiterHealthClient,
     },
 };
 use tidegate_testkit::PATIENCE;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
-use tonic::{Code, Request};
+use tonic::{
+    Code, Request, Status,
+    transport::{Channel, Endpoint},
+};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::{
     v1::{
@@ -28,6 +37,7 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
+use crate::budget::GOOD;
 use crate::process::LONG_DELAY;
 
 /// What is served, as reflection lists it.
@@ -146,31 +156,52 @@ async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
     assert_eq!(health.reset_rate_limit(request).await.expect_err("nobody is there").code(), Code::Unavailable);
 }
 
+/// An admin server that answers nothing but to this token, which it refuses.
+fn refuse_only(token: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let head = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            if head.fold(false, |is_it, line| is_it || line.contains(token)) {
+                let refusal = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                stream.get_mut().write_all(refusal).expect("it is read");
+            }
+            held.push(stream);
+        }
+    });
+    url
+}
+
+async fn reset_with(channel: Channel, token: &str) -> Status {
+    let mut request = Request::new(ResetRateLimitRequest {
+        identifier: "ada".to_owned(),
+        identifier_type: "user".to_owned(),
+        ..ResetRateLimitRequest::default()
+    });
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("text"));
+    RateLimiterHealthClient::new(channel).reset_rate_limit(request).await.expect_err("nobody may")
+}
+
 #[tokio::test]
-async fn only_so_many_wait_for_the_admin_server() {
-    // It never answers.
-    let admin = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}", admin.local_addr().expect("bound"));
-    let server = Server::beside(&url, Settings::default());
-    let health = server.health().await;
-    let reset = || {
-        let mut health = health.clone();
-        let mut request = Request::new(ResetRateLimitRequest {
-            identifier: "ada".to_owned(),
-            identifier_type: "user".to_owned(),
-            ..ResetRateLimitRequest::default()
-        });
-        request.metadata_mut().insert("authorization", "Bearer anybody".parse().expect("text"));
-        async move { health.reset_rate_limit(request).await.expect_err("nobody answers") }
-    };
-    let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..65 {
-        calls.spawn(reset());
+async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
+    let server = Server::beside(&refuse_only("known"), Settings::default());
+    let channel = server.channel().await;
+    let mut calls = JoinSet::new();
+    for _ in 0..17 {
+        let channel = channel.clone();
+        calls.spawn(async move { reset_with(channel, "held").await });
     }
     let first = timeout(PATIENCE, calls.join_next()).await.expect("one is told at once");
-    let first = first.expect("there are 65").expect("it does not panic");
-    assert!(first.message().starts_with("too many calls wait"), "{first:?}");
-    assert_eq!((first.code(), calls.len()), (Code::Unavailable, 64));
+    let first = first.expect("there are 17").expect("it does not panic");
+    assert!(first.message().starts_with("too many calls from this address wait"), "{first:?}");
+    assert_eq!((first.code(), calls.len()), (Code::Unavailable, 16));
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
+    let other = endpoint.local_address(Some(GOOD.into())).connect().await.expect("the server listens");
+    assert_eq!(reset_with(other, "known").await.code(), Code::Unauthenticated, "the admin server said so");
+    assert_eq!(calls.len(), 16, "the others still wait");
 }
 
 #[tokio::test]
