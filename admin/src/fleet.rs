@@ -53,6 +53,8 @@ pub(crate) const NODES_MAX: usize = 10_000;
 const WAITING_MAX: usize = 32;
 /// The kind of errors that a process counts where it refuses to reserve, since the caller has its share of reservations.
 const REFUSED_RESERVATION: &str = "too_many_reservations";
+/// The kind of error as which a request id is reported that was forgotten within its minute.
+const FORGOTTEN_REQUEST_ID: &str = "forgotten_request_id";
 /// Between two looks at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between the name of a server and when it started.
@@ -91,8 +93,31 @@ struct Nodes {
     here: Past,
     /// Those whose names were claimed for this server since others were told.
     claimed: HashSet<String>,
-    /// Requests to reserve that nodes refused, as far as they refused them between two reports to this server.
-    refused_reservations: u64,
+    /// What callers of nodes lacked, as far as they lacked it between two reports to this server.
+    lacking: Lacking,
+}
+
+/// How often callers had no room for more, since they, or all of them, had as much as they may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lacking {
+    /// Requests to reserve that were refused.
+    pub(crate) reservations: u64,
+    /// Request ids that were forgotten within their minute.
+    pub(crate) request_ids: u64,
+}
+
+impl Lacking {
+    fn of(errors: &[ErrorCount]) -> Self {
+        let count = |kind| errors.iter().find(|error| error.kind == kind).map_or(0, |error| error.count);
+        Self { reservations: count(REFUSED_RESERVATION), request_ids: count(FORGOTTEN_REQUEST_ID) }
+    }
+
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            reservations: with(self.reservations, other.reservations),
+            request_ids: with(self.request_ids, other.request_ids),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -281,9 +306,9 @@ impl Fleet {
 
     /// What a node counted. One that was counted already is not counted again.
     pub(crate) fn report(&self, targets: &Targets, report: &Report) -> Result<(), Problem> {
-        let (is_new, refused) = self.of(&report.name, &report.instance, |node| {
+        let (is_new, lacking) = self.of(&report.name, &report.instance, |node| {
             let is_new = report.sequence > node.reported;
-            let mut refused = 0;
+            let mut lacking = Lacking::default();
             if is_new {
                 let before_ms =
                     if node.reported_at_ms == 0 { report.at_ms.saturating_sub(1_000) } else { node.reported_at_ms };
@@ -294,7 +319,7 @@ impl Fleet {
                 let errors = bounded_errors(report.errors.clone());
                 // What it counted before its first report may be long ago.
                 if node.reported > 0 {
-                    refused = refused_reservations(&errors).saturating_sub(refused_reservations(&node.errors));
+                    lacking = Lacking::of(&errors).zip(Lacking::of(&node.errors), u64::saturating_sub);
                 }
                 node.errors = errors;
                 if let Some(process) = &report.process {
@@ -302,11 +327,11 @@ impl Fleet {
                 }
                 (node.reported, node.reported_at_ms) = (report.sequence, report.at_ms);
             }
-            (is_new, refused)
+            (is_new, lacking)
         })?;
         if is_new {
             let mut nodes = self.nodes();
-            nodes.refused_reservations = nodes.refused_reservations.saturating_add(refused);
+            nodes.lacking = nodes.lacking.zip(lacking, u64::saturating_add);
             drop(nodes);
             self.figures.take_in(report);
         }
@@ -342,10 +367,9 @@ impl Fleet {
         Ok(NodeDetails { row, process, errors, overshoot, events: node.past.events() })
     }
 
-    /// Returns how many requests to reserve this process and its nodes refused, since their callers had as many open
-    /// reservations as they may. It never shrinks.
-    pub(crate) fn refused_reservations(&self) -> u64 {
-        refused_reservations(&self.own.errors.now()).saturating_add(self.nodes().refused_reservations)
+    /// Returns what callers of this process and of its nodes lacked. It never shrinks.
+    pub(crate) fn lacking(&self) -> Lacking {
+        Lacking::of(&self.own.errors.now()).zip(self.nodes().lacking, u64::saturating_add)
     }
 
     /// Of the nodes that are there and share limits through this store.
@@ -384,10 +408,6 @@ impl Fleet {
         // Nothing in here panics.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn refused_reservations(errors: &[ErrorCount]) -> u64 {
-    errors.iter().find(|error| error.kind == REFUSED_RESERVATION).map_or(0, |error| error.count)
 }
 
 impl Nodes {

@@ -315,7 +315,7 @@ impl<C: Clock> Collector for OfDecider<C> {
                 "forgotten_requests",
                 "Request ids that made room for others within their minute, by reason: their caller had its share, or the table \
                  was full",
-                retries.forgotten(),
+                retries.forgotten().by_reason(),
             ),
             (
                 "refused_reservations",

@@ -9,7 +9,7 @@ use std::{
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use tidegate::clock::Clock;
 
-use crate::{decider::Decider, degraded::DegradedCounts, metrics::counters};
+use crate::{decider::Decider, degraded::DegradedCounts, metrics::counters, retries::ForgottenRequests};
 
 /// By door and code of error, those inside a batch too.
 #[derive(Debug, Default)]
@@ -46,21 +46,29 @@ impl Collector for OfRefusals {
 pub struct Errors {
     degraded: Arc<DegradedCounts>,
     refusals: Arc<Refusals>,
+    forgotten: Arc<ForgottenRequests>,
 }
 
 impl Errors {
     pub(crate) fn of<C: Clock>(decider: &Decider<C>, refusals: &Arc<Refusals>) -> Self {
-        Self { degraded: Arc::clone(decider.degraded()), refusals: Arc::clone(refusals) }
+        Self {
+            degraded: Arc::clone(decider.degraded()),
+            refusals: Arc::clone(refusals),
+            forgotten: Arc::clone(decider.retries().forgotten()),
+        }
     }
 
     /// How many there were since the start: answers that are not what they should have been by their reason, such as
-    /// `overload`, and requests that were refused or failed by their code, such as `bad_request`, of all doors.
+    /// `overload`, requests that were refused or failed by their code, such as `bad_request`, of all doors, and request ids that
+    /// were forgotten within their minute.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<&'static str, u64> {
         let mut kinds = self.degraded.counts();
         for ([_, code], count) in self.refusals.all() {
             *kinds.entry(code).or_default() += count;
         }
+        let forgotten = self.forgotten.by_reason().iter().map(|(_, count)| count).sum();
+        kinds.insert(ForgottenRequests::ERROR_KIND, forgotten);
         kinds.retain(|_, count| *count > 0);
         kinds
     }
@@ -71,6 +79,7 @@ mod tests {
     use tidegate::{Degraded, Engine};
 
     use super::*;
+    use crate::callers::NoRoom;
 
     #[test]
     fn errors_are_counted_by_kind_over_all_doors() {
@@ -82,6 +91,10 @@ mod tests {
         refusals.count("grpc", "bad_request");
         refusals.count("resp", "unauthorized");
         decider.degraded().count(Degraded::NoStore);
-        assert_eq!(errors.by_kind(), BTreeMap::from([("bad_request", 2), ("no_store", 1), ("unauthorized", 1)]));
+        for reason in NoRoom::ALL {
+            decider.retries().forgotten().count(reason);
+        }
+        let kinds = [("bad_request", 2), ("forgotten_request_id", 2), ("no_store", 1), ("unauthorized", 1)];
+        assert_eq!(errors.by_kind(), BTreeMap::from(kinds));
     }
 }

@@ -8,7 +8,7 @@
 use std::{
     hash::Hash,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -82,7 +82,26 @@ pub(crate) struct Retries {
     shards: Box<[Mutex<Shard>]>,
     repeats: AtomicU64,
     /// In the order of [`NoRoom::ALL`].
-    forgotten: [AtomicU64; NoRoom::ALL.len()],
+    forgotten: Arc<ForgottenRequests>,
+}
+
+/// How many answers made room for others before their minute was over, so that a repeat would be charged: by what there was no
+/// room in, in the order of [`NoRoom::ALL`].
+#[derive(Debug, Default)]
+pub(crate) struct ForgottenRequests([AtomicU64; NoRoom::ALL.len()]);
+
+impl ForgottenRequests {
+    /// The kind of error as which nodes report them.
+    pub(crate) const ERROR_KIND: &'static str = "forgotten_request_id";
+
+    pub(crate) fn count(&self, reason: NoRoom) {
+        self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many there are of each reason.
+    pub(crate) fn by_reason(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
+        NoRoom::ALL.map(|reason| (reason.name(), self.0[reason as usize].load(Ordering::Relaxed)))
+    }
 }
 
 /// Answers by hashed id, oldest first.
@@ -104,7 +123,7 @@ impl Retries {
 
     fn with_room(secret: [u8; 16], answers_max: usize, share: CallerShare) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(CallerTable::new(answers_max / SHARDS, share))).collect();
-        Self { secret, shards, repeats: AtomicU64::new(0), forgotten: [AtomicU64::new(0), AtomicU64::new(0)] }
+        Self { secret, shards, repeats: AtomicU64::new(0), forgotten: Arc::default() }
     }
 
     /// Returns a cache without answers of which each caller has this share.
@@ -184,7 +203,7 @@ impl Retries {
                 NoRoom::Table => shard.pop_front(),
             };
             if oldest.is_some_and(|oldest| !oldest.is_over(now)) {
-                self.forgotten[reason as usize].fetch_add(1, Ordering::Relaxed);
+                self.forgotten.count(reason);
             }
         }
     }
@@ -199,10 +218,8 @@ impl Retries {
         self.repeats.load(Ordering::Relaxed)
     }
 
-    /// Returns how many answers made room for others before their minute was over, by what there was no room in: a repeat of
-    /// those would have been charged.
-    pub(crate) fn forgotten(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
-        NoRoom::ALL.map(|reason| (reason.name(), self.forgotten[reason as usize].load(Ordering::Relaxed)))
+    pub(crate) fn forgotten(&self) -> &Arc<ForgottenRequests> {
+        &self.forgotten
     }
 
     fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {

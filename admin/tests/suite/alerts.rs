@@ -126,7 +126,7 @@ fn what_needs_a_look_comes_and_goes() {
 
 /// The codes of errors that nodes tell of are those of the listeners.
 #[test]
-fn a_caller_with_too_many_open_reservations_is_told() {
+fn a_caller_that_has_its_share_of_reservations_or_request_ids_is_told() {
     let folder = Folder::new();
     let time = Time::at(&jiff::Timestamp::now().to_string());
     let server = Server::start_at(folder.home(), "here", &time);
@@ -134,26 +134,32 @@ fn a_caller_with_too_many_open_reservations_is_told() {
     let node = node_of(&ana);
     let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
     let _ = events.next_called("snapshot");
-    let refused = || {
+    let open = |code: &str| {
         let alerts = ana.get("/api/v1/alerts").json();
-        of_code(&alerts, "reservations_refused").into_iter().cloned().collect::<Vec<_>>()
+        of_code(&alerts, code).into_iter().cloned().collect::<Vec<_>>()
     };
+    let (refused, forgotten) = (|| open("reservations_refused"), || open("request_ids_forgotten"));
     let report = |sequence: u64, count: u64| {
         let told = json!({
             "name": "n-1", "instance": "a", "sequence": sequence, "policy_version": 1,
-            "errors": [{ "kind": "bad_field", "count": 7 }, { "kind": "too_many_reservations", "count": count }],
+            "errors": [
+                { "kind": "bad_field", "count": 7 },
+                { "kind": "too_many_reservations", "count": count },
+                { "kind": "forgotten_request_id", "count": count / 2 },
+            ],
         });
         assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
     };
     report(1, 5);
-    assert_eq!(refused(), Vec::<Value>::new(), "it refused those before it reported here");
+    assert_eq!((refused(), forgotten()), (Vec::new(), Vec::new()), "that was before it reported here");
     report(2, 8);
-    let open = refused();
-    assert_eq!((open.len(), &open[0]["object"], &open[0]["node"]), (1, &Value::Null, &Value::Null));
-    let message = open[0]["message"].as_str().expect("text");
-    assert!(message.contains("caller_share"), "{message}");
+    for open in [refused(), forgotten()] {
+        assert_eq!((open.len(), &open[0]["object"], &open[0]["node"]), (1, &Value::Null, &Value::Null));
+        let message = open[0]["message"].as_str().expect("text");
+        assert!(message.contains("caller_share"), "{message}");
+    }
     time.go_on(601);
-    assert_eq!(refused(), Vec::<Value>::new(), "it was long ago");
+    assert_eq!((refused(), forgotten()), (Vec::new(), Vec::new()), "it was long ago");
 }
 
 /// A node that does not have what it should have, one that refused it, and one that does not report.

@@ -45,7 +45,7 @@ fn engine() -> (Engine<ManualClock>, ManualClock) {
 
 /// Returns how many made room for others: those of callers that had their share, and those of a full shard.
 fn forgotten(retries: &Retries) -> [u64; 2] {
-    retries.forgotten().map(|(_, count)| count)
+    retries.forgotten().by_reason().map(|(_, count)| count)
 }
 
 fn id(text: &str) -> (RequestId<'_>, Call) {
