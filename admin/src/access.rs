@@ -140,6 +140,12 @@ struct Found {
     is_forged: bool,
 }
 
+/// Returns the user who sends this request, or who made the token that does.
+pub(crate) fn user_behind(request: &HttpRequest) -> Option<String> {
+    let found = request.extensions();
+    found.get::<Found>().and_then(|found| found.who.as_ref().ok()).map(|who| who.behind.clone())
+}
+
 /// Refuses a request of somebody who may not do what needs this; answers who it is, where he is asked for.
 pub(crate) fn check(request: &HttpRequest, need: Need) -> Result<Option<Rc<Who>>, Problem> {
     if need == Need::Nothing {

@@ -1,9 +1,8 @@
-//! Memory for the bodies of requests, and for answers that are not read: so many bytes in all, and a share of them for each
-//! client address, or for each user.
+//! Memory for the bodies of requests, and for answers that are not read: so many bytes in all, of which each client address and
+//! each user have a share.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -20,21 +19,12 @@ use crate::problem::Problem;
 pub(crate) const FREE_BYTES: usize = 16 << 10;
 /// Bytes of all longer bodies together. What reads a body may have twice the memory that it is charged for.
 const BYTES_MAX: usize = 64 << 20;
-/// Bytes of those of one address, or user.
+/// Bytes of the bodies of one address, and of the answers to one user.
 const SHARE_BYTES: usize = 8 << 20;
+/// Bytes of the bodies that one user and their tokens send, from any number of addresses: nodes of a fleet may share a token.
+const USER_BODIES_BYTES: usize = BYTES_MAX / 2;
 /// The most bytes that an answer is counted as: a user can read two of any length at a time.
 const ANSWER_BYTES_MAX: usize = SHARE_BYTES / 2;
-
-/// What a body is refused with where a share is taken, or all.
-const BODIES: [&str; 2] = [
-    "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
-    "Bodies that are being sent take 64 MiB already. Send it again later.",
-];
-/// The same of answers.
-const ANSWERS: [&str; 2] = [
-    "Long answers to you and your tokens that are not read take 8 MiB already, your share. Read them first.",
-    "Long answers that are not read take 64 MiB already. Ask again later.",
-];
 
 /// The memory that bodies, or answers, take and may take.
 #[derive(Debug, Default)]
@@ -43,28 +33,71 @@ pub(crate) struct BodyBudget(Mutex<TakenBytes>);
 #[derive(Debug, Default)]
 struct TakenBytes {
     all: usize,
-    shares: HashMap<String, usize>,
+    shares: HashMap<Owner, usize>,
+}
+
+/// An address or a user that has a share of the budget.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Owner {
+    Address(String),
+    User(String),
+}
+
+/// A share of the budget, which bodies or answers of its owner are part of.
+#[derive(Debug)]
+struct Share {
+    owner: Owner,
+    bytes_max: usize,
+    /// Why a body or an answer is refused where the share is taken.
+    refusal: &'static str,
 }
 
 /// The part of the budget that one body or answer takes, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BodyPermit {
     budget: Arc<BodyBudget>,
-    /// The address or the user whose share it is part of.
-    owner: String,
+    shares: Vec<Share>,
     bytes: usize,
+    /// Why it is refused where the whole budget is taken.
+    refusal: &'static str,
 }
 
 impl BodyBudget {
-    /// Returns the permit of a body from this address, of which nothing has come yet.
-    pub(crate) fn permit(self: &Arc<Self>, address: String) -> BodyPermit {
-        BodyPermit { budget: Arc::clone(self), owner: address, bytes: 0 }
+    /// Returns the permit of a body from this address, of which nothing has come yet. `user` is who sends it, or has made the
+    /// token that sends it: `None` for a call that needs neither.
+    pub(crate) fn body_permit(self: &Arc<Self>, address: String, user: Option<String>) -> BodyPermit {
+        let of_address = Share {
+            owner: Owner::Address(address),
+            bytes_max: SHARE_BYTES,
+            refusal: "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
+        };
+        let of_user = user.map(|user| Share {
+            owner: Owner::User(user),
+            bytes_max: USER_BODIES_BYTES,
+            refusal: "Bodies that are being sent by you and your tokens take 32 MiB already, your share. Send fewer at a time.",
+        });
+        BodyPermit {
+            budget: Arc::clone(self),
+            shares: [of_address].into_iter().chain(of_user).collect(),
+            bytes: 0,
+            refusal: "Bodies that are being sent take 64 MiB already. Send it again later.",
+        }
     }
 
     /// Takes memory for an answer to this user, or refuses it.
     pub(crate) fn answer_permit(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit, Problem> {
-        let mut permit = self.permit(user.to_owned());
-        permit.take(bytes.min(ANSWER_BYTES_MAX), ANSWERS).map(|()| permit)
+        let of_user = Share {
+            owner: Owner::User(user.to_owned()),
+            bytes_max: SHARE_BYTES,
+            refusal: "Long answers to you and your tokens that are not read take 8 MiB already, your share. Read them first.",
+        };
+        let mut permit = BodyPermit {
+            budget: Arc::clone(self),
+            shares: vec![of_user],
+            bytes: 0,
+            refusal: "Long answers that are not read take 64 MiB already. Ask again later.",
+        };
+        permit.take(bytes.min(ANSWER_BYTES_MAX)).map(|()| permit)
     }
 
     fn taken(&self) -> MutexGuard<'_, TakenBytes> {
@@ -79,20 +112,23 @@ impl BodyPermit {
         if bytes <= self.bytes.max(FREE_BYTES) {
             return Ok(());
         }
-        self.take(bytes - self.bytes, BODIES)
+        self.take(bytes - self.bytes)
     }
 
-    fn take(&mut self, more: usize, [share_is_taken, all_is_taken]: [&'static str; 2]) -> Result<(), Problem> {
+    fn take(&mut self, more: usize) -> Result<(), Problem> {
         let mut taken = self.budget.taken();
-        let share = taken.shares.get(&self.owner).copied().unwrap_or_default() + more;
-        if share > SHARE_BYTES {
-            return Err(Problem::Overload(share_is_taken));
+        for Share { owner, bytes_max, refusal } in &self.shares {
+            if taken.shares.get(owner).copied().unwrap_or_default() + more > *bytes_max {
+                return Err(Problem::Overload(refusal));
+            }
         }
         if taken.all + more > BYTES_MAX {
-            return Err(Problem::Overload(all_is_taken));
+            return Err(Problem::Overload(self.refusal));
         }
         taken.all += more;
-        taken.shares.insert(self.owner.clone(), share);
+        for Share { owner, .. } in &self.shares {
+            *taken.shares.entry(owner.clone()).or_default() += more;
+        }
         self.bytes += more;
         Ok(())
     }
@@ -105,10 +141,12 @@ impl Drop for BodyPermit {
         }
         let mut taken = self.budget.taken();
         taken.all -= self.bytes;
-        if let Entry::Occupied(mut share) = taken.shares.entry(mem::take(&mut self.owner)) {
-            *share.get_mut() -= self.bytes;
-            if *share.get() == 0 {
-                share.remove();
+        for Share { owner, .. } in self.shares.drain(..) {
+            if let Entry::Occupied(mut share) = taken.shares.entry(owner) {
+                *share.get_mut() -= self.bytes;
+                if *share.get() == 0 {
+                    share.remove();
+                }
             }
         }
     }
@@ -145,7 +183,16 @@ mod tests {
     const BODY_BYTES: usize = 1 << 20;
 
     fn body(budget: &Arc<BodyBudget>, address: &str, bytes: usize) -> Result<BodyPermit, Problem> {
-        let mut permit = budget.permit(address.to_owned());
+        sent_by(budget, None, address, bytes)
+    }
+
+    fn sent_by(
+        budget: &Arc<BodyBudget>,
+        user: Option<&str>,
+        address: &str,
+        bytes: usize,
+    ) -> Result<BodyPermit, Problem> {
+        let mut permit = budget.body_permit(address.to_owned(), user.map(str::to_owned));
         permit.grow_to(bytes).map(|()| permit)
     }
 
@@ -172,6 +219,24 @@ mod tests {
         assert!(matches!(of(8), Err(Problem::Overload(why)) if why.contains("64 MiB")));
         drop(held);
         assert!(of(8).is_ok());
+    }
+
+    #[test]
+    fn a_user_at_many_addresses_leaves_half_to_others() {
+        let budget = Arc::default();
+        let of = |user: &str, network: usize| sent_by(&budget, Some(user), &format!("192.0.2.{network}"), SHARE_BYTES);
+        let mut held: Vec<BodyPermit> = (0..4).map(|network| of("ana", network).expect("there is room")).collect();
+        assert!(matches!(of("ana", 4), Err(Problem::Overload(why)) if why.contains("32 MiB")));
+        assert!(
+            matches!(of("ben", 3), Err(Problem::Overload(why)) if why.contains("8 MiB")),
+            "the address has its share"
+        );
+        held.extend((4..8).map(|network| of("ben", network).expect("another user has their own share")));
+        held.remove(0);
+        assert!(of("ana", 0).is_ok(), "the room was given back");
+        drop(held);
+        let taken = budget.taken();
+        assert_eq!((taken.all, taken.shares.len()), (0, 0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
-    slice,
+    mem, slice,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -23,6 +23,8 @@ use crate::{fleet::Outcome, server::State};
 
 /// Identities at once: a node watches so many.
 const WATCHES_MAX: usize = 8;
+/// Identities that one user and the tokens that they made watch at once.
+const WATCHES_OF_USER: usize = WATCHES_MAX / 2;
 /// Decisions that are kept of one, for readers that are slow or open their stream anew.
 const KEPT_MAX: usize = 50;
 /// How often readers are told.
@@ -52,6 +54,8 @@ struct Watch {
     since: Timestamp,
     gathered: Mutex<Gathered>,
     news: Sender<()>,
+    /// How many readers each user has, with the tokens that they made. A user without readers is not in it.
+    readers: Mutex<HashMap<String, usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +104,8 @@ enum How {
 #[derive(Debug)]
 pub(crate) struct Looking {
     watch: Arc<Watch>,
+    /// The user who looks, or made the token that does.
+    user: String,
     news: Receiver<()>,
     /// Number up to which he was told.
     told: u64,
@@ -107,14 +113,18 @@ pub(crate) struct Looking {
 }
 
 impl Watches {
-    /// Looks at the decisions about somebody from now on; `None`: too many are watched.
-    pub(crate) fn look(&self, state: &Data<State>, who: Who) -> Option<Looking> {
+    /// Looks at the decisions about somebody from now on, for this user. The error says why that cannot be.
+    pub(crate) fn look(&self, state: &Data<State>, user: &str, who: Who) -> Result<Looking, &'static str> {
         let mut open = self.lock();
         let Open { by_who, opened } = &mut *open;
+        let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().contains_key(user)).count();
+        if of_user >= WATCHES_OF_USER {
+            return Err("you and your tokens watch 4 identities already: stop watching one");
+        }
         if by_who.len() >= WATCHES_MAX && !by_who.contains_key(&who) {
             // One that nobody looks at any more has to go.
             let idle = by_who.values().find(|watch| watch.news.receiver_count() == 0).map(|watch| watch.who.clone());
-            by_who.remove(&idle?);
+            by_who.remove(&idle.ok_or("too many are watched at once")?);
         }
         let watch = match by_who.entry(who) {
             Entry::Occupied(known) => Arc::clone(known.get()),
@@ -126,13 +136,13 @@ impl Watches {
                     since: Timestamp::now(),
                     gathered: Mutex::default(),
                     news: Sender::new(()),
+                    readers: Mutex::default(),
                 });
                 rt::spawn(gather(state.clone(), Arc::clone(&watch)));
                 Arc::clone(new.insert(watch))
             }
         };
-        let news = watch.news.subscribe();
-        Some(Looking { watch, news, told: 0, state: Value::Null })
+        Ok(Looking::new(watch, user))
     }
 
     /// Ends one that nobody looks at, for so long, or whose place another one has; is it over?
@@ -156,6 +166,11 @@ impl Watches {
 }
 
 impl Looking {
+    fn new(watch: Arc<Watch>, user: &str) -> Self {
+        *watch.readers().entry(user.to_owned()).or_default() += 1;
+        Self { news: watch.news.subscribe(), watch, user: user.to_owned(), told: 0, state: Value::Null }
+    }
+
     /// Waits until there is something to tell.
     pub(crate) async fn has_news(&mut self) {
         // The sender lives as long as the watch, which this has.
@@ -179,6 +194,17 @@ impl Looking {
             self.told = gathered.last;
         }
         events
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.watch.readers().entry(mem::take(&mut self.user)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -241,9 +267,14 @@ impl Watch {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn readers(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        // Nothing in here panics.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells readers that there is something new.
     fn tell(&self) {
-        if std::mem::take(&mut self.gathered().has_news) {
+        if mem::take(&mut self.gathered().has_news) {
             self.news.send_replace(());
         }
     }
@@ -345,8 +376,8 @@ mod tests {
     fn looking() -> Looking {
         let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
         let (name, since, news) = ("a".to_owned(), Timestamp::UNIX_EPOCH, Sender::new(()));
-        let watch = Arc::new(Watch { who, name, since, gathered: Mutex::default(), news });
-        Looking { news: watch.news.subscribe(), watch, told: 0, state: Value::Null }
+        let (gathered, readers) = (Mutex::default(), Mutex::default());
+        Looking::new(Arc::new(Watch { who, name, since, gathered, news, readers }), "ana")
     }
 
     #[test]

@@ -200,7 +200,11 @@ async fn has_news(looking: &mut Option<Looking>) {
 impl Reader {
     /// `last`: number of the event up to which it was told everything, if it was here before.
     fn new(state: Data<State>, who: Rc<Who>, asked: Asked, watched: Option<Watched>, last: Option<u64>) -> Self {
-        let looking = watched.clone().and_then(|watched| state.watches.look(&state, watched));
+        let (looking, refused) = match watched.clone().map(|watched| state.watches.look(&state, &who.behind, watched)) {
+            Some(Ok(looking)) => (Some(looking), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let mut reader = Self {
             // First, so that nothing falls between it and the state.
             news: state.events.subscribe(),
@@ -238,8 +242,8 @@ impl Reader {
             reader.seen = newest;
         }
         reader.tell_of_runs();
-        if let (Some(watched), None) = (watched, &reader.looking) {
-            reader.say("key", &json!({ "who": watched, "refused": "too many are watched at once" }));
+        if let Some(why) = refused {
+            reader.say("key", &json!({ "who": watched, "refused": why }));
         }
         reader.tell_of_key();
         reader

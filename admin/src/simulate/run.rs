@@ -43,6 +43,10 @@ pub(crate) struct Run {
     pub(crate) id: String,
     /// Who asked.
     pub(crate) author: String,
+    /// The user, or who made the token, that asked. Of use until the run is over, so it is not kept.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) behind: String,
     pub(crate) state: State,
     /// How many runs come before it, while it waits.
     pub(crate) waits_for: Option<usize>,

@@ -22,10 +22,12 @@ use super::{
     now,
     run::{Run, State},
 };
-use crate::{folder::make_private, privacy::Keys, problem::Problem, secrets::secret, server};
+use crate::{access::Who, folder::make_private, privacy::Keys, problem::Problem, secrets::secret, server};
 
 /// The most runs that wait.
 pub(crate) const QUEUE_MAX: usize = 8;
+/// The most runs that have not ended of one user and the tokens that they made: one of each.
+const RUNS_OF_USER: usize = 2;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
 /// Between two looks for runs that are too old.
 const TICK: Duration = Duration::from_hours(1);
@@ -45,8 +47,8 @@ pub(crate) struct Runs {
 struct Held {
     /// Oldest first.
     runs: Vec<(Run, Stop)>,
-    /// Places for runs that are being prepared: who asked, and their ids.
-    coming: Vec<(String, String)>,
+    /// Runs that are being prepared.
+    coming: Vec<Coming>,
     queue: VecDeque<(String, Prepared)>,
     /// Somebody works off the queue.
     is_working: bool,
@@ -56,6 +58,15 @@ struct Held {
     last: Option<(String, Arc<Outcome>)>,
 }
 
+/// A run that is being prepared.
+#[derive(Clone, Debug)]
+struct Coming {
+    id: String,
+    author: String,
+    /// As of a [`Run`].
+    behind: String,
+}
+
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("runs", &self.runs.len()).finish_non_exhaustive()
@@ -63,12 +74,16 @@ impl std::fmt::Debug for Held {
 }
 
 impl Held {
-    /// For one more run of this user.
-    fn has_room_for(&self, author: &str) -> Result<(), Problem> {
-        let going = self.runs.iter().filter(|(run, _)| !run.state.is_over()).map(|(run, _)| (&run.author, &run.id));
-        let mut going = going.chain(self.coming.iter().map(|(author, id)| (author, id)));
-        if let Some((_, id)) = going.find(|(other, _)| *other == author) {
-            return Err(Problem::AlreadyRunning(id.clone()));
+    /// Checks that there is room for one more run of this author, and of the user behind it.
+    fn check_room(&self, author: &str, behind: &str) -> Result<(), Problem> {
+        let going = self.runs.iter().map(|(run, _)| run).filter(|run| !run.state.is_over());
+        let going = going.map(|run| (&run.author, &run.behind, &run.id));
+        let going = going.chain(self.coming.iter().map(|coming| (&coming.author, &coming.behind, &coming.id)));
+        let of_user: Vec<_> = going.filter(|(_, of, _)| *of == behind).collect();
+        let of_author = of_user.iter().find(|(of, ..)| *of == author);
+        let is_share_taken = of_user.len() >= RUNS_OF_USER;
+        if let Some((.., id)) = of_author.or_else(|| of_user.first().filter(|_| is_share_taken)) {
+            return Err(Problem::AlreadyRunning((*id).clone()));
         }
         if self.queue.len() + self.coming.len() >= QUEUE_MAX || self.is_closed {
             return Err(Problem::Busy("Enough runs wait; come again later."));
@@ -81,13 +96,12 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Place {
     server: Data<server::State>,
-    author: String,
-    id: String,
+    coming: Coming,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.server.runs.held().coming.retain(|(_, id)| *id != self.id);
+        self.server.runs.held().coming.retain(|coming| coming.id != self.coming.id);
     }
 }
 
@@ -96,13 +110,15 @@ impl Place {
     pub(crate) fn fill(self, prepared: Prepared) -> Result<Run, Problem> {
         let runs = &self.server.runs;
         let mut held = runs.held();
-        held.coming.retain(|(_, id)| *id != self.id);
+        held.coming.retain(|coming| coming.id != self.coming.id);
         if held.is_closed {
             return Err(Problem::Busy("The server is being stopped."));
         }
+        let Coming { id, author, behind } = self.coming.clone();
         let run = Run {
-            id: self.id.clone(),
-            author: self.author.clone(),
+            id: id.clone(),
+            author,
+            behind,
             state: State::Queued,
             waits_for: None,
             created_at: now(),
@@ -119,7 +135,7 @@ impl Place {
             summary: None,
         };
         held.runs.push((run, Stop::default()));
-        held.queue.push_back((self.id.clone(), prepared));
+        held.queue.push_back((id.clone(), prepared));
         if !held.is_working {
             let server = self.server.clone();
             let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || server.runs.work(&server));
@@ -134,7 +150,7 @@ impl Place {
         }
         drop(held);
         runs.changed.send_replace(());
-        runs.run(&self.id).ok_or_else(|| Problem::Internal("a run is missing".to_owned()))
+        runs.run(&id).ok_or_else(|| Problem::Internal("a run is missing".to_owned()))
     }
 }
 
@@ -165,16 +181,17 @@ impl Runs {
         }
     }
 
-    /// A place for one more.
-    pub(crate) fn place(server: &Data<server::State>, author: String) -> Result<Place, Problem> {
+    /// Takes a place for one more.
+    pub(crate) fn place(server: &Data<server::State>, who: &Who) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
         let runs = &server.runs;
         let mut held = runs.held();
         runs.forget_old(&mut held, 1);
-        held.has_room_for(&author)?;
-        held.coming.push((author.clone(), id.clone()));
+        held.check_room(&who.name, &who.behind)?;
+        let coming = Coming { id, author: who.name.clone(), behind: who.behind.clone() };
+        held.coming.push(coming.clone());
         drop(held);
-        Ok(Place { server: server.clone(), author, id })
+        Ok(Place { server: server.clone(), coming })
     }
 
     /// Newest first, without what they found.
@@ -372,6 +389,7 @@ mod tests {
         let run = Run {
             id: number.to_string(),
             author: format!("user{number}"),
+            behind: format!("user{number}"),
             state,
             waits_for: None,
             created_at: now(),
@@ -409,24 +427,43 @@ mod tests {
         let mut held = Held::default();
         held.runs.push(run(0, State::Running));
         for number in 1..=QUEUE_MAX {
-            held.has_room_for(&format!("user{number}")).expect("there is room");
+            held.check_room(&format!("user{number}"), &format!("user{number}")).expect("there is room");
             held.runs.push(run(number, State::Queued));
             held.queue.push_back((number.to_string(), prepared()));
             let told = placed(&held, &held.runs[number].0);
             assert_eq!(told.waits_for, Some(number));
         }
         assert_eq!(placed(&held, &held.runs[0].0).waits_for, None);
-        assert!(matches!(held.has_room_for("ana"), Err(Problem::Busy(_))));
-        assert!(matches!(held.has_room_for("user3"), Err(Problem::AlreadyRunning(id)) if id == "3"));
+        assert!(matches!(held.check_room("ana", "ana"), Err(Problem::Busy(_))));
+        assert!(matches!(held.check_room("user3", "user3"), Err(Problem::AlreadyRunning(id)) if id == "3"));
         // What is being prepared has its place too.
         held.queue.pop_front();
-        held.has_room_for("ana").expect("there is room");
-        held.coming.push(("eve".to_owned(), "x".to_owned()));
-        assert!(matches!(held.has_room_for("ana"), Err(Problem::Busy(_))));
-        assert!(matches!(held.has_room_for("eve"), Err(Problem::AlreadyRunning(id)) if id == "x"));
+        held.check_room("ana", "ana").expect("there is room");
+        held.coming.push(coming("eve", "eve", "x"));
+        assert!(matches!(held.check_room("ana", "ana"), Err(Problem::Busy(_))));
+        assert!(matches!(held.check_room("eve", "eve"), Err(Problem::AlreadyRunning(id)) if id == "x"));
         // Who has ended may come again.
         held.coming.clear();
         held.runs[3].0.end(State::Done, None);
-        held.has_room_for("user3").expect("it is over");
+        held.check_room("user3", "user3").expect("it is over");
+    }
+    #[test]
+    fn a_user_and_their_tokens_have_two_runs_and_leave_the_others_theirs() {
+        let mut held = Held::default();
+        for (author, id) in [("ana", "1"), ("token:ci", "2")] {
+            held.check_room(author, "ana").expect("there is room");
+            held.coming.push(coming(author, "ana", id));
+        }
+        for (author, id) in [("ana", "1"), ("token:ci", "2"), ("token:other", "1")] {
+            let refused = held.check_room(author, "ana");
+            assert!(matches!(&refused, Err(Problem::AlreadyRunning(of)) if of == id), "{author}: {refused:?}");
+        }
+        held.check_room("ben", "ben").expect("another user has their own share");
+        held.coming.remove(0);
+        held.check_room("token:other", "ana").expect("the room was given back");
+    }
+
+    fn coming(author: &str, behind: &str, id: &str) -> Coming {
+        Coming { id: id.to_owned(), author: author.to_owned(), behind: behind.to_owned() }
     }
 }

@@ -171,14 +171,32 @@ fn the_same_run_gives_the_same_bytes_and_outlives_the_server() {
     assert_eq!(server.sign_in().get(&path).status, 404);
 }
 
+/// Two million requests, which take a debug build some minutes.
+fn long() -> Value {
+    json!({ "b": "live", "traffic": { "made": {
+        "rows": [{ "clients": 2_000, "rate": 100, "per": "1m", "for": "10m" }], "start": "2026-01-05T09:00:00Z",
+    } } })
+}
+
+#[test]
+fn a_user_with_many_tokens_leaves_the_queue_to_others() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let [first, second] = [(); 2].map(|()| ana.script(&json!({ "role": "viewer" })).0);
+    let ben = ana.add("viewer", &server);
+    start(&ana, &long());
+    start(&first, &long());
+    for client in [&ana, &first, &second] {
+        assert_eq!(client.post(SIMULATIONS, &long()).json()["code"], "already_running");
+    }
+    start(&ben, &long());
+}
+
 #[test]
 fn a_run_tells_how_far_it_is_and_can_be_stopped() {
     let (_folder, mut server) = fresh();
     let ana = server.administrator();
-    // Two million requests take a debug build some minutes.
-    let long = json!({ "b": "live", "traffic": { "made": {
-        "rows": [{ "clients": 2_000, "rate": 100, "per": "1m", "for": "10m" }], "start": "2026-01-05T09:00:00Z",
-    } } });
+    let long = long();
     let id = start(&ana, &long);
     let mut events = Events::open(&server.url, &ana, &format!("sim:{id}"));
     let mut last = 0;

@@ -35,7 +35,11 @@ impl Events {
     /// Of somebody who was here before, and read the event with this id last.
     pub(crate) fn open_after(url: &str, client: &Client, topics: &str, last: Option<&str>) -> Self {
         let agent: Agent = Agent::config_builder().timeout_global(Some(STREAM_LIMIT)).build().into();
-        let mut stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
+        let mut stream = agent.get(format!("{url}/api/v1/stream?topics={topics}"));
+        stream = match &*client.bearer {
+            "" => stream.header("cookie", client.cookie()),
+            bearer => stream.header("authorization", format!("Bearer {bearer}")),
+        };
         if let Some(last) = last {
             stream = stream.header("last-event-id", last);
         }

@@ -1,13 +1,13 @@
 //! Decisions about one identity on the event stream: all of them, from every node, whoever looks.
 
-use std::{thread, time::Duration};
+use std::{ops::Range, thread, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
     nodes::{hello, node_of},
     stream::Events,
-    support::fresh,
+    support::{Client, fresh},
 };
 
 /// Numbers of decisions with their nodes, and how many were missed, until there are so many.
@@ -116,16 +116,31 @@ fn an_operator_watches_and_so_many_keys_at_once() {
         let answer = ana.get(&format!("/api/v1/stream?key={none}"));
         assert_eq!((answer.status, &answer.json()["errors"][0]["parameter"]), (422, &json!("key")), "{none}");
     }
-    let watched: Vec<Events> = (0..8)
-        .map(|number| {
-            let mut events = Events::open(&server.url, &ana, &format!("&key=user:u-{number}"));
-            let _ = events.next_called("key");
+    let [ben, eva] = ["operator", "editor"].map(|role| ana.add(role, &server));
+    let (script, _) = ana.script(&json!({ "role": "operator" }));
+    let watch = |client: &Client, number: u32| {
+        let mut events = Events::open(&server.url, client, &format!("&key=user:u-{number}"));
+        let refused = events.next_called("key")["refused"].clone();
+        (events, refused)
+    };
+    let open = |client: &Client, numbers: Range<u32>| {
+        let each = numbers.map(|number| {
+            let (events, refused) = watch(client, number);
+            assert_eq!(refused, Value::Null, "{number}");
             events
-        })
-        .collect();
-    let mut ninth = Events::open(&server.url, &ana, "&key=user:u-8");
-    assert_eq!(ninth.next_called("key")["refused"], "too many are watched at once");
-    let mut same = Events::open(&server.url, &ana, "&key=user:u-7");
-    assert_eq!(same.next_called("key")["refused"], Value::Null);
-    drop(watched);
+        });
+        each.collect::<Vec<_>>()
+    };
+    // One user has half of them, from whatever connection or token; another one has the rest.
+    let mut watched = open(&ana, 0..4);
+    for client in [&ana, &script] {
+        assert_eq!(watch(client, 4).1, "you and your tokens watch 4 identities already: stop watching one");
+    }
+    watched.extend(open(&ana, 3..4));
+    watched.extend(open(&ben, 4..8));
+    assert_eq!(watch(&eva, 8).1, "too many are watched at once");
+    // What others watch already takes no more.
+    let shared = open(&eva, 7..8);
+    assert_eq!(watch(&ana, 7).1, "you and your tokens watch 4 identities already: stop watching one");
+    drop((watched, shared));
 }
