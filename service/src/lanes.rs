@@ -3,9 +3,9 @@
 //! as many, and a second server at the same address is told that it is taken.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     convert::Infallible,
-    future::{Future, pending},
+    future::{Future, pending, poll_fn},
     io,
     net::{self, SocketAddr},
     pin::Pin,
@@ -34,6 +34,8 @@ use crate::periods::Periods;
 const IDLE_LOOKS: u32 = 12;
 /// After a connection that could not be taken: the system has no more descriptors, say.
 const BREATH: Duration = Duration::from_millis(100);
+/// A peer that has sent nothing for so long sends no more.
+const QUIET: Duration = Duration::from_millis(200);
 /// Bytes that cost one unit of the budget that tokio gives a task for a turn. The budget has 128 units, so a turn reads 64 KiB.
 /// Tokio itself takes one unit for each read, whatever it brings: turns would be of 1 MiB.
 const UNIT_BYTES: usize = 512;
@@ -180,15 +182,15 @@ async fn connection<D: Door>(
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
     let moved = Rc::new(Cell::new(false));
-    let socket = WriteDeadline::new(socket, periods.unread_replies);
-    let socket = Watched { socket, moved: Rc::clone(&moved) };
+    let socket = Rc::new(RefCell::new(WriteDeadline::new(socket, periods.unread_replies)));
+    let watched = Watched { socket: Rc::clone(&socket), moved: Rc::clone(&moved) };
     let (tell, leave) = oneshot::channel();
     let permit = Rc::new(permit);
     let (serving_permit, handshake) = (Rc::clone(&permit), periods.handshake);
     let serve = async move {
         match tls {
-            None => door.serve(socket, peer, serving_permit, leave).await,
-            Some(tls) => match timeout(handshake, tls.accept(socket)).await {
+            None => door.serve(watched, peer, serving_permit, leave).await,
+            Some(tls) => match timeout(handshake, tls.accept(watched)).await {
                 Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, leave).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
@@ -209,7 +211,7 @@ async fn connection<D: Door>(
             drop(tell);
             // As long as something moves: the door's stop is bounded as a whole.
             tokio::select! {
-                _ = &mut serving => {}
+                _ = &mut serving => hear_out(&socket, periods.linger).await,
                 () = idle(periods.idle, || moved.take()) => {}
             }
         }
@@ -220,6 +222,24 @@ async fn connection<D: Door>(
         }
     }
     serving.abort();
+}
+
+/// Reads and drops what a peer still sends, until it closes, or has sent nothing for a while: where a socket is closed with
+/// something unread, it is reset, and the peer may lose what was written to it last.
+async fn hear_out<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, limit: Duration) {
+    let heard_out = async {
+        let _ = poll_fn(|context| Pin::new(&mut *socket.borrow_mut()).poll_shutdown(context)).await;
+        let mut room = vec![0; 4 << 10];
+        loop {
+            let read = poll_fn(|context| {
+                let mut part = ReadBuf::new(&mut room);
+                ready!(Pin::new(&mut *socket.borrow_mut()).poll_read(context, &mut part))?;
+                Poll::Ready(io::Result::Ok(part.filled().len()))
+            });
+            let Ok(Ok(1..)) = timeout(QUIET, read).await else { break };
+        }
+    };
+    let _ = timeout(limit, heard_out).await;
 }
 
 /// Waits until a connection has not been used for this period; `was_used` returns whether it was since the last look.
@@ -244,18 +264,15 @@ async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
 /// A socket that notes when something is sent. Its reads are paid for by the byte, so that a connection that always has more to
 /// read leaves the others of its lane their turns.
 struct Watched<S> {
-    socket: S,
+    /// Shared with what hears the peer out at the end.
+    socket: Rc<RefCell<S>>,
     moved: Rc<Cell<bool>>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_read(context, buffer))?;
         self.moved.set(true);
         for _ in 0..(buffer.filled().len() - before) / UNIT_BYTES {
             // Pending: the budget is spent, and the next read waits for the next turn.
@@ -267,32 +284,32 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_write(context, bytes))?;
         self.moved.set(true);
         Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.socket).poll_write_vectored(context, bytes))?;
+        let written = ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_write_vectored(context, bytes))?;
         self.moved.set(true);
         Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+        self.socket.borrow().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket.borrow_mut()).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket.borrow_mut()).poll_shutdown(context)
     }
 }
 
@@ -310,6 +327,7 @@ mod tests {
         let (mut sender, socket) = duplex(SENT_BYTES);
         sender.write_all(&vec![0; SENT_BYTES]).await.expect("there is room");
         drop(sender);
+        let socket = Rc::new(RefCell::new(socket));
         let mut socket = Watched { socket, moved: Rc::default() };
         let (mut turns, mut turn, mut room) = (Vec::new(), 0, [0_u8; 8 << 10]);
         poll_fn(|context| {
