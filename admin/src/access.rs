@@ -140,13 +140,18 @@ struct Found {
     is_forged: bool,
 }
 
-/// Returns the user who sends this request, or who made the token that does.
-pub(crate) fn user_behind(request: &HttpRequest) -> Option<String> {
+/// Returns what the bodies of this request count for: the user who sends it, or who made the token that does; a token of nodes,
+/// so that a fleet takes nothing from the user who made its token.
+pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
-    found.get::<Found>().and_then(|found| found.who.as_ref().ok()).map(|who| who.behind.clone())
+    let who = found.get::<Found>()?.who.as_ref().ok()?;
+    Some(match who.may {
+        May::Role(_) => who.behind.clone(),
+        May::Node => who.name.clone(),
+    })
 }
 
-/// Refuses a request of somebody who may not do what needs this; answers who it is, where he is asked for.
+/// Refuses a request whose sender may not do what needs this. Returns the sender, where one is needed.
 pub(crate) fn check(request: &HttpRequest, need: Need) -> Result<Option<Rc<Who>>, Problem> {
     if need == Need::Nothing {
         return Ok(None);

@@ -25,7 +25,7 @@ use tidegate_fleet::wire;
 use tokio::time;
 
 use crate::{
-    access::{OpenCall, user_behind},
+    access::{OpenCall, sender},
     addresses::{address, network},
     body_budget::BodyPermit,
     problem::{FieldError, Problem},
@@ -162,12 +162,12 @@ fn bytes(
     let bytes_max = if is_open { OPEN_BYTES_MAX } else { BYTES_MAX };
     let body = unread(request, payload, media, bytes_max);
     let state = request.app_data::<Data<State>>().cloned();
-    let (address, user) = (network(&address(request), NETWORK_BITS), user_behind(request));
+    let (address, sender) = (network(&address(request), NETWORK_BITS), sender(request));
     async move {
         let body = body?;
         let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
         let patience = state.fleet.periods.body_timeout;
-        let mut permit = state.bodies.body_permit(address, user);
+        let mut permit = state.bodies.body_permit(address, sender);
         let read = time::timeout(patience, collect(body, bytes_max, &mut permit)).await;
         let bytes = read.map_err(|_| Problem::TooSlow { patience })??;
         Ok((bytes, permit))

@@ -21,8 +21,8 @@ pub(crate) const FREE_BYTES: usize = 16 << 10;
 const BYTES_MAX: usize = 64 << 20;
 /// Bytes of the bodies of one address, and of the answers to one user.
 const SHARE_BYTES: usize = 8 << 20;
-/// Bytes of the bodies that one user and their tokens send, from any number of addresses: nodes of a fleet may share a token.
-const USER_BODIES_BYTES: usize = BYTES_MAX / 2;
+/// Bytes of the bodies that one sender sends, from any number of addresses.
+const SENDER_BYTES: usize = BYTES_MAX / 2;
 /// The most bytes that an answer is counted as: a user can read two of any length at a time.
 const ANSWER_BYTES_MAX: usize = SHARE_BYTES / 2;
 
@@ -36,10 +36,12 @@ struct TakenBytes {
     shares: HashMap<Owner, usize>,
 }
 
-/// An address or a user that has a share of the budget.
+/// What has a share of the budget.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Owner {
     Address(String),
+    /// A user, with the tokens that they made; or a token of nodes.
+    Sender(String),
     User(String),
 }
 
@@ -63,22 +65,23 @@ pub(crate) struct BodyPermit {
 }
 
 impl BodyBudget {
-    /// Returns the permit of a body from this address, of which nothing has come yet. `user` is who sends it, or has made the
-    /// token that sends it: `None` for a call that needs neither.
-    pub(crate) fn body_permit(self: &Arc<Self>, address: String, user: Option<String>) -> BodyPermit {
+    /// Returns the permit of a body from this address, of which nothing has come yet. `sender` is the user who sends it, with the
+    /// tokens that they made, or the token of a node: `None` for a call that needs neither.
+    pub(crate) fn body_permit(self: &Arc<Self>, address: String, sender: Option<String>) -> BodyPermit {
         let of_address = Share {
             owner: Owner::Address(address),
             bytes_max: SHARE_BYTES,
             refusal: "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
         };
-        let of_user = user.map(|user| Share {
-            owner: Owner::User(user),
-            bytes_max: USER_BODIES_BYTES,
-            refusal: "Bodies that are being sent by you and your tokens take 32 MiB already, your share. Send fewer at a time.",
+        let of_sender = sender.map(|sender| Share {
+            owner: Owner::Sender(sender),
+            bytes_max: SENDER_BYTES,
+            refusal: "Bodies that you send, from all addresses and with all your tokens, take 32 MiB already, your share. Send \
+                      fewer at a time.",
         });
         BodyPermit {
             budget: Arc::clone(self),
-            shares: [of_address].into_iter().chain(of_user).collect(),
+            shares: [of_address].into_iter().chain(of_sender).collect(),
             bytes: 0,
             refusal: "Bodies that are being sent take 64 MiB already. Send it again later.",
         }
@@ -188,11 +191,11 @@ mod tests {
 
     fn sent_by(
         budget: &Arc<BodyBudget>,
-        user: Option<&str>,
+        sender: Option<&str>,
         address: &str,
         bytes: usize,
     ) -> Result<BodyPermit, Problem> {
-        let mut permit = budget.body_permit(address.to_owned(), user.map(str::to_owned));
+        let mut permit = budget.body_permit(address.to_owned(), sender.map(str::to_owned));
         permit.grow_to(bytes).map(|()| permit)
     }
 
@@ -222,16 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn a_user_at_many_addresses_leaves_half_to_others() {
+    fn a_sender_at_many_addresses_leaves_half_to_others() {
         let budget = Arc::default();
-        let of = |user: &str, network: usize| sent_by(&budget, Some(user), &format!("192.0.2.{network}"), SHARE_BYTES);
+        let of =
+            |sender: &str, network: usize| sent_by(&budget, Some(sender), &format!("192.0.2.{network}"), SHARE_BYTES);
         let mut held: Vec<BodyPermit> = (0..4).map(|network| of("ana", network).expect("there is room")).collect();
         assert!(matches!(of("ana", 4), Err(Problem::Overload(why)) if why.contains("32 MiB")));
         assert!(
             matches!(of("ben", 3), Err(Problem::Overload(why)) if why.contains("8 MiB")),
             "the address has its share"
         );
-        held.extend((4..8).map(|network| of("ben", network).expect("another user has their own share")));
+        held.extend((4..8).map(|network| of("ben", network).expect("another sender has its own share")));
         held.remove(0);
         assert!(of("ana", 0).is_ok(), "the room was given back");
         drop(held);

@@ -360,8 +360,9 @@ impl Code {
             Self::AlreadyRunning => (
                 409,
                 "already_running",
-                "One run at a time",
-                "A what-if run of the same user has not ended. Wait for it, or stop it.",
+                "A run has not ended",
+                "A user or a token has one what-if run at a time, a user with all tokens that they made two. Wait for the one that has not \
+                 ended, or stop it.",
             ),
             Self::NotEnded => (
                 409,
@@ -706,7 +707,9 @@ impl Problem {
                 format!("{what} is in use; move its users to another tier first, or in the same list.")
             }
             Self::LastOfItsKind(what) => format!("{what} is the last one; make another one first."),
-            Self::AlreadyRunning(id) => format!("Your run `{id}` has not ended; wait for it, or stop it."),
+            Self::AlreadyRunning(id) => {
+                format!("The run `{id}`, yours or of a token of yours, has not ended; wait for it, or stop it.")
+            }
             Self::NotEnded(state) => format!("The run is {state}; stop it first, or wait for it."),
             Self::NoResult(state) => format!("The run is {state}; a run that is done has a result."),
             Self::Busy(what) | Self::Overload(what) | Self::OwnAccount(what) => (*what).to_owned(),

@@ -24,7 +24,8 @@ use crate::{fleet::Outcome, server::State};
 /// Identities at once: a node watches so many.
 const WATCHES_MAX: usize = 8;
 /// Identities that one user and the tokens that they made watch at once.
-const WATCHES_OF_USER: usize = WATCHES_MAX / 2;
+const WATCHES_OF_USER: usize = 4;
+const OWN_ARE_TOO_MANY: &str = "you and your tokens watch 4 identities already: stop watching one";
 /// Decisions that are kept of one, for readers that are slow or open their stream anew.
 const KEPT_MAX: usize = 50;
 /// How often readers are told.
@@ -100,7 +101,7 @@ enum How {
     Silent,
 }
 
-/// Somebody who looks.
+/// A reader of a watch.
 #[derive(Debug)]
 pub(crate) struct Looking {
     watch: Arc<Watch>,
@@ -119,7 +120,7 @@ impl Watches {
         let Open { by_who, opened } = &mut *open;
         let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().contains_key(user)).count();
         if of_user >= WATCHES_OF_USER {
-            return Err("you and your tokens watch 4 identities already: stop watching one");
+            return Err(OWN_ARE_TOO_MANY);
         }
         if by_who.len() >= WATCHES_MAX && !by_who.contains_key(&who) {
             // One that nobody looks at any more has to go.

@@ -68,7 +68,7 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
 }
 
 /// Lets threads contend until they have met: while the clock stands, where exactly the capacity must be admitted; and while
-/// it moves, where the sum in every interval must keep the bound. Answers how often they took turns: never where threads
+/// it moves, where the sum in every interval must keep the bound. Returns how often they took turns: never where threads
 /// cannot share such a limiter.
 pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
     let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
@@ -95,7 +95,7 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) ->
 /// All admissions, in the order of their tickets.
 fn run(shared: &dyn Shared, numbers: &Numbers, clock: &ManualClock, is_moving: bool) -> Vec<Admission> {
     let (start, is_over, tickets) = (Barrier::new(THREADS + 1), AtomicBool::new(false), AtomicU64::new(0));
-    // A log takes nothing back, so what dearer checks took in a lost race is admitted to nobody for a period.
+    // A log takes nothing back, so what dearer checks took in a lost race is lost for a period.
     let cost_max = match numbers.algorithm {
         Algorithm::SlidingWindowLog if !is_moving => 1,
         _ => numbers.capacity().clamp(1, 3),
@@ -146,7 +146,7 @@ fn turns_of(admissions: &[Admission]) -> u64 {
     admissions.windows(2).filter(|pair| pair[0].thread != pair[1].thread).count() as u64
 }
 
-/// Is the sum of one key's admissions right?
+/// Checks that the sum of one key's admissions is right.
 fn judge<'a>(
     numbers: &Numbers,
     admissions: impl Iterator<Item = &'a Admission>,
@@ -155,7 +155,7 @@ fn judge<'a>(
     let mut spans: Vec<(Nanos, Nanos, u64)> = admissions.map(|one| (one.between.0, one.between.1, one.cost)).collect();
     let sum: u128 = spans.iter().map(|(.., cost)| u128::from(*cost)).sum();
     let capacity = u128::from(numbers.capacity());
-    // What a log loses in a race is admitted to nobody.
+    // What a log took in a lost race is admitted to no key.
     let may_lose = is_moving && numbers.algorithm == Algorithm::SlidingWindowLog;
     if sum < capacity && !may_lose || sum > capacity && !is_moving {
         return Err(format!("{sum} were admitted of {capacity}"));

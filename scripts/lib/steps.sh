@@ -48,8 +48,10 @@ in_memory() {
   # Tests run binaries there too.
   if [ "$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && [ "$gib" -ge 6 ] &&
     ! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts; then
-    memory=$(mktemp -d -p /dev/shm tidegate-tests.XXXXXX) && exec {lock}<"$memory" && flock "$lock" || return
-    folder=$memory
+    # It has its name once it is locked: another run removes those of this name that nothing locks.
+    memory=$(mktemp -d -p /dev/shm .tidegate-tests.XXXXXX) && exec {lock}<"$memory" && flock "$lock" || return
+    folder=/dev/shm/tidegate-tests.${memory##*.}
+    mv "$memory" "$folder" && memory=$folder || return
     echo "files of tests: in memory"
   else
     echo "files of tests: on disk, which is slower; in memory they need 8 GiB of /dev/shm and 6 GiB of free memory"

@@ -81,7 +81,6 @@ pub(crate) struct Retries {
     secret: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
     repeats: AtomicU64,
-    /// In the order of [`NoRoom::ALL`].
     forgotten: Arc<ForgottenRequests>,
 }
 

@@ -102,7 +102,7 @@ async fn open(
     if let Some(connection) = request.conn_data::<Connection>() {
         connection.is_stream();
     }
-    let reader = Reader::new(state, by.who(), asked, watched, last);
+    let reader = Reader::new(state, by.who(), asked, watched.as_ref(), last);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|piece| (Ok::<_, Infallible>(piece), reader))
     });
@@ -199,8 +199,9 @@ async fn has_news(looking: &mut Option<Looking>) {
 
 impl Reader {
     /// `last`: number of the event up to which it was told everything, if it was here before.
-    fn new(state: Data<State>, who: Rc<Who>, asked: Asked, watched: Option<Watched>, last: Option<u64>) -> Self {
-        let (looking, refused) = match watched.clone().map(|watched| state.watches.look(&state, &who.behind, watched)) {
+    fn new(state: Data<State>, who: Rc<Who>, asked: Asked, watched: Option<&Watched>, last: Option<u64>) -> Self {
+        let (looking, refused) = match watched.cloned().map(|watched| state.watches.look(&state, &who.behind, watched))
+        {
             Some(Ok(looking)) => (Some(looking), None),
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),

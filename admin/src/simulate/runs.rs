@@ -1,4 +1,4 @@
-//! Runs: one after the other on a thread of their own, one at a time for each user, in a queue that is bounded.
+//! Runs: one after the other on a thread of their own, in a queue that is bounded and of which each user has a share.
 
 use std::{
     collections::VecDeque,

@@ -185,11 +185,16 @@ fn a_user_with_many_tokens_leaves_the_queue_to_others() {
     let [first, second] = [(); 2].map(|()| ana.script(&json!({ "role": "viewer" })).0);
     let ben = ana.add("viewer", &server);
     start(&ana, &long());
-    start(&first, &long());
+    let id = start(&first, &long());
     for client in [&ana, &first, &second] {
         assert_eq!(client.post(SIMULATIONS, &long()).json()["code"], "already_running");
     }
     start(&ben, &long());
+    // The user's tokens end what keeps them from more; another user may not.
+    let stop = format!("{SIMULATIONS}/{id}/stop");
+    assert_eq!(ben.post(&stop, &json!({})).status, 403);
+    assert_eq!(second.post(&stop, &json!({})).status, 200);
+    start(&second, &long());
 }
 
 #[test]

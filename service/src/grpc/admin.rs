@@ -45,6 +45,8 @@ const OPERATORS: [&str; 3] = ["operator", "editor", "admin"];
 pub struct Admin {
     url: String,
     client: Client,
+    /// How long a call may take that changes no policy.
+    answer_limit: Duration,
     calls: Arc<Calls>,
 }
 
@@ -103,6 +105,12 @@ impl Admin {
         Self::by(url, tls.config())
     }
 
+    /// Sets how long a call may take that changes no policy: 5 s unless set.
+    #[must_use]
+    pub fn answering_within(self, limit: Duration) -> Self {
+        Self { answer_limit: limit, ..self }
+    }
+
     /// That of this process, which listens there.
     ///
     /// # Errors
@@ -124,14 +132,14 @@ impl Admin {
             .user_agent(concat!("tidegate-service/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { url: url.to_owned(), client, calls: Arc::default() })
+        Ok(Self { url: url.to_owned(), client, answer_limit: ANSWER, calls: Arc::default() })
     }
 }
 
 /// It is asked whose token it is: it gave them out, and doors know only the tokens of callers.
 impl Operators for Admin {
     fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a> {
-        let request = self.client.get(format!("{}/api/v1/me", self.url)).timeout(ANSWER).bearer_auth(token);
+        let request = self.client.get(format!("{}/api/v1/me", self.url)).timeout(self.answer_limit).bearer_auth(token);
         Box::pin(async {
             let asked: Result<Me, reqwest::Error> = async {
                 let answer = request.send().await?;
@@ -210,7 +218,7 @@ enum Answered {
 }
 
 impl<'c> Caller<'c> {
-    /// Takes a place for the call of whoever sent this request.
+    /// Takes a place for the call that this request asks for.
     ///
     /// # Errors
     ///
@@ -287,7 +295,7 @@ impl<'c> Caller<'c> {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.admin.client.request(method, format!("{}{path}", self.admin.url));
-        request.timeout(ANSWER).header("authorization", self.authorization)
+        request.timeout(self.admin.answer_limit).header("authorization", self.authorization)
     }
 
     async fn answered<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, Status> {

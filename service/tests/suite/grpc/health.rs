@@ -164,8 +164,8 @@ fn refuse_only(token: &'static str) -> String {
         let mut held = Vec::new();
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.expect("a connection"));
-            let head = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-            if head.fold(false, |is_it, line| is_it || line.contains(token)) {
+            let lines = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            if lines.collect::<Vec<_>>().concat().contains(token) {
                 let refusal = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
                 stream.get_mut().write_all(refusal).expect("it is read");
             }
@@ -201,7 +201,7 @@ async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
     let other = endpoint.local_address(Some(GOOD.into())).connect().await.expect("the server listens");
     assert_eq!(reset_with(other, "known").await.code(), Code::Unauthenticated, "the admin server said so");
-    assert_eq!(calls.len(), 16, "the others still wait");
+    assert!(calls.try_join_next().is_none(), "the others still wait");
 }
 
 #[tokio::test]

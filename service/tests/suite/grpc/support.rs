@@ -74,7 +74,8 @@ impl Server {
             Extractors::new(["ip=address".parse::<Extractor>().expect("one")], Addresses::default()).expect("one"),
         );
         let (listener, address) = listen();
-        let grpc = Grpc { listener, admin: Admin::to(admin, None).expect("a client") };
+        let admin = Admin::to(admin, None).expect("a client").answering_within(PATIENCE);
+        let grpc = Grpc { listener, admin };
         let process = Process::start(settings, authorize, |doors, _| doors.grpc(grpc));
         Self { address, process, _absent_admin: None }
     }
