@@ -11,9 +11,9 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
-use futures_util::FutureExt;
 use tidegate::{
     KeyedLimiter, Limiter, RatedLimiter,
     clock::{Clock, SystemClock},
@@ -41,6 +41,8 @@ use crate::{
     latency::Latencies,
 };
 
+/// A timer of this length is long enough for the runtime to ask the system about its sockets.
+const TURN: Duration = Duration::from_millis(1);
 /// What a connection reads into at first.
 const INPUT_BYTES: usize = 4 << 10;
 /// So many bytes of replies are written before more commands are run: a peer that does not read is not answered on.
@@ -125,6 +127,8 @@ impl<C: Clock> lanes::Door for Door<C> {
 }
 
 /// Reads what comes. `None`: the connection is to end, and nothing more has come.
+///
+/// When it is to end, the runtime is given [`TURN`] to ask the system what has come: what it knows of a socket may be older.
 async fn read(
     stream: &mut (impl AsyncRead + Unpin),
     to: &mut Vec<u8>,
@@ -140,7 +144,7 @@ async fn read(
     }
     *leave = None;
     // Else a task that has done much may be told that there is nothing.
-    unconstrained(read).now_or_never()
+    timeout(TURN, unconstrained(read)).await.ok()
 }
 
 /// What is under way on a connection.
@@ -433,5 +437,35 @@ impl<C: Clock> Door<C> {
         };
         let parts = [("server", server), ("stats", stats)].into_iter().filter(|(name, _)| is_asked(name));
         parts.map(|(_, text)| text).collect::<Vec<_>>().join("\r\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream},
+    };
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_before_the_end_is_read_also_if_the_runtime_does_not_know_of_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (socket, _) = listener.accept().expect("a connection");
+        socket.set_nonblocking(true).expect("a socket");
+        let mut stream = tokio::net::TcpStream::from_std(socket).expect("a runtime");
+        let mut input = Vec::new();
+        assert!(timeout(TURN, stream.read_buf(&mut input)).await.is_err(), "nothing has come");
+        let (tell, leave) = oneshot::channel();
+        peer.write_all(b"PING").expect("room");
+        drop(tell);
+        let mut leave = Some(leave);
+        assert!(matches!(read(&mut stream, &mut input, &mut leave).await, Some(Ok(4))));
+        assert!(read(&mut stream, &mut input, &mut leave).await.is_none());
+        assert_eq!(input, b"PING");
     }
 }
