@@ -140,8 +140,8 @@ struct Found {
     is_forged: bool,
 }
 
-/// Returns what the bodies of this request count for: the user who sends it, or who made the token that does; a token of nodes,
-/// so that a fleet takes nothing from the user who made its token.
+/// Returns the sender that the bodies of this request count for: the user who sends it, or who made the token that does. A token
+/// of nodes counts for itself, so the bodies of a fleet take nothing of the share of the user who made that token.
 pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
     let who = found.get::<Found>()?.who.as_ref().ok()?;

@@ -25,7 +25,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 use crate::{
     events::{Events, Topic},
     figures::{Counts, Figures, HOUR, Owner, Sample},
-    fleet::{Fleet, Lacking, Trouble},
+    fleet::{Fleet, RefusedForRoom, Trouble},
     objects::{Kind, ObjectKey, client_id},
     problem::Problem,
     published::{Published, Shared},
@@ -55,8 +55,8 @@ const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
     /// `request_ids_forgotten`, `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`,
-    /// `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the
-    /// code of a warning of the policy.
+    /// `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`,
+    /// `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -146,7 +146,7 @@ struct Seen {
     clock: (WallSteps, Nanos),
     known_limits: usize,
     troubles: Vec<Trouble>,
-    lacking: Lacking,
+    refused_for_room: RefusedForRoom,
     tokens: Vec<Token>,
 }
 
@@ -217,7 +217,7 @@ impl Alerts {
             clock: (clock.wall_steps(), clock_now),
             known_limits: figures.engine().known_limits(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
-            lacking: fleet.lacking(),
+            refused_for_room: fleet.refused_for_room(),
             tokens,
         };
         let find = move || {
@@ -365,7 +365,7 @@ impl Memory {
     /// What this server has trouble with.
     fn of_node(
         &mut self,
-        Seen { now, sample, kept, certificate, limited_by_name, clock, known_limits, lacking, .. }: &Seen,
+        Seen { now, sample, kept, certificate, limited_by_name, clock, known_limits, refused_for_room, .. }: &Seen,
     ) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
@@ -383,13 +383,13 @@ impl Memory {
             ),
             (
                 "reservations_refused",
-                lacking.reservations,
+                refused_for_room.reservations,
                 "A caller has its share of the open reservations and is refused more: it should settle or refund each; otherwise \
                  raise caller_share. The log of the process that refused names its address",
             ),
             (
                 "request_ids_forgotten",
-                lacking.request_ids,
+                refused_for_room.request_ids,
                 "Request ids are forgotten within their minute, so a repeat is charged again: a caller sends more than its share, or all \
                  send more than there is room for. See tidegate_forgotten_requests_total of each node, and caller_share",
             ),

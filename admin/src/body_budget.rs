@@ -2,7 +2,6 @@
 //! each user have a share.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -12,6 +11,7 @@ use actix_web::{
     body::{BodySize, BoxBody, MessageBody},
     web::Bytes,
 };
+use tidegate_listener::OwnerCounts;
 
 use crate::problem::Problem;
 
@@ -33,16 +33,17 @@ pub(crate) struct BodyBudget(Mutex<TakenBytes>);
 #[derive(Debug, Default)]
 struct TakenBytes {
     all: usize,
-    shares: HashMap<Owner, usize>,
+    shares: OwnerCounts<Owner>,
 }
 
-/// What has a share of the budget.
+/// An address, a sender or a reader, each of which has a share of the budget.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Owner {
     Address(String),
     /// A user, with the tokens that they made; or a token of nodes.
     Sender(String),
-    User(String),
+    /// A user who reads answers, with the tokens that they made.
+    Reader(String),
 }
 
 /// A share of the budget, which bodies or answers of its owner are part of.
@@ -90,7 +91,7 @@ impl BodyBudget {
     /// Takes memory for an answer to this user, or refuses it.
     pub(crate) fn answer_permit(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit, Problem> {
         let of_user = Share {
-            owner: Owner::User(user.to_owned()),
+            owner: Owner::Reader(user.to_owned()),
             bytes_max: SHARE_BYTES,
             refusal: "Long answers to you and your tokens that are not read take 8 MiB already, your share. Read them first.",
         };
@@ -121,7 +122,7 @@ impl BodyPermit {
     fn take(&mut self, more: usize) -> Result<(), Problem> {
         let mut taken = self.budget.taken();
         for Share { owner, bytes_max, refusal } in &self.shares {
-            if taken.shares.get(owner).copied().unwrap_or_default() + more > *bytes_max {
+            if taken.shares.of(owner) + more > *bytes_max {
                 return Err(Problem::Overload(refusal));
             }
         }
@@ -130,7 +131,7 @@ impl BodyPermit {
         }
         taken.all += more;
         for Share { owner, .. } in &self.shares {
-            *taken.shares.entry(owner.clone()).or_default() += more;
+            taken.shares.add(owner.clone(), more);
         }
         self.bytes += more;
         Ok(())
@@ -145,12 +146,7 @@ impl Drop for BodyPermit {
         let mut taken = self.budget.taken();
         taken.all -= self.bytes;
         for Share { owner, .. } in self.shares.drain(..) {
-            if let Entry::Occupied(mut share) = taken.shares.entry(owner) {
-                *share.get_mut() -= self.bytes;
-                if *share.get() == 0 {
-                    share.remove();
-                }
-            }
+            taken.shares.subtract(&owner, self.bytes);
         }
     }
 }
@@ -211,7 +207,7 @@ mod tests {
         held.push(body(&budget, "192.0.2.1", BODY_BYTES).expect("the room was given back"));
         drop(held);
         let taken = budget.taken();
-        assert_eq!((taken.all, taken.shares.len()), (0, 0));
+        assert_eq!((taken.all, taken.shares.owners()), (0, 0));
     }
 
     #[test]
@@ -240,7 +236,7 @@ mod tests {
         assert!(of("ana", 0).is_ok(), "the room was given back");
         drop(held);
         let taken = budget.taken();
-        assert_eq!((taken.all, taken.shares.len()), (0, 0));
+        assert_eq!((taken.all, taken.shares.owners()), (0, 0));
     }
 
     #[test]
@@ -258,7 +254,7 @@ mod tests {
         assert!(matches!(answer("zoe", 1), Err(Problem::Overload(why)) if why.contains("64 MiB")));
         drop(held);
         let taken = budget.taken();
-        assert_eq!((taken.all, taken.shares.len()), (0, 0));
+        assert_eq!((taken.all, taken.shares.owners()), (0, 0));
     }
 
     #[test]

@@ -93,20 +93,20 @@ struct Nodes {
     here: Past,
     /// Those whose names were claimed for this server since others were told.
     claimed: HashSet<String>,
-    /// What callers of nodes lacked, as far as they lacked it between two reports to this server.
-    lacking: Lacking,
+    /// Requests that nodes refused for want of room, counted from each node's first report to this server.
+    refused_for_room: RefusedForRoom,
 }
 
-/// How often callers had no room for more, since they, or all of them, had as much as they may.
+/// Counts of what found no room in a table, since a caller had its share or the table was full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Lacking {
+pub(crate) struct RefusedForRoom {
     /// Requests to reserve that were refused.
     pub(crate) reservations: u64,
     /// Request ids that were forgotten within their minute.
     pub(crate) request_ids: u64,
 }
 
-impl Lacking {
+impl RefusedForRoom {
     fn of(errors: &[ErrorCount]) -> Self {
         let count = |kind| errors.iter().find(|error| error.kind == kind).map_or(0, |error| error.count);
         Self { reservations: count(REFUSED_RESERVATION), request_ids: count(FORGOTTEN_REQUEST_ID) }
@@ -306,9 +306,9 @@ impl Fleet {
 
     /// What a node counted. One that was counted already is not counted again.
     pub(crate) fn report(&self, targets: &Targets, report: &Report) -> Result<(), Problem> {
-        let (is_new, lacking) = self.of(&report.name, &report.instance, |node| {
+        let (is_new, refused_for_room) = self.of(&report.name, &report.instance, |node| {
             let is_new = report.sequence > node.reported;
-            let mut lacking = Lacking::default();
+            let mut refused_for_room = RefusedForRoom::default();
             if is_new {
                 let before_ms =
                     if node.reported_at_ms == 0 { report.at_ms.saturating_sub(1_000) } else { node.reported_at_ms };
@@ -319,7 +319,8 @@ impl Fleet {
                 let errors = bounded_errors(report.errors.clone());
                 // What it counted before its first report may be long ago.
                 if node.reported > 0 {
-                    lacking = Lacking::of(&errors).zip(Lacking::of(&node.errors), u64::saturating_sub);
+                    refused_for_room =
+                        RefusedForRoom::of(&errors).zip(RefusedForRoom::of(&node.errors), u64::saturating_sub);
                 }
                 node.errors = errors;
                 if let Some(process) = &report.process {
@@ -327,11 +328,11 @@ impl Fleet {
                 }
                 (node.reported, node.reported_at_ms) = (report.sequence, report.at_ms);
             }
-            (is_new, lacking)
+            (is_new, refused_for_room)
         })?;
         if is_new {
             let mut nodes = self.nodes();
-            nodes.lacking = nodes.lacking.zip(lacking, u64::saturating_add);
+            nodes.refused_for_room = nodes.refused_for_room.zip(refused_for_room, u64::saturating_add);
             drop(nodes);
             self.figures.take_in(report);
         }
@@ -367,9 +368,9 @@ impl Fleet {
         Ok(NodeDetails { row, process, errors, overshoot, events: node.past.events() })
     }
 
-    /// Returns what callers of this process and of its nodes lacked. It never shrinks.
-    pub(crate) fn lacking(&self) -> Lacking {
-        Lacking::of(&self.own.errors.now()).zip(self.nodes().lacking, u64::saturating_add)
+    /// Returns the counts of this process and of its nodes together. They never shrink.
+    pub(crate) fn refused_for_room(&self) -> RefusedForRoom {
+        RefusedForRoom::of(&self.own.errors.now()).zip(self.nodes().refused_for_room, u64::saturating_add)
     }
 
     /// Of the nodes that are there and share limits through this store.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_fleet::wire::{Ask, Decisions, GoesOn, SeenDecision, SeenIdentity, Told, WATCH_MS_MAX, Who};
+use tidegate_listener::OwnerCounts;
 use tokio::{
     sync::watch::{Receiver, Sender},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -55,8 +56,8 @@ struct Watch {
     since: Timestamp,
     gathered: Mutex<Gathered>,
     news: Sender<()>,
-    /// How many readers each user has, with the tokens that they made. A user without readers is not in it.
-    readers: Mutex<HashMap<String, usize>>,
+    /// How many readers each user has, with the tokens that they made.
+    readers: Mutex<OwnerCounts<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -114,11 +115,11 @@ pub(crate) struct Looking {
 }
 
 impl Watches {
-    /// Looks at the decisions about somebody from now on, for this user. The error says why that cannot be.
+    /// Adds a reader, of this user, of the decisions about an identity. The error says why that cannot be.
     pub(crate) fn look(&self, state: &Data<State>, user: &str, who: Who) -> Result<Looking, &'static str> {
         let mut open = self.lock();
         let Open { by_who, opened } = &mut *open;
-        let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().contains_key(user)).count();
+        let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().of(user) > 0).count();
         if of_user >= WATCHES_OF_USER {
             return Err(OWN_ARE_TOO_MANY);
         }
@@ -168,7 +169,7 @@ impl Watches {
 
 impl Looking {
     fn new(watch: Arc<Watch>, user: &str) -> Self {
-        *watch.readers().entry(user.to_owned()).or_default() += 1;
+        watch.readers().add(user.to_owned(), 1);
         Self { news: watch.news.subscribe(), watch, user: user.to_owned(), told: 0, state: Value::Null }
     }
 
@@ -200,12 +201,7 @@ impl Looking {
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.watch.readers().entry(mem::take(&mut self.user)) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+        self.watch.readers().subtract(&self.user, 1);
     }
 }
 
@@ -268,7 +264,7 @@ impl Watch {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn readers(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+    fn readers(&self) -> MutexGuard<'_, OwnerCounts<String>> {
         // Nothing in here panics.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,9 +15,9 @@ const USERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Times are given up to here, the year 2518, as the system's clock gives them: then the words still have room for 36 years.
 const LAST: u64 = u64::MAX - (1 << 60);
 
-/// The smallest table: eight slots for the twelve keys of six users and two limits, so that overflow buckets are met. Each limit
-/// has more overflow buckets than there are users: with fewer, a request of two limits may find one place, which a peek takes
-/// for either limit, and a check for the first one only.
+/// The smallest table: eight slots for the twelve keys of six users and two limits, so that overflow buckets are used. Each limit
+/// has more overflow buckets than there are users. With fewer, both limits of a request could need the last free place: a peek
+/// would say that each of them finds it, but a check gives it to the first one only.
 const MAX_KEYS: usize = 1;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]

@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    collections::{HashMap, hash_map::Entry},
     fmt,
     io::{Read, Write},
     mem,
@@ -18,7 +17,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::peer::PeerNetwork;
+use crate::{owner_counts::OwnerCounts, peer::PeerNetwork};
 
 /// Connections of a listener for checks.
 pub const CONNECTIONS_MAX: usize = 10_000;
@@ -84,19 +83,12 @@ impl ConnectionRefusal {
     }
 }
 
-/// The open connections of one peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct PeerConnections {
-    open: usize,
-    /// Those of them that have not authenticated.
-    unauthenticated: usize,
-}
-
 /// The counts of a listener: plain data, to which the time is given.
 #[derive(Debug, Default)]
 struct ConnectionCounts {
-    open: usize,
-    by_peer: HashMap<PeerNetwork, PeerConnections>,
+    open: OwnerCounts<PeerNetwork>,
+    /// Those of them that have not authenticated.
+    unauthenticated: OwnerCounts<PeerNetwork>,
     /// How often each refusal was given, in the order of [`ConnectionRefusal::ALL`].
     refused: [u64; ConnectionRefusal::ALL.len()],
     /// When the last line of the log was written.
@@ -112,43 +104,27 @@ impl ConnectionCounts {
         caps: &ConnectionCaps,
         is_authenticated: bool,
     ) -> Result<(), ConnectionRefusal> {
-        let of_peer = self.of(peer);
-        if of_peer.open >= caps.peer {
+        if self.open.of(&peer) >= caps.peer {
             return Err(ConnectionRefusal::Peer);
         }
-        if !is_authenticated && of_peer.unauthenticated >= caps.unauthenticated {
+        if !is_authenticated && self.unauthenticated.of(&peer) >= caps.unauthenticated {
             return Err(ConnectionRefusal::Unauthenticated);
         }
-        if self.open >= caps.listener {
+        if self.open.sum() >= caps.listener {
             return Err(ConnectionRefusal::Listener);
         }
-        self.open += 1;
-        let of_peer = self.by_peer.entry(peer).or_default();
-        of_peer.open += 1;
-        of_peer.unauthenticated += usize::from(!is_authenticated);
+        self.open.add(peer, 1);
+        self.unauthenticated.add(peer, usize::from(!is_authenticated));
         Ok(())
     }
 
-    fn of(&self, peer: PeerNetwork) -> PeerConnections {
-        self.by_peer.get(&peer).copied().unwrap_or_default()
-    }
-
     fn authenticate(&mut self, peer: PeerNetwork) {
-        if let Some(of_peer) = self.by_peer.get_mut(&peer) {
-            of_peer.unauthenticated -= 1;
-        }
+        self.unauthenticated.subtract(&peer, 1);
     }
 
     fn close(&mut self, peer: PeerNetwork, is_authenticated: bool) {
-        self.open -= 1;
-        if let Entry::Occupied(mut entry) = self.by_peer.entry(peer) {
-            let of_peer = entry.get_mut();
-            of_peer.open -= 1;
-            of_peer.unauthenticated -= usize::from(!is_authenticated);
-            if of_peer.open == 0 {
-                entry.remove();
-            }
-        }
+        self.open.subtract(&peer, 1);
+        self.unauthenticated.subtract(&peer, usize::from(!is_authenticated));
     }
 
     /// Counts a refusal. Returns how many there were since the last line of the log, if it is time for another line.
@@ -205,7 +181,7 @@ impl ConnectionLimiter {
     fn refuse(&self, peer: PeerNetwork, refusal: ConnectionRefusal) {
         let mut counts = self.counts();
         let refused = counts.refuse(refusal, Instant::now());
-        let (of_peer, open) = (counts.of(peer).open, counts.open);
+        let (of_peer, open) = (counts.open.of(&peer), counts.open.sum());
         drop(counts);
         if let Some(refused) = refused {
             let (listener, reason) = (self.listener, refusal.name());
@@ -214,7 +190,7 @@ impl ConnectionLimiter {
     }
 
     fn open(&self) -> usize {
-        self.counts().open
+        self.counts().open.sum()
     }
 
     /// Returns how often each refusal was given, by its name.
@@ -323,13 +299,17 @@ mod tests {
         held.push(admit(&limiter, 3).expect("a place was given back"));
         assert_eq!(limiter.open(), 6);
         drop(held);
-        assert_eq!((limiter.open(), limiter.counts().by_peer.len()), (0, 0));
+        assert_eq!(limiter.counts().open, OwnerCounts::default());
         assert_eq!(limiter.refused()[..2], [("listener", 1), ("peer", 1)]);
     }
 
     #[test]
     fn those_that_have_not_authenticated_have_a_cap_of_their_own() {
         let limiter = ConnectionLimiter::new("test", CAPS, true);
+        let of_peer = || {
+            let (counts, peer) = (limiter.counts(), PeerNetwork::from(address(1)));
+            (counts.open.of(&peer), counts.unauthenticated.of(&peer))
+        };
         let [first, second] = [(); 2].map(|()| admit(&limiter, 1).expect("there is room"));
         assert!(!first.is_authenticated());
         assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Unauthenticated));
@@ -337,12 +317,12 @@ mod tests {
         first.authenticate();
         let third = admit(&limiter, 1).expect("one has authenticated");
         assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Unauthenticated));
-        assert_eq!(limiter.counts().of(address(1).into()), PeerConnections { open: 3, unauthenticated: 2 });
+        assert_eq!(of_peer(), (3, 2));
         second.refuse_overdue();
         drop((second, first));
-        assert_eq!(limiter.counts().of(address(1).into()), PeerConnections { open: 1, unauthenticated: 1 });
+        assert_eq!(of_peer(), (1, 1));
         drop(third);
-        assert_eq!(limiter.counts().by_peer.len(), 0);
+        assert_eq!(of_peer(), (0, 0));
         assert_eq!(limiter.refused()[2..], [("unauthenticated", 2), ("overdue", 1)]);
     }
 

@@ -9,9 +9,8 @@
 //! permit, see [`BodyPermit::keep`], goes with the permit.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     convert::Infallible,
-    hash::Hash,
     mem,
     net::IpAddr,
     sync::{
@@ -24,7 +23,7 @@ use std::{
 
 use actix_web::web::Bytes;
 use futures_util::task::AtomicWaker;
-use tidegate_listener::PeerNetwork;
+use tidegate_listener::{OwnerCounts, PeerNetwork};
 use tokio::time::{Instant, sleep};
 
 use crate::{degraded::LogLimiter, error::BODY_BYTES_MAX, periods::Periods};
@@ -127,12 +126,12 @@ struct BodyHolder {
 #[derive(Debug)]
 struct BudgetLedger {
     limits: BudgetLimits,
-    taken: usize,
     /// The holders in the order in which they were first charged.
     holders: BTreeMap<u64, BodyHolder>,
     last_number: u64,
-    by_peer: HashMap<PeerNetwork, usize>,
-    by_connection: HashMap<u64, usize>,
+    /// The bytes of each peer, and of all.
+    by_peer: OwnerCounts<PeerNetwork>,
+    by_connection: OwnerCounts<u64>,
     /// How often each refusal was given, in the order of [`BudgetRefusal::ALL`].
     refused: [u64; BudgetRefusal::ALL.len()],
 }
@@ -141,11 +140,10 @@ impl BudgetLedger {
     fn new(limits: BudgetLimits) -> Self {
         Self {
             limits,
-            taken: 0,
             holders: BTreeMap::new(),
             last_number: 0,
-            by_peer: HashMap::new(),
-            by_connection: HashMap::new(),
+            by_peer: OwnerCounts::default(),
+            by_connection: OwnerCounts::default(),
             refused: [0; BudgetRefusal::ALL.len()],
         }
     }
@@ -205,17 +203,16 @@ impl BudgetLedger {
         now: Instant,
     ) -> Result<Vec<u64>, BudgetRefusal> {
         let excess = |taken: usize, bound: usize| (taken + more).saturating_sub(bound);
-        let taken = self.by_peer.get(&peer).copied().unwrap_or_default();
-        let of_connection = self.by_connection.get(&connection).copied().unwrap_or_default();
-        let of_connection = excess(of_connection, self.limits.connection);
+        let taken = self.by_peer.of(&peer);
+        let of_connection = excess(self.by_connection.of(&connection), self.limits.connection);
         let of_peer = excess(taken, self.limits.peer);
-        let of_all = excess(self.taken, self.limits.budget);
+        let of_all = excess(self.by_peer.sum(), self.limits.budget);
         let (mut victims, mut freed) = (Vec::new(), 0);
         if of_connection + of_peer + of_all == 0 {
             return Ok(victims);
         }
-        let largest = self.by_peer.iter().max_by_key(|&(_, taken)| *taken);
-        let largest = largest.filter(|&(_, largest)| *largest > taken + more).map(|(peer, _)| *peer);
+        let largest = self.by_peer.iter().max_by_key(|&(_, taken)| taken);
+        let largest = largest.filter(|&(_, largest)| largest > taken + more).map(|(peer, _)| *peer);
         // What was chosen before counts: it is part of each wider choice.
         let mut choose = |missing: usize, may_go: &dyn Fn(&BodyHolder) -> bool| {
             for (&other, holder) in &self.holders {
@@ -281,22 +278,15 @@ impl BudgetLedger {
         if bytes == 0 {
             self.holders.remove(&number);
         }
-        self.taken = self.taken - before + bytes;
-        set_share(&mut self.by_peer, peer, before, bytes);
-        set_share(&mut self.by_connection, connection, before, bytes);
+        // Added first: an owner that keeps some stays in the map.
+        self.by_peer.add(peer, bytes);
+        self.by_peer.subtract(&peer, before);
+        self.by_connection.add(connection, bytes);
+        self.by_connection.subtract(&connection, before);
     }
 
     fn count(&mut self, refusal: BudgetRefusal) {
         self.refused[refusal as usize] += 1;
-    }
-}
-
-/// Replaces part of a share; one of no bytes is not kept.
-fn set_share<K: Copy + Eq + Hash>(shares: &mut HashMap<K, usize>, key: K, before: usize, bytes: usize) {
-    let share = shares.entry(key).or_default();
-    *share = *share - before + bytes;
-    if *share == 0 {
-        shares.remove(&key);
     }
 }
 
@@ -329,7 +319,7 @@ impl BodyBudget {
 
     /// Returns how many bytes are taken.
     pub(crate) fn taken(&self) -> usize {
-        self.ledger().taken
+        self.ledger().by_peer.sum()
     }
 
     /// Returns how often each refusal was given, by its name.

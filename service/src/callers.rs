@@ -4,12 +4,13 @@
 //! callers behind one proxy are told apart by their tokens, and services that share a token by their addresses.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::BTreeMap,
     hash::{BuildHasher, Hash, RandomState},
+    num::NonZeroU16,
 };
 
 use hashlink::LinkedHashMap;
-use tidegate_listener::PeerNetwork;
+use tidegate_listener::{OwnerCounts, PeerNetwork};
 
 use crate::tokens::{Good, Rights, TokenDigest};
 
@@ -41,6 +42,12 @@ pub(crate) struct CallerKey(u64);
 impl CallerKey {
     pub(crate) fn new(secret: &RandomState, caller: &Caller) -> Self {
         Self(secret.hash_one((caller.peer, caller.token)))
+    }
+
+    /// Returns the group that this caller is in, of the 65,535 of a [`RatedLimiter`](tidegate::RatedLimiter). Callers cannot find
+    /// out which group that is.
+    pub(crate) fn group(self) -> NonZeroU16 {
+        NonZeroU16::MIN.saturating_add((self.0 % u64::from(u16::MAX)) as u16)
     }
 
     /// Makes the key of a caller of a test.
@@ -98,8 +105,8 @@ pub(crate) struct CallerTable<K, V> {
     entries: LinkedHashMap<K, CallerEntry<V>>,
     /// The keys of the entries, by caller and number.
     by_caller: BTreeMap<(CallerKey, u64), K>,
-    /// How many entries each caller has. A caller without entries is not in it.
-    counts: HashMap<CallerKey, usize>,
+    /// How many entries each caller has.
+    counts: OwnerCounts<CallerKey>,
     next_number: u64,
 }
 
@@ -113,7 +120,7 @@ struct CallerEntry<V> {
 
 impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
     pub(crate) fn new(places: usize, share: CallerShare) -> Self {
-        let (entries, by_caller, counts) = (LinkedHashMap::new(), BTreeMap::new(), HashMap::new());
+        let (entries, by_caller, counts) = (LinkedHashMap::new(), BTreeMap::new(), OwnerCounts::default());
         Self { places, share, entries, by_caller, counts, next_number: 0 }
     }
 
@@ -123,12 +130,12 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
 
     /// Returns how many entries this caller has.
     pub(crate) fn len_of(&self, caller: CallerKey) -> usize {
-        self.counts.get(&caller).copied().unwrap_or(0)
+        self.counts.of(&caller)
     }
 
     /// Returns whether a caller has no fewer entries than callers have on average.
     pub(crate) fn is_large(&self, caller: CallerKey) -> bool {
-        self.len_of(caller) * self.counts.len() >= self.len()
+        self.len_of(caller) * self.counts.owners() >= self.len()
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
@@ -157,18 +164,13 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
         self.next_number += 1;
         self.entries.insert(key, CallerEntry { caller, number, value });
         self.by_caller.insert((caller, number), key);
-        *self.counts.entry(caller).or_default() += 1;
+        self.counts.add(caller, 1);
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let CallerEntry { caller, number, value } = self.entries.remove(key)?;
         self.by_caller.remove(&(caller, number));
-        if let Entry::Occupied(mut count) = self.counts.entry(caller) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+        self.counts.subtract(&caller, 1);
         Some(value)
     }
 
@@ -186,10 +188,10 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
 
     /// Returns how many entries each caller has, counted anew.
     #[cfg(test)]
-    pub(crate) fn shares(&self) -> HashMap<CallerKey, usize> {
-        let mut shares = HashMap::<CallerKey, usize>::new();
+    pub(crate) fn shares(&self) -> OwnerCounts<CallerKey> {
+        let mut shares = OwnerCounts::default();
         for (caller, _) in self.by_caller.keys() {
-            *shares.entry(*caller).or_default() += 1;
+            shares.add(*caller, 1);
         }
         assert_eq!(shares, self.counts);
         shares

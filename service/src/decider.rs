@@ -395,7 +395,7 @@ impl<C: Clock> Decider<C> {
         caught(|| self.reservations.share_taken(self.key_of(caller), self.engine.clock().now())).flatten()
     }
 
-    fn key_of(&self, caller: &Caller) -> CallerKey {
+    pub(crate) fn key_of(&self, caller: &Caller) -> CallerKey {
         CallerKey::new(&self.caller_secret, caller)
     }
 

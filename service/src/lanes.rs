@@ -34,8 +34,6 @@ use crate::periods::Periods;
 const IDLE_LOOKS: u32 = 12;
 /// After a connection that could not be taken: the system has no more descriptors, say.
 const BREATH: Duration = Duration::from_millis(100);
-/// A peer that has sent nothing for so long sends no more.
-const QUIET: Duration = Duration::from_millis(200);
 /// Bytes that cost one unit of the budget that tokio gives a task for a turn. The budget has 128 units, so a turn reads 64 KiB.
 /// Tokio itself takes one unit for each read, whatever it brings: turns would be of 1 MiB.
 const UNIT_BYTES: usize = 512;
@@ -211,7 +209,7 @@ async fn connection<D: Door>(
             drop(tell);
             // As long as something moves: the door's stop is bounded as a whole.
             tokio::select! {
-                _ = &mut serving => hear_out(&socket, periods.linger).await,
+                _ = &mut serving => hear_out(&socket, &periods).await,
                 () = idle(periods.idle, || moved.take()) => {}
             }
         }
@@ -224,9 +222,9 @@ async fn connection<D: Door>(
     serving.abort();
 }
 
-/// Reads and drops what a peer still sends, until it closes, or has sent nothing for a while: where a socket is closed with
-/// something unread, it is reset, and the peer may lose what was written to it last.
-async fn hear_out<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, limit: Duration) {
+/// Reads and drops what a peer still sends, until it closes, sends nothing for the period `quiet`, or has sent for the period
+/// `linger`: where a socket is closed with something unread, it is reset, and the peer may lose what was written to it last.
+async fn hear_out<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, periods: &Periods) {
     let heard_out = async {
         let _ = poll_fn(|context| Pin::new(&mut *socket.borrow_mut()).poll_shutdown(context)).await;
         let mut room = vec![0; 4 << 10];
@@ -236,10 +234,10 @@ async fn hear_out<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, limit:
                 ready!(Pin::new(&mut *socket.borrow_mut()).poll_read(context, &mut part))?;
                 Poll::Ready(io::Result::Ok(part.filled().len()))
             });
-            let Ok(Ok(1..)) = timeout(QUIET, read).await else { break };
+            let Ok(Ok(1..)) = timeout(periods.quiet, read).await else { break };
         }
     };
-    let _ = timeout(limit, heard_out).await;
+    let _ = timeout(periods.linger, heard_out).await;
 }
 
 /// Waits until a connection has not been used for this period; `was_used` returns whether it was since the last look.
@@ -317,7 +315,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 mod tests {
     use std::{future::poll_fn, mem};
 
-    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio::{
+        io::{AsyncWriteExt, duplex},
+        time::Instant,
+    };
 
     use super::*;
 
@@ -352,5 +353,36 @@ mod tests {
         assert_eq!(turns.iter().sum::<usize>() + turn, SENT_BYTES);
         // Not much less, either: a long message is to be read in few turns.
         assert!(turns.iter().all(|bytes| (48 << 10..=64 << 10).contains(bytes)), "{turns:?}");
+    }
+
+    /// Returns for how long a peer is heard out that sends a byte every 100 ms for this long, and then neither sends nor closes.
+    async fn heard_for(sending: Duration) -> Duration {
+        let (mut peer, socket) = duplex(1);
+        let (socket, periods) = (RefCell::new(socket), Periods::default());
+        let began = Instant::now();
+        let send = async {
+            while began.elapsed() < sending && peer.write_all(b"x").await.is_ok() {
+                sleep(Duration::from_millis(100)).await;
+            }
+            pending::<()>().await;
+        };
+        tokio::select! {
+            () = hear_out(&socket, &periods) => began.elapsed(),
+            () = send => unreachable!("it does not end"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_is_heard_out_until_it_is_quiet_closes_or_has_had_its_time() {
+        let Periods { quiet, linger, .. } = Periods::default();
+        assert_eq!(heard_for(Duration::ZERO).await, quiet);
+        let heard = heard_for(Duration::from_secs(2)).await;
+        assert!(heard >= Duration::from_secs(2) && heard <= Duration::from_secs(2) + quiet, "{heard:?}");
+        assert_eq!(heard_for(Duration::from_mins(1)).await, linger);
+        let (peer, socket) = duplex(1);
+        drop(peer);
+        let began = Instant::now();
+        hear_out(&RefCell::new(socket), &Periods::default()).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -30,6 +30,8 @@ pub struct Periods {
     pub linger: Duration,
     /// How long the Redis protocol throws away what comes after its last reply, so that the peer can read that reply.
     pub discard: Duration,
+    /// How long a peer that goes on sending after its connection has ended must send nothing until the socket is closed.
+    pub quiet: Duration,
     /// How long a stream of gRPC may go on with answers after its connection is told to end.
     pub stream_end: Duration,
     /// How long a peer may read nothing of what is written to it before its connection ends; and how long a long answer, or the
@@ -63,6 +65,7 @@ impl Default for Periods {
             ping_answer: Duration::from_secs(20),
             linger: Duration::from_secs(5),
             discard: Duration::from_secs(2),
+            quiet: Duration::from_millis(200),
             stream_end: Duration::from_secs(5),
             unread_replies: Duration::from_mins(1),
             body_grace: Duration::from_secs(1),
@@ -93,6 +96,7 @@ mod tests {
             ping_answer,
             linger,
             discard,
+            quiet,
             stream_end,
             unread_replies,
             body_grace,
@@ -109,6 +113,7 @@ mod tests {
         let five = [request, linger, stream_end, operator_answer, health_sample];
         assert_eq!(five.map(|period| period.as_millis()), [5_000; 5]);
         assert_eq!([discard, files].map(|period| period.as_millis()), [2_000; 2]);
+        assert_eq!(quiet.as_millis(), 200);
         assert_eq!([body_grace, health_watch, metrics_page].map(|period| period.as_millis()), [1_000; 3]);
     }
 }

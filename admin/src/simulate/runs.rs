@@ -63,7 +63,7 @@ struct Held {
 struct Coming {
     id: String,
     author: String,
-    /// As of a [`Run`].
+    /// The user who runs it, or who made the token that does.
     behind: String,
 }
 

@@ -1,4 +1,7 @@
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use proptest::prelude::*;
 
@@ -67,6 +70,16 @@ fn a_caller_is_large_that_has_no_less_than_the_others_on_average() {
     assert_eq!(fill(&mut table, 2), (250, NoRoom::Caller));
     let are_large = [1, 2].map(|caller| table.is_large(CallerKey(caller)));
     assert_eq!(are_large, [true, false]);
+}
+
+#[test]
+fn a_token_has_a_group_of_its_own() {
+    let (secret, peer) = (RandomState::new(), PeerNetwork::from(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    let group =
+        |byte: u8| CallerKey::new(&secret, &Caller { token: Some([byte; 32]), ..Caller::without_token(peer) }).group();
+    let groups: BTreeSet<NonZeroU16> = (0..100).map(group).collect();
+    assert!(groups.len() >= 95, "{}: two of them rarely have one in common", groups.len());
+    assert_eq!(group(7), group(7));
 }
 
 #[test]
@@ -179,13 +192,13 @@ proptest! {
             }
             prop_assert!(table.len() <= places && table.len() == model.len());
             prop_assert_eq!(table.front(), model.first());
-            let mut shares = HashMap::new();
+            let mut shares = OwnerCounts::default();
             for (key, caller) in &model {
                 prop_assert_eq!(table.get(key).copied(), Some((*key, *caller)));
-                *shares.entry(*caller).or_insert(0) += 1;
+                shares.add(*caller, 1);
             }
             prop_assert_eq!(table.shares(), shares);
-            prop_assert_eq!(table.shares().values().sum::<usize>(), table.len());
+            prop_assert_eq!(table.shares().sum(), table.len());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Calls of the admin server's REST on behalf of a caller, with his own token: whether he may is decided there.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::BTreeMap,
     fmt::Write,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +12,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
 use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tidegate_listener::PeerNetwork;
+use tidegate_listener::{OwnerCounts, PeerNetwork};
 use tidegate_tls::{ClientTls, TlsError, to_oneself};
 use tonic::{Code, Request, Status};
 
@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(3);
 
 /// Calls of callers that are under way at once: whose token it is, is known there only.
 const CALLS_MAX: usize = 64;
-/// Those of one peer.
+/// Calls of one peer that are under way at once.
 const CALLS_OF_PEER: usize = CALLS_MAX / 4;
 
 /// The roles of an operator, and above.
@@ -47,36 +47,35 @@ pub struct Admin {
     client: Client,
     /// How long a call may take that changes no policy.
     answer_limit: Duration,
-    calls: Arc<Calls>,
+    calls: Arc<PeerCalls>,
 }
 
 /// The calls that are under way.
 #[derive(Debug, Default)]
-struct Calls(Mutex<HashMap<PeerNetwork, usize>>);
+struct PeerCalls(Mutex<OwnerCounts<PeerNetwork>>);
 
 /// A call that is under way until it is dropped.
 #[derive(Debug)]
 struct CallPlace<'c> {
-    calls: &'c Calls,
+    calls: &'c PeerCalls,
     peer: PeerNetwork,
 }
 
-impl Calls {
+impl PeerCalls {
     /// Begins a call of this peer, or says why it may not begin.
     fn begin(&self, peer: PeerNetwork) -> Result<CallPlace<'_>, &'static str> {
-        let mut by_peer = self.by_peer();
-        if by_peer.get(&peer).is_some_and(|calls| *calls >= CALLS_OF_PEER) {
+        let mut counts = self.counts();
+        if counts.of(&peer) >= CALLS_OF_PEER {
             return Err("too many calls from this address wait for the admin server");
         }
-        if by_peer.values().sum::<usize>() >= CALLS_MAX {
+        if counts.sum() >= CALLS_MAX {
             return Err("too many calls wait for the admin server");
         }
-        *by_peer.entry(peer).or_default() += 1;
+        counts.add(peer, 1);
         Ok(CallPlace { calls: self, peer })
     }
 
-    /// How many there are of each peer. A peer without calls is not in it.
-    fn by_peer(&self) -> MutexGuard<'_, HashMap<PeerNetwork, usize>> {
+    fn counts(&self) -> MutexGuard<'_, OwnerCounts<PeerNetwork>> {
         // Nothing in here panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,12 +83,7 @@ impl Calls {
 
 impl Drop for CallPlace<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut calls) = self.calls.by_peer().entry(self.peer) {
-            *calls.get_mut() -= 1;
-            if *calls.get() == 0 {
-                calls.remove();
-            }
-        }
+        self.calls.counts().subtract(&self.peer, 1);
     }
 }
 
@@ -357,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_peer_has_its_share_of_calls_and_leaves_the_others_theirs() {
-        let calls = Calls::default();
+        let calls = PeerCalls::default();
         let mut held: Vec<CallPlace<'_>> = Vec::new();
         for number in 0..4 {
             held.extend((0..CALLS_OF_PEER).map(|_| calls.begin(peer(number)).expect("there is room")));
@@ -368,6 +362,6 @@ mod tests {
         held.pop();
         held.push(calls.begin(peer(4)).expect("a place was given back"));
         drop(held);
-        assert!(calls.by_peer().is_empty());
+        assert_eq!(*calls.counts(), OwnerCounts::default());
     }
 }

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use tidegate::{Engine, Identity, Request, clock::ManualClock};
+use tidegate_listener::OwnerCounts;
 
 use super::*;
 
@@ -153,13 +154,13 @@ proptest! {
             }
             let kept = reservations.lock();
             prop_assert!(kept.open.len() <= 20);
-            prop_assert_eq!(kept.open.shares().values().sum::<usize>(), kept.open.len());
+            prop_assert_eq!(kept.open.shares().sum(), kept.open.len());
         }
         now += LIFE_NS;
         for _ in 0..20 {
             reservations.lock().clear(now);
         }
         prop_assert_eq!(reservations.counts().0, 0);
-        prop_assert!(reservations.lock().open.shares().is_empty());
+        prop_assert!(reservations.lock().open.shares() == OwnerCounts::default());
     }
 }

@@ -248,7 +248,7 @@ fn a_caller_that_needs_more_than_its_share_forgets_its_own() {
         ask(HOSTILE, &format!("other-{number}"));
     }
     for shares in retries.shards.iter().map(|shard| lock(shard).shares()) {
-        assert!(shares[&GOOD].abs_diff(shares[&HOSTILE]) <= 4 && shares[&GOOD] >= 30, "{shares:?}");
+        assert!(shares.of(&GOOD).abs_diff(shares.of(&HOSTILE)) <= 4 && shares.of(&GOOD) >= 30, "{shares:?}");
     }
     assert_eq!(forgotten(&retries)[1], 0);
 }
