@@ -56,7 +56,8 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/simulations/{id}/stop", stop)
         .says(
             "Stop a run",
-            "One that has ended by then stays as it is: what it found is not lost. Its author may, and an editor.",
+            "One that has ended by then stays as it is: what it found is not lost. Its author may, the user who made the author's \
+             token, and an editor.",
         )
         .with("id", "Its id.");
     api.delete("/simulations/{id}", forget)
@@ -109,22 +110,19 @@ async fn run(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json
     Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
 }
 
-/// Of whoever asks, or of others if he may.
-fn check_own(by: &By<Viewer>, state: &State, id: &str) -> Result<(), Problem> {
-    let run = state.runs.run(id).ok_or_else(|| absent(id))?;
-    // It may keep others of the same user from running.
-    if run.behind == by.behind { Ok(()) } else { by.check_own(&run.author) }
-}
-
 async fn stop(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
-    check_own(&by, &state, &id)?;
+    let run = state.runs.run(&id).ok_or_else(|| absent(&id))?;
+    // It may keep the user from running who made the token that asked for it.
+    if run.behind != by.name {
+        by.check_own(&run.author)?;
+    }
     let run = state.runs.stop(&id).ok_or_else(|| absent(&id))?;
     state.store.audit(by.did("simulation.stop", &format!("simulation:{}", run.id), "done")).await?;
     Ok(Json(run))
 }
 
 async fn forget(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
-    check_own(&by, &state, &id)?;
+    by.check_own(&state.runs.run(&id).ok_or_else(|| absent(&id))?.author)?;
     state.runs.forget(&id).ok_or_else(|| absent(&id))??;
     state.store.audit(by.did("simulation.forget", &format!("simulation:{id}"), "done")).await?;
     Ok(NoContent)

@@ -190,10 +190,14 @@ fn a_user_with_many_tokens_leaves_the_queue_to_others() {
         assert_eq!(client.post(SIMULATIONS, &long()).json()["code"], "already_running");
     }
     start(&ben, &long());
-    // The user's tokens end what keeps them from more; another user may not.
-    let stop = format!("{SIMULATIONS}/{id}/stop");
-    assert_eq!(ben.post(&stop, &json!({})).status, 403);
-    assert_eq!(second.post(&stop, &json!({})).status, 200);
+    // The user ends what keeps them from more; neither another user nor another token may, nor forget what it found.
+    let (run, stop) = (format!("{SIMULATIONS}/{id}"), format!("{SIMULATIONS}/{id}/stop"));
+    for client in [&ben, &second] {
+        assert_eq!(client.post(&stop, &json!({})).status, 403);
+        assert_eq!(client.send("DELETE", &run, &[], None).status, 403);
+    }
+    assert_eq!(ana.post(&stop, &json!({})).status, 200);
+    assert_eq!(first.send("DELETE", &run, &[], None).status, 204, "its author forgets it");
     start(&second, &long());
 }
 
