@@ -211,7 +211,7 @@ impl Listeners<'_> {
         Ok(match self.resp {
             None => doors,
             Some(listener) => {
-                let throttle = Arc::new(RatedLimiter::with_clock(arguments.max_keys, clock));
+                let throttle = Arc::new(RatedLimiter::with_groups(arguments.max_keys, clock));
                 doors.resp(Resp { listener, throttle, operators })
             }
         })

@@ -292,14 +292,14 @@ impl<'l> Account<'l> {
         if !charged.is_admitted() {
             return charged;
         }
-        let room = buckets.table.find_room(self.key, charged.now);
+        let room = buckets.table.find_room(self.limit.group, self.key, charged.now);
         room.map_or_else(|full| self.without_room(buckets, charged.now, full), |()| charged)
     }
 
     /// Denies a key for which there is no bucket, until the first is idle that it could have; as if all were used.
     #[cold]
     fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> Charged {
-        buckets.table.shares.count_refused();
+        buckets.table.count_refused(self.limit.group);
         let wait_ns = if idle_at == Nanos::MAX { NO_ROOM_NS } else { idle_at.saturating_sub(now).max(1) };
         let word = self.limit.meter.map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
         Charged { verdict: Verdict::Later { wait_ns }, word, now, site: Site::NoRoom }
@@ -511,7 +511,8 @@ impl<'l> Account<'l> {
         met: &mut Met,
         transition: impl Fn(Held, Nanos) -> Next<Held, T>,
     ) -> Result<Result<T, Newer>, Full> {
-        buckets.table.update(
+        buckets.table.update_by(
+            self.limit.group,
             self.key,
             now,
             || buckets.clock.now(),
@@ -589,7 +590,7 @@ impl<'l> Account<'l> {
             }
         };
         outcome.unwrap_or_else(|Full { .. }| {
-            buckets.table.shares.count_refused();
+            buckets.table.count_refused(self.limit.group);
             Ok(())
         })
     }

@@ -4,7 +4,7 @@
 
 use std::ops::Deref;
 
-use crate::sync::Cell128;
+use crate::sync::{Cell16, Cell128};
 
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
@@ -68,6 +68,19 @@ fn zeroed(count: usize) -> Box<[Cell128]> {
 #[cfg(engine_loom)]
 fn zeroed(count: usize) -> Box<[Cell128]> {
     (0..count).map(|_| Cell128::default()).collect()
+}
+
+/// Numbers that are all 0. The system gives their memory page by page, as that of [`Cells`].
+#[cfg(not(engine_loom))]
+pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
+    let numbers = Box::new_zeroed_slice(count);
+    // SAFETY: a `Cell16` is one `AtomicU16`, which has the bit validity of `u16`: all zeroes are the value 0.
+    unsafe { numbers.assume_init() }
+}
+
+#[cfg(engine_loom)]
+pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
+    (0..count).map(|_| Cell16::default()).collect()
 }
 
 /// For `whole` ones. None for the `rest`, of which nobody would use the most; the allocator or the administrator may have

@@ -25,6 +25,7 @@ use std::{
 
 use crate::{
     algorithm::{Carry, Meter},
+    groups::{Group, NO_GROUP},
     hash::KeyHasher,
     lease::without_reserve,
     publish::Publish,
@@ -219,6 +220,8 @@ pub(crate) struct LiveLimit {
     pub(crate) is_plain: bool,
     /// May its keys have leases? Those are of one set of numbers.
     pub(crate) lends: bool,
+    /// The group of the caller, where the numbers come with each check.
+    pub(crate) group: Group,
     /// Where its decisions are counted with those of others of its tier or rule; `None` for a limit of a single client.
     pub(crate) tally: Option<Place>,
     /// How this publish changed its numbers, if it did.
@@ -254,6 +257,7 @@ impl LiveLimit {
             is_shadow: false,
             is_plain: true,
             lends: true,
+            group: NO_GROUP,
             tally: None,
             change: None,
         }
@@ -271,9 +275,9 @@ impl LiveLimit {
         Self { meter: Some(meter), ..*self }
     }
 
-    /// The same limit, whose numbers come with each check.
-    pub(crate) fn rated(&self, meter: Option<Meter>) -> Self {
-        Self { meter, lends: false, ..*self }
+    /// The same limit, whose numbers come with each check of a caller of this group.
+    pub(crate) fn rated(&self, meter: Option<Meter>, group: Group) -> Self {
+        Self { meter, lends: false, group, ..*self }
     }
 
     /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
@@ -517,6 +521,7 @@ impl Ledger {
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
                 lends: true,
+                group: NO_GROUP,
                 tally,
                 change,
             });

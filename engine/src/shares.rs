@@ -260,11 +260,11 @@ impl Shares {
         }
     }
 
-    /// Returns whether an idle slot of the table is to be emptied for a new key of `limit`.
-    pub(crate) fn may_empty(&self, limit: u32, shortage: Shortage, slot: Slot) -> bool {
+    /// Returns whether an idle slot of the table is to be emptied for a new key of `limit`, or of a group that has its share.
+    pub(crate) fn may_empty(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
         match shortage {
-            Shortage::Limit | Shortage::Domain => self.may_take(limit, Some(shortage), slot),
-            Shortage::Table => slot.owner().is_some(),
+            Some(Shortage::Limit | Shortage::Domain) => self.may_take(limit, shortage, slot),
+            Some(Shortage::Table) | None => slot.owner().is_some(),
         }
     }
 

@@ -7,9 +7,25 @@
 
 #[cfg(not(engine_loom))]
 mod real {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
     use portable_atomic::AtomicU128;
+
+    /// A number beside a slot.
+    #[derive(Debug, Default)]
+    pub(crate) struct Cell16(AtomicU16);
+
+    impl Cell16 {
+        pub(crate) fn load(&self) -> u16 {
+            // Relaxed: a guess, which decides who may take a slot; see groups.rs.
+            self.0.load(Ordering::Relaxed)
+        }
+
+        pub(crate) fn swap(&self, value: u16) -> u16 {
+            // Relaxed: the counts follow from the read-modify-write itself; nothing is published through it.
+            self.0.swap(value, Ordering::Relaxed)
+        }
+    }
 
     /// A counter that only has to give every caller another number.
     #[derive(Debug, Default)]
@@ -92,7 +108,20 @@ mod real {
 
 #[cfg(engine_loom)]
 mod real {
-    use loom::sync::atomic::{AtomicU64, Ordering};
+    use loom::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Cell16(AtomicU16);
+
+    impl Cell16 {
+        pub(crate) fn load(&self) -> u16 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        pub(crate) fn swap(&self, value: u16) -> u16 {
+            self.0.swap(value, Ordering::Relaxed)
+        }
+    }
 
     #[derive(Debug, Default)]
     pub(crate) struct Counter(AtomicU64);
@@ -184,7 +213,7 @@ use std::{
     sync::atomic::{AtomicI64, Ordering},
 };
 
-pub(crate) use real::{Cell64, Cell128, Counter};
+pub(crate) use real::{Cell16, Cell64, Cell128, Counter};
 
 /// A number that threads raise and lower. No protocol rests on its order, so loom does not walk through it.
 #[derive(Debug, Default)]

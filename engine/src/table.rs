@@ -53,6 +53,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     bucket::{Next, Swap, update},
+    groups::{Group, Groups, NO_GROUP},
     memory::{Cells, prefetch},
     ring::{Rings, Spare},
     shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
@@ -128,6 +129,8 @@ pub(crate) struct Table {
     pub(crate) rings: Rings,
     /// New keys write it.
     pub(crate) shares: CachePadded<Shares>,
+    /// Where each caller has a share of it; `None` elsewhere.
+    pub(crate) groups: Option<Groups>,
     /// How often slots were looked through for idle ones of a limit that holds its share.
     reclaims: CachePadded<Counter>,
 }
@@ -155,7 +158,7 @@ impl<'t> Scan<'t> {
         cells: impl Iterator<Item = &'t Cell128>,
         key: Key,
         now: Nanos,
-        may_take: impl Fn(Slot) -> bool,
+        may_take: impl Fn(&Cell128, Slot) -> bool,
     ) -> (usize, Option<Seen<'t>>) {
         let (mut free, mut oldest) = (0, None::<Seen<'t>>);
         for cell in cells {
@@ -166,7 +169,7 @@ impl<'t> Scan<'t> {
                 } else {
                     self.claims.push((cell, slot));
                 }
-            } else if may_take(slot) {
+            } else if may_take(cell, slot) {
                 if slot.is_free(now) {
                     free += 1;
                     if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
@@ -202,6 +205,7 @@ impl Table {
             nonces: CachePadded::default(),
             rings: Rings::new(max_keys),
             shares: CachePadded::new(Shares::new(overflow_buckets)),
+            groups: None,
             reclaims: CachePadded::default(),
         }
     }
@@ -210,6 +214,11 @@ impl Table {
     pub(crate) fn share(&mut self, shares: TableShares) {
         let slots = self.slots();
         self.shares.set(shares, slots);
+    }
+
+    /// Gives each group of callers a share of it. For an empty table.
+    pub(crate) fn share_by_group(&mut self) {
+        self.groups = Some(Groups::new(self.slots()));
     }
 
     #[inline(always)]
@@ -248,6 +257,19 @@ impl Table {
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
         met: &mut Met,
+        transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
+    ) -> Result<T, Full> {
+        self.update_by(NO_GROUP, key, now, read_clock, met, transition)
+    }
+
+    /// As [`update`](Self::update), for a caller of this group.
+    pub(crate) fn update_by<T>(
+        &self,
+        group: Group,
+        key: Key,
+        now: Nanos,
+        read_clock: impl Fn() -> Nanos,
+        met: &mut Met,
         mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
     ) -> Result<T, Full> {
         loop {
@@ -279,7 +301,7 @@ impl Table {
                 {
                     return Ok(answer);
                 }
-                if let Some(answer) = self.insert(key, now, met, || transition(None, read_clock()))? {
+                if let Some(answer) = self.insert(group, key, now, met, || transition(None, read_clock()))? {
                     return Ok(answer);
                 }
             }
@@ -299,10 +321,10 @@ impl Table {
         outcome == Ok(true)
     }
 
-    /// Says whether a key without a bucket would find one at `now`. Changes the bucket of no live key.
+    /// Says whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket of no live key.
     #[cold]
-    pub(crate) fn find_room(&self, key: Key, now: Nanos) -> Result<(), Full> {
-        let scan = self.scan(key, now);
+    pub(crate) fn find_room(&self, group: Group, key: Key, now: Nanos) -> Result<(), Full> {
+        let scan = self.scan(group, key, now);
         let has_room = scan.active || !scan.claims.is_empty() || scan.free.is_some();
         if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
     }
@@ -351,7 +373,7 @@ impl Table {
                     }
                 });
                 if let Some(claim) = claim {
-                    self.passed(cell, self.shares.owner(claim), None);
+                    self.passed(cell, self.shares.owner(claim), None, NO_GROUP);
                 }
                 self.put_back(left);
                 spare.into_iter().for_each(Spare::keep);
@@ -380,7 +402,7 @@ impl Table {
                 _ => Next::Leave(None),
             });
             if let Some(gone) = gone {
-                self.passed(cell, self.shares.owner(gone), None);
+                self.passed(cell, self.shares.owner(gone), None, NO_GROUP);
                 self.put_back(gone.ring());
             }
         }
@@ -398,7 +420,7 @@ impl Table {
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
                 })?;
                 // As a stranger who takes the slot over, and leaves it at once.
-                if !slot.is_free(now) || !self.hand_over(cell, slot, Slot::EMPTY) {
+                if !slot.is_free(now) || !self.empty(cell, slot) {
                     return None;
                 }
                 self.put_back(slot.ring());
@@ -457,14 +479,16 @@ impl Table {
     /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
     /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
     /// others to take.
-    fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
+    fn scan(&self, group: Group, key: Key, now: Nanos) -> Scan<'_> {
         let limit = key.bits.limit();
-        let mut shortage = self.shares.shortage(limit);
-        if let Some(short) = shortage {
-            self.reclaim(limit, short, now);
-            shortage = self.shares.shortage(limit);
+        let (mut shortage, mut group_is_short) = self.shortages(limit, group);
+        if shortage.is_some() || group_is_short {
+            self.reclaim(limit, shortage, now);
+            (shortage, group_is_short) = self.shortages(limit, group);
         }
-        let may_take = |slot| self.shares.may_take(limit, shortage, slot);
+        let may_take = |cell: &Cell128, slot| {
+            self.shares.may_take(limit, shortage, slot) && (!group_is_short || self.group_of(cell) == Some(group))
+        };
         let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
         let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
         let lines = self.lines();
@@ -493,50 +517,82 @@ impl Table {
             }
         }
         scan.free = scan.free.or_else(|| blocks.into_iter().max_by_key(|(free, _)| *free)?.1);
-        let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_| true);
+        let gets_overflow = self.groups.as_ref().is_none_or(|groups| groups.has_few(group));
+        let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_, _| gets_overflow);
         scan.is_overflow = scan.free.is_none();
         scan.free = scan.free.or(oldest);
         scan
     }
 
-    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share.
+    /// Counts a check or a look of this group for whose key there was no bucket.
+    pub(crate) fn count_refused(&self, group: Group) {
+        match &self.groups {
+            Some(groups) if groups.has_share(group) => groups.count_refused(),
+            _ => self.shares.count_refused(),
+        }
+    }
+
+    /// Returns why new keys of a limit may take only some slots, and whether those of a group may.
+    fn shortages(&self, limit: u32, group: Group) -> (Option<Shortage>, bool) {
+        let group_is_short = self.groups.as_ref().is_some_and(|groups| groups.has_share(group));
+        (self.shares.shortage(limit), group_is_short)
+    }
+
+    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share; any where
+    /// the limit is short of none.
     #[cold]
-    fn reclaim(&self, limit: u32, shortage: Shortage, now: Nanos) {
+    fn reclaim(&self, limit: u32, shortage: Option<Shortage>, now: Nanos) {
         let count = RECLAIMED.min(self.cells.len());
         let first = (self.reclaims.next() as usize).wrapping_mul(count);
         for place in 0..count {
             let cell = &self.cells[first.wrapping_add(place) % self.cells.len()];
             let slot: Slot = Swap::load(cell);
-            if self.shares.may_empty(limit, shortage, slot)
-                && slot.is_free(now)
-                && self.hand_over(cell, slot, Slot::EMPTY)
-            {
+            if self.shares.may_empty(limit, shortage, slot) && slot.is_free(now) && self.empty(cell, slot) {
                 self.put_back(slot.ring());
             }
         }
     }
 
-    /// Swaps a slot for one of another owner, or for an empty one, and counts it; returns whether it did.
-    fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot) -> bool {
+    /// Swaps a slot for one of another owner, whose key this group brings, and counts it; returns whether it did.
+    fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot, group: Group) -> bool {
         let (owner, next) = (self.shares.owner(before), self.shares.owner(after));
         let is_done = cell.swap(before, after).is_ok();
         if is_done {
-            self.passed(cell, owner, next);
+            self.passed(cell, owner, next, group);
         }
         is_done
     }
 
-    /// Counts that a slot has another owner, if it is the table's.
-    fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>) {
-        if self.cells.as_ptr_range().contains(&std::ptr::from_ref(cell)) {
-            self.shares.passed(before, after);
+    /// Swaps a slot for an empty one, and counts it; returns whether it did.
+    fn empty(&self, cell: &Cell128, before: Slot) -> bool {
+        self.hand_over(cell, before, Slot::EMPTY, NO_GROUP)
+    }
+
+    /// Counts that a slot has another owner, and is of this group, if it is the table's.
+    fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>, group: Group) {
+        let Some(place) = self.place_of(cell) else { return };
+        self.shares.passed(before, after);
+        if let Some(groups) = &self.groups {
+            groups.change_owner(place, group);
         }
+    }
+
+    /// Returns the place of a slot in the table. `None`: it is an overflow bucket.
+    fn place_of(&self, cell: &Cell128) -> Option<usize> {
+        let bytes = std::ptr::from_ref(cell).addr().checked_sub(self.cells.as_ptr().addr())?;
+        Some(bytes / size_of::<Cell128>()).filter(|place| *place < self.cells.len())
+    }
+
+    /// Returns the group whose key has this slot of the table.
+    fn group_of(&self, cell: &Cell128) -> Option<Group> {
+        Some(self.groups.as_ref()?.of(self.place_of(cell)?))
     }
 
     /// Gives the key a bucket with what `transition` writes: see the head of this file. `None` when it turned out to have one.
     #[cold]
     fn insert<T>(
         &self,
+        group: Group,
         key: Key,
         now: Nanos,
         met: &mut Met,
@@ -546,13 +602,13 @@ impl Table {
         let take_back = |mine: Option<Seen<'_>>| {
             if let Some((cell, claim)) = mine {
                 // Fails when another thread swapped it away, or made it the active one.
-                self.hand_over(cell, claim, Slot::EMPTY);
+                self.empty(cell, claim);
             }
         };
         // The winning claim that was there before the scan under way began.
         let mut known: Option<Slot> = None;
         loop {
-            let scan = self.scan(key, now);
+            let scan = self.scan(group, key, now);
             if scan.active {
                 take_back(mine);
                 return Ok(None);
@@ -560,7 +616,7 @@ impl Table {
             let Some((&(cell, winner), others)) = scan.claims.split_first() else {
                 let (cell, free) = scan.free.ok_or(Full { idle_at: scan.idle_at })?;
                 let claim = Slot::claimed(key.bits, self.nonces.next());
-                if self.hand_over(cell, free, claim) {
+                if self.hand_over(cell, free, claim, group) {
                     met.reuses += u64::from(free != Slot::EMPTY);
                     self.put_back(free.ring());
                     if scan.is_overflow {
@@ -575,7 +631,7 @@ impl Table {
             let is_foreign = |claim: Slot| u64::from(mine.is_none_or(|(_, mine)| mine != claim));
             let others_are_gone = others.iter().all(|&(cell, claim)| {
                 met.resolved += is_foreign(claim);
-                self.hand_over(cell, claim, Slot::EMPTY)
+                self.empty(cell, claim)
             });
             if others_are_gone && known == Some(winner) {
                 let (held, answer) = match transition() {

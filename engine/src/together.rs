@@ -14,6 +14,7 @@ use crate::{
     decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
     decision::{Decision, Shadows},
     engine::Engine,
+    groups::NO_GROUP,
     hash::{IdentityHash, KeyHasher, kind_hash},
     observer::Asked,
     pattern::{PathBuffer, made_plain},
@@ -96,8 +97,10 @@ impl<C: Clock> Engine<C> {
         let buckets = self.buckets();
         let live = self.live_now();
         let now = buckets.clock.now();
-        let rated: Vec<LiveLimit> =
-            requests.iter().filter_map(|(_, rate)| rate.map(|rate| self.rated().rated(rate.into()))).collect();
+        let rated: Vec<LiveLimit> = requests
+            .iter()
+            .filter_map(|(_, rate)| rate.map(|rate| self.rated().rated(rate.into(), NO_GROUP)))
+            .collect();
         let together = Together::of(&live, requests, &rated, now, &buckets.hasher);
         let mut decisions = together.refusals(buckets, now)?;
         if decisions.iter().all(Option::is_none) {

@@ -37,7 +37,7 @@ static DOOR: LazyLock<SocketAddr> = LazyLock::new(|| {
     let address = listener.local_addr().expect("bound");
     let http = Http { listener: listen(), authorize: Authorize::default() };
     let decider = Arc::new(Decider::new(engine).expect("random numbers"));
-    let throttle = Arc::new(RatedLimiter::with_clock(10_000, clock));
+    let throttle = Arc::new(RatedLimiter::with_groups(10_000, clock));
     let resp = Resp { listener, throttle, operators: Some(Arc::new(Nobody)) };
     let doors = Doors::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
     thread::spawn(move || {

@@ -74,7 +74,7 @@ pub(crate) static KIND: DoorKind = DoorKind {
 pub struct Resp<C> {
     /// Where connections come in.
     pub listener: TcpListener,
-    /// Counts the keys whose limits come with the command.
+    /// Counts the keys whose limits come with the command; with groups, so that each caller has a share of their places.
     pub throttle: Arc<RatedLimiter<C>>,
     /// Who may reset keys; `None`: nobody.
     pub operators: Option<Arc<dyn Operators>>,
@@ -141,6 +141,11 @@ impl<C: Clock> Collector for Throttled<C> {
                 "throttle_denied_without_room",
                 "Those of these keys that were denied, because the overflow buckets were in use too",
                 self.limiter.denied_without_room(),
+            ),
+            (
+                "throttle_denied_by_share",
+                "New keys of limits that come with the command that were denied because their caller had its share of the places",
+                self.limiter.denied_by_share(),
             ),
         ] {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;

@@ -54,17 +54,29 @@ fn no_key_ever_has_two_slots() {
     const KEYS: u64 = 20_000;
     let (mut seen, mut rounds, deadline) = (Met::default(), 0, Deadline::new());
     while rounds < 3 || (seen.resolved.min(seen.retries) == 0 && !deadline.has_passed()) {
-        let table = Table::new(2 * KEYS as usize);
-        let met = together(|_, met| {
+        let mut table = Table::new(2 * KEYS as usize);
+        table.share_by_group();
+        let met = together(|thread, met| {
             for name in 0..KEYS {
                 // Words are live at time 0.
-                assert_eq!(table.update(key(name), 0, || 0, met, add_one), Ok(()));
+                assert_eq!(table.update_by(1 + thread as Group, key(name), 0, || 0, met, add_one), Ok(()));
             }
         });
         (seen, rounds) = (both(seen, met), rounds + 1);
         let slots = table.cells.iter().map(Swap::load).filter(|slot| *slot != Slot::EMPTY).count();
         assert_eq!(slots, KEYS as usize);
         assert_eq!(table.shares.held(7), KEYS, "each is counted once, whichever thread made it active");
+        let groups = table.groups.as_ref().expect("it has some");
+        let is_wrong = |place: &usize| {
+            let slot: Slot = Swap::load(&table.cells[*place]);
+            (groups.of(*place) == NO_GROUP) != (slot == Slot::EMPTY)
+        };
+        let wrong = (0..table.slots()).filter(is_wrong).count() as u64;
+        assert!(wrong <= met.retries + met.resolved, "{wrong} slots have a wrong group: more than threads met");
+        for group in 1..=THREADS as Group {
+            let slots = (0..table.slots()).filter(|place| groups.of(*place) == group).count() as u64;
+            assert_eq!(groups.held(group), slots, "group {group}");
+        }
         for name in 0..KEYS {
             assert_eq!(table.get(key(name)).map(|held| held.word), Some(THREADS as u64), "key {name}");
         }

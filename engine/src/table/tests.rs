@@ -96,10 +96,10 @@ fn eight_new_keys_find_overflow_buckets_and_the_next_is_told_when_one_is_idle() 
     }
     assert_eq!(table.shares.overflowed(), 8);
     assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(Full { idle_at: 1_000 }));
-    assert_eq!(table.find_room(key(16), 999), Err(Full { idle_at: 1_000 }));
+    assert_eq!(table.find_room(NO_GROUP, key(16), 999), Err(Full { idle_at: 1_000 }));
     // The overflow buckets are the limit's own, and the slots are everybody's.
     assert_eq!(present(&table, 0..17).len(), 16);
-    assert_eq!((table.find_room(key(16), 1_000), touch_of(&table, 7, 16, 1_000, 5_000)), (Ok(()), Ok(())));
+    assert_eq!((table.find_room(NO_GROUP, key(16), 1_000), touch_of(&table, 7, 16, 1_000, 5_000)), (Ok(()), Ok(())));
     assert_eq!(touch_of(&table, 7, 17, 1_000, 5_000), Err(Full { idle_at: 1_001 }));
     assert_eq!(touch_of(&table, 7, 17, 1_001, 5_000), Ok(()));
 }
@@ -177,16 +177,16 @@ fn what_is_emptied_is_not_counted() {
     }
     let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
     let claim = Slot::claimed(KeyBits::new(0, 7 << 40), 1);
-    assert!(table.hand_over(cell, Slot::EMPTY, claim));
+    assert!(table.hand_over(cell, Slot::EMPTY, claim, NO_GROUP));
     assert_eq!((claim.state(), table.shares.held(0)), (State::Claimed, 11));
     table.sweep(|limit| limit == 0, |_, held, _| held);
     assert_eq!(table.shares.held(0), 10);
     let sweeps = table.slots().div_ceil(RECLAIMED);
-    (0..sweeps).for_each(|_| table.reclaim(0, Shortage::Limit, 99));
+    (0..sweeps).for_each(|_| table.reclaim(0, Some(Shortage::Limit), 99));
     assert_eq!(table.shares.held(0), 10, "live ones stay");
-    (0..sweeps).for_each(|_| table.reclaim(1, Shortage::Limit, 100));
+    (0..sweeps).for_each(|_| table.reclaim(1, Some(Shortage::Limit), 100));
     assert_eq!(table.shares.held(0), 10, "so do those of others");
-    (0..sweeps).for_each(|_| table.reclaim(1, Shortage::Domain, 100));
+    (0..sweeps).for_each(|_| table.reclaim(1, Some(Shortage::Domain), 100));
     assert_eq!((table.shares.held(0), named(&table, 0)), (0, 0), "of its domain");
 }
 
@@ -199,7 +199,7 @@ fn what_is_cleared_is_empty_and_not_counted() {
     let share = table.slots() as u64 / 100;
     assert_eq!(found(&table, 0, 0..1_000, 0, 100), share + 8);
     let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
-    assert!(table.hand_over(cell, Slot::EMPTY, Slot::claimed(KeyBits::new(0, 7 << 40), 1)));
+    assert!(table.hand_over(cell, Slot::EMPTY, Slot::claimed(KeyBits::new(0, 7 << 40), 1), NO_GROUP));
     assert_eq!(touch_of(&table, 1, 0, 0, 200), Ok(()));
     let clear = |limit, now| {
         let mut left = 0;
@@ -210,4 +210,38 @@ fn what_is_cleared_is_empty_and_not_counted() {
     assert_eq!(clear(0, 100), (0, 0, 0));
     assert!(table.shares.overflow(0).iter().all(|cell| Swap::load(cell) == Slot::EMPTY));
     assert_eq!([clear(1, 199), clear(1, 200)], [(1, 1, 1), (0, 0, 0)]);
+}
+
+/// Brings a key of limit 7 for this group, live until `idle`.
+fn touch_by(table: &Table, group: Group, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
+    let write = |_: Option<Held>, _: Nanos| Next::Write(Held { word: idle, ..Held::default() }, ());
+    table.update_by(group, key(name), now, || now, &mut Met::default(), write)
+}
+
+/// How many of these new keys a group brings, each live until `idle`.
+fn brought(table: &Table, group: Group, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> usize {
+    names.filter(|name| touch_by(table, group, *name, now, idle).is_ok()).count()
+}
+
+#[test]
+fn a_group_that_brings_keys_without_end_leaves_room_for_others() {
+    let mut table = Table::with_overflow(10_000, OVERFLOW_BUCKETS);
+    table.share_by_group();
+    assert_eq!(brought(&table, 1, 0..20_000, 0, 1_000), 10_200, "80 % of 85 % of the slots, and no overflow bucket");
+    // Whatever it brings now is denied until one of its keys is idle, and a look says the same.
+    assert_eq!(touch_by(&table, 1, 30_000, 0, 1_000).map_err(|full| full.idle_at), Err(1_000));
+    assert_eq!(table.find_room(1, key(30_000), 0), Err(Full { idle_at: 1_000 }));
+    assert_eq!(touch_by(&table, 1, 0, 0, 2_000), Ok(()), "a key that it has goes on");
+    assert_eq!(touch_by(&table, 2, 0, 0, 2_000), Ok(()), "and is common to all");
+    // More hostile groups, one after the other; honest ones still bring what is kept for each, all of it.
+    for group in 2..6 {
+        brought(&table, group, u64::from(group) * 100_000..u64::from(group) * 100_000 + 20_000, 0, 1_000);
+    }
+    assert_eq!(table.shares.overflowed(), 0, "none of them had a key in an overflow bucket");
+    for group in 6..16 {
+        let names = u64::from(group) * 100_000..u64::from(group) * 100_000 + 35;
+        assert_eq!(brought(&table, group, names, 0, 1_000), 35, "group {group}");
+    }
+    // What is idle is taken back, whichever group it is of.
+    assert_eq!(brought(&table, 1, 80_000..90_000, 3_000, 9_000), 10_000);
 }

@@ -12,6 +12,7 @@ const LAYERS: &[&str] = &[
     "bucket",
     "ring",
     "shares",
+    "groups",
     "table",
     "sliding_log",
     "moves",

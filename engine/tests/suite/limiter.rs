@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroU16,
+    ops::Range,
     sync::{Barrier, LazyLock},
     thread,
     time::Duration,
@@ -386,4 +388,20 @@ fn threads_with_different_numbers_admit_what_one_word_holds() {
     });
     assert_eq!(admitted.iter().sum::<u64>(), BURST, "{admitted:?}");
     assert!(admitted[1] + admitted[3] <= BURST / 2, "{admitted:?}");
+}
+
+/// Sixteen slots: one group alone may have eleven, and each group eight in any case.
+#[test]
+fn what_the_share_of_a_group_denies_is_not_counted_as_a_full_table() {
+    let limiter = RatedLimiter::with_groups(10, ManualClock::at(NOW));
+    let a_day = TokenBucket::new(1, 24 * 60 * 60 * SECOND, 1).expect("valid");
+    let admitted = |group: u16, names: Range<u64>| {
+        let group = NonZeroU16::new(group).expect("a number");
+        names.filter(|name| limiter.check_n_by(group, *name, a_day, 1).is_allowed()).count()
+    };
+    let denied = || (limiter.denied_by_share(), limiter.denied_without_room());
+    assert_eq!((admitted(1, 0..30), denied()), (11, (19, 0)));
+    assert_eq!((admitted(2, 30..60), denied()), (5 + 8, (19, 17)), "what is left, and the overflow buckets");
+    assert_eq!((admitted(1, 60..61), denied()), (0, (20, 17)));
+    assert_eq!(limiter.overflow_charges(), 8 + 17);
 }

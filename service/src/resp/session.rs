@@ -1,6 +1,6 @@
 //! Runs the commands of one connection.
 
-use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, rc::Rc, str, sync::Arc};
+use std::{fmt, net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, str, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, Retry, clock::Clock, time::Nanos};
@@ -30,6 +30,8 @@ pub(super) struct Session<'d, C> {
     connection_permit: Rc<ConnectionPermit>,
     id: i64,
     who: Who,
+    /// The group of the caller, for limits that come with the command. It follows from `who`.
+    group: NonZeroU16,
     /// Is what comes part of a transaction that was refused?
     is_discarding: bool,
 }
@@ -108,7 +110,8 @@ impl Done {
 
 impl<'d, C: Clock> Session<'d, C> {
     pub(super) fn new(door: &'d Door<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
-        Self { door, peer, connection_permit, id: door.next_id(), who: Who::Stranger, is_discarding: false }
+        let group = door.shared.decider.key_of(&Caller::without_token(peer.ip().into())).group();
+        Self { door, peer, connection_permit, id: door.next_id(), who: Who::Stranger, group, is_discarding: false }
     }
 
     /// Runs a command, and appends its reply.
@@ -154,7 +157,7 @@ impl<'d, C: Clock> Session<'d, C> {
         let route = if asked.hello.is_some() { "hello" } else { "auth" };
         match answer {
             Ok(true) => {
-                self.who = Who::Operator { token: asked.token.clone(), since: self.door.clock.now(), is_good: true };
+                self.set_who(Who::Operator { token: asked.token.clone(), since: self.door.clock.now(), is_good: true });
                 self.connection_permit.authenticate();
                 self.welcome(asked.hello, to);
                 Ran { route, status: Status::Done, then: Then::Next }
@@ -209,7 +212,7 @@ impl<'d, C: Clock> Session<'d, C> {
             Who::Stranger => None,
             Who::Caller(good) => {
                 if !self.door.shared.tokens.as_ref().is_some_and(|tokens| tokens.is_still(good)) {
-                    self.who = Who::Stranger;
+                    self.set_who(Who::Stranger);
                 }
                 None
             }
@@ -223,10 +226,10 @@ impl<'d, C: Clock> Session<'d, C> {
 
     /// While others cannot be asked, an operator goes on as a caller.
     pub(super) fn told_again(&mut self, token: &str, answer: Result<bool, String>) {
-        self.who = match answer {
+        self.set_who(match answer {
             Ok(false) => Who::Stranger,
             answer => Who::Operator { token: token.to_owned(), since: self.door.clock.now(), is_good: answer.is_ok() },
-        };
+        });
     }
 
     /// There are no transactions. What is sent as one is refused as a whole, so that nothing of it is charged; client libraries
@@ -301,12 +304,13 @@ impl<'d, C: Clock> Session<'d, C> {
 
     fn throttle(&self, dialect: Dialect, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
         let throttle = Throttle::read(dialect, arguments)?;
-        let (is_allowed, answer) = if let Some(outcome) = caught(|| throttle.charge(&self.door.whole.throttle)) {
-            (outcome.is_allowed(), throttle.answer(&outcome))
-        } else {
-            let Answer { is_allowed, .. } = self.door.shared.decider.undecided(DEFAULT_DOMAIN);
-            (is_allowed, throttle.undecided(is_allowed, Answer::CLOSED_WAIT))
-        };
+        let (is_allowed, answer) =
+            if let Some(outcome) = caught(|| throttle.charge(&self.door.whole.throttle, self.group)) {
+                (outcome.is_allowed(), throttle.answer(&outcome))
+            } else {
+                let Answer { is_allowed, .. } = self.door.shared.decider.undecided(DEFAULT_DOMAIN);
+                (is_allowed, throttle.undecided(is_allowed, Answer::CLOSED_WAIT))
+            };
         to.array(answer.len());
         to.integers(answer);
         Ok(Done::of(is_allowed))
@@ -330,6 +334,11 @@ impl<'d, C: Clock> Session<'d, C> {
         let Some((reply, decided)) = (&mut waiting).now_or_never() else { return Ok(Done::Wait(Waiting(waiting))) };
         to.bytes.extend_from_slice(&reply);
         decided.map(Done::of)
+    }
+
+    fn set_who(&mut self, who: Who) {
+        self.who = who;
+        self.group = self.door.shared.decider.key_of(&self.caller()).group();
     }
 
     fn caller(&self) -> Caller {
@@ -367,7 +376,7 @@ impl<'d, C: Clock> Session<'d, C> {
 
     fn authenticate(&mut self, token: &[u8], hello: Option<bool>, to: &mut Replies) -> Result<Done, Error> {
         if let Some(good) = self.door.shared.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
-            self.who = Who::Caller(good);
+            self.set_who(Who::Caller(good));
             self.connection_permit.authenticate();
             self.welcome(hello, to);
             return Ok(Done::Next);

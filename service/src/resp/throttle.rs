@@ -1,6 +1,6 @@
 //! `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab: limits whose numbers come with the command.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 use tidegate::{Outcome, RatedLimiter, Retry, algorithm::TokenBucket, clock::Clock, time::SECOND_NS};
 
@@ -70,9 +70,9 @@ impl<'a> Throttle<'a> {
         Ok(Self { dialect, key, bucket, burst, quantity })
     }
 
-    /// Charges it, if it is allowed; a quantity of 0 asks what is left.
-    pub(super) fn charge<C: Clock>(&self, limiter: &RatedLimiter<C>) -> Outcome {
-        limiter.check_n(self.key, self.bucket, self.quantity)
+    /// Charges it for a caller of this group, if it is allowed; a quantity of 0 asks what is left.
+    pub(super) fn charge<C: Clock>(&self, limiter: &RatedLimiter<C>, group: NonZeroU16) -> Outcome {
+        limiter.check_n_by(group, self.key, self.bucket, self.quantity)
     }
 
     /// The five numbers of an answer.

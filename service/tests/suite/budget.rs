@@ -103,7 +103,7 @@ impl Server {
         let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
         let ((listener, grpc), (resp_listener, resp)) = (listen(), listen());
         let process = Process::start_with(caller_share, settings, Authorize::default(), |doors, clock| {
-            let throttle = Arc::new(RatedLimiter::with_clock(KEYS_MAX, clock));
+            let throttle = Arc::new(RatedLimiter::with_groups(KEYS_MAX, clock));
             let of_resp = Resp { listener: resp_listener, throttle, operators: None };
             doors.grpc(Grpc { listener, admin }).resp(of_resp)
         });

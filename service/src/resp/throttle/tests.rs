@@ -13,7 +13,7 @@ fn limiter() -> (RatedLimiter<ManualClock>, ManualClock) {
 fn ask(limiter: &RatedLimiter<ManualClock>, dialect: Dialect, arguments: &str) -> Result<[i64; 5], String> {
     let arguments: Vec<&[u8]> = arguments.split(' ').map(str::as_bytes).collect();
     let throttle = Throttle::read(dialect, &arguments).map_err(|error| error.to_string())?;
-    Ok(throttle.answer(&throttle.charge(limiter)))
+    Ok(throttle.answer(&throttle.charge(limiter, NonZeroU16::MIN)))
 }
 
 /// What redis-cell's own tests ask, one after the other: at so many milliseconds, of 5 at once and 1 a second, this quantity;

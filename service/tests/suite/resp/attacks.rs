@@ -7,7 +7,7 @@ use tidegate_testkit::hostile::{self, beside, exchange};
 
 use super::{
     HUNDRED,
-    support::{Connection, Reply, Server, array, ok},
+    support::{Connection, KEYS_MAX, Reply, Server, array, ok},
 };
 use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
@@ -127,4 +127,38 @@ fn a_value_that_resembles_a_token_is_refused() {
     };
     beside(|| gets_its_quota(server.address, Some(TOKEN)), attack);
     assert_eq!(server.engine.totals().allowed, 100);
+}
+
+/// Sends `CL.THROTTLE` for many keys, whose places are taken for a year.
+fn take_places(address: SocketAddr) {
+    let mut connection = Connection::over(hostile::connect(address));
+    for some in (0..2 * KEYS_MAX).collect::<Vec<_>>().chunks(1_000) {
+        let key = |key: &usize| array(&["CL.THROTTLE", &format!("taken-{key}"), "0", "1", "31536000"]);
+        connection.write(some.iter().flat_map(key).collect::<Vec<_>>());
+        for _ in some {
+            connection.reply();
+        }
+    }
+}
+
+#[test]
+fn keys_without_end_leave_places_to_the_keys_of_others() {
+    let server = Server::with(HUNDRED);
+    take_places(server.address);
+    let denied = server.metric("tidegate_throttle_denied_by_share_total");
+    assert!(denied > 0, "the caller has its share");
+    let keys_of_another = || {
+        let mut connection = server.connect();
+        for key in 0..1_000 {
+            for is_denied in [0, 0, 0, 1] {
+                assert_eq!(
+                    connection.numbers(&format!("CL.THROTTLE user-{key} 2 3 86400"))[0],
+                    is_denied,
+                    "user-{key}"
+                );
+            }
+        }
+    };
+    beside(keys_of_another, || take_places(server.address));
+    assert!(server.metric("tidegate_throttle_denied_by_share_total") > denied);
 }

@@ -51,7 +51,7 @@ impl Server {
     pub(crate) fn listening(policy: &str, settings: Settings, operators: Option<Arc<dyn Operators>>) -> Self {
         let (listener, address) = listen();
         let process = Process::start(settings, Authorize::default(), |doors, clock| {
-            let throttle = Arc::new(RatedLimiter::with_clock(KEYS_MAX, clock));
+            let throttle = Arc::new(RatedLimiter::with_groups(KEYS_MAX, clock));
             doors.resp(Resp { listener, throttle, operators })
         });
         process.publish(policy);
