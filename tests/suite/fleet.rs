@@ -138,6 +138,18 @@ impl Fleet {
     fn row(&self, name: &str) -> Value {
         self.ana.get(&self.admin, &format!("/nodes/{name}"))
     }
+
+    /// Waits until each of these nodes has reported in two more seconds: by then it has what it was to be sent.
+    fn report_twice(&self, names: &[&str]) {
+        let seconds = |name: &&str| {
+            let history = self.ana.get(&self.admin, &format!("/nodes/{name}/history"));
+            history["items"].as_array().expect("seconds").len()
+        };
+        let before: Vec<usize> = names.iter().map(seconds).collect();
+        wait_until("they report twice", || {
+            names.iter().map(seconds).zip(&before).all(|(now, before)| now >= before + 2)
+        });
+    }
 }
 
 /// What an admin server on this database is told.
@@ -201,23 +213,22 @@ fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_ad
     for node in &nodes {
         follows(node, 1, 100);
     }
-    let others_keep = |version: u64, limit: u64| {
-        // They would have it within a moment.
-        thread::sleep(Duration::from_millis(500));
+    let others_keep = |fleet: &Fleet, version: u64, limit: u64| {
+        fleet.report_twice(&["n-2", "n-3"]);
         for node in &nodes[1..] {
             assert_eq!(decides_by(node), (version, Some(limit)));
         }
     };
     fleet.stage(1, 500, "n-1");
     follows(&nodes[0], 2, 500);
-    others_keep(1, 100);
+    others_keep(&fleet, 1, 100);
     wait_until("it is told what it has", || {
         fleet.ana.get(&fleet.admin, "/rollout")["has"] == json!([{ "node": "n-1", "policy_version": 2 }])
     });
     fleet.kill_admin();
     fleet.restart_admin();
     wait_until("all are back", || ["n-1", "n-2", "n-3"].iter().all(|name| fleet.row(name)["presence"] == "connected"));
-    others_keep(1, 100);
+    others_keep(&fleet, 1, 100);
     assert_eq!(decides_by(&nodes[0]), (2, Some(500)));
     let go_on = |fleet: &Fleet, to: &str| fleet.ana.send(&fleet.admin, "POST", "/rollout", &json!({ "to": to }));
     assert_eq!(go_on(&fleet, "all"), (200, json!({ "version": 2, "rollout": null })));
@@ -226,7 +237,7 @@ fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_ad
     }
     fleet.stage(2, 700, "n-1");
     follows(&nodes[0], 3, 700);
-    others_keep(2, 500);
+    others_keep(&fleet, 2, 500);
     assert_eq!(go_on(&fleet, "back"), (200, json!({ "version": 4, "rollout": null })));
     fleet.kill_admin();
     fleet.restart_admin();
@@ -760,7 +771,9 @@ fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another(home: Ho
     assert_eq!(status, 204);
     wait_until("its stream ends", || fleet.row("n-1")["presence"] != "connected");
     fleet.publish(1, 500);
-    thread::sleep(Duration::from_millis(500));
+    let refused = || fleet.ana.get(&fleet.admin, "/audit?action=refused")["items"].as_array().expect("lines").len();
+    let before = refused();
+    wait_until("it comes again and is refused", || refused() > before);
     assert_eq!(decides_by(&node), (1, Some(100)), "it is told nothing any more");
     new_token(&fleet.admin, &fleet.ana, "fleet-again", &fleet.token);
     follows(&node, 2, 500);
@@ -772,7 +785,7 @@ fn a_second_process_of_a_name_is_refused_and_says_so(home: Home) {
     follows(&first, 1, 100);
     let other = fleet.folder.path().join("other");
     let second = Served::node(&fleet.admin.admin, &fleet.token, "n-1", &other);
-    thread::sleep(Duration::from_secs(2));
+    wait_until("it is refused", || second.has_logged("give one of them another name"));
     assert_eq!(decides_by(&second).0, 0, "it has no policy");
     assert_eq!(decides_by(&first).0, 1);
     drop(first);

@@ -1,8 +1,9 @@
 //! The audit log: what is in it, looking through it, taking it out; and that nothing changes it.
 
-use std::{thread, time::Duration};
+use std::{net::TcpStream, thread};
 
 use serde_json::{Value, json};
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::block_on,
@@ -310,8 +311,9 @@ fn a_refusal_just_before_the_end_is_in_it() {
         for _ in 0..3 {
             assert_eq!(script.post("/api/v1/drafts", &json!({})).status, 403);
         }
+        let address = server.url.replace("http://", "");
         let stopping = thread::spawn(move || server.stop());
-        thread::sleep(Duration::from_millis(700));
+        wait_until("it takes no more requests", || TcpStream::connect(&address).is_err());
         assert!(!stopping.is_finished(), "it waits for the lines");
         sqlx::raw_sql("ROLLBACK").execute(&mut busy).await.expect("it is free again");
         stopping.join().expect("it ends well");

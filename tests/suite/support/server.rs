@@ -1,12 +1,14 @@
 //! A server as its users start it: the binary, on free ports.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
 };
 
+use tempfile::NamedTempFile;
 use tidegate_testkit::process;
 
 use super::{SERVE, command};
@@ -14,6 +16,8 @@ use super::{SERVE, command};
 /// A running `tidegate serve`. Killed when it is dropped.
 pub(crate) struct Served {
     child: Child,
+    /// What it writes on its standard error; `None` where the command says where that goes.
+    log: Option<NamedTempFile>,
     pub(crate) admin: String,
     pub(crate) checks: String,
     /// Where it speaks gRPC, if it does.
@@ -36,8 +40,11 @@ impl Served {
     /// Starts what serves with these arguments on this data folder, and waits until it says where it is.
     pub(crate) fn run(serve: &[&str], data: &Path, arguments: &[&str]) -> Self {
         let mut command = command();
-        command.args(serve).arg("--data").arg(data).args(arguments).stderr(Stdio::null());
-        Self::started(command)
+        let log = NamedTempFile::new().expect("a file");
+        command.args(serve).arg("--data").arg(data).args(arguments).stderr(log.reopen().expect("it is there"));
+        let mut served = Self::started(command);
+        served.log = Some(log);
+        served
     }
 
     /// Starts this command, and waits until it says where it is.
@@ -59,7 +66,13 @@ impl Served {
         // Nothing more is printed; if it were, nobody would have to wait for a reader.
         thread::spawn(move || lines.for_each(drop));
         let (admin, checks) = (admin.expect("it says where"), checks.expect("it says where"));
-        Self { child, admin, checks, grpc, sign_in }
+        Self { child, log: None, admin, checks, grpc, sign_in }
+    }
+
+    /// Returns whether its log has this text.
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        let log = self.log.as_ref().expect("it is kept");
+        fs::read_to_string(log).expect("text").contains(text)
     }
 
     /// The code of the one-time link.
