@@ -75,6 +75,18 @@ allow_descriptors() {
   }
 }
 
+# has_room_to_build SCRIPT GIB: ends what cannot end well for want of disk before it begins.
+has_room_to_build() {
+  local free built
+  mkdir -p target
+  free=$(df --output=avail --block-size=1G target | tail -n 1)
+  built=$(du --summarize --block-size=1G target | cut -f 1)
+  [ $((free + built)) -ge "$2" ] || {
+    echo "$1: target/ takes $2 GiB of disk, and $free are free: make room, or move the clone to a disk that has it" >&2
+    return 2
+  }
+}
+
 # step NAME COUNTER COMMAND...: runs a command or a function for at most STEP_MINUTES, and counts its tests. COUNTER is one of
 # the functions below. A step that fails without a failed test, or that ran no test, counts as one failure.
 step() {
