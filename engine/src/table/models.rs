@@ -304,7 +304,7 @@ fn an_idle_slot_is_emptied_or_charged_and_no_charge_is_lost() {
         assert_eq!(charge(&table, key(1)), Ok(()));
         empty(&table, key(1));
         let other = Arc::clone(&table);
-        let thread = thread::spawn(move || other.reclaim(1, Shortage::Limit, NOW));
+        let thread = thread::spawn(move || other.reclaim(1, Some(Shortage::Limit), NOW));
         assert_eq!(charge(&table, key(1)), Ok(()));
         thread.join().expect("no panic");
         assert_eq!(words(&table, key(1)), [LIVE + 1]);
