@@ -12,6 +12,7 @@ use std::{
 use actix_http::{BoxedPayloadStream, Payload, Request, error::PayloadError, h1};
 use actix_web::{http::header::CONTENT_LENGTH, web::Bytes};
 use futures_util::Stream;
+use memchr::memchr_iter;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -21,12 +22,6 @@ use crate::{connections::ConnectionPermit, http_listener::HttpPeriods};
 
 /// Bytes that are read at a time, and that may be read before they are waited for.
 const READ_BYTES: usize = 16 << 10;
-/// Requests that are handed out at a time. actix-http parses all that it is handed at once, and a request may take 30 kB of
-/// memory.
-const REQUESTS_MAX: usize = 8;
-/// Bytes that are handed out together whatever is in them. Most requests are shorter, and are not looked through. The shortest
-/// ones have 14 bytes, and take more than 7,000 bytes of memory each.
-const SHORT_BYTES: usize = 512;
 /// The longest run of characters of a header's name that is handed out, outside of bodies whose length is known. actix-http panics
 /// at a name of 64 KiB.
 const NAME_BYTES_MAX: usize = 60 << 10;
@@ -43,8 +38,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 /// first request. A head that comes together with the request before it does not show here: it has as long as a connection may
 /// rest.
 ///
-/// Nor does actix-http stop reading while an answer waits for the peer, or for the server. So it is handed more only where a head
-/// is waited for, or more of a body.
+/// Nor does actix-http stop reading while an answer waits for the peer, or for the server; and it parses all that it has read. A
+/// request may take 30 kB of memory. Where the body of a parsed request has not come whole, actix-http takes it for that of the
+/// request that it answers, says `connection: close`, and may cut off the answers after that. So it is handed one request at a
+/// time: more only where a head is waited for, or more of a body.
 #[derive(Debug)]
 pub(crate) struct RequestTracker {
     periods: HttpPeriods,
@@ -97,6 +94,15 @@ impl RequestTracker {
     fn await_body(&self, awaits_body: bool) {
         if !self.awaits_body.replace(awaits_body) && awaits_body {
             self.wake_reader();
+        }
+    }
+
+    /// Notes that so many more bytes of that body are handed out, of which all that are to come are known. After the last one
+    /// nothing is waited for.
+    fn hand_out_body(&self, bytes: usize) {
+        self.body_bytes.update(|left| left - bytes);
+        if self.body_bytes.get() == 0 {
+            self.awaits_body.set(false);
         }
     }
 
@@ -240,7 +246,7 @@ impl TimedStream {
         let body_bytes = if is_needed { self.requests.body_bytes.get() } else { 0 };
         let part_bytes = |came: &[u8], is_unparsed: bool| match body_bytes {
             0 if !is_needed || is_unparsed => 0,
-            0 => heads_end(came),
+            0 => request_end(came),
             _ => came.len().min(body_bytes),
         };
         let before = buffer.filled().len();
@@ -263,7 +269,7 @@ impl TimedStream {
         };
         if bytes > 0 {
             if body_bytes > 0 {
-                self.requests.body_bytes.set(body_bytes - bytes);
+                self.requests.hand_out_body(bytes);
                 self.name_bytes = 0;
             } else if self.is_name_too_long(&buffer.filled()[before..]) {
                 self.is_discarding = true;
@@ -362,21 +368,20 @@ fn poll_read_within(
     Poll::Ready(Ok(()))
 }
 
-/// Returns how many of these bytes may be parsed together: all where they are few, else as far as [`REQUESTS_MAX`] heads end.
-fn heads_end(bytes: &[u8]) -> usize {
-    if bytes.len() <= SHORT_BYTES {
-        return bytes.len();
-    }
-    let (mut end, mut blank_lines) = (0, 0);
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        end += line.len();
-        // Each head ends with one. Those of a body count, too: the rest of it is handed out next.
-        blank_lines += usize::from(matches!(line, b"\n" | b"\r\n"));
-        if blank_lines == REQUESTS_MAX {
-            break;
+/// Returns how many of these bytes may be parsed together, so that at most one head ends in them: all where they have one blank
+/// line at most, else those up to the first. A body may have blank lines, too; the rest of it is handed out next.
+fn request_end(bytes: &[u8]) -> usize {
+    let (mut line_start, mut first) = (0, None);
+    for newline in memchr_iter(b'\n', bytes) {
+        if matches!(&bytes[line_start..newline], b"" | b"\r") {
+            if let Some(first) = first {
+                return first;
+            }
+            first = Some(newline + 1);
         }
+        line_start = newline + 1;
     }
-    end
+    bytes.len()
 }
 
 /// Returns whether a header's name may have this character (RFC 9110, section 5.6.2).
@@ -442,8 +447,6 @@ mod tests {
 
     /// The shortest request.
     const REQUEST: &[u8] = b"G / HTTP/1.1\n\n";
-    /// Bytes of as many requests as are handed out at a time.
-    const PART: usize = REQUESTS_MAX * REQUEST.len();
 
     /// A peer that sends these bytes again and again, and reads while it is told to.
     struct Peer {
@@ -533,16 +536,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_requests_are_handed_out_at_a_time_and_none_while_one_is_answered() {
+    async fn one_request_is_handed_out_at_a_time_and_none_while_one_is_answered() {
         let mut connection = Connection::new(REQUEST);
         for _ in 0..3 {
-            assert_eq!(connection.read(), (PART, true), "a head is waited for");
+            assert_eq!(connection.read(), (REQUEST.len(), true), "a head is waited for");
         }
         let request = connection.stream.requests().begin();
         assert_eq!(connection.read(), (0, false));
         drop(request);
         assert!(connection.is_woken());
-        assert_eq!(connection.read(), (PART, true), "the next head is waited for");
+        assert_eq!(connection.read(), (REQUEST.len(), true), "the next head is waited for");
 
         let mut other = Connection::new(REQUEST);
         let _request = other.stream.requests().begin();
@@ -568,8 +571,28 @@ mod tests {
         assert!(poll().is_ready() && poll().is_pending());
         assert!(connection.is_woken());
         let rest = BODY - REQUEST.len();
-        assert_eq!(connection.read(), (rest + PART, true), "the rest of it, and requests after it");
-        assert_eq!(connection.read(), (PART, true), "as where its length is not known");
+        assert_eq!(connection.read(), (rest, false), "the rest of it, and no request after it");
+        sender.feed_data(Bytes::from(REQUEST.repeat(rest / REQUEST.len())));
+        sender.feed_eof();
+        assert!([poll(), poll()].iter().all(Poll::is_ready) && connection.is_woken(), "all of it came");
+        assert_eq!(connection.read(), (0, false), "it is answered");
+        drop((body, guard));
+        assert_eq!(connection.read(), (REQUEST.len(), true), "the next head is waited for");
+    }
+
+    #[tokio::test]
+    async fn a_body_of_unknown_length_is_handed_out_up_to_each_blank_line() {
+        let mut connection = Connection::new(REQUEST);
+        let guard = connection.stream.requests().begin();
+        let (_sender, payload) = h1::Payload::create(false);
+        let payload: Payload = Payload::H1 { payload };
+        let mut request = Request::with_payload(payload);
+        guard.follow_body(&mut request);
+        let (mut body, waker) = (request.take_payload(), connection.waker());
+        assert!(Pin::new(&mut body).poll_next(&mut Context::from_waker(&waker)).is_pending());
+        for _ in 0..2 {
+            assert_eq!(connection.read(), (REQUEST.len(), true));
+        }
         drop(body);
         assert_eq!(connection.read(), (0, false), "it is not waited for any more");
     }
@@ -581,7 +604,7 @@ mod tests {
         assert_eq!(connection.read(), (0, false));
         connection.is_reading.set(true);
         assert!(connection.is_written() && connection.is_woken());
-        assert_eq!(connection.read(), (PART, true));
+        assert_eq!(connection.read(), (REQUEST.len(), true));
     }
 
     #[tokio::test]
@@ -604,12 +627,22 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_are_handed_out_whatever_is_in_them() {
-        for (requests, end) in [(1, REQUEST.len()), (36, 36 * REQUEST.len()), (37, PART)] {
-            assert_eq!(heads_end(&REQUEST.repeat(requests)), end);
+    fn one_head_at_most_ends_in_what_is_parsed_together() {
+        let head = &b"POST /v1/check HTTP/1.1\r\ncontent-length: 9\r\n\r\n"[..];
+        let check = [head, b"{\n\"a\":1}"].concat();
+        for (bytes, end) in [
+            (&b""[..], 0),
+            (&head[..20], 20),
+            (&check, check.len()),
+            (&[&check, &head[..head.len() - 2]].concat(), check.len() + head.len() - 2),
+            (&check.repeat(2), head.len()),
+            (&[b"\r\n", head].concat(), 2),
+            (&REQUEST.repeat(3), REQUEST.len()),
+            (&[&REQUEST[REQUEST.len() - 1..], REQUEST].concat(), 1),
+            // The end of one in chunks, and the next head.
+            (&[b"1\r\na\r\n0\r\n\r\n", head].concat(), 11),
+        ] {
+            assert_eq!(request_end(bytes), end, "{}", bytes.escape_ascii());
         }
-        let check = [&b"POST /v1/check HTTP/1.1\r\ncontent-length: 1000\r\n\r\n"[..], &[b' '; 1_000]].concat();
-        assert_eq!(heads_end(&check), check.len());
-        assert_eq!(heads_end(&check.repeat(2 * REQUESTS_MAX)), REQUESTS_MAX * check.len() - 1_000);
     }
 }

@@ -1,7 +1,7 @@
 //! Connections: kept, pipelined, many at once, slow, and at the end.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::TcpStream,
     sync::Barrier,
     thread,
@@ -13,7 +13,7 @@ use tidegate_testkit::wait_until;
 
 use super::{
     HUNDRED,
-    support::{Server, request},
+    support::{Answer, Server, request},
     user,
 };
 use crate::process::{LONG_DELAY, resting_connections_are_closed};
@@ -48,8 +48,40 @@ fn many_requests_that_come_ahead_of_answers_are_answered_in_order() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     connection.write(request("/v1/check", "", user("ada")).repeat(300));
-    let statuses: Vec<u16> = (0..300).map(|_| connection.answer().status).collect();
+    let answers: Vec<Answer> = (0..300).map(|_| connection.answer()).collect();
+    let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [vec![200; 100], vec![429; 200]].concat());
+    assert!(answers.iter().all(|answer| answer.header("connection").is_none()), "the connection is kept");
+}
+
+#[test]
+fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    // A batch with many checks, in a body whose length is told or in chunks, and a request without a body.
+    let checks = format!(r#"{{"checks":[{}]}}"#, vec![user("ada"); 2_000].join(","));
+    let told = request("/v1/check/batch", "", &checks);
+    let (first, second) = checks.split_at(50_000);
+    let chunks = [first, second, ""].map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).concat();
+    let head = "POST /v1/check/batch HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let bodyless = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let mut writer = connection.writer();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..4 {
+                writer.write_all(&[&told, head.as_bytes(), chunks.as_bytes(), bodyless.as_bytes()].concat())?;
+            }
+            io::Result::Ok(())
+        });
+        for place in 0..12 {
+            let answer = connection.answer();
+            assert_eq!((answer.status, answer.header("connection")), (200, None), "{place}");
+            if place % 3 < 2 {
+                assert_eq!(answer.json()["decisions"].as_array().map(Vec::len), Some(2_000), "{place}");
+            }
+        }
+    });
+    assert_eq!(connection.post("/v1/check", user("grace")).json()["remaining"], 99);
 }
 
 #[test]

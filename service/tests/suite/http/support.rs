@@ -121,6 +121,11 @@ impl Connection {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// Returns another end to write to.
+    pub(crate) fn writer(&self) -> TcpStream {
+        self.stream.get_ref().try_clone().expect("a socket")
+    }
+
     pub(crate) fn send(&mut self, request: impl AsRef<[u8]>) -> Answer {
         self.write(request);
         self.answer()
