@@ -178,9 +178,15 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The looks of the last minute.
-#[derive(Debug, Default)]
+/// The looks of the last minute, of which the first is that of the start.
+#[derive(Debug)]
 pub(crate) struct Health(Mutex<VecDeque<Look>>);
+
+impl Default for Health {
+    fn default() -> Self {
+        Self(Mutex::new([Look::default()].into()))
+    }
+}
 
 impl Health {
     /// Takes in what is counted now; at the period [`health_sample`](crate::Periods::health_sample).
@@ -294,7 +300,6 @@ mod tests {
         let bad = Look { errors: 1_000, checks: 0, overflow: 0, ..WELL };
         let health = Health::default();
         assert_eq!(health.faults(&bad, None, true).len(), 1);
-        health.look(Look::default());
         for _ in 1..LOOKS {
             health.look(bad);
             assert_eq!(health.faults(&bad, None, true).len(), 1);
