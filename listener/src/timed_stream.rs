@@ -39,9 +39,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 /// rest.
 ///
 /// Nor does actix-http stop reading while an answer waits for the peer, or for the server; and it parses all that it has read. A
-/// request may take 30 kB of memory. Where the body of a parsed request has not come whole, actix-http takes it for that of the
-/// request that it answers, says `connection: close`, and may cut off the answers after that. So it is handed one request at a
-/// time: more only where a head is waited for, or more of a body.
+/// request may take 30 kB of memory. If it has parsed a head whose body is not complete, it takes that body for the unread one of
+/// the request before, says `connection: close` in the answer to that one, and may cut off later answers. Therefore it is handed
+/// one request at a time, and only while it waits for a head or for more of a body.
 #[derive(Debug)]
 pub(crate) struct RequestTracker {
     periods: HttpPeriods,
@@ -97,8 +97,7 @@ impl RequestTracker {
         }
     }
 
-    /// Notes that so many more bytes of that body are handed out, of which all that are to come are known. After the last one
-    /// nothing is waited for.
+    /// Counts bytes of a body of known length that are handed out. After the last one no more is awaited.
     fn hand_out_body(&self, bytes: usize) {
         self.body_bytes.update(|left| left - bytes);
         if self.body_bytes.get() == 0 {
@@ -368,18 +367,23 @@ fn poll_read_within(
     Poll::Ready(Ok(()))
 }
 
-/// Returns how many of these bytes may be parsed together, so that at most one head ends in them: all where they have one blank
-/// line at most, else those up to the first. A body may have blank lines, too; the rest of it is handed out next.
+/// Returns how many of these bytes are handed out together, so that at most one head ends in them. Each head ends with a blank
+/// line: where there is text between two blank lines, they end after the blank lines before that text. Blank lines of a body
+/// count, too; the rest of the body is handed out next.
 fn request_end(bytes: &[u8]) -> usize {
-    let (mut line_start, mut first) = (0, None);
+    // Where a line begins, where the blank lines that came first end, and whether text followed them.
+    let (mut line_start, mut end, mut has_text) = (0, None, false);
     for newline in memchr_iter(b'\n', bytes) {
-        if matches!(&bytes[line_start..newline], b"" | b"\r") {
-            if let Some(first) = first {
-                return first;
-            }
-            first = Some(newline + 1);
-        }
+        let is_blank = matches!(&bytes[line_start..newline], b"" | b"\r");
         line_start = newline + 1;
+        match end {
+            Some(end) if is_blank && has_text => return end,
+            Some(_) if !is_blank => has_text = true,
+            // One after the other.
+            Some(_) => end = Some(line_start),
+            None if is_blank => end = Some(line_start),
+            None => {}
+        }
     }
     bytes.len()
 }
@@ -639,6 +643,10 @@ mod tests {
             (&[b"\r\n", head].concat(), 2),
             (&REQUEST.repeat(3), REQUEST.len()),
             (&[&REQUEST[REQUEST.len() - 1..], REQUEST].concat(), 1),
+            (&[b"\n".repeat(3), REQUEST.repeat(2)].concat(), 3),
+            (&[REQUEST, b"\r\n\n", REQUEST].concat(), REQUEST.len() + 3),
+            // Parsed again from their first byte with each part.
+            (&b"\n".repeat(READ_BYTES), READ_BYTES),
             // The end of one in chunks, and the next head.
             (&[b"1\r\na\r\n0\r\n\r\n", head].concat(), 11),
         ] {

@@ -1,8 +1,8 @@
 //! Connections: kept, pipelined, many at once, slow, and at the end.
 
 use std::{
-    io::{self, Read, Write},
-    net::TcpStream,
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
     sync::Barrier,
     thread,
     time::Duration,
@@ -58,20 +58,21 @@ fn many_requests_that_come_ahead_of_answers_are_answered_in_order() {
 fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
-    // A batch with many checks, in a body whose length is told or in chunks, and a request without a body.
-    let checks = format!(r#"{{"checks":[{}]}}"#, vec![user("ada"); 2_000].join(","));
-    let told = request("/v1/check/batch", "", &checks);
+    // A batch of many checks on lines with blank lines between them, in a body of known length or in chunks; and a request
+    // without a body, after blank lines.
+    let checks = format!(r#"{{"checks":[{}]}}"#, vec![user("ada"); 2_000].join(",\r\n\r\n"));
+    let of_known_length = request("/v1/check/batch", "", &checks);
     let (first, second) = checks.split_at(50_000);
     let chunks = [first, second, ""].map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).concat();
     let head = "POST /v1/check/batch HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let bodyless = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let bodyless = "\r\n\r\nGET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let requests = [&of_known_length, head.as_bytes(), chunks.as_bytes(), bodyless.as_bytes()].concat().repeat(4);
     let mut writer = connection.writer();
     thread::scope(|scope| {
-        scope.spawn(move || {
-            for _ in 0..4 {
-                writer.write_all(&[&told, head.as_bytes(), chunks.as_bytes(), bodyless.as_bytes()].concat())?;
-            }
-            io::Result::Ok(())
+        let writing = scope.spawn(move || {
+            writer.write_all(&requests)?;
+            // All is answered that came before the end.
+            writer.shutdown(Shutdown::Write)
         });
         for place in 0..12 {
             let answer = connection.answer();
@@ -80,8 +81,23 @@ fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
                 assert_eq!(answer.json()["decisions"].as_array().map(Vec::len), Some(2_000), "{place}");
             }
         }
+        writing.join().expect("no panic").expect("all of them are read");
     });
-    assert_eq!(connection.post("/v1/check", user("grace")).json()["remaining"], 99);
+    assert!(connection.is_closed());
+}
+
+#[test]
+fn a_request_that_expects_100_continue_is_told_to_go_on_also_behind_others() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    let body = user("ada");
+    let expecting = request("/v1/check", "Expect: 100-continue\r\n", &body);
+    let head = &expecting[..expecting.len() - body.len()];
+    connection.write([&request("/v1/check", "", &body), head].concat());
+    let statuses = [(); 2].map(|()| connection.answer().status);
+    assert_eq!(statuses, [200, 100]);
+    let answer = connection.send(&body);
+    assert_eq!((answer.status, answer.json()["remaining"].as_u64()), (200, Some(98)));
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl Connection {
 
     pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(2 * PATIENCE)).expect("a socket");
+        stream.set_write_timeout(Some(2 * PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self { stream: BufReader::new(stream) }
     }
