@@ -15,7 +15,7 @@ use std::{
 /// The faults that a [`FaultProxy`] makes, and its counts.
 #[derive(Default, Debug)]
 struct Orders {
-    /// A text of requests, and the text of the same length in its place.
+    /// The text that is written into requests, and the text of the same length that it replaces.
     writes: Option<(Vec<u8>, Vec<u8>)>,
     delay_ms: AtomicU64,
     drops_half: AtomicBool,

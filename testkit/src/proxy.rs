@@ -42,7 +42,7 @@ impl ProxyProcess {
         let mut proxy = Self { process: process::spawn(command), port, _folder: folder };
         wait_until("the proxy listens", || {
             let end = proxy.process.try_wait().expect("it is ours");
-            assert_eq!(end, None, "the proxy ended; scripts/test installs it");
+            assert_eq!(end, None, "the proxy ended; scripts/setup installs it");
             TcpStream::connect(proxy.address()).is_ok()
         });
         proxy

@@ -703,11 +703,11 @@ fn readers_that_do_not_read_cost_no_memory_and_are_told_to_start_again() {
         reader.read_exact(&mut [0; 512]).expect("it begins");
     }
     thread::sleep(2 * READ_TIMEOUT);
-    // What each of them has still to read is several times as much.
-    let grown = memory().saturating_sub(before);
-    // Without cargo-nextest other tests take memory in this process too.
-    let is_alone = env::var_os("NEXTEST").is_some();
-    assert!(!is_alone || grown < 64, "{READERS} readers took {grown} MiB");
+    // What each of them has still to read is several times as much. Without cargo-nextest other tests take memory in this process
+    // too.
+    if env::var_os("NEXTEST").is_some() {
+        wait_until("the readers cost less than 64 MiB", || memory().saturating_sub(before) < 64);
+    }
     // The other one is not held up. On a busy machine it may be told to restart too, and comes again as nodes do.
     assert_eq!(publish(&ana, &minute(500), false).status, 201);
     let version = loop {
