@@ -4,9 +4,9 @@
 step_minutes=${STEP_MINUTES:-20}
 state=$(mktemp -d) || exit
 : >"$state/table"
-# Of files of tests, where they are in memory.
+# The folder for files of tests, if it is in memory.
 memory=
-# The lane that this shell is; none in the foreground.
+# The name of the lane that this shell runs; empty in the foreground.
 lane=
 # Whether a process may leave the idle class again: without the right to, it would stand still beside a busy machine.
 can_undo_idle=false
@@ -75,7 +75,7 @@ allow_descriptors() {
   }
 }
 
-# has_room_to_build SCRIPT GIB: ends what cannot end well for want of disk before it begins.
+# has_room_to_build SCRIPT GIB: fails with a message where the disk lacks this much room for target/.
 has_room_to_build() {
   local free built
   mkdir -p target
