@@ -27,8 +27,8 @@ pub(crate) struct AccessArguments {
     /// The key of that certificate; PEM.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
     admin_tls_key: Option<PathBuf>,
-    /// A proxy before the dashboard, by its address or network: of whoever comes by it, `X-Forwarded-For` says the address that
-    /// the audit log, sessions and limits of tries have. Several are given one by one, or with commas between them.
+    /// The address or network of a proxy before the dashboard. For requests that come through it, the address in the audit log,
+    /// in sessions and in limits of tries is read from `X-Forwarded-For`. Several are given one by one, or with commas between them.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_ADMIN_TRUSTED_PROXY", value_delimiter = ',', value_parser = parse_network)]
     admin_trusted_proxy: Vec<IpNet>,
     #[command(flatten)]

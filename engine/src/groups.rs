@@ -1,7 +1,7 @@
 //! Groups of callers: how many slots of a table the keys that each group brought hold, and may hold.
 //!
 //! Where callers name the same keys, a key cannot say which caller brought it. So each slot has a number beside it: the group of
-//! the caller whose check took the slot. It stays as long as the key does, whichever callers check that key later.
+//! the caller whose check took the slot. The number stays as long as the key does, also when other callers check that key.
 //!
 //! # The counts
 //!
@@ -26,7 +26,7 @@ use crate::{
 /// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).
 pub(crate) type Group = u16;
 
-/// No group: the number of an empty slot, and of callers that say none. It has no share.
+/// No group: the number of an empty slot, and of checks without a group. It has no share.
 pub(crate) const NO_GROUP: Group = 0;
 
 /// The slots that all groups together may hold before some are kept, in percent.

@@ -64,19 +64,20 @@ impl Default for RatedLimiter {
 }
 
 impl<C: Clock> RatedLimiter<C> {
-    /// As [`with_max_keys`](RatedLimiter::with_max_keys), by another clock: for tests and simulation.
+    /// Returns a limiter with room for `max_keys` keys and this clock: for tests and simulation.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: C) -> Self {
         Self(KeyedLimiter::with_clock(None, max_keys, clock))
     }
 
-    /// As [`with_clock`](RatedLimiter::with_clock), with a share of the places for each group of callers, for checks by
+    /// Returns a limiter in which each group of callers has a share of the slots, for checks by
     /// [`check_n_by`](Self::check_n_by).
     ///
-    /// A group alone has room for `max_keys`; one that comes second, for 80 % of what is free then; and so on. A few places are
-    /// kept for groups that have hardly any. So the more places others have, the smaller the share of a group is. At its share a
-    /// group brings a new key only where one of its own is idle; else that key is denied. Keys that have a place are decided as
-    /// ever, whichever group brought them. Callers that say no group have no share, and take whatever is free.
+    /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on. 15 % of the
+    /// slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the smaller the share of a
+    /// group is. At its share a group brings a new key only where a key that it brought is idle; otherwise the new key is denied.
+    /// A key that has a slot is decided in the same way for every group. Checks without a group have no share, and take any free
+    /// slot.
     ///
     /// This takes 3 bytes more for each key, and half a megabyte.
     #[must_use]
@@ -92,9 +93,9 @@ impl<C: Clock> RatedLimiter<C> {
         self.check(NO_GROUP, &key, bucket, cost)
     }
 
-    /// As [`check_n`](Self::check_n), for a caller of this group: a number of the caller's, such as some bits of a keyed hash of
-    /// its address. Callers with the same number have one share. It changes nothing but in a limiter made by
-    /// [`with_groups`](Self::with_groups).
+    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group. The group is a
+    /// number that the program gives each caller, such as some bits of a keyed hash of its address. Callers with the same number
+    /// have one share. Only a limiter made by [`with_groups`](Self::with_groups) has shares.
     ///
     /// ```
     /// use std::num::NonZeroU16;

@@ -262,7 +262,7 @@ impl Table {
         self.update_by(NO_GROUP, key, now, read_clock, met, transition)
     }
 
-    /// As [`update`](Self::update), for a caller of this group.
+    /// Updates the bucket of a key, as [`update`](Self::update) does, for a caller of this group.
     pub(crate) fn update_by<T>(
         &self,
         group: Group,

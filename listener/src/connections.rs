@@ -87,7 +87,7 @@ impl ConnectionRefusal {
 #[derive(Debug, Default)]
 struct ConnectionCounts {
     open: OwnerCounts<PeerNetwork>,
-    /// Those of them that have not authenticated.
+    /// The open connections that have not authenticated.
     unauthenticated: OwnerCounts<PeerNetwork>,
     /// How often each refusal was given, in the order of [`ConnectionRefusal::ALL`].
     refused: [u64; ConnectionRefusal::ALL.len()],

@@ -178,7 +178,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The looks of the last minute, of which the first is that of the start.
+/// The samples of the last minute. The first one, of zeros, is that of the start.
 #[derive(Debug)]
 pub(crate) struct Health(Mutex<VecDeque<Look>>);
 

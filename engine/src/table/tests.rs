@@ -242,6 +242,6 @@ fn a_group_that_brings_keys_without_end_leaves_room_for_others() {
         let names = u64::from(group) * 100_000..u64::from(group) * 100_000 + 35;
         assert_eq!(brought(&table, group, names, 0, 1_000), 35, "group {group}");
     }
-    // What is idle is taken back, whichever group it is of.
+    // Idle buckets of every group are reclaimed.
     assert_eq!(brought(&table, 1, 80_000..90_000, 3_000, 9_000), 10_000);
 }

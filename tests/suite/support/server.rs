@@ -16,7 +16,7 @@ use super::{SERVE, command};
 /// A running `tidegate serve`. Killed when it is dropped.
 pub(crate) struct Served {
     child: Child,
-    /// What it writes on its standard error; `None` where the command says where that goes.
+    /// The file with its standard error; `None` if the command redirects that.
     log: Option<NamedTempFile>,
     pub(crate) admin: String,
     pub(crate) checks: String,
