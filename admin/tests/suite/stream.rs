@@ -90,6 +90,11 @@ impl Events {
             }
         }
     }
+
+    /// Waits until this version is told as published. A publish before the stream was opened may still be told on it.
+    pub(crate) fn skip_to_published(&mut self, version: u64) {
+        while self.next_called("policy.published")["version"] != version {}
+    }
 }
 
 #[test]
