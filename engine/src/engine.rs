@@ -289,11 +289,11 @@ impl<C: Clock> Engine<C> {
         let of_many = live.limits.iter().filter(|limit| limit.tally.is_some()).count();
         shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
-        for limit in &live.limits {
-            if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
-                buckets.table.rings.make_room(log.capacity());
-            }
-        }
+        let logs = live.limits.iter().filter_map(|limit| match limit.meter {
+            Some(Meter::SlidingWindowLog(log)) => Some(log.capacity()),
+            _ => None,
+        });
+        buckets.table.rings.come_into_force(logs, |rings| shares.ring_share(rings));
         let changed: HashSet<u32> =
             live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {

@@ -334,7 +334,7 @@ impl LiveLimit {
         if change.carry != Carry::Keep || !from.has_period_of(&to) {
             return None;
         }
-        let new = table.take_ring(to.capacity(), change.at)?;
+        let new = table.take_ring(self.id, to.capacity(), change.at)?;
         // Lost: as above.
         let (id, until) = table.rings.ring(ring.ring(), from.capacity()).copy(change.at, &new).ok()?;
         *spare = Some(new);

@@ -35,13 +35,14 @@
 //! they are in use still (`table.rs`).
 //!
 //! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a policy
-//! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB.
+//! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB. Where several
+//! limits of a policy need one size, a limit that holds its share of the pool takes only rings of its own idle keys (`table.rs`).
 
 use std::sync::OnceLock;
 
 use crate::{
     bucket::{Next, update},
-    sync::{Cell64, Counter},
+    sync::{Cell64, Counter, Gauge},
     time::Nanos,
     word::{Field, LIFE_BITS, RINGS_MAX, RingId},
 };
@@ -88,6 +89,8 @@ struct Pool {
     top: Cell64,
     /// How many rings were asked whether they are in use still.
     asked: Counter,
+    /// How many of its rings a limit may hold now.
+    share: Gauge,
 }
 
 /// A ring that may be in use.
@@ -113,6 +116,22 @@ impl Rings {
     /// Allocates the rings of a log of `limit`, if they are not there yet. To be called before a limit is in force.
     pub(crate) fn make_room(&self, limit: u64) {
         self.pool(size_of_ring(limit));
+    }
+
+    /// A policy with logs of these capacities comes into force: allocates their rings. Where several logs need rings of one size,
+    /// each may hold `share` of as many as there are.
+    pub(crate) fn come_into_force(&self, capacities: impl Iterator<Item = u64>, share: impl Fn(usize) -> u64) {
+        let mut logs = [0; SIZES];
+        capacities.for_each(|capacity| logs[size_of_ring(capacity)] += 1);
+        for (size, logs) in logs.into_iter().enumerate().filter(|(_, logs)| *logs > 0) {
+            let pool = self.pool(size);
+            pool.share.set(if logs > 1 { share(pool.rings()) } else { u64::MAX });
+        }
+    }
+
+    /// Returns how many rings a log of `limit` may hold, of those that it could have.
+    pub(crate) fn share(&self, limit: u64) -> u64 {
+        self.pool(size_of_ring(limit)).share.get()
     }
 
     fn pool(&self, size: usize) -> &Pool {
@@ -173,7 +192,9 @@ impl Pool {
             words: (0..rings * stride).map(|_| Cell64::new(0)).collect(),
             top: Cell64::new(0),
             asked: Counter::default(),
+            share: Gauge::default(),
         };
+        pool.share.set(u64::MAX);
         (0..rings).rev().for_each(|place| pool.push(place));
         pool
     }

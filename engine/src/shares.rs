@@ -64,6 +64,9 @@ const TABLE_PERCENT: u8 = 85;
 /// limit less room than `max_keys` says; one of more leaves the others less while the limit is flooded with keys. Where a
 /// policy has a single domain, that may take all of the table, and so may its only limit.
 ///
+/// The share of a limit also bounds the rings of its sliding window logs, where several limits of the policy need rings of one
+/// size.
+///
 /// Several limits that are flooded at once have a share each. So where a policy has more than two, 15 % of the slots are kept
 /// for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a share of 70 % of a
 /// limit, half of what it leaves is kept.
@@ -100,6 +103,8 @@ pub(crate) struct Shares {
     held: Gauge,
     /// What a limit, a domain, and all limits together may hold where there are several.
     among_others: [u64; 3],
+    /// What a limit may hold of the rings of one size where several limits need them, in per cent.
+    ring_percent: u8,
     /// Slots that are kept for limits that hold little.
     kept: u64,
     /// What a limit may hold now, whatever its domain and all limits together hold.
@@ -119,13 +124,15 @@ struct LimitShare {
     held: Gauge,
     /// The number of its domain.
     domain: Gauge,
+    /// Rings that slots and overflow buckets of its keys name.
+    rings: Gauge,
     overflow: Box<[Cell128]>,
 }
 
 impl LimitShare {
     fn new(buckets: usize) -> Self {
         let overflow = (0..buckets).map(|_| Cell128::default()).collect();
-        Self { held: Gauge::default(), domain: Gauge::default(), overflow }
+        Self { held: Gauge::default(), domain: Gauge::default(), rings: Gauge::default(), overflow }
     }
 }
 
@@ -154,6 +161,7 @@ impl Shares {
             domains: boxcar::Vec::new(),
             held: Gauge::default(),
             among_others: [u64::MAX; 3],
+            ring_percent: 100,
             kept: 0,
             limit_min: Gauge::default(),
             limit_max: Gauge::default(),
@@ -172,6 +180,7 @@ impl Shares {
         let TableShares { limit_percent, domain_percent } = shares;
         let table_percent = TABLE_PERCENT.max(u8::midpoint(limit_percent, 100));
         self.among_others = [limit_percent, domain_percent, table_percent].map(|percent| part(slots, percent));
+        self.ring_percent = limit_percent;
         self.kept = (slots as u64).saturating_sub(self.among_others[2]);
     }
 
@@ -207,6 +216,16 @@ impl Shares {
     /// Returns how many slots of the table the keys of `limit` hold, live or idle.
     pub(crate) fn held(&self, limit: u32) -> u64 {
         self.of(limit).held.get()
+    }
+
+    /// Returns the count of rings that the keys of `limit` hold.
+    pub(crate) fn rings(&self, limit: u32) -> &Gauge {
+        &self.of(limit).rings
+    }
+
+    /// Returns how many of so many rings of one size a limit may hold where several need them.
+    pub(crate) fn ring_share(&self, rings: usize) -> u64 {
+        part(rings, self.ring_percent)
     }
 
     /// Returns what a slot of the table counts for. To be asked before the swap that changes its owner: see the head of this

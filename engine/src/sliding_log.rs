@@ -99,7 +99,7 @@ impl<'t> SlidingLog<'t> {
                 }
             })?;
             // What the last attempt took is what the slot names now.
-            let has_ring = spare.map(Spare::keep).is_some();
+            let has_ring = self.table.keep(self.key.bits().limit(), spare);
             match step {
                 Ok(Step::Decided(outcome)) => {
                     if !has_ring && matches!(outcome.verdict, Verdict::Admit(_)) {
@@ -161,7 +161,7 @@ impl<'t> SlidingLog<'t> {
             return Next::Leave(Ok(Step::Decided(outcome)));
         }
         let table: &'t Table = self.table;
-        let held = match table.take_ring(self.log.capacity(), now) {
+        let held = match table.take_ring(self.key.bits().limit(), self.log.capacity(), now) {
             Some(ring) => {
                 let (used, used_until) = self.log.in_use(word, now);
                 // All but what gives way to what is owed.

@@ -290,7 +290,7 @@ impl Table {
                         }
                     }
                 });
-                self.put_back(left);
+                self.put_back(key.bits.limit(), left);
                 if let Some(answer) = outcome {
                     return Ok(answer);
                 }
@@ -354,7 +354,7 @@ impl Table {
     ) {
         for cell in self.cells.iter().chain(self.shares.overflows(&concerns)) {
             let pass = || {
-                let (mut left, mut spare, mut claim) = (None, None, None);
+                let (mut limit, mut left, mut spare, mut claim) = (0, None, None, None);
                 let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
                     // Of an attempt that failed.
                     (left, spare, claim) = (None, None, None);
@@ -362,7 +362,7 @@ impl Table {
                         State::Active if concerns(slot.limit()) => {
                             let held = convert(slot.limit(), slot.held(), &mut spare);
                             let after = Slot::active(slot.key(), held);
-                            left = slot.ring_left_for(after);
+                            (limit, left) = (slot.limit(), slot.ring_left_for(after));
                             Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
                         }
                         State::Claimed if concerns(slot.limit()) => {
@@ -375,8 +375,8 @@ impl Table {
                 if let Some(claim) = claim {
                     self.passed(cell, self.shares.owner(claim), None, NO_GROUP);
                 }
-                self.put_back(left);
-                spare.into_iter().for_each(Spare::keep);
+                self.put_back(limit, left);
+                self.keep(limit, spare);
                 is_closed
             };
             while pass() {}
@@ -403,36 +403,49 @@ impl Table {
             });
             if let Some(gone) = gone {
                 self.passed(cell, self.shares.owner(gone), None, NO_GROUP);
-                self.put_back(gone.ring());
+                self.put_back(gone.limit(), gone.ring());
             }
         }
     }
 
-    /// Takes a ring for a log of `limit`: a free one, or else that of a key which is idle at `now`. `None` when all that were
-    /// looked at are in use.
-    pub(crate) fn take_ring(&self, limit: u64, now: Nanos) -> Option<Spare<'_>> {
-        self.rings.take(limit).or_else(|| {
-            self.rings.ask(limit).find_map(|asked| {
+    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit holds its share, or else that of a key
+    /// which is idle at `now`, of the limit if that holds its share. `None` when all that were looked at are in use.
+    pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
+        let has_share = self.shares.rings(limit).get() >= self.rings.share(capacity);
+        let free = if has_share { None } else { self.rings.take(capacity) };
+        free.or_else(|| {
+            self.rings.ask(capacity).find_map(|asked| {
                 // One in an overflow bucket stays with it until that has another key.
                 let mut cells = self.candidates(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
                 let (cell, slot) = cells.find_map(|cell| {
                     let slot: Slot = Swap::load(cell);
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
                 })?;
+                let may_go = !has_share || slot.limit() == limit;
                 // As a stranger who takes the slot over, and leaves it at once.
-                if !slot.is_free(now) || !self.empty(cell, slot) {
+                if !may_go || !slot.is_free(now) || !self.empty(cell, slot) {
                     return None;
                 }
-                self.put_back(slot.ring());
-                self.rings.take(limit)
+                self.put_back(slot.limit(), slot.ring());
+                self.rings.take(capacity)
             })
         })
     }
 
+    /// Counts a ring that a slot of this limit names now, if there is one. Returns whether there is.
+    pub(crate) fn keep(&self, limit: u32, ring: Option<Spare<'_>>) -> bool {
+        let Some(ring) = ring else { return false };
+        ring.keep();
+        self.shares.rings(limit).add(1);
+        true
+    }
+
+    /// Puts back a ring that no slot of this limit names any more, if there is one.
     #[inline(always)]
-    fn put_back(&self, ring: Option<RingId>) {
+    fn put_back(&self, limit: u32, ring: Option<RingId>) {
         if let Some(ring) = ring {
             self.rings.put_back(ring);
+            self.shares.rings(limit).add(-1);
         }
     }
 
@@ -548,7 +561,7 @@ impl Table {
             let cell = &self.cells[first.wrapping_add(place) % self.cells.len()];
             let slot: Slot = Swap::load(cell);
             if self.shares.may_empty(limit, shortage, slot) && slot.is_free(now) && self.empty(cell, slot) {
-                self.put_back(slot.ring());
+                self.put_back(slot.limit(), slot.ring());
             }
         }
     }
@@ -618,7 +631,7 @@ impl Table {
                 let claim = Slot::claimed(key.bits, self.nonces.next());
                 if self.hand_over(cell, free, claim, group) {
                     met.reuses += u64::from(free != Slot::EMPTY);
-                    self.put_back(free.ring());
+                    self.put_back(free.limit(), free.ring());
                     if scan.is_overflow {
                         self.shares.count_overflowed();
                     }

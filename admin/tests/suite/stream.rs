@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader, Lines, Write},
+    net::TcpStream,
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tidegate_testkit::wait_until;
 use ureq::{Agent, BodyReader};
 
 use crate::{
@@ -95,6 +97,42 @@ impl Events {
     pub(crate) fn skip_to_published(&mut self, version: u64) {
         while self.next_called("policy.published")["version"] != version {}
     }
+}
+
+/// One user opens as many streams as an address has connections, but for twenty, and reads none of them.
+#[test]
+fn streams_that_are_not_read_hold_up_no_other_stream_and_no_check() {
+    const HELD: usize = 1_230;
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let vic = ana.add("viewer", &server);
+    let head = format!("GET /api/v1/stream?topics=metrics,top HTTP/1.1\r\nhost: x\r\ncookie: {}\r\n\r\n", vic.cookie());
+    let address = server.url.trim_start_matches("http://");
+    let held = (0..HELD).map(|_| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        stream
+    });
+    let held: Vec<TcpStream> = held.collect();
+    let streams = || {
+        let metrics = ana.get("/metrics").text;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_admin_streams "));
+        line.expect("it is counted").parse::<usize>().expect("a number")
+    };
+    wait_until("all are open", || streams() == HELD);
+    let mut events = Events::open(&server.url, &ana, "metrics");
+    for version in 2..5_u64 {
+        let (etag, mut free) = ana.tier("free");
+        free["limits"][0] =
+            json!({ "id": "day", "algorithm": "fixed_window", "limit": 50 + version, "period": "300d" });
+        assert_eq!(ana.publish_tier(version - 1, &etag, &free).status, 201);
+        events.skip_to_published(version);
+        let user = format!("user-{version}");
+        let allowed = (0..100).filter(|_| server.check(&user).is_allowed()).count() as u64;
+        assert_eq!(allowed, 50 + version, "each has its quota");
+    }
+    assert_eq!(streams(), HELD + 1, "none of them was cut off");
+    drop(held);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! keeps; and as one word, which is stricter.
 
 use std::{
+    ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -264,6 +265,47 @@ fn a_key_without_a_ring_keeps_its_own_quota() {
     }
     assert!(bench.engine.log_charges_without_ring() - before <= N);
     assert!(!bench.check(keys.last().expect("some"), 1).is_allowed());
+}
+
+/// A flood of one limit takes its share of the rings of a size, and leaves the rest to the keys of another limit.
+#[test]
+fn a_flood_of_one_log_leaves_rings_to_another() {
+    const N: u64 = 4_096;
+    let tiers = ["ip", "user"].map(|kind| {
+        let limit = limit("sliding_window_log", N, "1m");
+        format!("[[domains.default.tiers]]\nid = \"{kind}\"\nlimits = [{limit}]\n")
+    });
+    let defaults = "[domains.default]\ndefaults = { ip = \"ip\", user = \"user\" }\n";
+    let policy = Snapshot::parse(&(defaults.to_owned() + &tiers.concat()), Format::Toml).expect("a right policy");
+    let clock = ManualClock::at(NOW);
+    let engine = Engine::for_simulation(10_000, clock.clone(), 7);
+    engine.publish(policy).expect("few limits");
+    let allowed = |kind: &str, key: u64, checks: u64| {
+        let name = key.to_string();
+        let who = [Identity::new(kind, &name).expect("valid")];
+        (0..checks).filter(|_| engine.check(&Request::new(&who).expect("valid")).is_allowed()).count() as u64
+    };
+    let flood = |keys: Range<u64>| keys.map(|key| allowed("ip", key, 1)).sum::<u64>();
+    // There are 1,023 rings, of which a limit may hold 70 %.
+    assert_eq!(flood(0..2_000), 2_000);
+    let without = engine.log_charges_without_ring();
+    assert_eq!(without, 2_000 - 716);
+    let users = || 0..20;
+    // Half of the quota at once, half after 30 seconds: then the first half comes back alone, which takes a ring.
+    for part in 0..3 {
+        for user in users() {
+            assert_eq!(allowed("user", user, N / 2), N / 2, "user {user}, part {part}");
+        }
+        if part == 1 {
+            assert!(users().all(|user| allowed("user", user, 1) == 0));
+        }
+        clock.advance(30 * SECOND);
+    }
+    assert_eq!(engine.log_charges_without_ring(), without);
+    // The limit that holds its share gets the rings of its own idle keys. Eight are asked at a time; all may be of others.
+    clock.advance(120 * SECOND);
+    assert_eq!(flood(5_000..5_300), 300);
+    assert!(engine.log_charges_without_ring() - without < 30);
 }
 
 /// Where the table has no slot, logs get the limit's overflow buckets as the keys of every other limit do.
