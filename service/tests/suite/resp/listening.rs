@@ -21,7 +21,7 @@ use tidegate_service::{
     Periods, Settings, Tokens,
     resp::{IsOperator, Operators},
 };
-use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
+use tidegate_testkit::{PATIENCE, certificate::Authority, hostile, wait_until};
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::time::Instant;
 
@@ -106,6 +106,25 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
     assert_eq!(server.connect().ask("QUIT"), ok());
     assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="resp",code="wrong_token"}"#), 3);
+}
+
+#[test]
+fn an_address_that_tries_tokens_without_end_leaves_others_their_tries_and_quota() {
+    const TRIES: usize = 500;
+    let known = Arc::new(One::default());
+    let operators = Arc::clone(&known) as Arc<dyn Operators>;
+    let server = Server::listening(HUNDRED, Settings::default(), Some(operators));
+    let mut hostile = Connection::over(hostile::connect(server.address));
+    let refusals: Vec<String> = (0..TRIES).map(|number| hostile.refused(&format!("AUTH tg_{number}"))).collect();
+    let asked = known.asked.load(Ordering::SeqCst);
+    let wrong = refusals.iter().filter(|refusal| refusal.starts_with("WRONGPASS")).count();
+    assert_eq!(asked, wrong, "the others were not asked about");
+    let too_many = refusals.iter().filter(|refusal| refusal.starts_with("ERR too many")).count();
+    assert!(wrong >= 5 && too_many > 0 && wrong + too_many == TRIES, "{wrong} wrong, {too_many} too many");
+    let mut connection = server.connect();
+    assert_eq!(connection.ask(&format!("AUTH {OPERATOR}")), ok());
+    assert_eq!(connection.numbers("CL.THROTTLE ada 1 1 3600 2"), [0, 2, 0, -1, 7_200]);
+    assert_eq!(connection.ask("DEL ada"), Reply::Integer(1));
 }
 
 #[test]
