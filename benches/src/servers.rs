@@ -179,6 +179,17 @@ pub fn pinned(binary: &Path) -> Command {
     command
 }
 
+/// Returns whether an answer over HTTP is there with its whole body. An error: it is not one of success.
+pub fn is_whole_over_http(answer: &[u8]) -> Outcome<bool> {
+    let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(false) };
+    let text = std::str::from_utf8(&answer[..head])?.to_ascii_lowercase();
+    if !text.starts_with("http/1.1 200") {
+        return Err(text.into());
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).ok_or("no length")?;
+    Ok(answer.len() >= head + 4 + length.parse::<usize>()?)
+}
+
 /// A port at which nobody listens.
 pub fn free_port() -> Outcome<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())

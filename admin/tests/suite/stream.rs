@@ -106,11 +106,12 @@ fn streams_that_are_not_read_hold_up_no_other_stream_and_no_check() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let vic = ana.add("viewer", &server);
-    let head = format!("GET /api/v1/stream?topics=metrics,top HTTP/1.1\r\nhost: x\r\ncookie: {}\r\n\r\n", vic.cookie());
+    let request =
+        format!("GET /api/v1/stream?topics=metrics,top HTTP/1.1\r\nhost: x\r\ncookie: {}\r\n\r\n", vic.cookie());
     let address = server.url.trim_start_matches("http://");
     let held = (0..HELD).map(|_| {
         let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.write_all(head.as_bytes()).expect("it reads");
+        stream.write_all(request.as_bytes()).expect("it reads");
         stream
     });
     let held: Vec<TcpStream> = held.collect();
@@ -216,9 +217,9 @@ fn stop_beside_streams(at_most: SignedDuration) {
     assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
     let topics = "metrics,metrics.tier,metrics.rule";
     let mut events = Events::open(&server.url, &ana, topics);
-    let mut stalled = std::net::TcpStream::connect(server.url.trim_start_matches("http://")).expect("it connects");
+    let mut stalled = TcpStream::connect(server.url.trim_start_matches("http://")).expect("it connects");
     let request = format!("GET /api/v1/stream?topics={topics} HTTP/1.1\r\nhost: a\r\ncookie: {}\r\n\r\n", ana.cookie());
-    std::io::Write::write_all(&mut stalled, request.as_bytes()).expect("it is asked");
+    stalled.write_all(request.as_bytes()).expect("it is asked");
     for _ in 0..10 {
         let _ = events.next_called("metrics");
     }

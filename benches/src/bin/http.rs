@@ -12,7 +12,8 @@ use clap::Parser;
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_benches::servers::{
-    Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pin_client, pinned, spread, turns,
+    Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread,
+    turns,
 };
 
 #[global_allocator]
@@ -48,7 +49,8 @@ fn main() -> Outcome<()> {
     for place in turns(arguments.rounds, sides.len()) {
         figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
         let Side { server, requests } = &sides[place];
-        let took = server.timed(requests, is_whole, arguments.rate, Duration::from_secs(arguments.seconds))?;
+        let took =
+            server.timed(requests, is_whole_over_http, arguments.rate, Duration::from_secs(arguments.seconds))?;
         figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
         figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
     }
@@ -190,17 +192,6 @@ impl Side {
         let line = said.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
         Ok(line.ok_or_else(|| format!("wrk: {said}{}", String::from_utf8_lossy(&output.stderr)))?.trim().parse()?)
     }
-}
-
-/// Is an answer there with its whole body? It is to be one of success.
-fn is_whole(answer: &[u8]) -> Outcome<bool> {
-    let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(false) };
-    let text = std::str::from_utf8(&answer[..head])?.to_ascii_lowercase();
-    if !text.starts_with("http/1.1 200") {
-        return Err(text.into());
-    }
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).ok_or("no length")?;
-    Ok(answer.len() >= head + 4 + length.parse::<usize>()?)
 }
 
 fn check(user: usize) -> String {

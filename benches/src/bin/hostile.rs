@@ -1,0 +1,319 @@
+//! The time to an answer of a caller over HTTP and of one over the Redis protocol, alone and beside a hostile caller at another
+//! address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
+//! the timed ones wait (nice 19). `busy loops` is the control: the same threads, which compute and leave the server alone. What a
+//! row has more than that row is what the server takes longer.
+//!
+//!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin hostile
+
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "it prints the times that it measures")]
+
+use std::{
+    fs, hint,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use serde_json::json;
+use tempfile::TempDir;
+use tidegate_benches::{
+    histogram::Histogram,
+    servers::{Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread, turns},
+};
+use tokio::{net::TcpSocket, runtime::Runtime};
+
+/// Users, and keys, of the callers that are timed, one after the other.
+const KEYS: usize = 1_000;
+/// How long an attack goes on before answers are timed.
+const LEAD: Duration = Duration::from_millis(500);
+/// How long connections are held, and how long is waited for an answer.
+const HELD: Duration = Duration::from_millis(500);
+const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// The threads of the hostile caller.
+const ATTACKERS: usize = 8;
+
+/// Measures checks beside a hostile caller. Takes two processors.
+#[derive(Debug, Parser)]
+struct Call {
+    /// Tidegate's binary.
+    #[arg(long, default_value = "target/release/tidegate")]
+    binary: PathBuf,
+    /// Rounds; in each, answers are timed alone and beside every attack, each by a server of its own.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// For how long, in seconds.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Checks a second of each caller whose answers are timed.
+    #[arg(long, default_value_t = 500)]
+    rate: u32,
+}
+
+/// What a thread of the hostile caller does, again and again. An error: the server has ended a connection, or does not answer.
+type Attack = fn(&Attacker) -> io::Result<()>;
+
+const SIDES: [(&str, Option<Attack>); 9] = [
+    ("alone", None),
+    ("busy loops", Some(Attacker::compute)),
+    ("bodies that do not end", Some(Attacker::begin_bodies)),
+    ("connections that say nothing", Some(Attacker::hold_connections)),
+    ("connections that end at once", Some(Attacker::open_and_close)),
+    ("batches whose answers are not read", Some(Attacker::read_nothing)),
+    ("new users without end", Some(Attacker::bring_users)),
+    ("new keys of CL.THROTTLE without end", Some(Attacker::bring_keys)),
+    ("scrapes of the metrics", Some(Attacker::scrape)),
+];
+
+/// What was measured of one side, in each round: milliseconds, and how often a second the attack was done.
+#[derive(Default)]
+struct Figures {
+    http: [Vec<f64>; 2],
+    resp: [Vec<f64>; 2],
+    attacks: Vec<f64>,
+}
+
+fn main() -> Outcome<()> {
+    let Call { binary, rounds, seconds, rate } = Call::parse();
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    pin_client()?;
+    let mut figures = SIDES.map(|_| Figures::default());
+    for place in turns(rounds, SIDES.len()) {
+        let folder = TempDir::new()?;
+        let target = Target::start(&binary, folder.path())?;
+        let [http, resp] = target.beside(SIDES[place].1, rate, Duration::from_secs(seconds))?;
+        let of = &mut figures[place];
+        for (figures, took) in [(&mut of.http, http), (&mut of.resp, resp)] {
+            for (figures, quantile) in figures.iter_mut().zip([0.5, 0.99]) {
+                figures.push(took.quantile(quantile) as f64 / 1e6);
+            }
+        }
+        of.attacks.push(target.attacks.load(Ordering::Relaxed) as f64 / (LEAD.as_secs_f64() + seconds as f64));
+    }
+    println!("{rate} checks a second of each caller, milliseconds: median of {rounds} rounds (least to most)");
+    for ((name, _), Figures { http, resp, attacks }) in SIDES.iter().zip(&figures) {
+        let [http, resp] = [http, resp].map(|of| format!("p50 {}, p99 {}", spread(&of[0], 2), spread(&of[1], 2)));
+        println!("{name:35} HTTP {http}; CL.THROTTLE {resp}; {} attacks a second", spread(attacks, 0));
+    }
+    Ok(())
+}
+
+fn check(user: &str) -> String {
+    json!({ "identities": [{ "kind": "user", "value": user }] }).to_string()
+}
+
+fn post(path: &str, body: &str) -> Vec<u8> {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n");
+    format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Five numbers, of which the first says that the key is allowed.
+fn is_allowed_over_resp(answer: &[u8]) -> Outcome<bool> {
+    let is_whole = answer.windows(2).filter(|two| two == b"\r\n").count() == 6;
+    if is_whole && !answer.starts_with(b"*5\r\n:0\r\n") {
+        return Err(answer.escape_ascii().to_string().into());
+    }
+    Ok(is_whole)
+}
+
+/// Sends these one after the other, so many a second, on one connection. Returns how long each answer took since it was due.
+fn timed(
+    to: SocketAddr,
+    requests: &[Vec<u8>],
+    is_whole: impl Fn(&[u8]) -> Outcome<bool>,
+    rate: u32,
+    length: Duration,
+) -> Outcome<Histogram> {
+    let mut socket = TcpStream::connect(to)?;
+    socket.set_nodelay(true)?;
+    let (mut took, mut room, began) = (Histogram::default(), vec![0; 64 << 10], Instant::now());
+    for (number, request) in (0..).zip(requests.iter().cycle()) {
+        let due = Duration::from_secs(1) / rate * number;
+        if due >= length {
+            break;
+        }
+        thread::sleep(due.saturating_sub(began.elapsed()));
+        socket.write_all(request)?;
+        let mut bytes = 0;
+        while !is_whole(&room[..bytes])? {
+            match socket.read(&mut room[bytes..])? {
+                0 => return Err("the connection was closed".into()),
+                read => bytes += read,
+            }
+        }
+        took.record(began.elapsed().saturating_sub(due).as_nanos() as u64);
+    }
+    Ok(took)
+}
+
+/// A server that is attacked.
+struct Target {
+    http: SocketAddr,
+    resp: SocketAddr,
+    is_over: AtomicBool,
+    /// How often an attack was done.
+    attacks: AtomicU64,
+    /// Users or keys that were brought so far: each is another one.
+    brought: AtomicU64,
+    _server: Server,
+}
+
+impl Target {
+    fn start(binary: &Path, folder: &Path) -> Outcome<Arc<Self>> {
+        let [http, resp] = [free_port()?, free_port()?];
+        let limit = json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" });
+        let tiers = json!([{ "id": "free", "limits": [limit] }]);
+        let policy = json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers } } });
+        let file = folder.join("policy.json");
+        fs::write(&file, policy.to_string())?;
+        let mut command = pinned(binary);
+        command.args(["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--workers", "1", "--log", "error"]);
+        command.args(["--http", &format!("127.0.0.1:{http}"), "--resp", &format!("127.0.0.1:{resp}")]);
+        command.arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
+        let server = Server::start("tidegate", command, http)?;
+        let [http, resp] = [http, resp].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (is_over, attacks, brought) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Self { http, resp, is_over, attacks, brought, _server: server }))
+    }
+
+    /// Times the answers of both callers while this attack goes on: over HTTP, and over the Redis protocol.
+    fn beside(self: &Arc<Self>, attack: Option<Attack>, rate: u32, length: Duration) -> Outcome<[Histogram; 2]> {
+        let checks: Vec<_> = (0..KEYS).map(|user| post("/v1/check", &check(&format!("u{user}")))).collect();
+        let throttles: Vec<_> =
+            (0..KEYS).map(|key| format!("CL.THROTTLE k{key} 99 1000000 1\r\n").into_bytes()).collect();
+        let measure = |rate, length| -> Outcome<[Histogram; 2]> {
+            thread::scope(|scope| {
+                let over_http =
+                    || timed(self.http, &checks, is_whole_over_http, rate, length).map_err(|error| error.to_string());
+                let over_http = scope.spawn(over_http);
+                let over_resp = timed(self.resp, &throttles, is_allowed_over_resp, rate, length)?;
+                Ok([over_http.join().map_err(|_| "a thread panicked")??, over_resp])
+            })
+        };
+        // Each key has its bucket.
+        measure(2_000, Duration::from_millis(600))?;
+        thread::scope(|scope| {
+            for _ in 0..if attack.is_some() { ATTACKERS } else { 0 } {
+                scope.spawn(|| self.attack(attack));
+            }
+            thread::sleep(LEAD);
+            let measured = measure(rate, length);
+            self.is_over.store(true, Ordering::Relaxed);
+            measured
+        })
+    }
+
+    fn attack(self: &Arc<Self>, attack: Option<Attack>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // Of this thread alone.
+        let (Ok(runtime), Ok(_), Some(attack)) = (runtime, nice(19), attack) else { return };
+        let attacker = Attacker { target: Arc::clone(self), runtime };
+        while !self.is_over.load(Ordering::Relaxed) {
+            // An error is what an attack may come to.
+            let _ = attack(&attacker);
+            self.attacks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn numbers(&self, count: u64) -> Range<u64> {
+        let first = self.brought.fetch_add(count, Ordering::Relaxed);
+        first..first + count
+    }
+}
+
+/// A thread of the hostile caller.
+struct Attacker {
+    target: Arc<Target>,
+    runtime: Runtime,
+}
+
+impl Attacker {
+    fn compute(&self) -> io::Result<()> {
+        (0..1_000_000).for_each(|number| {
+            hint::black_box(number);
+        });
+        Ok(())
+    }
+
+    /// A tenth of a body of 1 MiB, on many connections.
+    fn begin_bodies(&self) -> io::Result<()> {
+        let head = post("/v1/check", &" ".repeat(1 << 20));
+        self.hold(self.target.http, 20, &head[..100 << 10])
+    }
+
+    fn hold_connections(&self) -> io::Result<()> {
+        self.hold(self.target.resp, 150, b"")
+    }
+
+    fn open_and_close(&self) -> io::Result<()> {
+        self.connect(self.target.http).map(drop)
+    }
+
+    fn read_nothing(&self) -> io::Result<()> {
+        self.hold(self.target.http, 1, &post("/v1/check/batch", &self.batch(10_000)))
+    }
+
+    fn bring_users(&self) -> io::Result<()> {
+        self.exchange(self.target.http, &post("/v1/check/batch", &self.batch(1_000)))
+    }
+
+    fn bring_keys(&self) -> io::Result<()> {
+        let key = |number| format!("CL.THROTTLE key-{number} 0 1 31536000\r\n");
+        self.exchange(self.target.resp, self.target.numbers(1_000).map(key).collect::<String>().as_bytes())
+    }
+
+    fn scrape(&self) -> io::Result<()> {
+        self.exchange(self.target.http, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        let stream = self.runtime.block_on(async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((HOSTILE, 0).into())?;
+            socket.connect(to).await?.into_std()
+        })?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(HELD))?;
+        stream.set_write_timeout(Some(HELD))?;
+        Ok(stream)
+    }
+
+    /// Opens connections, says this on each, and holds them for a while. The server may end them before.
+    fn hold(&self, to: SocketAddr, count: usize, said: &[u8]) -> io::Result<()> {
+        let mut held = Vec::new();
+        for _ in 0..count {
+            let mut stream = self.connect(to)?;
+            if stream.write_all(said).is_ok() {
+                held.push(stream);
+            }
+        }
+        thread::sleep(HELD);
+        Ok(())
+    }
+
+    /// Sends this ten times on one connection, and reads what comes at once.
+    fn exchange(&self, to: SocketAddr, said: &[u8]) -> io::Result<()> {
+        let (mut stream, mut room) = (self.connect(to)?, vec![0; 1 << 20]);
+        for _ in 0..10 {
+            stream.write_all(said)?;
+            if stream.read(&mut room)? == 0 || self.target.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn batch(&self, checks: u64) -> String {
+        let checks: Vec<String> = self.target.numbers(checks).map(|number| check(&format!("new-{number}"))).collect();
+        format!(r#"{{"checks":[{}]}}"#, checks.join(","))
+    }
+}
