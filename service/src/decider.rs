@@ -15,7 +15,7 @@ use std::{
 use futures_util::stream::{self, StreamExt};
 use tidegate::{Begun, Decision, Degraded, Engine, Rate, Request, clock::Clock, policy::OnError};
 use tidegate_fleet::store::{Reserved, Shared};
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 
 use crate::{
     callers::{Caller, CallerKey, CallerShare, NoRoom},
@@ -50,6 +50,9 @@ pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
 /// So many checks that came together wait for the store at once.
 pub(crate) const TOGETHER: usize = 256;
+/// Checks of a batch that are decided in one turn of their task: 0.1 ms. A batch of 10,000 would keep all other connections of its
+/// thread waiting.
+const TURN_CHECKS: usize = 128;
 
 /// What a door answers.
 #[derive(Debug)]
@@ -241,20 +244,25 @@ impl<C: Clock> Decider<C> {
             };
             return self.each(requests, decide, tell).await;
         }
-        let mut told = 0;
-        let each = |decision| {
-            told += 1;
-            tell(self.answer(unreserved(decision)));
-        };
-        if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
-            for request in &requests[told..] {
-                tell(self.undecided(request.parts().domain));
+        for (turn, requests) in requests.chunks(TURN_CHECKS).enumerate() {
+            if turn > 0 {
+                yield_now().await;
+            }
+            let mut told = 0;
+            let each = |decision| {
+                told += 1;
+                tell(self.answer(unreserved(decision)));
+            };
+            if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
+                for request in &requests[told..] {
+                    tell(self.undecided(request.parts().domain));
+                }
             }
         }
     }
 
     /// Has each decided, and tells what it came to, in their order. Where there is a store they begin in order, and several
-    /// wait for it at once.
+    /// wait for it at once. After [`TURN_CHECKS`] other tasks of the thread have a turn.
     pub(crate) async fn each<T, F: Future>(
         &self,
         all: impl IntoIterator<Item = T>,
@@ -262,14 +270,16 @@ impl<C: Clock> Decider<C> {
         mut tell: impl FnMut(F::Output),
     ) {
         if self.store.is_none() {
-            for one in all {
+            for (place, one) in (1..).zip(all) {
                 tell(decide(one).await);
+                end_turn(place).await;
             }
             return;
         }
-        let mut decided = pin!(stream::iter(all).map(decide).buffered(TOGETHER));
-        while let Some(one) = decided.next().await {
+        let mut decided = pin!(stream::iter(all).map(decide).buffered(TOGETHER).zip(stream::iter(1..)));
+        while let Some((one, place)) = decided.next().await {
             tell(one);
+            end_turn(place).await;
         }
     }
 
@@ -564,12 +574,20 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
+/// Gives other tasks of the thread a turn after each [`TURN_CHECKS`] checks of a batch; `place` counts them from 1.
+async fn end_turn(place: usize) {
+    if place.is_multiple_of(TURN_CHECKS) {
+        yield_now().await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
+    use std::{cell::Cell, net::IpAddr, rc::Rc};
 
     use futures_util::FutureExt;
     use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
+    use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
     use crate::reservations::OPEN_MAX;
@@ -627,6 +645,34 @@ mod tests {
         }
         assert!(decider.settle(first, 0).is_ok());
         assert!(reserve(&decider, &request, None).expect("no id").reservation.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_batch_leaves_other_tasks_of_the_thread_their_turns() {
+        const TURNS: usize = 10;
+        let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+        let decider = Decider::new(engine).expect("random numbers");
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let requests: Vec<_> = (0..TURNS * TURN_CHECKS).map(|_| Request::new(&who).expect("valid")).collect();
+        let turns = Rc::new(Cell::new(0));
+        let turns_of_other = Rc::clone(&turns);
+        let other = async move {
+            loop {
+                turns_of_other.update(|turns| turns + 1);
+                yield_now().await;
+            }
+        };
+        let batches = async {
+            let other = spawn_local(other);
+            let mut told = 0;
+            decider.check_batch(&requests, &caller(1), |_| told += 1).await;
+            let turns_beside_first = turns.take();
+            decider.each(&requests, |_| async {}, |()| told += 1).await;
+            assert_eq!(told, 2 * requests.len());
+            assert!(turns_beside_first >= TURNS - 1 && turns.get() >= TURNS - 1, "{turns_beside_first}, {turns:?}");
+            other.abort();
+        };
+        LocalSet::new().run_until(batches).await;
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tidegate::{
 use tidegate_listener::{ConnectionPermit, PeerNetwork};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    task::coop::unconstrained,
+    task::{coop::unconstrained, yield_now},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -43,6 +43,9 @@ use crate::{
 
 /// A timer of this length is long enough for the runtime to ask the system about its sockets.
 const TURN: Duration = Duration::from_millis(1);
+/// Commands that are run in one turn of a connection. Without that bound it would be as many as are in 64 KiB, which is what a
+/// task may read in a turn: a thousand and more.
+const TURN_COMMANDS: usize = 128;
 /// What a connection reads into at first.
 const INPUT_BYTES: usize = 4 << 10;
 /// So many bytes of replies are written before more commands are run: a peer that does not read is not answered on.
@@ -156,6 +159,8 @@ struct Conversation<'d, C> {
     /// The permit for the input.
     permit: BodyPermit,
     replies: Replies,
+    /// Commands that were run since it gave other tasks a turn.
+    in_turn: usize,
     /// When a command has to be whole that has begun.
     due: Option<Instant>,
 }
@@ -166,6 +171,8 @@ enum Next {
     Read,
     /// There are more; first the replies are to be written.
     Write,
+    /// There are more; first other tasks of the thread have a turn.
+    Yield,
     Ask(Asked),
     Wait(Waiting),
     Close,
@@ -180,6 +187,7 @@ impl<'d, C: Clock> Conversation<'d, C> {
             input: Vec::new(),
             permit: BodyPermit::new(&ConnectionShare::new(&door.shared.body_budget, peer.ip())),
             replies: Replies::default(),
+            in_turn: 0,
             due: None,
         }
     }
@@ -249,12 +257,17 @@ impl<'d, C: Clock> Conversation<'d, C> {
             if matches!(next, Next::Close) {
                 return false;
             }
+            if matches!(next, Next::Yield) {
+                self.in_turn = 0;
+                yield_now().await;
+                continue;
+            }
             if self.write(stream).await.is_err() {
                 return false;
             }
             match next {
                 Next::Read | Next::Close => return true,
-                Next::Write => {}
+                Next::Write | Next::Yield => {}
                 Next::Ask(asked) => {
                     let mut tally = Tally::new(self.door);
                     let answer = self.door.ask(&asked.token).await;
@@ -303,13 +316,15 @@ impl<'d, C: Clock> Conversation<'d, C> {
                 Some(error) => self.session.refuse(OTHER, &error, &mut self.replies),
             };
             has_run = true;
+            self.in_turn += 1;
             // What is asked elsewhere is counted when it is told.
             if !matches!(ran.then, Then::Ask(_) | Then::Wait(_)) {
                 tally.add(&ran);
             }
             match ran.then {
-                Then::Next if self.replies.bytes.len() < REPLY_BYTES => {}
-                Then::Next => break Next::Write,
+                Then::Next if self.replies.bytes.len() >= REPLY_BYTES => break Next::Write,
+                Then::Next if self.in_turn >= TURN_COMMANDS => break Next::Yield,
+                Then::Next => {}
                 Then::Ask(asked) => break Next::Ask(asked),
                 Then::Wait(waiting) => break Next::Wait(waiting),
                 Then::Close => break Next::Close,
