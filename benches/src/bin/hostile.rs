@@ -1,6 +1,6 @@
 //! The time to an answer of a caller over HTTP and of one over the Redis protocol, alone and beside a hostile caller at another
 //! address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
-//! the timed ones wait (nice 19). `busy loops` is the control: the same threads, which compute and leave the server alone. What a
+//! the timed ones wait (its threads are of the scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads, which compute and leave the server alone. What a
 //! row has more than that row is what the server takes longer.
 //!
 //!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin hostile
@@ -13,6 +13,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     ops::Range,
     path::{Path, PathBuf},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,7 +23,10 @@ use std::{
 };
 
 use clap::Parser;
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::gettid,
+};
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_benches::{
@@ -63,7 +67,7 @@ type Attack = fn(&Attacker) -> io::Result<()>;
 
 const SIDES: [(&str, Option<Attack>); 9] = [
     ("alone", None),
-    ("busy loops", Some(Attacker::compute)),
+    ("busy loops", Some(compute)),
     ("bodies that do not end", Some(Attacker::begin_bodies)),
     ("connections that say nothing", Some(Attacker::hold_connections)),
     ("connections that end at once", Some(Attacker::open_and_close)),
@@ -114,6 +118,15 @@ fn check(user: &str) -> String {
 fn post(path: &str, body: &str) -> Vec<u8> {
     let head = format!("POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n");
     format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// The control: leaves the server alone.
+#[expect(clippy::unnecessary_wraps, reason = "it stands among attacks")]
+fn compute(_: &Attacker) -> io::Result<()> {
+    (0..1_000_000).for_each(|number| {
+        hint::black_box(number);
+    });
+    Ok(())
 }
 
 /// Five numbers, of which the first says that the key is allowed.
@@ -214,8 +227,10 @@ impl Target {
 
     fn attack(self: &Arc<Self>, attack: Option<Attack>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // Of this thread alone.
-        let (Ok(runtime), Ok(_), Some(attack)) = (runtime, nice(19), attack) else { return };
+        let thread = gettid().as_raw_nonzero().to_string();
+        let has_yielded = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).status();
+        assert!(has_yielded.is_ok_and(|status| status.success()), "chrt of util-linux is there");
+        let (Ok(runtime), Some(attack)) = (runtime, attack) else { return };
         let attacker = Attacker { target: Arc::clone(self), runtime };
         while !self.is_over.load(Ordering::Relaxed) {
             // An error is what an attack may come to.
@@ -237,13 +252,6 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn compute(&self) -> io::Result<()> {
-        (0..1_000_000).for_each(|number| {
-            hint::black_box(number);
-        });
-        Ok(())
-    }
-
     /// A tenth of a body of 1 MiB, on many connections.
     fn begin_bodies(&self) -> io::Result<()> {
         let head = post("/v1/check", &" ".repeat(1 << 20));
