@@ -502,9 +502,58 @@ fn a_node_that_dies_between_two_slots_loses_one_request() {
     });
 }
 
-/// Bounds that a busy machine does not keep.
+/// Bounds that a busy machine does not keep, and an outage of minutes.
 mod long {
+    use std::thread;
+
     use super::*;
+
+    /// The store stands for two minutes of a light load. Each sharing has a store of its own, all at the same time.
+    #[test]
+    #[ignore = "long: takes two minutes, in which a store does not answer"]
+    fn a_store_that_stands_for_two_minutes_is_left_alone_and_then_asked_again() {
+        const LIMIT: u64 = 40;
+        let outage = |sharing: &'static str| async move {
+            let redis = Redis::start();
+            let nodes = four_with(&[redis.url()], BRISK, &closed(sharing, "token_bucket", LIMIT, "1s")).await;
+            let (loaded, began) = (nodes.clone(), Instant::now());
+            let loading = tokio::spawn(async move { load_since(began, &loaded, LIMIT / 2, seconds(130.0)).await });
+            tokio::time::sleep(seconds(1.0)).await;
+            redis.pause();
+            let stands = began.elapsed();
+            is_left_alone(&nodes, began, (seconds(130.0), stands + PATIENCE)).await;
+            let opened = began.elapsed();
+            let asked = || nodes.iter().map(|node| node.shared.figures().asked).sum::<u64>();
+            let before = asked();
+            tokio::time::sleep((stands + seconds(120.0)).saturating_sub(opened)).await;
+            let (in_vain, goes_on) = (asked() - before, began.elapsed());
+            redis.resume();
+            let seen = loading.await.expect("no panic");
+            let away = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + seen.took < goes_on);
+            let away = Load::of(away);
+            assert!(away.offered > 4_000, "{sharing}: checks do not wait for the store: {away:?}");
+            // Nothing, but what was leased before.
+            let leased = if sharing == "leased" { LIMIT as usize } else { 0 };
+            assert!(away.admitted <= leased, "{sharing}: {away:?}");
+            // A node asks once a pause whether it is there.
+            let millis =
+                |since: Duration, until: Duration| u64::try_from(until.saturating_sub(since).as_millis()).expect("few");
+            let tries = 4 * (millis(opened, goes_on) / 200 + 20);
+            assert!((1..=tries).contains(&in_vain), "{sharing}: {in_vain} scripts, at most {tries}");
+            is_asked_again(&nodes).await;
+            // A second after it goes on the limit holds, and is used.
+            let from = goes_on + seconds(1.0);
+            let after = Load::between(&seen, from, Duration::MAX);
+            let most = usize::try_from(LIMIT + LIMIT * millis(from, after.lasted) / 1_000).expect("few");
+            let unseen = if sharing == "synced" { untold(&nodes) } else { 0 };
+            assert!((1..=most + unseen).contains(&after.admitted), "{sharing}: {most}, {unseen}: {after:?}");
+        };
+        thread::scope(|scope| {
+            for sharing in SHARINGS {
+                scope.spawn(move || run(outage(sharing)));
+            }
+        });
+    }
 
     #[test]
     #[ignore = "long: bounds how long checks wait, and how many are answered, on an idle machine"]
