@@ -60,7 +60,7 @@ in_memory() {
   chmod 711 "$folder" && mkdir -m 1777 "$folder/tmp" && export TMPDIR=$folder/tmp
 }
 
-# left_out TEXT: what this machine keeps from running. The end of the run tells it again.
+# left_out TEXT: says what this machine cannot run. The end of the run says it again.
 left_out() {
   echo "left out: $1"
   echo "left out: $1" >>"$state/left_out"
