@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tidegate_listener::SharedAnswer;
+use tokio::time::timeout;
 
 use crate::server::State;
 
@@ -16,9 +14,9 @@ const ILL_FOR: Duration = Duration::from_secs(1);
 /// How long a try may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the last try said, whoever asks.
+/// The outcome of the last try, which all who ask are told.
 #[derive(Debug, Default)]
-pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), String>)>>);
+pub(crate) struct Readiness(SharedAnswer<Result<(), String>>);
 
 impl Readiness {
     /// What keeps the server from being ready, in words.
@@ -33,19 +31,20 @@ impl Readiness {
             ));
         }
         // One try at a time: asking often costs the database nothing.
-        let mut last = self.0.lock().await;
-        if let Some((at, outcome)) = &*last
-            && at.elapsed() < if outcome.is_ok() { WELL_FOR } else { ILL_FOR }
-        {
-            return outcome.clone();
-        }
-        let tried = timeout(PATIENCE, state.store.try_writing(state.figures.node(), crate::secrets::now())).await;
-        let outcome = match tried {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("the database cannot be written: {error}")),
-            Err(_) => Err(format!("the database cannot be written: it takes more than {} s", PATIENCE.as_secs())),
+        let try_writing = || {
+            let (store, node) = (state.store.clone(), state.figures.node().to_owned());
+            async move {
+                match timeout(PATIENCE, store.try_writing(&node, crate::secrets::now())).await {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(format!("the database cannot be written: {error}")),
+                    Err(_) => {
+                        Err(format!("the database cannot be written: it takes more than {} s", PATIENCE.as_secs()))
+                    }
+                }
+            }
         };
-        *last = Some((Instant::now(), outcome.clone()));
-        outcome
+        let is_fresh = |age, outcome: &Result<(), String>| age < if outcome.is_ok() { WELL_FOR } else { ILL_FOR };
+        let tried = self.0.get(is_fresh, try_writing).await;
+        tried.unwrap_or_else(|| Err("the database could not be tried: the log says why".to_owned()))
     }
 }

@@ -22,14 +22,18 @@ use actix_web::{
     dev::{AppConfig, Server},
     web::Bytes,
 };
-use futures_util::TryFutureExt as _;
+use futures_util::{
+    TryFutureExt as _,
+    future::{Either, ready},
+};
 use rustls::ServerConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    connections::{ConnectionLimiter, refuse},
+    connections::{ConnectionLimiter, ConnectionPermit, refuse},
     timed_stream::{ByteStream, RequestGuard, RequestTracker, TimedStream},
+    turns::Turns,
     write_deadline::WriteDeadline,
 };
 
@@ -78,7 +82,7 @@ pub struct HttpListener {
 
 impl HttpListener {
     /// Serves what `factory` makes for each thread. `on_connect` is called for each connection with what its requests can read
-    /// as the data of their connection.
+    /// as the data of their connection. Each connection has its turns among those of [its peer](crate::PeerTurns).
     pub fn serve<F, I, S, B, C>(self, factory: F, on_connect: C) -> io::Result<Server>
     where
         F: Fn() -> I + Clone + Send + 'static,
@@ -107,8 +111,9 @@ impl HttpListener {
         let server = server.listen("http", socket, move || {
             let (connections, tls) = (Arc::clone(&connections), tls.clone());
             let (stopping, on_connect) = (stopping.clone(), on_connect.clone());
-            let accepting =
-                fn_service(move |socket: TcpStream| accept(socket, Arc::clone(&connections), tls.clone(), periods));
+            let turns = Turns::new();
+            let refusal = if tls.is_none() { REFUSAL } else { &[] };
+            let accepting = fn_service(move |admitted: Admitted| accept(admitted, tls.clone(), periods));
             // No service asks for the address or the name of its server.
             let service = map_config::<I, S, Request, _, ()>(factory(), |()| AppConfig::default());
             let timed = apply_fn_factory(service, |mut request: Request, service: &S::Service| {
@@ -135,28 +140,42 @@ impl HttpListener {
                     on_connect(data);
                 })
                 .finish::<_, TimedBody>(timed);
-            accepting.and_then(http)
+            // A connection is counted, or refused, before it waits for a turn.
+            apply_fn_factory(accepting.and_then(http), move |socket: TcpStream, service: &_| {
+                match admit(socket, &connections, refusal) {
+                    Ok(admitted) => {
+                        let turns = turns.peer_turns(admitted.1.ip().into());
+                        Either::Left(turns.run(Service::call(service, admitted)))
+                    }
+                    Err(error) => Either::Right(ready(Err(error))),
+                }
+            })
         })?;
         Ok(server.run())
     }
 }
 
-/// Takes a connection, or refuses it.
+/// A connection that is counted, and its peer.
+type Admitted = (TcpStream, SocketAddr, ConnectionPermit);
+
+/// Counts a connection. An error: it was refused, or is gone.
+fn admit(socket: TcpStream, connections: &Arc<ConnectionLimiter>, refusal: &[u8]) -> Result<Admitted, DispatchError> {
+    let peer = socket.peer_addr()?;
+    match connections.admit(peer.ip()) {
+        Ok(permit) => Ok((socket, peer, permit)),
+        Err(refused) => {
+            refuse(socket.into_std()?, refusal);
+            Err(io::Error::other(refused.name()).into())
+        }
+    }
+}
+
+/// Begins the TLS of a connection, if there is any.
 async fn accept(
-    socket: TcpStream,
-    connections: Arc<ConnectionLimiter>,
+    (socket, peer, permit): Admitted,
     tls: Option<TlsAcceptor>,
     periods: HttpPeriods,
 ) -> Result<(TimedStream, Protocol, Option<SocketAddr>), DispatchError> {
-    let peer = socket.peer_addr()?;
-    let permit = match connections.admit(peer.ip()) {
-        Ok(permit) => permit,
-        Err(refusal) => {
-            let socket = socket.into_std()?;
-            refuse(socket, if tls.is_none() { REFUSAL } else { &[] });
-            return Err(io::Error::other(refusal.name()).into());
-        }
-    };
     socket.set_nodelay(true)?;
     let socket = WriteDeadline::new(socket, periods.unread);
     let stream: Box<dyn ByteStream> = match tls {

@@ -9,12 +9,13 @@
 //! permit, see [`BodyPermit::keep`], goes with the permit.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     convert::Infallible,
+    future::poll_fn,
     mem,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -24,7 +25,10 @@ use std::{
 use actix_web::web::Bytes;
 use futures_util::task::AtomicWaker;
 use tidegate_listener::{OwnerCounts, PeerNetwork};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep},
+};
 
 use crate::{degraded::LogLimiter, error::BODY_BYTES_MAX, periods::Periods};
 
@@ -32,6 +36,9 @@ use crate::{degraded::LogLimiter, error::BODY_BYTES_MAX, periods::Periods};
 const BUDGET_BYTES: usize = 64 << 20;
 /// Bytes of one peer: it takes eight to fill the budget.
 const PEER_BYTES: usize = BUDGET_BYTES / 8;
+/// Bytes of one peer for answers that are being worked out, or one answer that is longer. They cannot be taken back meanwhile. The
+/// longest is 2.56 MB, so it takes 26 peers to keep the budget from others.
+const WORK_BYTES: usize = PEER_BYTES / 4;
 /// Bytes of one connection: four of the largest bodies, and two such connections of a peer side by side.
 pub(crate) const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
 /// Bytes of a block. The budget is given out in blocks, so that it has few holders. The first block of a body is free.
@@ -79,6 +86,8 @@ pub(crate) enum PermitPhase {
     Body,
     /// The caller reads the answer.
     Answer,
+    /// The end of other work of its peer: the holder may be dropped, and is never overdue.
+    Queue,
     /// The work of this process: the holder is neither dropped nor overdue.
     Work,
 }
@@ -247,7 +256,7 @@ impl BudgetLedger {
         let is_overdue = |holder: &BodyHolder| match holder.phase {
             PermitPhase::Body => now >= holder.since + body,
             PermitPhase::Answer => now >= holder.since + answer,
-            PermitPhase::Work => false,
+            PermitPhase::Queue | PermitPhase::Work => false,
         };
         let overdue = self.holders.iter().filter(|&(_, holder)| is_overdue(holder)).map(|(number, _)| *number);
         for number in overdue.collect::<Vec<_>>() {
@@ -294,6 +303,8 @@ impl BudgetLedger {
 #[derive(Debug)]
 pub(crate) struct BodyBudget {
     ledger: Mutex<BudgetLedger>,
+    /// The blocks of [`WORK_BYTES`] of each peer that works, or worked.
+    work: Mutex<HashMap<PeerNetwork, Weak<Semaphore>>>,
     sweep_period: Duration,
     connections: AtomicU64,
     log: LogLimiter,
@@ -303,6 +314,7 @@ impl BodyBudget {
     pub(crate) fn new(periods: &Periods) -> Self {
         Self {
             ledger: Mutex::new(BudgetLedger::new(BudgetLimits::new(periods))),
+            work: Mutex::default(),
             sweep_period: periods.request.min(periods.unread_replies) / SWEEPS,
             connections: AtomicU64::new(0),
             log: LogLimiter::new(),
@@ -326,6 +338,20 @@ impl BodyBudget {
     pub(crate) fn refused(&self) -> [(&'static str, u64); BudgetRefusal::ALL.len()] {
         let refused = self.ledger().refused;
         BudgetRefusal::ALL.map(|refusal| (refusal.name(), refused[refusal as usize]))
+    }
+
+    /// Returns the blocks that this peer may have for work.
+    fn work_blocks(&self, peer: PeerNetwork) -> Arc<Semaphore> {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blocks) = work.get(&peer).and_then(Weak::upgrade) {
+            return blocks;
+        }
+        if work.len() == work.capacity() {
+            work.retain(|_, blocks| blocks.strong_count() > 0);
+        }
+        let blocks = Arc::new(Semaphore::new(WORK_BYTES / BLOCK_BYTES));
+        work.insert(peer, Arc::downgrade(&blocks));
+        blocks
     }
 
     fn ledger(&self) -> MutexGuard<'_, BudgetLedger> {
@@ -426,12 +452,14 @@ pub(crate) struct BodyPermit {
     number: u64,
     /// `None`: it was never charged, and has no [`Revocation`].
     state: Option<Arc<PermitState>>,
+    /// The part of what its peer may have for work, while it works.
+    work: Option<OwnedSemaphorePermit>,
 }
 
 impl BodyPermit {
     /// A permit that holds nothing.
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
-        Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None }
+        Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None, work: None }
     }
 
     /// Returns the share of its connection.
@@ -486,10 +514,27 @@ impl BodyPermit {
             Ok(()) => ready!(self.poll_revoked(context)),
             Err(refusal) => refusal,
         };
+        self.see();
+        Poll::Ready(refusal)
+    }
+
+    /// Waits for `future`. An error: the permit was revoked meanwhile, and its holder is to end.
+    async fn wait_for<F: Future>(&self, future: F) -> Result<F::Output, BudgetRefusal> {
+        tokio::select! {
+            biased;
+            refusal = poll_fn(|context| self.poll_revoked(context)) => {
+                self.see();
+                Err(refusal)
+            }
+            output = future => Ok(output),
+        }
+    }
+
+    /// Notes that the holder has seen why it ends.
+    fn see(&self) {
         if let Some(state) = &self.state {
             state.is_seen.store(true, Ordering::Relaxed);
         }
-        Poll::Ready(refusal)
     }
 
     /// Resolves when the permit was revoked.
@@ -502,8 +547,31 @@ impl BodyPermit {
         self.refusal().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// Begins to work out an answer of so many bytes, for which the permit is not revoked. While other such answers of its peer
+    /// leave no room, it waits, holds `queue_bytes`, and may be revoked. An error: there is no room, or it was revoked.
+    pub(crate) async fn begin_work(&mut self, queue_bytes: usize, bytes: usize) -> Result<(), BudgetRefusal> {
+        if bytes > BLOCK_BYTES {
+            let blocks = bytes.min(WORK_BYTES).div_ceil(BLOCK_BYTES) as u32;
+            let of_peer = self.connection.budget.work_blocks(self.connection.peer);
+            self.work = if let Ok(work) = Arc::clone(&of_peer).try_acquire_many_owned(blocks) {
+                Some(work)
+            } else {
+                self.hold(queue_bytes)?;
+                self.enter(PermitPhase::Queue);
+                // An error: it is closed, which it never is.
+                self.wait_for(of_peer.acquire_many_owned(blocks)).await?.ok()
+            };
+        }
+        self.hold(bytes)?;
+        self.enter(PermitPhase::Work);
+        Ok(())
+    }
+
     /// Begins a phase, and its time, unless the permit is in it.
-    pub(crate) fn enter(&self, phase: PermitPhase) {
+    pub(crate) fn enter(&mut self, phase: PermitPhase) {
+        if phase != PermitPhase::Work {
+            self.work = None;
+        }
         if self.charged > 0 {
             self.connection.budget.ledger().enter(self.number, phase, Instant::now());
         }

@@ -262,7 +262,8 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Has each decided, and tells what it came to, in their order. Where there is a store they begin in order, and several
-    /// wait for it at once. After [`TURN_CHECKS`] other tasks of the thread have a turn.
+    /// wait for it at once, of which as many begin in the first turn. After each [`TURN_CHECKS`] other tasks of the thread have a
+    /// turn.
     pub(crate) async fn each<T, F: Future>(
         &self,
         all: impl IntoIterator<Item = T>,

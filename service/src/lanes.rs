@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustls::ServerConfig;
-use tidegate_listener::{ConnectionLimiter, ConnectionPermit, WriteDeadline, refuse};
+use tidegate_listener::{ConnectionLimiter, ConnectionPermit, PeerTurns, Turns, WriteDeadline, refuse};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
@@ -41,12 +41,13 @@ const UNIT_BYTES: usize = 512;
 /// What a lane does with its connections.
 pub(crate) trait Door: Sized + 'static {
     /// Serves a connection to its end; from when `leave` is told, what came is still answered, and nothing more is read.
-    /// Where connections authenticate, `permit` is told so.
+    /// Where connections authenticate, `permit` is told so. What runs in tasks of its own runs in `turns`, as this does.
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: Rc<Self>,
         stream: S,
         peer: SocketAddr,
         permit: Rc<ConnectionPermit>,
+        turns: Rc<PeerTurns>,
         leave: Leave,
     );
 }
@@ -156,12 +157,14 @@ async fn run<D: Door>(
     periods: &Periods,
 ) {
     let mut open = JoinSet::new();
-    let periods = Rc::new(*periods);
+    let (periods, turns) = (Rc::new(*periods), Turns::new());
     loop {
         tokio::select! {
             accepted = connections.recv() => match accepted {
                 Some(accepted) => {
-                    open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone(), Rc::clone(&periods)))
+                    let turns = turns.peer_turns(accepted.peer.ip().into());
+                    let (door, tls, periods) = (Rc::clone(door), tls.cloned(), Rc::clone(&periods));
+                    open.spawn_local(connection(accepted, door, tls, stop.clone(), periods, turns))
                 }
                 None => break,
             },
@@ -177,6 +180,7 @@ async fn connection<D: Door>(
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
     periods: Rc<Periods>,
+    turns: Rc<PeerTurns>,
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
     let moved = Rc::new(Cell::new(false));
@@ -185,18 +189,19 @@ async fn connection<D: Door>(
     let (tell, leave) = oneshot::channel();
     let permit = Rc::new(permit);
     let (serving_permit, handshake) = (Rc::clone(&permit), periods.handshake);
+    let serving_turns = Rc::clone(&turns);
     let serve = async move {
         match tls {
-            None => door.serve(watched, peer, serving_permit, leave).await,
+            None => door.serve(watched, peer, serving_permit, serving_turns, leave).await,
             Some(tls) => match timeout(handshake, tls.accept(watched)).await {
-                Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, leave).await,
+                Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, serving_turns, leave).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
             },
         }
     };
     // A task of its own: what is sent wakes it alone, and not the timers beside it.
-    let mut serving = spawn_local(serve);
+    let mut serving = spawn_local(turns.run(serve));
     let overdue = async {
         tokio::select! {
             () = idle(periods.idle, || moved.take()) => {}

@@ -15,8 +15,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, KNOWN_LIMITS_MAX, clock::Clock};
-use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
-use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
+use tidegate_listener::{ConnectionCollector, ConnectionLimiter, SharedAnswer};
+use tokio::task::spawn_blocking;
 
 use crate::{
     body_budget::BodyBudget,
@@ -35,8 +35,8 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Arc<Registry>,
-    /// The last page, and when it was written.
-    page: Arc<Mutex<Option<(Instant, MetricsPage)>>>,
+    /// The last page; `None`: it could not be written.
+    page: SharedAnswer<Option<MetricsPage>>,
     refusals: Arc<Refusals>,
     unidentified: Counter,
 }
@@ -79,7 +79,7 @@ impl Metrics {
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry: Arc::new(registry), page: Arc::default(), refusals, unidentified }
+        Self { registry: Arc::new(registry), page: SharedAnswer::default(), refusals, unidentified }
     }
 
     /// A request at this door, or a check of a batch, was refused with this code.
@@ -95,22 +95,16 @@ impl Metrics {
     /// Returns what a scrape reads: the last page, or, where that is older than `period`, a new one, which a thread writes that
     /// decides nothing. However many scrape, they read the same page. `None`: it could not be written.
     pub(crate) async fn page<C: Clock>(&self, engine: &Arc<Engine<C>>, period: Duration) -> Option<MetricsPage> {
-        let mut last = Arc::clone(&self.page).lock_owned().await;
-        if let Some((at, page)) = &*last
-            && at.elapsed() < period
-        {
-            return Some(page.clone());
-        }
-        let (registry, engine) = (Arc::clone(&self.registry), Arc::clone(engine));
-        // The lock goes along: what is begun is of use to the next scrape, also where this one is given up.
-        let written = spawn_blocking(move || {
-            let mut text = String::new();
-            text::encode(&mut text, &registry).ok()?;
-            let page = MetricsPage { text: text.into(), active_keys: engine.live_keys() };
-            *last = Some((Instant::now(), page.clone()));
-            Some(page)
-        });
-        written.await.ok()?
+        let write = || {
+            let (registry, engine) = (Arc::clone(&self.registry), Arc::clone(engine));
+            let written = spawn_blocking(move || {
+                let mut text = String::new();
+                text::encode(&mut text, &registry).ok()?;
+                Some(MetricsPage { text: text.into(), active_keys: engine.live_keys() })
+            });
+            async { written.await.ok()? }
+        };
+        self.page.get(|age, _| age < period, write).await?
     }
 }
 

@@ -1,8 +1,10 @@
 use std::{
     net::Ipv4Addr,
+    pin::pin,
     task::{Wake, Waker},
 };
 
+use futures_util::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
@@ -293,4 +295,59 @@ async fn a_holder_that_is_not_polled_is_revoked_when_its_time_is_over() {
     assert_eq!((budget.taken(), woken.0.load(Ordering::Relaxed)), (0, 1));
     assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Overdue));
     sweeping.abort();
+}
+
+/// A permit of another connection of this peer.
+fn permit_of(budget: &Arc<BodyBudget>, number: u8) -> BodyPermit {
+    BodyPermit::new(&ConnectionShare::new(budget, IpAddr::from([192, 0, 2, number])))
+}
+
+#[test]
+fn answers_that_are_worked_out_have_a_part_of_the_share_of_their_peer() {
+    const HALF: usize = WORK_BYTES / 2;
+    let (budget, _) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let [mut first, mut second, mut short] = [(); 3].map(|()| permit_of(&budget, 1));
+    for permit in [&mut first, &mut second] {
+        permit.begin_work(BLOCK_BYTES, HALF).now_or_never().expect("room").expect("room");
+    }
+    short.begin_work(0, BLOCK_BYTES).now_or_never().expect("one that is free waits for nothing").expect("room");
+    let mut other = permit_of(&budget, 2);
+    other.begin_work(0, WORK_BYTES).now_or_never().expect("another peer has its own").expect("room");
+
+    // It holds what came of its batch while it waits, which others may have.
+    let waiting = BLOCK_BYTES + 2 * BLOCK_BYTES;
+    let [mut dropped, mut last] = [(); 2].map(|()| permit_of(&budget, 1));
+    let taken = budget.taken();
+    {
+        let mut begun = pin!(dropped.begin_work(waiting, HALF));
+        assert_eq!(begun.as_mut().now_or_never(), None);
+        assert_eq!(budget.taken() - taken, 2 * BLOCK_BYTES);
+        budget.ledger().sweep(Instant::now() + Duration::from_hours(1));
+        assert_eq!(begun.as_mut().now_or_never(), None, "it is never overdue");
+        let [mut body, mut another] = [(); 2].map(|()| permit_of(&budget, 1));
+        body.hold(CONNECTION_BYTES).expect("room");
+        another
+            .hold(PEER_BYTES - CONNECTION_BYTES - WORK_BYTES + waiting)
+            .expect("the oldest that does not work makes room");
+        assert_eq!(begun.now_or_never(), Some(Err(BudgetRefusal::Dropped)));
+    }
+    {
+        let mut begun = pin!(last.begin_work(waiting, WORK_BYTES));
+        assert_eq!(begun.as_mut().now_or_never(), None);
+        first.keep(vec![0; BLOCK_BYTES]);
+        assert_eq!(begun.as_mut().now_or_never(), None, "half of it is not enough");
+        drop(second);
+        assert_eq!(begun.now_or_never(), Some(Ok(())));
+    }
+    drop((last, first, short, other));
+    assert_eq!(budget.taken(), 0);
+}
+
+#[test]
+fn peers_that_worked_take_no_memory_for_ever() {
+    let (budget, _) = budget_with(&Periods::default());
+    for number in 0..=u8::MAX {
+        permit_of(&budget, number).begin_work(0, WORK_BYTES).now_or_never().expect("room").expect("room");
+    }
+    assert!(budget.work.lock().expect("no panic").len() < 64);
 }

@@ -28,7 +28,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
-use tidegate_listener::{ConnectionPermit, PeerNetwork};
+use tidegate_listener::{ConnectionPermit, PeerNetwork, PeerTurns};
 use tidegate_middleware::extract;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -405,8 +405,8 @@ impl<C: Clock> Door<C> {
     /// The answer to a batch, which holds part of the body budget until it is sent.
     async fn batch(&self, message: &[u8], caller: &Caller, mut permit: BodyPermit) -> Result<Told, Status> {
         let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
-        permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
-        permit.enter(PermitPhase::Work);
+        let begun = permit.begin_work(message.len(), bytes).await;
+        begun.map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         let mut told = answers::begun(bytes);
         self.limiter.batch(message, caller, &mut told).await?;
         answers::sent(told, Some(permit))
@@ -478,6 +478,7 @@ fn whole(message: &impl Message) -> Result<Told, Status> {
 struct Calls<C> {
     door: Rc<Door<C>>,
     share: Arc<ConnectionShare>,
+    turns: Rc<PeerTurns>,
     /// What ends the call that hyper executes next, if that call may be unpolled.
     unpolled: Cell<Option<(Revocation, UnreadSince)>>,
     /// True: the connection is to end.
@@ -499,6 +500,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         stream: S,
         peer: SocketAddr,
         _: Rc<ConnectionPermit>,
+        turns: Rc<PeerTurns>,
         leave: Leave,
     ) {
         let periods = self.shared.periods;
@@ -506,6 +508,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         let calls = Rc::new(Calls {
             share: ConnectionShare::new(&self.shared.body_budget, peer.ip()),
             door: self,
+            turns,
             unpolled: Cell::new(None),
             leaving,
             moved: Cell::new(false),
@@ -562,11 +565,11 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
     /// Runs a call; hyper executes it as soon as the service was called.
     fn execute(&self, call: F) {
         let Some((revocation, unread)) = self.0.unpolled.take() else {
-            drop(spawn_local(call));
+            drop(spawn_local(self.0.turns.run(call)));
             return;
         };
         let calls = Rc::clone(&self.0);
-        drop(spawn_local(async move {
+        drop(spawn_local(self.0.turns.run(async move {
             let mut call = pin!(call);
             let unseen = poll_fn(|context| {
                 // A call that is polled after the revocation ends by itself, and says why.
@@ -586,7 +589,7 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
                 // Its caller reads no answer, so the stream is reset.
                 drop(refuse(&calls.door.shared, &refusal.into(), None));
             }
-        }));
+        })));
     }
 }
 

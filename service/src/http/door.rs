@@ -38,7 +38,7 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
-    body_budget::{BodyPermit, ConnectionShare, PermitPhase},
+    body_budget::{BodyPermit, ConnectionShare},
     callers::Caller,
     decider::Answer,
     doors::Shared,
@@ -216,8 +216,7 @@ impl<C: Clock> Door<C> {
     async fn batched(&self, caller: &Caller, body: &[u8], peer: IpAddr) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
         let (bytes, mut permit) = (DECISION_BYTES * checks.len(), self.permit(peer));
-        permit.hold(bytes)?;
-        permit.enter(PermitPhase::Work);
+        permit.begin_work(body.len() + size_of::<&str>() * checks.capacity(), bytes).await?;
         let mut text = Vec::with_capacity(bytes);
         text.extend_from_slice(br#"{"decisions":["#);
         let decider = &self.shared.decider;

@@ -19,7 +19,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
-use tidegate_listener::{ConnectionPermit, PeerNetwork};
+use tidegate_listener::{ConnectionPermit, PeerNetwork, PeerTurns};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::{coop::unconstrained, yield_now},
@@ -79,6 +79,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         mut stream: S,
         peer: SocketAddr,
         permit: Rc<ConnectionPermit>,
+        _: Rc<PeerTurns>,
         leave: Leave,
     ) {
         let periods = self.shared.periods;
@@ -159,8 +160,8 @@ struct Conversation<'d, C> {
     /// The permit for the input.
     permit: BodyPermit,
     replies: Replies,
-    /// Commands that were run since it gave other tasks a turn.
-    in_turn: usize,
+    /// Commands that were run in this turn.
+    turn_commands: usize,
     /// When a command has to be whole that has begun.
     due: Option<Instant>,
 }
@@ -171,7 +172,7 @@ enum Next {
     Read,
     /// There are more; first the replies are to be written.
     Write,
-    /// There are more; first other tasks of the thread have a turn.
+    /// There are more; first the replies are to be written, and other tasks of the thread have a turn.
     Yield,
     Ask(Asked),
     Wait(Waiting),
@@ -187,7 +188,7 @@ impl<'d, C: Clock> Conversation<'d, C> {
             input: Vec::new(),
             permit: BodyPermit::new(&ConnectionShare::new(&door.shared.body_budget, peer.ip())),
             replies: Replies::default(),
-            in_turn: 0,
+            turn_commands: 0,
             due: None,
         }
     }
@@ -254,20 +255,17 @@ impl<'d, C: Clock> Conversation<'d, C> {
         }
         loop {
             let next = self.run();
-            if matches!(next, Next::Close) {
-                return false;
-            }
-            if matches!(next, Next::Yield) {
-                self.in_turn = 0;
-                yield_now().await;
-                continue;
-            }
-            if self.write(stream).await.is_err() {
+            // While it waits for its next turn it may be dropped, so no reply is left to be written then.
+            if matches!(next, Next::Close) || self.write(stream).await.is_err() {
                 return false;
             }
             match next {
                 Next::Read | Next::Close => return true,
-                Next::Write | Next::Yield => {}
+                Next::Write => {}
+                Next::Yield => {
+                    self.turn_commands = 0;
+                    yield_now().await;
+                }
                 Next::Ask(asked) => {
                     let mut tally = Tally::new(self.door);
                     let answer = self.door.ask(&asked.token).await;
@@ -316,14 +314,14 @@ impl<'d, C: Clock> Conversation<'d, C> {
                 Some(error) => self.session.refuse(OTHER, &error, &mut self.replies),
             };
             has_run = true;
-            self.in_turn += 1;
+            self.turn_commands += 1;
             // What is asked elsewhere is counted when it is told.
             if !matches!(ran.then, Then::Ask(_) | Then::Wait(_)) {
                 tally.add(&ran);
             }
             match ran.then {
                 Then::Next if self.replies.bytes.len() >= REPLY_BYTES => break Next::Write,
-                Then::Next if self.in_turn >= TURN_COMMANDS => break Next::Yield,
+                Then::Next if self.turn_commands >= TURN_COMMANDS => break Next::Yield,
                 Then::Next => {}
                 Then::Ask(asked) => break Next::Ask(asked),
                 Then::Wait(waiting) => break Next::Wait(waiting),

@@ -1,5 +1,6 @@
 //! Many checks in one call.
 
+use futures_util::future::join_all;
 use tidegate_service::grpc::proto::tidegate::v1::{BatchRateLimitRequest, Identity, RateLimitRequest};
 use tonic::Code;
 
@@ -92,4 +93,29 @@ async fn where_there_is_no_decision_all_are_answered() {
     server.break_clock(false);
     assert_eq!(told.responses.len(), 70);
     assert!(told.responses.iter().all(|response| response.allowed && response.degraded == "internal_error"));
+}
+
+/// The memory for their answers cannot be taken back meanwhile: a peer has 2 MiB of it, and an answer to 3,000 checks 0.6 MB.
+#[tokio::test]
+async fn long_batches_of_one_peer_are_decided_three_at_a_time() {
+    const CHECKS: i32 = 3_000;
+    let server = Server::with(&HUNDRED.replace("100", &(6 * CHECKS).to_string()));
+    // One connection, so one thread.
+    let limiter = server.limiter().await;
+    let calls = (0..6).map(|_| {
+        let mut limiter = limiter.clone();
+        let long = batch(vec![user("ada"); CHECKS as usize]);
+        async move { limiter.check_rate_limit_batch(long).await.expect("an answer").into_inner() }
+    });
+    // What was left of the limit at the begin and at the end of each.
+    let left: Vec<_> = join_all(calls)
+        .await
+        .into_iter()
+        .map(|told| [0, CHECKS as usize - 1].map(|place| told.responses[place].remaining_tokens))
+        .collect();
+    for [begin, _] in &left {
+        let under_way = left.iter().filter(|[first, last]| (last..=first).contains(&begin)).count();
+        assert!(under_way <= 3, "{left:?}");
+    }
+    assert_eq!(left.iter().map(|[_, last]| last).min(), Some(&0));
 }

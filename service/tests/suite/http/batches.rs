@@ -1,6 +1,6 @@
 //! Batches: order, bad items in their place, bounds.
 
-use std::fmt::Display;
+use std::{fmt::Display, thread};
 
 use serde_json::{Value, json};
 
@@ -97,4 +97,25 @@ fn a_batch_has_ten_thousand_checks_at_most() {
     assert_eq!((error["code"].as_str(), error["field"].as_str()), (Some("too_many_checks"), Some("checks")));
     assert!(error["message"].as_str().expect("text").contains("at most 10000 fit"), "{error}");
     assert_eq!(server.remaining("ada"), 40_000, "nothing was charged");
+}
+
+/// The memory for their answers cannot be taken back meanwhile: a peer has 2 MiB of it, and an answer to 3,000 checks 0.77 MB.
+#[test]
+fn long_batches_of_one_peer_are_decided_two_at_a_time() {
+    const CHECKS: usize = 3_000;
+    let server = Server::with(&HUNDRED.replace("100", &(6 * CHECKS).to_string()));
+    let batch = || {
+        let answer = post(&server, &vec![user("ada"); CHECKS]).json();
+        [0, CHECKS - 1].map(|place| answer["decisions"][place]["remaining"].as_u64().expect("a number"))
+    };
+    // What was left of the limit at the begin and at the end of each.
+    let left: Vec<_> = thread::scope(|scope| {
+        let batches: Vec<_> = (0..6).map(|_| scope.spawn(batch)).collect();
+        batches.into_iter().map(|batch| batch.join().expect("no panic")).collect()
+    });
+    for [begin, _] in &left {
+        let under_way = left.iter().filter(|[first, last]| (last..=first).contains(&begin)).count();
+        assert!(under_way <= 2, "{left:?}");
+    }
+    assert_eq!(server.remaining("ada"), 0);
 }
