@@ -1,7 +1,7 @@
 //! The time to an answer of a caller over HTTP and of one over the Redis protocol, alone and beside a hostile caller at another
 //! address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
-//! the timed ones wait (its threads are of the scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads, which compute and leave the server alone. What a
-//! row has more than that row is what the server takes longer.
+//! the timed ones wait (its threads are of the scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads,
+//! which compute and leave the server alone. What a row has more than that row is what the server takes longer.
 //!
 //!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin hostile
 
@@ -44,6 +44,8 @@ const HELD: Duration = Duration::from_millis(500);
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The threads of the hostile caller.
 const ATTACKERS: usize = 8;
+/// Connections of each of them that is to have many: nearly all that one address may have.
+const CONNECTIONS: usize = 150;
 
 /// Measures checks beside a hostile caller. Takes two processors.
 #[derive(Debug, Parser)]
@@ -54,7 +56,7 @@ struct Call {
     /// Rounds; in each, answers are timed alone and beside every attack, each by a server of its own.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// For how long, in seconds.
+    /// Seconds for which answers are timed.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// Checks a second of each caller whose answers are timed.
@@ -62,10 +64,10 @@ struct Call {
     rate: u32,
 }
 
-/// What a thread of the hostile caller does, again and again. An error: the server has ended a connection, or does not answer.
+/// An action that each thread of the hostile caller repeats. An error: the server ended a connection, or did not answer.
 type Attack = fn(&Attacker) -> io::Result<()>;
 
-const SIDES: [(&str, Option<Attack>); 9] = [
+const SIDES: [(&str, Option<Attack>); 11] = [
     ("alone", None),
     ("busy loops", Some(compute)),
     ("bodies that do not end", Some(Attacker::begin_bodies)),
@@ -75,9 +77,11 @@ const SIDES: [(&str, Option<Attack>); 9] = [
     ("new users without end", Some(Attacker::bring_users)),
     ("new keys of CL.THROTTLE without end", Some(Attacker::bring_keys)),
     ("scrapes of the metrics", Some(Attacker::scrape)),
+    ("batches of 64 on 1,200 connections", Some(Attacker::flood_batches)),
+    ("100 commands on 1,200 connections", Some(Attacker::flood_commands)),
 ];
 
-/// What was measured of one side, in each round: milliseconds, and how often a second the attack was done.
+/// The figures of one side, of each round: milliseconds at both quantiles, and attacks a second.
 #[derive(Default)]
 struct Figures {
     http: [Vec<f64>; 2],
@@ -259,7 +263,7 @@ impl Attacker {
     }
 
     fn hold_connections(&self) -> io::Result<()> {
-        self.hold(self.target.resp, 150, b"")
+        self.hold(self.target.resp, CONNECTIONS, b"")
     }
 
     fn open_and_close(&self) -> io::Result<()> {
@@ -281,6 +285,14 @@ impl Attacker {
 
     fn scrape(&self) -> io::Result<()> {
         self.exchange(self.target.http, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    }
+
+    fn flood_batches(&self) -> io::Result<()> {
+        self.flood(self.target.http, &post("/v1/check/batch", &self.batch(64)))
+    }
+
+    fn flood_commands(&self) -> io::Result<()> {
+        self.flood(self.target.resp, "CL.THROTTLE hostile 99 1000000 1\r\n".repeat(100).as_bytes())
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
@@ -305,6 +317,23 @@ impl Attacker {
             }
         }
         thread::sleep(HELD);
+        Ok(())
+    }
+
+    /// Sends this on many connections at once, twenty times, and reads what comes.
+    fn flood(&self, to: SocketAddr, said: &[u8]) -> io::Result<()> {
+        let mut streams = (0..CONNECTIONS).map(|_| self.connect(to)).collect::<io::Result<Vec<_>>>()?;
+        let mut room = vec![0; 64 << 10];
+        for _ in 0..20 {
+            for stream in &mut streams {
+                stream.write_all(said)?;
+            }
+            for stream in &mut streams {
+                if stream.read(&mut room)? == 0 || self.target.is_over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+        }
         Ok(())
     }
 
