@@ -290,10 +290,10 @@ impl<C: Clock> Engine<C> {
         shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
         let logs = live.limits.iter().filter_map(|limit| match limit.meter {
-            Some(Meter::SlidingWindowLog(log)) => Some(log.capacity()),
+            Some(Meter::SlidingWindowLog(log)) => Some((log.capacity(), limit.tally.is_none())),
             _ => None,
         });
-        buckets.table.rings.come_into_force(logs, |rings| shares.ring_share(rings));
+        buckets.table.rings.come_into_force(logs, shares.among_others());
         let changed: HashSet<u32> =
             live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {

@@ -36,12 +36,14 @@
 //!
 //! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a policy
 //! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB. Where several
-//! limits of a policy need one size, a limit that holds its share of the pool takes only rings of its own idle keys (`table.rs`).
+//! limits of a policy need one size, each has a share of the pool, as of the table (`shares.rs`): a limit that holds it takes
+//! only rings of its own idle keys.
 
 use std::sync::OnceLock;
 
 use crate::{
     bucket::{Next, update},
+    shares::{Bounds, Shortage, TableShares},
     sync::{Cell64, Counter, Gauge},
     time::Nanos,
     word::{Field, LIFE_BITS, RINGS_MAX, RingId},
@@ -89,8 +91,10 @@ struct Pool {
     top: Cell64,
     /// How many rings were asked whether they are in use still.
     asked: Counter,
-    /// How many of its rings a limit may hold now.
-    share: Gauge,
+    /// Rings that are not free.
+    held: Gauge,
+    /// What limits may hold of its rings now.
+    bounds: Bounds,
 }
 
 /// A ring that may be in use.
@@ -118,20 +122,24 @@ impl Rings {
         self.pool(size_of_ring(limit));
     }
 
-    /// A policy with logs of these capacities comes into force: allocates their rings. Where several logs need rings of one size,
-    /// each may hold `share` of as many as there are.
-    pub(crate) fn come_into_force(&self, capacities: impl Iterator<Item = u64>, share: impl Fn(usize) -> u64) {
-        let mut logs = [0; SIZES];
-        capacities.for_each(|capacity| logs[size_of_ring(capacity)] += 1);
-        for (size, logs) in logs.into_iter().enumerate().filter(|(_, logs)| *logs > 0) {
+    /// A policy with these logs comes into force: allocates their rings, and sets what each limit may hold of those of one size.
+    /// A log: its capacity, and whether it is of a single client.
+    pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = (u64, bool)>, shares: TableShares) {
+        let mut counts = [(0, 0); SIZES];
+        for (capacity, is_of_one) in logs {
+            let (limits, of_many) = &mut counts[size_of_ring(capacity)];
+            (*limits, *of_many) = (*limits + 1, *of_many + usize::from(!is_of_one));
+        }
+        for (size, (limits, of_many)) in counts.into_iter().enumerate().filter(|(_, (limits, _))| *limits > 0) {
             let pool = self.pool(size);
-            pool.share.set(if logs > 1 { share(pool.rings()) } else { u64::MAX });
+            pool.bounds.set(pool.rings(), shares, limits, of_many);
         }
     }
 
-    /// Returns how many rings a log of `limit` may hold, of those that it could have.
-    pub(crate) fn share(&self, limit: u64) -> u64 {
-        self.pool(size_of_ring(limit)).share.get()
+    /// Returns why a log of `capacity`, whose limit holds so many rings, may take only some, if it is so.
+    pub(crate) fn shortage(&self, capacity: u64, held: u64) -> Option<Shortage> {
+        let pool = self.pool(size_of_ring(capacity));
+        pool.bounds.shortage(held, pool.held.get())
     }
 
     fn pool(&self, size: usize) -> &Pool {
@@ -192,9 +200,10 @@ impl Pool {
             words: (0..rings * stride).map(|_| Cell64::new(0)).collect(),
             top: Cell64::new(0),
             asked: Counter::default(),
-            share: Gauge::default(),
+            held: Gauge::default(),
+            bounds: Bounds::none(),
         };
-        pool.share.set(u64::MAX);
+        pool.held.set(rings as u64);
         (0..rings).rev().for_each(|place| pool.push(place));
         pool
     }
@@ -222,11 +231,15 @@ impl Pool {
     }
 
     fn pop(&self) -> Option<usize> {
-        update(&self.top, self.top.load(), &mut 0, |top| match TOP.get(top).checked_sub(1) {
+        let place = update(&self.top, self.top.load(), &mut 0, |top| match TOP.get(top).checked_sub(1) {
             // The next one may be another's by now: then the tag has changed, and the swap fails.
             Some(place) => Next::Write(after(top, self.next_free(place as usize).load()), Some(place as usize)),
             None => Next::Leave(None),
-        })
+        });
+        if place.is_some() {
+            self.held.add(1);
+        }
+        place
     }
 
     fn push(&self, place: usize) {
@@ -234,6 +247,7 @@ impl Pool {
             self.next_free(place).store(TOP.get(top));
             Next::Write(after(top, place as u64 + 1), ())
         });
+        self.held.add(-1);
     }
 }
 

@@ -26,7 +26,7 @@
 //! slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it holds less than
 //! an equal part of those that are kept, for each of the limits but two. A limit that holds so little is not bounded by the
 //! share of its domain either. When its keys are idle their slots become empty before another limit gets them, and are kept
-//! again.
+//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`ring.rs`).
 //!
 //! # Why a limit is not denied what is held and not used
 //!
@@ -64,12 +64,11 @@ const TABLE_PERCENT: u8 = 85;
 /// limit less room than `max_keys` says; one of more leaves the others less while the limit is flooded with keys. Where a
 /// policy has a single domain, that may take all of the table, and so may its only limit.
 ///
-/// The share of a limit also bounds the rings of its sliding window logs, where several limits of the policy need rings of one
-/// size.
-///
 /// Several limits that are flooded at once have a share each. So where a policy has more than two, 15 % of the slots are kept
 /// for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a share of 70 % of a
 /// limit, half of what it leaves is kept.
+///
+/// The same holds of the rings of sliding window logs, among the limits of the policy that need rings of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableShares {
     /// Of one limit: from 1 to 100.
@@ -101,22 +100,57 @@ pub(crate) struct Shares {
     domains: boxcar::Vec<Gauge>,
     /// Slots that any limit holds.
     held: Gauge,
-    /// What a limit, a domain, and all limits together may hold where there are several.
-    among_others: [u64; 3],
-    /// What a limit may hold of the rings of one size where several limits need them, in per cent.
-    ring_percent: u8,
-    /// Slots that are kept for limits that hold little.
-    kept: u64,
-    /// What a limit may hold now, whatever its domain and all limits together hold.
-    limit_min: Gauge,
-    /// What a limit may hold now.
-    limit_max: Gauge,
+    /// What a limit and a domain may hold of the slots, and a limit of the rings of one size, where there are several.
+    among_others: TableShares,
+    /// Slots of the table.
+    slots: usize,
+    /// What limits may hold of the slots now.
+    bounds: Bounds,
     /// What a domain may hold now.
     domain_max: Gauge,
-    /// What all limits together may hold now, but for those below `limit_min`.
-    table_max: Gauge,
     overflowed: Counter,
     refused: Counter,
+}
+
+/// What limits may hold of the slots of the table, or of the rings of one size. What has no bound is [`u64::MAX`].
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    /// What a limit may hold, whatever the others hold.
+    limit_min: Gauge,
+    /// What a limit may hold.
+    limit_max: Gauge,
+    /// What all limits together may hold, but for those below `limit_min`.
+    all_max: Gauge,
+}
+
+impl Bounds {
+    /// Any limit may hold all.
+    pub(crate) fn none() -> Self {
+        let bounds = Self { limit_min: Gauge::default(), limit_max: Gauge::default(), all_max: Gauge::default() };
+        bounds.set(0, TableShares::WHOLE, 0, 0);
+        bounds
+    }
+
+    /// Sets what so many limits, `of_many` of which are not of a single client, may hold of `count` slots or rings.
+    pub(crate) fn set(&self, count: usize, shares: TableShares, limits: usize, of_many: usize) {
+        let all = part(count, TABLE_PERCENT.max(u8::midpoint(shares.limit_percent, 100)));
+        let kept = (count as u64).saturating_sub(all);
+        let bound = |is_bounded: bool, share: u64| if is_bounded { share } else { u64::MAX };
+        self.limit_min.set(kept / of_many.saturating_sub(2).max(1) as u64);
+        self.limit_max.set(bound(limits > 1, part(count, shares.limit_percent)));
+        self.all_max.set(bound(limits > 2, all));
+    }
+
+    /// Returns why a limit that holds `held`, while all hold `by_all`, may take only some, if it is so.
+    pub(crate) fn shortage(&self, held: u64, by_all: u64) -> Option<Shortage> {
+        if held >= self.limit_max.get() {
+            Some(Shortage::Limit)
+        } else if held >= self.limit_min.get() && by_all >= self.all_max.get() {
+            Some(Shortage::All)
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -149,7 +183,7 @@ pub(crate) enum Shortage {
     Limit,
     Domain,
     /// All limits together.
-    Table,
+    All,
 }
 
 impl Shares {
@@ -160,13 +194,10 @@ impl Shares {
             alone: LimitShare::new(overflow_buckets),
             domains: boxcar::Vec::new(),
             held: Gauge::default(),
-            among_others: [u64::MAX; 3],
-            ring_percent: 100,
-            kept: 0,
-            limit_min: Gauge::default(),
-            limit_max: Gauge::default(),
+            among_others: TableShares::WHOLE,
+            slots: 0,
+            bounds: Bounds::none(),
             domain_max: Gauge::default(),
-            table_max: Gauge::default(),
             overflowed: Counter::default(),
             refused: Counter::default(),
         };
@@ -177,21 +208,14 @@ impl Shares {
 
     /// Sets what a limit and a domain may hold of a table with so many slots, from the next policy on.
     pub(crate) fn set(&mut self, shares: TableShares, slots: usize) {
-        let TableShares { limit_percent, domain_percent } = shares;
-        let table_percent = TABLE_PERCENT.max(u8::midpoint(limit_percent, 100));
-        self.among_others = [limit_percent, domain_percent, table_percent].map(|percent| part(slots, percent));
-        self.ring_percent = limit_percent;
-        self.kept = (slots as u64).saturating_sub(self.among_others[2]);
+        (self.among_others, self.slots) = (shares, slots);
     }
 
     /// A policy of so many limits, `of_many` of which are not of a single client, and domains comes into force.
     pub(crate) fn come_into_force(&self, limits: usize, of_many: usize, domains: usize) {
-        let [limit, domain, table] = self.among_others;
-        let bound = |is_bounded: bool, share: u64| if is_bounded { share } else { u64::MAX };
-        self.limit_min.set(self.kept / of_many.saturating_sub(2).max(1) as u64);
-        self.limit_max.set(bound(limits > 1, limit));
-        self.domain_max.set(bound(domains > 1, domain));
-        self.table_max.set(bound(limits > 2, table));
+        self.bounds.set(self.slots, self.among_others, limits, of_many);
+        let share = part(self.slots, self.among_others.domain_percent);
+        self.domain_max.set(if domains > 1 { share } else { u64::MAX });
     }
 
     /// Adds a limit; returns its id.
@@ -223,9 +247,9 @@ impl Shares {
         &self.of(limit).rings
     }
 
-    /// Returns how many of so many rings of one size a limit may hold where several need them.
-    pub(crate) fn ring_share(&self, rings: usize) -> u64 {
-        part(rings, self.ring_percent)
+    /// Returns what a limit and a domain may hold where there are several.
+    pub(crate) fn among_others(&self) -> TableShares {
+        self.among_others
     }
 
     /// Returns what a slot of the table counts for. To be asked before the swap that changes its owner: see the head of this
@@ -253,15 +277,10 @@ impl Shares {
     pub(crate) fn shortage(&self, limit: u32) -> Option<Shortage> {
         let share = self.of(limit);
         let held = share.held.get();
-        if held >= self.limit_max.get() {
-            Some(Shortage::Limit)
-        } else if held < self.limit_min.get() {
-            None
-        } else if self.held_by_domain(share) >= self.domain_max.get() {
-            Some(Shortage::Domain)
-        } else {
-            (self.held.get() >= self.table_max.get()).then_some(Shortage::Table)
-        }
+        let shortage = self.bounds.shortage(held, self.held.get());
+        let is_of_full_domain =
+            || held >= self.bounds.limit_min.get() && self.held_by_domain(share) >= self.domain_max.get();
+        if shortage != Some(Shortage::Limit) && is_of_full_domain() { Some(Shortage::Domain) } else { shortage }
     }
 
     /// Returns how many slots the limits of the domain of this one hold.
@@ -274,7 +293,7 @@ impl Shares {
     pub(crate) fn may_take(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
         match shortage {
             None => true,
-            Some(Shortage::Limit | Shortage::Table) => slot.owner() == Some(limit),
+            Some(Shortage::Limit | Shortage::All) => slot.owner() == Some(limit),
             Some(Shortage::Domain) => slot.owner().is_some_and(|owner| self.are_of_one_domain(owner, limit)),
         }
     }
@@ -283,7 +302,7 @@ impl Shares {
     pub(crate) fn may_empty(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
         match shortage {
             Some(Shortage::Limit | Shortage::Domain) => self.may_take(limit, shortage, slot),
-            Some(Shortage::Table) | None => slot.owner().is_some(),
+            Some(Shortage::All) | None => slot.owner().is_some(),
         }
     }
 
@@ -412,11 +431,11 @@ mod tests {
                 20.. => Some(Shortage::Limit),
                 0..5 => None,
                 _ if of_domain >= 40 => Some(Shortage::Domain),
-                _ => (held.iter().sum::<u32>() >= 85).then_some(Shortage::Table),
+                _ => (held.iter().sum::<u32>() >= 85).then_some(Shortage::All),
             };
             prop_assert_eq!(shares.shortage(limit), shortage);
             let may = match shortage {
-                Some(Shortage::Limit | Shortage::Table) => owner == Some(limit),
+                Some(Shortage::Limit | Shortage::All) => owner == Some(limit),
                 Some(Shortage::Domain) => owner.is_some_and(|owner| domain.contains(&owner)),
                 None => true,
             };
@@ -454,7 +473,7 @@ mod tests {
             (0..15_000 * 15 / 100 / 3).for_each(|_| pass(&shares, None, Some(limit)));
         }
         assert_eq!(shares.shortage(1), Some(Shortage::Domain), "its neighbour took what is the domain's");
-        assert_eq!(shares.shortage(2), Some(Shortage::Table), "another domain took what is not kept");
+        assert_eq!(shares.shortage(2), Some(Shortage::All), "another domain took what is not kept");
         shares.set(TableShares::WHOLE, 15_000);
         shares.come_into_force(5, 5, 2);
         assert_eq!(shares.shortage(0), None);

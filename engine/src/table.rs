@@ -408,11 +408,12 @@ impl Table {
         }
     }
 
-    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit holds its share, or else that of a key
-    /// which is idle at `now`, of the limit if that holds its share. `None` when all that were looked at are in use.
+    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, or else one of a key
+    /// which is idle at `now`. A limit that holds its share takes those of its own keys alone, and gives up those beyond its
+    /// share. `None` when all that were looked at are in use.
     pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
-        let has_share = self.shares.rings(limit).get() >= self.rings.share(capacity);
-        let free = if has_share { None } else { self.rings.take(capacity) };
+        let shortage = || self.rings.shortage(capacity, self.shares.rings(limit).get());
+        let free = if shortage().is_none() { self.rings.take(capacity) } else { None };
         free.or_else(|| {
             self.rings.ask(capacity).find_map(|asked| {
                 // One in an overflow bucket stays with it until that has another key.
@@ -421,13 +422,19 @@ impl Table {
                     let slot: Slot = Swap::load(cell);
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
                 })?;
-                let may_go = !has_share || slot.limit() == limit;
+                let is_own = slot.limit() == limit;
+                let may_go = is_own || shortage() != Some(Shortage::Limit);
                 // As a stranger who takes the slot over, and leaves it at once.
                 if !may_go || !slot.is_free(now) || !self.empty(cell, slot) {
                     return None;
                 }
                 self.put_back(slot.limit(), slot.ring());
-                self.rings.take(capacity)
+                let may_take = match shortage() {
+                    None => true,
+                    Some(Shortage::All) => is_own,
+                    Some(_) => false,
+                };
+                if may_take { self.rings.take(capacity) } else { None }
             })
         })
     }

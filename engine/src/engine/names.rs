@@ -154,6 +154,8 @@ fn rings_and_overflow_buckets_go_with_the_place() {
         assert_eq!(allowed(&engine), 2);
     }
     assert_eq!(engine.log_charges_without_ring(), 0, "there are sixteen");
+    let rings: u64 = (0..2).map(|id| engine.buckets.table.shares.rings(id).get()).sum();
+    assert_eq!(rings, 2, "one of the name in each place");
 
     let is_used = |id| engine.buckets.table.shares.overflow(id).iter().any(|cell| Swap::load(cell) != Slot::EMPTY);
     engine.publish(named("a")).expect("there is room");

@@ -201,7 +201,10 @@ fn no_ring_is_taken_twice() {
             }
             handed_over
         });
+        let held = || rings.pool(size_of_ring(LIMIT)).held.get();
+        assert_eq!(held(), 0);
         assert_eq!(std::iter::from_fn(|| rings.take(LIMIT).map(Spare::keep)).count(), POOL_MIN, "none is lost");
+        assert_eq!(held(), POOL_MIN as u64);
     }
     assert!(handed_over >= 1_000, "rings hardly changed hands: {handed_over}");
 }

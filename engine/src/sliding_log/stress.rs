@@ -86,6 +86,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
             table.get(key).is_some_and(|held| held.is_ring)
         });
         let named = named.count();
+        assert_eq!(table.shares.rings(7).get(), named as u64, "each is counted once");
         let free: Vec<_> = std::iter::from_fn(|| table.rings.take(LIMIT)).collect();
         assert_eq!(named + free.len(), 16, "no ring is lost, and none is named twice");
     }

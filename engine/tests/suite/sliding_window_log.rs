@@ -267,45 +267,99 @@ fn a_key_without_a_ring_keeps_its_own_quota() {
     assert!(!bench.check(keys.last().expect("some"), 1).is_allowed());
 }
 
-/// A flood of one limit takes its share of the rings of a size, and leaves the rest to the keys of another limit.
-#[test]
-fn a_flood_of_one_log_leaves_rings_to_another() {
-    const N: u64 = 4_096;
-    let tiers = ["ip", "user"].map(|kind| {
-        let limit = limit("sliding_window_log", N, "1m");
-        format!("[[domains.default.tiers]]\nid = \"{kind}\"\nlimits = [{limit}]\n")
-    });
-    let defaults = "[domains.default]\ndefaults = { ip = \"ip\", user = \"user\" }\n";
-    let policy = Snapshot::parse(&(defaults.to_owned() + &tiers.concat()), Format::Toml).expect("a right policy");
-    let clock = ManualClock::at(NOW);
-    let engine = Engine::for_simulation(10_000, clock.clone(), 7);
-    engine.publish(policy).expect("few limits");
-    let allowed = |kind: &str, key: u64, checks: u64| {
+/// An engine with a log of `LOG` a minute for each of some kinds of identities. There are 1,023 rings.
+struct Logs {
+    engine: Engine<ManualClock>,
+    clock: ManualClock,
+}
+
+impl Logs {
+    const LOG: u64 = 4_096;
+
+    fn of(kinds: &[&str]) -> Self {
+        let clock = ManualClock::at(NOW);
+        let logs = Self { engine: Engine::for_simulation(10_000, clock.clone(), 7), clock };
+        logs.publish(kinds);
+        logs
+    }
+
+    fn publish(&self, kinds: &[&str]) {
+        let tiers = kinds.iter().map(|kind| {
+            let log = log(Self::LOG, "1m");
+            format!("[[domains.default.tiers]]\nid = \"{kind}\"\nlimits = [{log}]\n")
+        });
+        let tiers: String = tiers.collect();
+        let defaults: Vec<String> = kinds.iter().map(|kind| format!("{kind} = \"{kind}\"")).collect();
+        let policy = format!("[domains.default]\ndefaults = {{ {} }}\n{tiers}", defaults.join(", "));
+        self.engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("few limits");
+    }
+
+    /// How many of so many checks of a key are allowed.
+    fn allowed(&self, kind: &str, key: u64, checks: u64) -> u64 {
         let name = key.to_string();
         let who = [Identity::new(kind, &name).expect("valid")];
-        (0..checks).filter(|_| engine.check(&Request::new(&who).expect("valid")).is_allowed()).count() as u64
-    };
-    let flood = |keys: Range<u64>| keys.map(|key| allowed("ip", key, 1)).sum::<u64>();
-    // There are 1,023 rings, of which a limit may hold 70 %.
-    assert_eq!(flood(0..2_000), 2_000);
-    let without = engine.log_charges_without_ring();
-    assert_eq!(without, 2_000 - 716);
-    let users = || 0..20;
-    // Half of the quota at once, half after 30 seconds: then the first half comes back alone, which takes a ring.
-    for part in 0..3 {
-        for user in users() {
-            assert_eq!(allowed("user", user, N / 2), N / 2, "user {user}, part {part}");
-        }
-        if part == 1 {
-            assert!(users().all(|user| allowed("user", user, 1) == 0));
-        }
-        clock.advance(30 * SECOND);
+        (0..checks).filter(|_| self.engine.check(&Request::new(&who).expect("valid")).is_allowed()).count() as u64
     }
-    assert_eq!(engine.log_charges_without_ring(), without);
+
+    /// How many of these new keys, which are all allowed, get no ring.
+    fn without_ring(&self, kind: &str, keys: Range<u64>) -> u64 {
+        let (before, count) = (self.engine.log_charges_without_ring(), keys.end - keys.start);
+        assert_eq!(keys.map(|key| self.allowed(kind, key, 1)).sum::<u64>(), count);
+        self.engine.log_charges_without_ring() - before
+    }
+
+    /// Uses half of the quota of twenty keys at once and half after 30 seconds: the first half comes back alone, which takes a
+    /// ring.
+    fn assert_exact(&self, kind: &str) {
+        let without = self.engine.log_charges_without_ring();
+        for part in 0..3 {
+            for key in 0..20 {
+                assert_eq!(self.allowed(kind, key, Self::LOG / 2), Self::LOG / 2, "{kind} {key}, part {part}");
+            }
+            if part == 1 {
+                assert!((0..20).all(|key| self.allowed(kind, key, 1) == 0));
+            }
+            self.clock.advance(30 * SECOND);
+        }
+        assert_eq!(self.engine.log_charges_without_ring(), without);
+    }
+}
+
+/// A flood of one limit takes its share of the rings of a size, 70 %, and leaves the rest to the keys of another limit.
+#[test]
+fn a_flood_of_one_log_leaves_rings_to_another() {
+    let logs = Logs::of(&["ip", "user"]);
+    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
+    logs.assert_exact("user");
     // The limit that holds its share gets the rings of its own idle keys. Eight are asked at a time; all may be of others.
-    clock.advance(120 * SECOND);
-    assert_eq!(flood(5_000..5_300), 300);
-    assert!(engine.log_charges_without_ring() - without < 30);
+    logs.clock.advance(120 * SECOND);
+    assert!(logs.without_ring("ip", 5_000..5_300) < 30);
+}
+
+/// Floods of several limits together leave 15 % of the rings, for limits that hold few.
+#[test]
+fn a_flood_of_two_logs_leaves_rings_to_others() {
+    let logs = Logs::of(&["host", "ip", "session", "user"]);
+    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
+    assert_eq!(logs.without_ring("host", 0..2_000), 2_000 - (869 - 716));
+    // Of the 154 that are kept each of two limits is sure of half.
+    assert_eq!(logs.without_ring("session", 0..100), 100 - 77);
+    logs.assert_exact("user");
+    // Rings of idle keys go to any limit, but for those that are kept.
+    logs.clock.advance(120 * SECOND);
+    assert!(logs.without_ring("host", 5_000..5_600) < 60);
+    logs.assert_exact("user");
+}
+
+/// A limit that came by its rings before there were others gives them up as its keys go idle.
+#[test]
+fn a_log_above_its_share_comes_down_to_it() {
+    let logs = Logs::of(&["ip"]);
+    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 1_023);
+    logs.publish(&["ip", "user"]);
+    logs.clock.advance(120 * SECOND);
+    assert_eq!(logs.without_ring("ip", 5_000..7_000), 2_000 - 716);
+    logs.assert_exact("user");
 }
 
 /// Where the table has no slot, logs get the limit's overflow buckets as the keys of every other limit do.
