@@ -68,7 +68,7 @@ pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const RESERVE: &str = "/tidegate.v1.RateLimiter/Reserve";
-const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
+pub(crate) const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
 pub(crate) const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

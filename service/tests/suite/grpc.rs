@@ -1,6 +1,6 @@
 //! The gRPC door, asked by tonic's own client: what is answered, what is refused, how connections are treated, what is counted.
 
-mod attacks;
+pub(crate) mod attacks;
 mod batches;
 mod checks;
 mod connections;

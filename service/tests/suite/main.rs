@@ -10,4 +10,6 @@ mod process;
 mod resp;
 mod store;
 mod tokens;
+mod turns;
 mod unread;
+mod waiting;

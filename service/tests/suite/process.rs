@@ -111,7 +111,8 @@ impl Process {
         let (listener, http) = listen();
         let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
         let decider = Arc::new(decider.with_caller_share(caller_share));
-        let mut settings = Settings { workers: 2, ..settings };
+        let workers = if settings.workers == 0 { 2 } else { settings.workers };
+        let mut settings = Settings { workers, ..settings };
         // As the tests call it.
         settings.browsers.hosts.push("tidegate".to_owned());
         if settings.periods.metrics_page == Periods::default().metrics_page {

@@ -38,29 +38,29 @@ const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const GRACE: &str = "grace";
 
 /// The preface of a connection.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Kinds of frames (RFC 9113).
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 /// Their flags.
-const END_STREAM: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_HEADERS: u8 = 4;
 
 /// Codes of errors.
 const PROTOCOL_ERROR: u32 = 1;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("it is short").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
@@ -72,7 +72,7 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// The fields of a call, and more.
-fn fields(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let usual = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -95,28 +95,33 @@ fn check_of(name: &str) -> Vec<u8> {
     [&[0], &length[..], &message[..]].concat()
 }
 
-/// A connection of the hostile caller.
-struct RawConnection(TcpStream);
+/// A connection on which a test writes frames.
+pub(crate) struct RawConnection(TcpStream);
 
-struct Frame {
-    kind: u8,
-    payload: Vec<u8>,
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl RawConnection {
+    /// Connects from the address of the hostile caller.
     fn to(address: SocketAddr) -> Self {
-        let mut connection = Self(hostile::connect(address));
+        Self::over(hostile::connect(address))
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        let mut connection = Self(stream);
         connection.write(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat());
         connection
     }
 
-    fn write(&mut self, frames: &[u8]) {
+    pub(crate) fn write(&mut self, frames: &[u8]) {
         // An error: the server has ended the connection before it had all.
         let _ = self.0.write_all(frames);
     }
 
     /// Reads a frame; `None`: the server has ended the connection.
-    fn frame(&mut self) -> Option<Frame> {
+    pub(crate) fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         if let Err(error) = self.0.read_exact(&mut head) {
             let is_end = matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);

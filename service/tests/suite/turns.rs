@@ -1,0 +1,197 @@
+//! The time of a thread, over real sockets: a peer that keeps many connections busy at the HTTP API, the gRPC API or the Redis
+//! protocol, beside one that has a single connection there.
+//!
+//! All of them charge one limit, so what is left of it tells in which order they were decided.
+
+use std::{convert::Infallible, net::SocketAddr, ops::Deref, sync::mpsc::Sender};
+
+use prost::Message;
+use tidegate::{Identity, Request};
+use tidegate_service::{
+    ConnectionCaps, Periods, Settings,
+    grpc::proto::tidegate::v1::{BatchRateLimitRequest, BatchRateLimitResponse},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    budget::{BATCH, GOOD, HOSTILE, LONG, Server, blocking, check_of, connect, eventually, framed},
+    grpc::attacks::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, PREFACE, RawConnection, SETTINGS, fields, frame},
+    http::{
+        HUNDRED,
+        support::{Connection as HttpConnection, request},
+        user,
+    },
+    resp::support::{Reply, array},
+};
+
+/// Connections of the hostile peer over HTTP and the Redis protocol.
+const CONNECTIONS: usize = 300;
+/// Checks of each of its batches, which one turn decides.
+const TURN: usize = 64;
+/// Its batches on each connection.
+const BATCHES: usize = 12;
+/// Its connections over gRPC, where each call has turns of its own.
+const GRPC_CONNECTIONS: usize = 20;
+/// Its calls on each of them.
+const CALLS: usize = 50;
+/// Checks of the peer that behaves, which it asks for at once. After each 128 of them others have their turns.
+const CHECKS: usize = 1_000;
+/// The limit, which is not used up.
+const LIMIT: u64 = 1_000_000;
+
+/// A server with one thread at each listener.
+struct Target(Server);
+
+impl Deref for Target {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
+}
+
+impl Target {
+    fn start() -> Self {
+        let periods = Periods { idle: LONG, ..Periods::default() };
+        let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
+        let server = Server::listening(Settings { workers: 1, periods, connections, ..Settings::default() });
+        server.publish(&HUNDRED.replace("100", &LIMIT.to_string()));
+        Self(server)
+    }
+
+    /// How many checks were decided.
+    fn decided(&self) -> u64 {
+        let ada = [Identity::new("user", "ada").expect("valid")];
+        let left = self.engine.peek(&Request::new(&ada).expect("valid")).remaining();
+        LIMIT - left.expect("a limit")
+    }
+
+    /// Opens the connections of the hostile peer, each by these bytes, which are answered unless there are none.
+    async fn connect_hostile(to: SocketAddr, count: usize, opening: &[u8]) -> Vec<TcpStream> {
+        let mut connections = Vec::new();
+        for _ in 0..count {
+            let mut connection = connect(HOSTILE, to).await;
+            if !opening.is_empty() {
+                connection.write_all(opening).await.expect("it is read");
+                assert_ne!(connection.read(&mut [0; 1_000]).await.expect("an answer"), 0);
+            }
+            connections.push(connection);
+        }
+        connections
+    }
+
+    /// Has the thread of a listener stand still, until what is returned is dropped, and sends these on all connections. The
+    /// system takes them meanwhile: they are less than 48 KiB.
+    async fn flood(&self, connections: &mut [TcpStream], requests: &[u8]) -> Sender<Infallible> {
+        let held = self.hold_next_reading();
+        for connection in connections {
+            connection.write_all(requests).await.expect("the system takes them");
+        }
+        eventually("the thread stands still", || self.is_reading_held()).await;
+        held
+    }
+}
+
+/// Shows that few of so many checks of the hostile peer, which all had come by then, were decided before the last one of another
+/// peer, for whose checks this was left.
+fn assert_fair(left: &[u64], hostile: u64) {
+    assert_eq!(left.len(), CHECKS);
+    let (first, last) = (left[0], left[CHECKS - 1]);
+    let meanwhile = first - last - (CHECKS as u64 - 1);
+    let before = LIMIT - first;
+    assert!(before < hostile / 2, "{before} of {hostile} were decided before the first");
+    assert!(meanwhile < hostile / 8, "{meanwhile} of {hostile} were decided meanwhile");
+}
+
+fn batch(checks: usize) -> Vec<u8> {
+    let checks = vec![user("ada"); checks].join(",");
+    request("/v1/check/batch", "Content-Type: application/json\r\n", format!(r#"{{"checks":[{checks}]}}"#))
+}
+
+/// A call for a batch on this stream of a connection. Its message fits into a frame, of 16 KiB.
+fn grpc_batch(stream: u32, checks: usize) -> Vec<u8> {
+    let message = framed(&BatchRateLimitRequest { requests: vec![check_of("ada"); checks] }.encode_to_vec());
+    let head = frame(HEADERS, END_HEADERS, stream, &fields(BATCH, &[]));
+    [head, frame(DATA, END_STREAM, stream, &message)].concat()
+}
+
+#[tokio::test]
+async fn busy_connections_leave_another_peer_its_turns_over_http() {
+    let target = Target::start();
+    let mut good = HttpConnection::over(blocking(connect(GOOD, target.http).await));
+    assert_eq!(good.send(batch(1)).status, 200);
+    let mut attack = Target::connect_hostile(target.http, CONNECTIONS, b"").await;
+    let held = target.flood(&mut attack, &batch(TURN).repeat(BATCHES)).await;
+    good.write(batch(CHECKS));
+    drop(held);
+    let answer = good.answer().json();
+    let decisions = answer["decisions"].as_array().expect("a list");
+    let left: Vec<u64> = decisions.iter().map(|told| told["remaining"].as_u64().expect("a number")).collect();
+    assert_fair(&left, (CONNECTIONS * BATCHES * TURN) as u64);
+}
+
+#[tokio::test]
+async fn busy_connections_leave_another_peer_its_turns_over_grpc() {
+    let target = Target::start();
+    let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    let mut good = RawConnection::over(blocking(connect(GOOD, target.grpc).await));
+    assert_eq!(good.frame().expect("its settings").kind, SETTINGS);
+    let mut attack = Target::connect_hostile(target.grpc, GRPC_CONNECTIONS, &opening).await;
+    let calls: Vec<u8> = (0..CALLS as u32).flat_map(|number| grpc_batch(2 * number + 1, TURN)).collect();
+    let held = target.flood(&mut attack, &calls).await;
+    good.write(&grpc_batch(1, CHECKS));
+    drop(held);
+    let (mut message, mut heads) = (Vec::new(), 0);
+    // The last one has the status.
+    while heads < 2 {
+        let Frame { kind, payload } = good.frame().expect("an answer");
+        match kind {
+            HEADERS => heads += 1,
+            DATA => message.extend(payload),
+            _ => {}
+        }
+    }
+    let told = BatchRateLimitResponse::decode(&message[5..]).expect("a message").responses;
+    let left: Vec<u64> = told.iter().map(|told| told.remaining_tokens.try_into().expect("no debt")).collect();
+    assert_fair(&left, (GRPC_CONNECTIONS * CALLS * TURN) as u64);
+}
+
+#[tokio::test]
+async fn busy_connections_leave_another_peer_its_turns_over_the_redis_protocol() {
+    let target = Target::start();
+    let check = array(&["TIDEGATE.CHECK", "user", "ada", "*"]);
+    let mut good = target.resp_from(GOOD).await;
+    good.ask("PING");
+    let mut attack = Target::connect_hostile(target.resp, CONNECTIONS, b"").await;
+    let held = target.flood(&mut attack, &check.repeat(TURN * BATCHES)).await;
+    good.write(check.repeat(CHECKS));
+    drop(held);
+    let left = (0..CHECKS).map(|_| match good.reply() {
+        // As `CL.THROTTLE` answers: whether it is limited, the limit, and what is left.
+        Reply::Array(told) if let [_, _, Reply::Integer(left), ..] = told[..] => u64::try_from(left).expect("no debt"),
+        other => panic!("{other:?}"),
+    });
+    assert_fair(&left.collect::<Vec<_>>(), (CONNECTIONS * BATCHES * TURN) as u64);
+}
+
+/// A connection that is to be refused does not wait for the turns of those that are open.
+#[tokio::test]
+async fn a_busy_peer_is_refused_more_connections_at_once() {
+    let target = Target::start();
+    let mut attack = Target::connect_hostile(target.http, CONNECTIONS, b"").await;
+    let held = target.flood(&mut attack, &batch(TURN).repeat(BATCHES)).await;
+    drop(held);
+    let mut meanwhile = Vec::new();
+    for _ in 0..5 {
+        let begin = target.decided();
+        let refusal = HttpConnection::over(blocking(connect(HOSTILE, target.http).await)).answer();
+        assert_eq!(refusal.status, 503);
+        meanwhile.push(target.decided() - begin);
+    }
+    assert!(target.decided() < (CONNECTIONS * BATCHES * TURN) as u64, "its connections are busy");
+    let (_, median, _) = meanwhile.select_nth_unstable(2);
+    assert!(*median < (CONNECTIONS * TURN / 4) as u64, "{median} checks were decided meanwhile");
+}
