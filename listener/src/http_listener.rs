@@ -82,7 +82,7 @@ pub struct HttpListener {
 
 impl HttpListener {
     /// Serves what `factory` makes for each thread. `on_connect` is called for each connection with what its requests can read
-    /// as the data of their connection. Each connection has its turns among those of [its peer](crate::PeerTurns).
+    /// as the data of their connection. The connections of a peer share [its turns](crate::PeerTurns).
     pub fn serve<F, I, S, B, C>(self, factory: F, on_connect: C) -> io::Result<Server>
     where
         F: Fn() -> I + Clone + Send + 'static,

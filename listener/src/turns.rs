@@ -270,7 +270,7 @@ mod tests {
         IpAddr::from([192, 0, 2, last]).into()
     }
 
-    /// What a task has taken: its time, in how many turns, and how long it waited for one of them at most.
+    /// The time that a task has taken, in so many turns, and the longest time that it waited for one of them.
     #[derive(Clone, Copy, Default, Debug)]
     struct Taken {
         time: Duration,

@@ -242,7 +242,7 @@ fn what_a_view_spent_is_told_to_others_once() {
         // A node that has spent nothing asks the store, and sees all.
         let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
         left_becomes(&late, &[("user", "ada")], 60).await;
-        // What is spent next is told, and with it nothing again.
+        // The next charges are sent to the store, and none of them twice.
         for node in &nodes {
             assert!(node.check("ada").await.allowed);
         }

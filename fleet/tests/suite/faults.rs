@@ -318,7 +318,7 @@ fn late_or_lost(is_idle: bool) {
                 let late = node(&[redis.url()], PATIENT, &limit_of_all()).await;
                 let expected = 1_000_000 - all.admitted as u64 - more;
                 left_becomes(&late, &[("user", "ada")], expected).await;
-                // What is spent next is told, and with it nothing again.
+                // The next charges are sent to the store, and none of them twice.
                 for node in &nodes {
                     assert!(node.check("ada").await.allowed, "{sharing}");
                 }

@@ -107,7 +107,7 @@ async fn long_batches_of_one_peer_are_decided_three_at_a_time() {
         let long = batch(vec![user("ada"); CHECKS as usize]);
         async move { limiter.check_rate_limit_batch(long).await.expect("an answer").into_inner() }
     });
-    // What was left of the limit at the begin and at the end of each.
+    // Of each batch: the rest of the limit after its first check, and after its last one.
     let left: Vec<_> = join_all(calls)
         .await
         .into_iter()
