@@ -122,8 +122,8 @@ impl Rings {
         self.pool(size_of_ring(limit));
     }
 
-    /// A policy with these logs comes into force: allocates their rings, and sets what each limit may hold of those of one size.
-    /// A log: its capacity, and whether it is of a single client.
+    /// Allocates the rings of the logs of a policy, and sets what each limit may hold of those of one size from now on. A log is
+    /// given by its capacity, and whether it is of a single client.
     pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = (u64, bool)>, shares: TableShares) {
         let mut counts = [(0, 0); SIZES];
         for (capacity, is_of_one) in logs {

@@ -26,7 +26,8 @@
 //! slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it holds less than
 //! an equal part of those that are kept, for each of the limits but two. A limit that holds so little is not bounded by the
 //! share of its domain either. When its keys are idle their slots become empty before another limit gets them, and are kept
-//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`ring.rs`).
+//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`ring.rs`), but
+//! a domain has no share of them.
 //!
 //! # Why a limit is not denied what is held and not used
 //!
@@ -68,7 +69,8 @@ const TABLE_PERCENT: u8 = 85;
 /// for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a share of 70 % of a
 /// limit, half of what it leaves is kept.
 ///
-/// The same holds of the rings of sliding window logs, among the limits of the policy that need rings of one size.
+/// The share of a limit, and what is kept, also hold of the rings of sliding window logs, among the limits of the policy that need
+/// rings of one size. A domain has no share of rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableShares {
     /// Of one limit: from 1 to 100.
@@ -124,7 +126,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Any limit may hold all.
+    /// Returns bounds under which any limit may hold all.
     pub(crate) fn none() -> Self {
         let bounds = Self { limit_min: Gauge::default(), limit_max: Gauge::default(), all_max: Gauge::default() };
         bounds.set(0, TableShares::WHOLE, 0, 0);
@@ -136,7 +138,8 @@ impl Bounds {
         let all = part(count, TABLE_PERCENT.max(u8::midpoint(shares.limit_percent, 100)));
         let kept = (count as u64).saturating_sub(all);
         let bound = |is_bounded: bool, share: u64| if is_bounded { share } else { u64::MAX };
-        self.limit_min.set(kept / of_many.saturating_sub(2).max(1) as u64);
+        // However many limits there are, one that holds nothing may take what is kept.
+        self.limit_min.set((kept / of_many.saturating_sub(2).max(1) as u64).max(kept.min(1)));
         self.limit_max.set(bound(limits > 1, part(count, shares.limit_percent)));
         self.all_max.set(bound(limits > 2, all));
     }
@@ -211,7 +214,8 @@ impl Shares {
         (self.among_others, self.slots) = (shares, slots);
     }
 
-    /// A policy of so many limits, `of_many` of which are not of a single client, and domains comes into force.
+    /// Sets what a limit and a domain may hold from now on, under a policy of so many limits, `of_many` of which are not of a single
+    /// client, and domains.
     pub(crate) fn come_into_force(&self, limits: usize, of_many: usize, domains: usize) {
         self.bounds.set(self.slots, self.among_others, limits, of_many);
         let share = part(self.slots, self.among_others.domain_percent);
@@ -348,7 +352,7 @@ impl Shares {
     }
 }
 
-/// So many of `slots` are `percent` of them, or as many as anything may hold.
+/// Returns how many `percent` of `slots` are: [`SLOTS_MIN`] at least, and [`u64::MAX`] from 100 % on.
 fn part(slots: usize, percent: u8) -> u64 {
     if percent >= 100 { u64::MAX } else { (slots as u64 * u64::from(percent) / 100).max(SLOTS_MIN) }
 }
@@ -454,6 +458,19 @@ mod tests {
         assert_eq!(([0, 2].map(|limit| shares.held(limit)), by_domain(&shares, domains)), ([0, 1], [0, 1]));
         pass(&shares, None, Some(0));
         assert_eq!(by_domain(&shares, domains), [0, 2]);
+    }
+
+    /// A limit that holds nothing may take what is left, however many limits there are and however little is kept.
+    #[test]
+    fn what_is_kept_is_for_any_limit_that_holds_nothing() {
+        for (count, limits) in [(16, 6), (16, 1_000), (100, 200), (1_023, 157), (1_023, 100_000)] {
+            let bounds = Bounds::none();
+            bounds.set(count, TableShares::default(), limits, limits);
+            let all = count as u64 * 85 / 100;
+            assert_eq!(bounds.shortage(0, all), None, "{limits} limits of {count}");
+            assert_eq!(bounds.shortage(all / 2, all), Some(Shortage::All), "{limits} limits of {count}");
+            assert_eq!(bounds.shortage(all / 2, all - 1), None, "{limits} limits of {count}");
+        }
     }
 
     #[test]

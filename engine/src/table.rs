@@ -429,6 +429,7 @@ impl Table {
                     return None;
                 }
                 self.put_back(slot.limit(), slot.ring());
+                // With one in the place of its own a limit holds no more than before.
                 let may_take = match shortage() {
                     None => true,
                     Some(Shortage::All) => is_own,

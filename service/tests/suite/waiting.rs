@@ -34,7 +34,12 @@ struct Target {
 
 impl Target {
     async fn start() -> Self {
-        let server = Server::with(&Periods { request: LONG, body_grace: Duration::ZERO, ..Periods::default() });
+        let server = Server::with(&Periods {
+            request: LONG,
+            body_grace: Duration::ZERO,
+            health_sample: LONG,
+            ..Periods::default()
+        });
         let calls = server.calls_from(HOSTILE, 4 << 20).await;
         let held = server.hold_next_reading();
         let deciding = tokio::spawn(begin(&calls, 0));
@@ -117,6 +122,7 @@ async fn the_oldest_is_refused_for_the_next_of_its_connection_over_grpc() {
     target.go_on().await;
 }
 
+/// Over HTTP that a caller has gone is seen when its answer is written, so its batch keeps its place in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn callers_that_go_leave_their_places_to_others() {
     let target = Target::start().await;
@@ -127,5 +133,6 @@ async fn callers_that_go_leave_their_places_to_others() {
     wait_for_more(&target.server, before).await;
     over_grpc.abort();
     drop((waiting, calls));
+    eventually("the call holds nothing", || target.server.taken() == before).await;
     target.go_on().await;
 }
