@@ -1,7 +1,7 @@
 //! A limit of a store, asked for at all doors of one process.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, mpsc},
     thread,
@@ -31,9 +31,11 @@ use tidegate_service::{
     http::{Authorize, Http},
     resp::Resp,
 };
-use tidegate_testkit::{PATIENCE, redis::Redis, wait_until};
+use tidegate_testkit::{PATIENCE, fault_proxy::FaultProxy, hostile, redis::Redis, wait_until};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::http::support::{Connection, request};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -54,24 +56,28 @@ struct Server {
     grpc: SocketAddr,
     resp: SocketAddr,
     handle: Handle,
-    _redis: Redis,
+    /// Before the store.
+    proxy: FaultProxy,
+    redis: Redis,
 }
 
 impl Server {
     fn start() -> Self {
         let redis = Redis::start();
-        let urls = [redis.url()];
+        let proxy = FaultProxy::before(redis.address());
+        let urls = [proxy.url()];
         let ((http_in, http), (grpc_in, grpc), (resp_in, resp)) = (listen(), listen(), listen());
         let (started, handle) = mpsc::channel();
         thread::spawn(move || {
             runtime().block_on(async {
-                let engine = Arc::new(Engine::with_max_keys(1_000));
+                let engine = Arc::new(Engine::with_max_keys(20_000));
                 engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room");
                 // The machine may be busy.
                 let settings = StoreSettings { timeout: Duration::from_secs(2), ..StoreSettings::default() };
                 let store = Shared::new(Arc::clone(&engine), &urls, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
-                let settings = Settings { workers: 2, ..Settings::default() };
+                let mut settings = Settings { workers: 2, ..Settings::default() };
+                settings.browsers.hosts.push("tidegate".to_owned());
                 let doors = Doors::new(
                     Arc::new(decider),
                     settings,
@@ -87,7 +93,7 @@ impl Server {
             });
         });
         let handle = handle.recv().expect("it starts");
-        Self { http, grpc, resp, handle, _redis: redis }
+        Self { http, grpc, resp, handle, proxy, redis }
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
@@ -157,6 +163,39 @@ fn a_limit_of_a_store_is_kept_over_http() {
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+}
+
+/// A batch has 256 checks at a time at the store. Those of others wait for their own answers alone.
+#[test]
+fn a_long_batch_that_waits_for_the_store_leaves_others_their_quota() {
+    const CHECKS: usize = 10_000;
+    let server = Server::start();
+    let before = server.redis.scripts();
+    server.proxy.delay(Duration::from_millis(200));
+    let checks: Vec<Value> = (0..CHECKS).map(|number| json!({"identities": who(&number.to_string())})).collect();
+    let mut hostile = Connection::over(hostile::connect(server.http));
+    hostile.write(request(
+        "/v1/check/batch",
+        "Content-Type: application/json\r\n",
+        json!({"checks": checks}).to_string(),
+    ));
+    wait_until("the batch waits for the store", || server.redis.scripts() > before);
+    let ada = json!({"identities": who("ada")});
+    let allowed = thread::scope(|scope| {
+        let asked = [(); 10].map(|()| scope.spawn(|| server.is_allowed(&ada)));
+        asked.into_iter().map(|one| one.join().expect("no panic")).filter(|allowed| *allowed).count()
+    });
+    assert_eq!(allowed, 3);
+    let socket = hostile.writer();
+    socket.set_nonblocking(true).expect("a socket");
+    let is_waiting = socket.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    assert!(is_waiting, "the batch is answered later");
+    socket.set_nonblocking(false).expect("a socket");
+    server.proxy.delay(Duration::ZERO);
+    let decisions = hostile.answer().json()["decisions"].clone();
+    assert!(
+        decisions.as_array().is_some_and(|all| all.len() == CHECKS && all.iter().all(|one| one["allowed"] == true))
+    );
 }
 
 #[test]
