@@ -1,10 +1,11 @@
-//! Work that takes long for a large policy: beside the threads that answer, and little of it at a time, so that whoever
-//! may look cannot take the machine from those who check and publish.
+//! Work that takes long for a large policy: beside the threads that answer, and two pieces of it at a time, of which a user does
+//! one, so that a user who may read cannot keep others from reading and publishing.
 
 use std::{
+    collections::HashMap,
     future::{Future, Ready, ready},
     marker::PhantomData,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -13,33 +14,44 @@ use serde::Serialize;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
-use crate::{problem::Problem, server::State};
+use crate::{access::sender, problem::Problem, server::State};
 
 /// How much is done at a time.
 const AT_ONCE: usize = 2;
 /// How long work waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The places for such work; an argument of handlers that have some.
-#[derive(Clone, Debug)]
-pub(crate) struct Heavy {
+/// The places for such work, and the queue for them. A user, with the tokens that they made, has one piece of work in a place or
+/// in the queue at a time; their further work waits behind it, so other users wait for one piece of theirs at most.
+#[derive(Debug)]
+pub(crate) struct HeavyQueue {
     places: Arc<Semaphore>,
+    /// The turn of each user that has work.
+    turns: Mutex<HashMap<String, Arc<Semaphore>>>,
     patience: Duration,
 }
 
-impl Default for Heavy {
+impl Default for HeavyQueue {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)), patience: PATIENCE }
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)), turns: Mutex::default(), patience: PATIENCE }
     }
 }
 
-/// A place for one piece of work. Whoever has it keeps it until the work is done, whether or not somebody still waits for it.
+/// The work of one user; an argument of handlers that have some.
+#[derive(Clone, Debug)]
+pub(crate) struct Heavy {
+    queue: Arc<HeavyQueue>,
+    user: String,
+}
+
+/// A place for one piece of work, and its user's turn. The work keeps both until it is done, also if its caller disconnects.
 #[derive(Debug)]
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
+    _turn: OwnedSemaphorePermit,
 }
 
 /// What was made, as JSON already.
@@ -49,13 +61,31 @@ pub(crate) struct Written<T> {
     of: PhantomData<fn() -> T>,
 }
 
+impl HeavyQueue {
+    /// Returns the work of this user, with that of the tokens that they made.
+    pub(crate) fn of(self: &Arc<Self>, user: &str) -> Heavy {
+        Heavy { queue: Arc::clone(self), user: user.to_owned() }
+    }
+
+    fn turn(&self, user: &str) -> Arc<Semaphore> {
+        // Nothing in here panics.
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
 impl Heavy {
-    /// Waits for a place.
+    /// Waits for the user's turn, and then for a place.
     pub(crate) async fn place(&self) -> Result<Place, Problem> {
-        let place = timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await.ok().and_then(Result::ok);
-        place
-            .map(|permit| Place { _permit: permit })
-            .ok_or(Problem::Busy("As much is worked on as may be at a time; come again."))
+        let end = Instant::now() + self.queue.patience;
+        let turn = acquire(self.queue.turn(&self.user), end).await.ok_or(Problem::Busy(
+            "Other work of yours on whole policies, or of your tokens, is not done yet; wait for its answers.",
+        ))?;
+        let permit = acquire(Arc::clone(&self.queue.places), end)
+            .await
+            .ok_or(Problem::Busy("As much is worked on as may be at a time; come again."))?;
+        Ok(Place { _permit: permit, _turn: turn })
     }
 
     /// Does this work when it is its turn.
@@ -65,6 +95,10 @@ impl Heavy {
     ) -> Result<T, Problem> {
         self.place().await?.work(work).await
     }
+}
+
+async fn acquire(places: Arc<Semaphore>, end: Instant) -> Option<OwnedSemaphorePermit> {
+    timeout_at(end, places.acquire_owned()).await.ok()?.ok()
 }
 
 impl Place {
@@ -110,39 +144,82 @@ impl FromRequest for Heavy {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let state = request.app_data::<Data<State>>();
-        ready(
-            state.map(|state| state.heavy.clone()).ok_or_else(|| Problem::Internal("the state is missing".to_owned())),
-        )
+        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
+        ready(state.and_then(|state| Ok(state.heavy.of(&sender(request).ok_or(Problem::Unauthorized)?))))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
+    use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
     use super::*;
 
-    /// Who finds all places taken waits, and is told to come again; what is being done keeps its place.
+    fn queue(patience: Duration) -> Arc<HeavyQueue> {
+        Arc::new(HeavyQueue { patience, ..HeavyQueue::default() })
+    }
+
+    /// A piece of work that goes on until its end is dropped.
+    async fn begin(heavy: Heavy) -> (oneshot::Sender<()>, JoinHandle<bool>) {
+        let ((end, ended), (began, begins)) = (oneshot::channel::<()>(), oneshot::channel());
+        let work = move || {
+            let _ = began.send(());
+            let _ = ended.blocking_recv();
+        };
+        let working = tokio::spawn(async move { heavy.work(work).await.is_ok() });
+        begins.await.expect("it has a place");
+        (end, working)
+    }
+
+    /// Work that finds all places taken waits, and is refused after a while; what is being done keeps its place.
     #[tokio::test]
-    async fn so_much_is_done_at_a_time() {
-        let heavy = Heavy { patience: Duration::from_millis(20), ..Heavy::default() };
-        let (mut ends, mut going) = (Vec::new(), Vec::new());
-        for _ in 0..AT_ONCE {
-            let (end, ended) = oneshot::channel::<()>();
-            ends.push(end);
-            let mut work = Box::pin(heavy.work(move || ended.blocking_recv()));
-            assert!(timeout(Duration::from_millis(1), &mut work).await.is_err(), "it goes on");
-            going.push(work);
-        }
-        // Nobody waits for one of them any more.
-        going.pop();
-        assert!(matches!(heavy.work(|| ()).await, Err(Problem::Busy(_))));
-        drop(ends);
-        for work in going {
-            assert!(work.await.is_ok());
-        }
+    async fn two_pieces_of_work_are_done_at_a_time() {
+        let queue = queue(Duration::from_millis(20));
+        let (first, of_ana) = begin(queue.of("ana")).await;
+        let (second, of_ben) = begin(queue.of("ben")).await;
+        // Its caller has disconnected.
+        of_ben.abort();
+        let refused = queue.of("eve").work(|| ()).await;
+        assert!(matches!(refused, Err(Problem::Busy(why)) if !why.contains("of yours")), "{refused:?}");
+        drop((first, second));
+        assert!(of_ana.await.expect("no panic"));
+        let heavy = queue.of("eve");
         assert!(heavy.work(|| ()).await.is_ok());
         let place = heavy.place().await.expect("a place");
         assert!(matches!(place.write(|| Ok(7)).await, Ok(written) if written.text == "7"));
+    }
+
+    #[tokio::test]
+    async fn work_of_one_user_waits_behind_their_own_and_leaves_others_a_place() {
+        let queue = queue(Duration::from_millis(20));
+        let (end, of_ana) = begin(queue.of("ana")).await;
+        let refused = queue.of("ana").work(|| ()).await;
+        assert!(matches!(refused, Err(Problem::Busy(why)) if why.contains("of yours")), "{refused:?}");
+        for user in ["ben", "eve", "ben"] {
+            assert!(queue.of(user).work(|| ()).await.is_ok(), "{user}");
+        }
+        drop(end);
+        assert!(of_ana.await.expect("no panic"));
+        assert!(queue.of("ana").work(|| ()).await.is_ok());
+        assert_eq!(queue.turns.lock().expect("whole").len(), 1, "users without work take no memory");
+    }
+
+    /// Both places are taken by users who have much more work, which they asked for before.
+    #[tokio::test]
+    async fn a_user_waits_for_one_piece_of_work_of_each_other_user() {
+        let queue = queue(PATIENCE);
+        let (end_of_ana, _) = begin(queue.of("ana")).await;
+        let (_end_of_ben, _) = begin(queue.of("ben")).await;
+        let wait = |user: &str| {
+            let heavy = queue.of(user);
+            Box::pin(async move { heavy.place().await })
+        };
+        let mut crowd: Vec<_> = (0..20).flat_map(|_| [wait("ana"), wait("ben")]).collect();
+        let mut of_eve = wait("eve");
+        for waiting in crowd.iter_mut().chain([&mut of_eve]) {
+            assert!(timeout(Duration::ZERO, waiting).await.is_err(), "it waits");
+        }
+        drop(end_of_ana);
+        drop(of_eve.await.expect("the first place that is free"));
     }
 }

@@ -30,7 +30,7 @@ use crate::{access::Who, body::Files, problem::Problem, server};
 pub(crate) async fn start(state: &Data<server::State>, who: &Who, question: Files<Ask>) -> Result<Run, Problem> {
     let place = Runs::place(state, who)?;
     let question = question.receive(state, &who.behind).await?;
-    let (heavy, ask) = state.heavy.place().await?.step(move || question.read()).await?;
+    let (heavy, ask) = state.heavy.of(&who.behind).place().await?.step(move || question.read()).await?;
     place.fill(ask::prepare(state.clone(), heavy, ask?).await?)
 }
 

@@ -312,7 +312,7 @@ async fn import(
         });
         (make, first)
     };
-    let (make, first) = state.heavy.work(work).await?;
+    let (make, first) = state.heavy.of(&by.behind).work(work).await?;
     let first = first?;
     if dry_run || first.report.wrong == 0 && first.report.changes() == 0 {
         return Ok(HttpResponse::Ok().json(first));
@@ -371,7 +371,7 @@ struct BulkTried {
 }
 
 async fn bulk(
-    _: By<Editor>,
+    by: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,
@@ -388,7 +388,7 @@ async fn bulk(
     };
     let refused = |problems: &tidegate::Problems, _: &_| clients::bulk_refused(problems);
     if query.dry_run {
-        let place = state.heavy.place().await?;
+        let place = state.heavy.of(&by.behind).place().await?;
         let (place, tried) = place.whole(async move { state.publisher.try_edited(words, edit, refused).await }).await?;
         let (present, after) = tried?;
         let tried = move || BulkTried { version: present.version.version, effects: Effects::between(&present, &after) };

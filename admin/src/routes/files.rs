@@ -229,7 +229,8 @@ async fn import(
     if let Some(answer) = state.publisher.answered(&author).await? {
         return Ok(told(Ok(Ok(answer)))?.respond_to(&request));
     }
-    let read = state.heavy.work(move || {
+    let heavy = state.heavy.of(&by.behind);
+    let read = heavy.work(move || {
         let ToImport { files } = received.read()?;
         let name = files.first().map_or("", |file| file.name.as_str());
         let message = of.message.clone().unwrap_or_else(|| default_message(name));

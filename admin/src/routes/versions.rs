@@ -214,7 +214,7 @@ struct OfRollBack {
 }
 
 async fn roll_back(
-    _: By<Editor>,
+    by: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,
@@ -223,7 +223,7 @@ async fn roll_back(
     body: Body<RollBack>,
 ) -> Result<HttpResponse, Problem> {
     if query.dry_run {
-        let place = state.heavy.place().await?;
+        let place = state.heavy.of(&by.behind).place().await?;
         let (place, tried) = place.whole(async move { state.publisher.try_back(body.value).await }).await?;
         return Ok(place.write(move || tried).await?.respond_to(&request));
     }

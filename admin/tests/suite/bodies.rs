@@ -88,7 +88,8 @@ fn send(server: &Server, from: [u8; 4], client: &Client, path: &str, body: &[u8]
     answer(&stream)
 }
 
-fn is_answered(stream: &TcpStream) -> bool {
+/// Returns whether an answer has come, of which nothing was read.
+pub(crate) fn is_answered(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     let peeked = stream.peek(&mut [0]);
     stream.set_nonblocking(false).expect("a socket");
@@ -176,6 +177,7 @@ fn files_are_not_taken_in_before_there_is_a_place_for_them() {
     let import = |client: &Client| client.send("POST", &format!("/api/v1{IMPORT}"), &[], Some(body.clone()));
     let of_ben = import(&ben);
     assert_eq!(of_ben.status, 200, "{of_ben:?}");
+    server.gives_others_their_quota(&ben);
     assert!(!begun.iter().any(is_answered), "they wait for their bodies");
     for mut stream in begun {
         stream.write_all(&body).expect("it is read");
@@ -219,7 +221,8 @@ fn the_bodies_of_one_address_leave_room_for_others() {
     let server = Server::start_with(folder.home(), |settings| {
         settings.periods.body_timeout = Duration::from_mins(5);
     });
-    let (script, _) = server.administrator().script(&json!({ "role": "editor" }));
+    let ana = server.administrator();
+    let (script, _) = ana.script(&json!({ "role": "editor" }));
     // Each is whole but for its last byte, and nine are more than the share of an address.
     let length = 1 << 20;
     let mut held: Vec<TcpStream> = (0..9)
@@ -239,6 +242,7 @@ fn the_bodies_of_one_address_leave_room_for_others() {
     assert_eq!(signed_in.status, 200, "{}", signed_in.text);
     let large = padded(&json!({}), 64 << 10);
     assert_eq!(send(&server, OTHER, &script, CHANGES, &large).status, 400);
+    server.gives_others_their_quota(&ana);
     // Small bodies of the same address are read too.
     assert_eq!(send(&server, HOSTILE, &script, CHANGES, b"{}").status, 400);
     drop(held);

@@ -33,6 +33,7 @@ mod renaming;
 mod rollout;
 mod second_factor;
 mod setup;
+mod shares;
 mod silence;
 mod simulations;
 mod sqlite;
