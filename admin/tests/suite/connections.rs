@@ -29,12 +29,14 @@ fn is_answered(mut stream: &TcpStream) -> bool {
 fn an_address_has_its_connections_and_leaves_others_theirs() {
     let folder = Folder::new();
     let server = Server::start_with(folder.home(), |settings| settings.connections = ConnectionCaps::new(20, 4));
+    let ana = server.administrator();
     let held: Vec<TcpStream> = (0..4).map(|_| connect(&server, HOSTILE)).collect();
     assert!(held.iter().all(is_answered));
     let mut refusal = String::new();
     connect(&server, HOSTILE).read_to_string(&mut refusal).expect("an end");
     assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
     assert!(is_answered(&connect(&server, OTHER)));
+    server.gives_others_their_quota(&ana);
     let metrics = server.stranger().get("/metrics").text;
     let refused = "tidegate_admin_refused_connections_total{door=\"admin\",reason=\"peer\"} 1\n";
     assert!(metrics.contains(refused), "{metrics}");
