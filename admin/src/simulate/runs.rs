@@ -90,6 +90,15 @@ impl Held {
         }
         Ok(())
     }
+
+    /// Returns the run that is forgotten first: of the runs that have ended, the oldest one of the user who has the most of them.
+    /// Where several users have as many, it is the oldest of all theirs.
+    fn first_to_go(&self) -> Option<usize> {
+        let ended = || self.runs.iter().map(|(run, _)| run).filter(|run| run.state.is_over());
+        let of = |user: &str| ended().filter(|run| run.behind == user).count();
+        let most = ended().map(|run| of(&run.behind)).max()?;
+        self.runs.iter().position(|(run, _)| run.state.is_over() && of(&run.behind) == most)
+    }
 }
 
 /// A place in the queue, for a question that is still made ready: who has none need not try.
@@ -351,18 +360,21 @@ impl Runs {
         self.changed.send_replace(());
     }
 
-    /// Forgets runs that are too old, and the oldest where with so many more there were too many.
+    /// Forgets runs that are too old, and makes room for so many more.
     fn forget_old(&self, held: &mut Held, more: usize) {
         let oldest = Utc(now().0.saturating_sub(DAYS_MAX * DAY_NS));
-        let mut surplus = (held.runs.len() + more).saturating_sub(RUNS_MAX);
         held.runs.retain(|(run, _)| {
-            let goes = run.state.is_over() && (surplus > 0 || run.created_at < oldest);
+            let goes = run.state.is_over() && run.created_at < oldest;
             if goes {
-                surplus = surplus.saturating_sub(1);
                 kept::remove(&self.folder, &run.id);
             }
             !goes
         });
+        while held.runs.len() + more > RUNS_MAX
+            && let Some(index) = held.first_to_go()
+        {
+            kept::remove(&self.folder, &held.runs.remove(index).0.id);
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -380,6 +392,7 @@ fn placed(held: &Held, run: &Run) -> Run {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
     use tidegate_replay::traffic::Made;
 
     use super::*;
@@ -447,6 +460,7 @@ mod tests {
         held.runs[3].0.end(State::Done, None);
         held.check_room("user3", "user3").expect("it is over");
     }
+
     #[test]
     fn a_user_and_their_tokens_have_two_runs_and_leave_the_others_theirs() {
         let mut held = Held::default();
@@ -461,6 +475,34 @@ mod tests {
         held.check_room("ben", "ben").expect("another user has their own share");
         held.coming.remove(0);
         held.check_room("token:other", "ana").expect("the room was given back");
+    }
+
+    #[test]
+    fn a_user_who_asks_for_many_runs_loses_their_own() {
+        let folder = TempDir::new().expect("a folder");
+        let runs = Runs::open(folder.path().to_owned(), Keys::default()).expect("a folder");
+        let mut held = runs.held();
+        let add = |held: &mut Held, user: &str, count: usize| {
+            for _ in 0..count {
+                runs.forget_old(held, 1);
+                let (mut run, stop) = run(held.runs.len(), State::Done);
+                user.clone_into(&mut run.behind);
+                held.runs.push((run, stop));
+            }
+        };
+        let count = |held: &Held, user: &str| held.runs.iter().filter(|(run, _)| run.behind == user).count();
+        add(&mut held, "ben", 2);
+        add(&mut held, "mallory", 3 * RUNS_MAX);
+        assert_eq!((count(&held, "ben"), count(&held, "mallory")), (2, RUNS_MAX - 2));
+        // Another user has room until both have as many; then the oldest of all goes.
+        add(&mut held, "ben", RUNS_MAX / 2 - 2);
+        assert_eq!((count(&held, "ben"), count(&held, "mallory")), (RUNS_MAX / 2, RUNS_MAX / 2));
+        runs.forget_old(&mut held, 1);
+        assert_eq!((count(&held, "ben"), count(&held, "mallory")), (RUNS_MAX / 2 - 1, RUNS_MAX / 2));
+        // A run that has not ended stays.
+        held.runs.iter_mut().for_each(|(run, _)| run.state = State::Queued);
+        runs.forget_old(&mut held, RUNS_MAX);
+        assert_eq!(held.runs.len(), RUNS_MAX - 1);
     }
 
     fn coming(author: &str, behind: &str, id: &str) -> Coming {
