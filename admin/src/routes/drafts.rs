@@ -16,13 +16,13 @@ use crate::{
     roles::{Editor, Viewer},
     secrets::secret,
     server::State,
-    store::Draft,
+    store::{Draft, DraftCaps, DraftOutcome},
 };
 
 /// How long a draft is kept.
 const DAYS: i64 = 30;
-/// Drafts of everybody together.
-const COUNT_MAX: i64 = 1_000;
+/// The most drafts: of a user or token, and of all.
+const CAPS: DraftCaps = DraftCaps { all: 1_000, author: 100 };
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Drafts", "Change lists that are shared before they are published.");
@@ -52,8 +52,15 @@ async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Res
     let list = serde_json::to_string(&body.value).map_err(|error| internal(&error))?;
     let object = format!("draft:{}", draft.id);
     let line = by.did("draft.save", &object, "done");
-    if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX, line).await? {
-        return Err(Problem::Full(format!("{COUNT_MAX} drafts are kept; remove some first.")));
+    let DraftCaps { all, author } = CAPS;
+    match state.store.add_draft(&draft, &list, &draft.saved_at, CAPS, line).await? {
+        DraftOutcome::Saved => {}
+        DraftOutcome::AuthorFull => {
+            return Err(Problem::Full(format!(
+                "{author} drafts of yours are kept, your share; remove some of them first."
+            )));
+        }
+        DraftOutcome::Full => return Err(Problem::Full(format!("{all} drafts are kept; remove some first."))),
     }
     Ok(Created { location: format!("{PREFIX}/drafts/{}", draft.id), body: draft })
 }

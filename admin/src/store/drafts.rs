@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sqlx::{FromRow, Row, query, query_as, query_scalar};
+use sqlx::{FromRow, Row, query, query_as};
 
 use super::{Audit, Store};
 
@@ -21,21 +21,46 @@ pub(crate) struct Draft {
     pub(crate) ends_at: String,
 }
 
+/// The most drafts that are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftCaps {
+    pub(crate) all: i64,
+    /// Those of one author.
+    pub(crate) author: i64,
+}
+
+/// What became of a draft that was to be saved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DraftOutcome {
+    Saved,
+    /// Its author has as many as they may have.
+    AuthorFull,
+    /// There are as many as there may be.
+    Full,
+}
+
 impl Store {
-    /// Saves a draft, unless there are `count_max` already; forgets those that ended before `now`.
+    /// Saves a draft, unless there are too many already; forgets those that ended before `now`.
     pub(crate) async fn add_draft(
         &self,
         draft: &Draft,
         list: &str,
         now: &str,
-        count_max: i64,
+        caps: DraftCaps,
         audit: Audit<'_>,
-    ) -> sqlx::Result<bool> {
+    ) -> sqlx::Result<DraftOutcome> {
         let mut change = self.change().await?;
         query("DELETE FROM drafts WHERE ends_at <= $1").bind(now).execute(&mut *change).await?;
-        let count: i64 = query_scalar("SELECT count(*) FROM drafts").fetch_one(&mut *change).await?;
-        if count >= count_max {
-            return Ok(false);
+        let (all, of_author): (i64, i64) =
+            query_as("SELECT count(*), count(CASE WHEN author = $1 THEN 1 END) FROM drafts")
+                .bind(&draft.author)
+                .fetch_one(&mut *change)
+                .await?;
+        if of_author >= caps.author {
+            return Ok(DraftOutcome::AuthorFull);
+        }
+        if all >= caps.all {
+            return Ok(DraftOutcome::Full);
         }
         query("INSERT INTO drafts (id, author, message, list, saved_at, ends_at) VALUES ($1, $2, $3, $4, $5, $6)")
             .bind(&draft.id)
@@ -48,7 +73,7 @@ impl Store {
             .await?;
         audit.write(&mut change).await?;
         self.keep(change).await?;
-        Ok(true)
+        Ok(DraftOutcome::Saved)
     }
 
     /// Those whose author or message is like `pattern`, newest first, at most `count`, after the one that was saved at `saved_at` and has this id.

@@ -43,7 +43,7 @@ pub use self::{
 };
 pub(crate) use self::{
     audit::{Audit, AuditLine, Came, Sought},
-    drafts::Draft,
+    drafts::{Draft, DraftCaps, DraftOutcome},
     figures::FigureRow,
     nodes::{Elsewhere, Forgotten, KnownNode},
     people::{Edit, Login, Means, Outcome, User},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{data_of, fresh, tier_change};
+use crate::support::{Client, data_of, fresh, tier_change};
 
 #[test]
 fn a_list_is_shared_and_then_published_as_it_was_saved() {
@@ -83,4 +83,26 @@ fn drafts_are_paged_and_what_is_no_list_is_refused() {
         ana.post("/api/v1/drafts", &json!({ "base_version": 1, "message": "m", "changes": [{ "op": "move" }] }));
     assert_eq!((refused.status, refused.pointers()), (400, vec!["/changes/0/op".to_owned()]));
     assert_eq!(server.stranger().post("/api/v1/drafts", &list("m")).status, 401);
+}
+
+#[test]
+fn an_author_with_many_drafts_leaves_room_to_others() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let (script, _) = ana.script(&json!({ "role": "editor" }));
+    let save =
+        |client: &Client| client.post("/api/v1/drafts", &json!({ "base_version": 1, "message": "m", "changes": [] }));
+    for _ in 0..100 {
+        assert_eq!(save(&script).status, 201);
+    }
+    let refused = save(&script);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("full")));
+    assert!(refused.json()["detail"].as_str().expect("text").contains("remove some of them"), "{refused:?}");
+    let of_ana = save(&ana);
+    assert_eq!(of_ana.status, 201, "{of_ana:?}");
+    server.gives_others_their_quota(&ana);
+    // One that is removed makes room, whichever editor removes it.
+    let own = script.get("/api/v1/drafts?limit=2").json()["items"][1]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(ana.send("DELETE", &format!("/api/v1/drafts/{own}"), &[], None).status, 204);
+    assert_eq!((save(&script).status, save(&script).status), (201, 409));
 }

@@ -1,18 +1,20 @@
 //! Drafts of change lists.
 
 use super::{Home, LINE, at_once};
-use crate::store::{Audit, Draft, Store, pattern};
+use crate::store::{Audit, Draft, DraftCaps, DraftOutcome, Store, pattern};
 
 on_both! {
     drafts_come_back_until_they_end,
     drafts_are_listed_newest_first_page_by_page,
     drafts_are_bounded,
+    an_author_with_many_drafts_leaves_room_to_others,
     the_last_place_is_taken_once,
     a_draft_is_removed_once,
 }
 
 const SAVED: Audit<'static> = Audit { action: "draft.save", ..LINE };
 const REMOVED: Audit<'static> = Audit { action: "draft.remove", ..LINE };
+const CAPS: DraftCaps = DraftCaps { all: 9, author: 9 };
 const END: &str = "2026-02-01T00:00:00Z";
 const NOW: &str = "2026-01-01T00:00:00Z";
 /// The cursor behind which every draft stands.
@@ -28,8 +30,13 @@ fn draft(id: &str, saved_at: &str) -> Draft {
     }
 }
 
+async fn add_within(store: &Store, draft: &Draft, caps: DraftCaps) -> DraftOutcome {
+    store.add_draft(draft, &format!("list of {}", draft.id), NOW, caps, SAVED).await.expect("an answer")
+}
+
 async fn add(store: &Store, draft: &Draft, count_max: i64) -> bool {
-    store.add_draft(draft, &format!("list of {}", draft.id), NOW, count_max, SAVED).await.expect("an answer")
+    let caps = DraftCaps { all: count_max, author: count_max + 1 };
+    add_within(store, draft, caps).await == DraftOutcome::Saved
 }
 
 async fn drafts_come_back_until_they_end(home: &Home) {
@@ -46,7 +53,7 @@ async fn drafts_come_back_until_they_end(home: &Home) {
     assert!(store.drafts(END, "%", ALL, 9).await.expect("a list").is_empty());
     assert_eq!(home.lines("draft.save").await, 1);
     // One id is one draft.
-    let again = store.add_draft(&saved, "another list", NOW, 9, SAVED).await.expect_err("it is there");
+    let again = store.add_draft(&saved, "another list", NOW, CAPS, SAVED).await.expect_err("it is there");
     assert!(again.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation), "{again}");
     assert_eq!(store.draft("a", NOW).await.expect("an answer").expect("the draft").1, "list of a");
     assert_eq!(home.lines("draft.save").await, 1, "what was refused left nothing");
@@ -80,12 +87,27 @@ async fn drafts_are_listed_newest_first_page_by_page(home: &Home) {
 async fn drafts_are_bounded(home: &Home) {
     let store = &home.store;
     let ends = Draft { ends_at: "2026-01-01T00:00:00Z".to_owned(), ..draft("ended", "2025-12-01T00:00:00Z") };
-    assert!(store.add_draft(&ends, "", "2025-12-01T00:00:00Z", 2, SAVED).await.expect("an answer"));
+    let added = store.add_draft(&ends, "", "2025-12-01T00:00:00Z", CAPS, SAVED).await.expect("an answer");
+    assert_eq!(added, DraftOutcome::Saved);
     assert!(add(store, &draft("a", NOW), 2).await && add(store, &draft("b", NOW), 2).await, "what ended made room");
     assert!(!add(store, &draft("c", NOW), 2).await);
     assert!(store.draft("c", NOW).await.expect("an answer").is_none());
     assert_eq!(home.lines("draft.save").await, 3, "a refusal writes no line");
     assert_eq!(home.number("SELECT count(*) FROM drafts").await, 2);
+}
+
+async fn an_author_with_many_drafts_leaves_room_to_others(home: &Home) {
+    let caps = DraftCaps { all: 4, author: 2 };
+    let add = async |author: &str, id: &str| {
+        add_within(&home.store, &Draft { author: author.to_owned(), ..draft(id, NOW) }, caps).await
+    };
+    assert_eq!((add("Ana", "a").await, add("Ana", "b").await), (DraftOutcome::Saved, DraftOutcome::Saved));
+    assert_eq!(add("Ana", "c").await, DraftOutcome::AuthorFull);
+    assert_eq!((add("token:ci", "c").await, add("Ben", "d").await), (DraftOutcome::Saved, DraftOutcome::Saved));
+    assert_eq!((add("Ben", "e").await, add("Ana", "e").await), (DraftOutcome::Full, DraftOutcome::AuthorFull));
+    assert!(home.store.remove_draft("a", REMOVED).await.expect("an answer"));
+    assert_eq!(add("Ana", "e").await, DraftOutcome::Saved, "the room was given back");
+    assert_eq!(home.lines("draft.save").await, 5, "a refusal writes no line");
 }
 
 async fn the_last_place_is_taken_once(home: &Home) {

@@ -5,7 +5,9 @@ use std::fs;
 use sqlx::{Connection, error::DatabaseError, query, raw_sql};
 
 use super::{Home, LINE};
-use crate::store::{Audit, Broken, Carries, Draft, NewVersion, Place, Store, Trouble, Version, trouble};
+use crate::store::{
+    Audit, Broken, Carries, Draft, DraftCaps, DraftOutcome, NewVersion, Place, Store, Trouble, Version, trouble,
+};
 
 on_both! {
     what_is_there_already_is_no_trouble,
@@ -183,12 +185,12 @@ async fn a_text_that_the_database_cannot_hold_is_told(home: &Home) {
         saved_at: "2026-01-01T00:00:00Z".to_owned(),
         ends_at: "2027-01-01T00:00:00Z".to_owned(),
     };
-    let added = home.store.add_draft(&strange, "", "2026-01-01T00:00:00Z", 9, LINE).await;
+    let added = home.store.add_draft(&strange, "", "2026-01-01T00:00:00Z", DraftCaps { all: 9, author: 9 }, LINE).await;
     if home.is_postgres() {
         is(&added.expect_err("it cannot hold a NUL"), |trouble| matches!(trouble, Trouble::Text));
         is(&home.store.login("a\0b").await.expect_err("nor look for one"), |trouble| matches!(trouble, Trouble::Text));
     } else {
-        assert!(added.expect("it holds a NUL"));
+        assert_eq!(added.expect("it holds a NUL"), DraftOutcome::Saved);
         let (found, _) = home.store.draft("a", "2026-01-01T00:00:00Z").await.expect("an answer").expect("the draft");
         assert_eq!(found.message, "a\0b");
     }
