@@ -188,6 +188,10 @@ impl Api {
         F::Output::describe(&mut operation);
         operation.refuses([Code::Invalid]);
         let is_safe = access::is_safe(&method);
+        if is_safe {
+            // A long answer to a session or a token may have no room.
+            operation.refuses([Code::Overload]);
+        }
         if A::NEED != Need::Nothing {
             operation.refuses([Code::Unauthorized, Code::Forbidden, Code::TooMany]);
             // Tokens need no other.
