@@ -30,7 +30,11 @@ impl Debug for Clerk {
 
 impl Beside {
     pub(crate) fn new() -> (Self, Clerk) {
-        let (sender, receiver) = channel(WAITING_MAX);
+        Self::with_waiting(WAITING_MAX)
+    }
+
+    fn with_waiting(count_max: usize) -> (Self, Clerk) {
+        let (sender, receiver) = channel(count_max);
         (Self(Mutex::new(Some(sender))), Clerk(receiver))
     }
 
@@ -54,5 +58,32 @@ impl Clerk {
         while let Some(work) = self.0.recv().await {
             work.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_flood_of_lines_changes_no_order_and_is_left_out() {
+        let (beside, mut clerk) = Beside::with_waiting(3);
+        let written: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let write = |line| {
+            let written = Arc::clone(&written);
+            beside.write(async move { written.lock().expect("whole").push(line) });
+        };
+        write("ana");
+        (0..100).for_each(|_| write("mallory"));
+        // The database takes the first one.
+        clerk.0.recv().await.expect("it waits").await;
+        write("ben");
+        (0..100).for_each(|_| write("mallory"));
+        beside.end();
+        write("eve");
+        clerk.work().await;
+        assert_eq!(*written.lock().expect("whole"), ["ana", "mallory", "mallory", "ben"]);
     }
 }

@@ -304,6 +304,23 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_is_behind_takes_nothing_from_another() {
+        let events = Events::new("a".to_owned());
+        let (mut seen, mut read) = (0, Vec::new());
+        let count = 3 * CHANGES_MAX as u64;
+        for _ in 0..count {
+            events.put(Topic::Audit, "audit", &json!({}), Vec::push);
+            let (told, up_to) = events.since(seen, &[Topic::Audit]);
+            read.extend(names(&told));
+            seen = up_to;
+        }
+        assert!(read.into_iter().eq((1..=count).map(|number| (number, false))), "it reads every event once");
+        let of_slow = events.since(0, &[Topic::Audit]).0;
+        assert_eq!((of_slow.len(), of_slow[0].is_gap), (CHANGES_MAX, true));
+        assert!(events.missed(0, &[Topic::Audit]).is_none());
+    }
+
+    #[test]
     fn who_comes_back_is_told_all_that_it_missed_or_nothing_of_it() {
         let events = Events::new("a".to_owned());
         let both = [Topic::Metrics, Topic::Audit];

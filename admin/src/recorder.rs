@@ -305,6 +305,30 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_requests_is_lost_and_changes_no_decision() {
+        const POLICY: &str = r#"
+            [domains.default]
+            defaults = { user = "one" }
+            [[domains.default.tiers]]
+            id = "one"
+            limits = [{ id = "l", algorithm = "fixed_window", limit = 5, period = "1h" }]
+            "#;
+        let (engine, _, recorder) = recording(1, 10);
+        let policy = tidegate::Snapshot::parse(POLICY, tidegate::formats::Format::Toml).expect("a policy");
+        engine.publish(policy).expect("few limits");
+        (0..QUEUE + 7).for_each(|_| come(&engine, "mallory", "/"));
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        let allowed = (0..10).filter(|_| engine.check(&request).is_allowed()).count();
+        assert_eq!(allowed, 5, "another user has their quota");
+        assert_eq!(recorder.state().lost, 7 + 10);
+        come(&engine, "ada", "/");
+        let (records, state) = recorder.recorded();
+        assert_eq!((records.len(), state.lost), (QUEUE + 1, 7 + 10), "there is room again");
+        assert!(records.last().is_some_and(|record| record.ends_with(b"ada")), "{records:?}");
+    }
+
+    #[test]
     fn every_request_of_a_sampled_identity_is_kept_and_no_other() {
         let (engine, _, recorder) = recording(10, 10_000);
         let mut expected = 0;

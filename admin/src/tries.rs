@@ -320,6 +320,16 @@ mod tests {
         assert_eq!(tries.reported.lock().expect("whole").len(), 1);
     }
 
+    #[test]
+    fn names_that_are_reported_take_no_try_from_others() {
+        let tries = Tries::new();
+        let reported = (0..3_000).filter(|n| tries.is_first_refusal(&format!("name-{n}"), 100)).count();
+        assert_eq!(reported, REPORTED_MAX);
+        assert!(!tries.is_first_refusal("ana", 100), "the metric alone counts it");
+        assert_eq!((0..100).filter(|_| tries.count("192.0.2.1", "ana").is_ok()).count(), 10);
+        assert_eq!((0..100).filter(|_| tries.count_known("ana", "browser").is_ok()).count(), 10);
+    }
+
     /// Whose token ended is not kept from signing in, nor is his neighbour.
     #[test]
     fn secrets_that_are_none_are_counted_apart() {
