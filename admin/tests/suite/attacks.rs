@@ -11,7 +11,8 @@ use tidegate_testkit::{
 
 use crate::support::{Client, Server, fresh};
 
-fn address(server: &Server) -> SocketAddr {
+/// Returns where a server listens.
+pub(crate) fn address(server: &Server) -> SocketAddr {
     server.url.strip_prefix("http://").expect("a URL").parse().expect("an address")
 }
 

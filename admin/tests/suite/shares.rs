@@ -1,21 +1,39 @@
 //! Pools of the server: a hostile caller holds all of one that it can get, and others get all that is theirs.
 
-use std::{io::Write, net::TcpStream, ops::Range, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    ops::Range,
+    time::Duration,
+};
 
 use serde_json::json;
+use tidegate_admin::ConnectionCaps;
+use tidegate_testkit::{
+    hostile::{beside, connect_narrow},
+    wait_until,
+};
 
 use crate::{
+    attacks::address,
     bodies::{HOSTILE, connect, is_answered},
+    browsers::browser,
     clients::import,
     home::Folder,
-    support::{Client, Server},
+    nodes::{hello, limit_of, node_of, row},
+    stream::Events,
+    support::{Client, PASSWORD, Server, fresh},
 };
+
+/// Returns a `GET` by a script, as it is sent.
+fn get(script: &Client, path: &str) -> String {
+    format!("GET /api/v1{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", script.bearer)
+}
 
 /// Sends a `GET` by a script from the hostile address.
 fn ask(server: &Server, script: &Client, path: &str) -> TcpStream {
     let mut stream = connect(server, HOSTILE);
-    let request = format!("GET /api/v1{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", script.bearer);
-    stream.write_all(request.as_bytes()).expect("it is read");
+    stream.write_all(get(script, path).as_bytes()).expect("it is read");
     stream
 }
 
@@ -39,5 +57,158 @@ fn a_user_with_much_work_on_the_policy_leaves_others_their_turns() {
     assert_eq!(imported.status, 201, "{imported:?}");
     let answered = held.iter().filter(|stream| is_answered(stream)).count();
     assert!(answered < HELD / 2, "{answered} were answered before another user's, who came after them");
+    server.gives_others_their_quota(&ben);
+}
+
+#[test]
+fn a_user_who_reads_no_answer_leaves_others_theirs() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let (script, _) = ana.script(&json!({ "role": "viewer" }));
+    let ben = ana.add("editor", &server);
+    assert_eq!(import(&ana, "message=many", &clients(0..20_000)).status, 201);
+    let policy = |client: &Client| client.get("/api/v1/policy");
+    let length = policy(&ben).text.len();
+    assert!((1 << 20) > length && length > 900_000, "{length}");
+    // The system takes in the first ones on each connection, and then the server holds one. Nine are more than 8 MiB, the share.
+    let held = (0..10).map(|_| {
+        let mut stream = connect_narrow(address(&server));
+        stream.write_all(get(&script, "/policy").repeat(10).as_bytes()).expect("it is read");
+        stream
+    });
+    let held: Vec<TcpStream> = held.collect();
+    wait_until("the share is taken", || policy(&script).status == 503);
+    assert_eq!(policy(&script).json()["code"], "overload");
+    // The tokens of a user are theirs.
+    assert_eq!(policy(&ana).status, 503);
+    for _ in 0..5 {
+        assert_eq!(policy(&ben).text.len(), length);
+    }
+    server.gives_others_their_quota(&ben);
+    drop(held);
+    wait_until("the room is given back", || policy(&script).status == 200);
+}
+
+#[test]
+fn a_node_with_many_names_leaves_others_their_streams() {
+    const HELD: usize = 20;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.connections = ConnectionCaps::new(60, HELD));
+    let ana = server.administrator();
+    let [hostile, node] = [(); 2].map(|()| node_of(&ana));
+    let stream = |number: usize| {
+        ask(&server, &hostile, &format!("/snapshots/stream?{}", hello(&format!("hostile-{number}"), "a")))
+    };
+    let held: Vec<TcpStream> = (0..HELD).map(stream).collect();
+    wait_until("all are open", || held.iter().all(is_answered));
+    let mut refusal = String::new();
+    stream(HELD).read_to_string(&mut refusal).expect("an end");
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    let mut events = Events::of_node(&server.url, &node, &hello("good", "a"));
+    assert_eq!(events.next_called("snapshot")["version"], 1);
+    for version in 2..5 {
+        server.gives_others_their_quota(&ana);
+        let snapshot = events.next_called("snapshot");
+        assert_eq!((&snapshot["version"], limit_of(&snapshot)), (&json!(version), json!(49 + version)));
+        let at = json!({
+            "name": "good", "instance": "a", "version": version, "at_ms": 1, "took_ms": 7, "refused": null,
+            "not_kept": null,
+        });
+        assert_eq!(node.post("/api/v1/nodes/acknowledgements", &at).status, 204);
+        assert_eq!(row(&ana, "good")["policy_version"], version);
+    }
+}
+
+#[test]
+fn busy_connections_of_one_address_leave_others_their_turns() {
+    const REQUESTS: usize = 50;
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let to_come = "GET /api/v1/tiers HTTP/1.1\r\nhost: x\r\n\r\n".repeat(REQUESTS - 1);
+    let requests = to_come + "GET /api/v1/tiers HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let caller = || {
+        for _ in 0..3 {
+            server.gives_others_their_quota(&ana);
+        }
+    };
+    beside(caller, || {
+        let mut busy: Vec<TcpStream> = (0..100).map(|_| connect(&server, HOSTILE)).collect();
+        for stream in &mut busy {
+            stream.write_all(requests.as_bytes()).expect("it is read");
+        }
+        for mut stream in busy {
+            let mut answers = String::new();
+            stream.read_to_string(&mut answers).expect("an end");
+            assert_eq!(answers.matches("HTTP/1.1 401 ").count(), REQUESTS, "{answers}");
+        }
+    });
+}
+
+/// Strangers at many addresses, each of whom has a few tries, have as many passwords hashed as may be at a time.
+#[test]
+fn strangers_who_try_many_passwords_leave_users_who_are_known_their_turns() {
+    const NEW_PASSWORD: &str = "another few words";
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| {
+        settings.access.trusted_proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    });
+    let ana = server.administrator();
+    let credentials = |name: &str, password: &str| json!({ "name": name, "password": password }).to_string();
+    let sign_in = |cookie: &str, password: &str| {
+        let body = credentials("ana", password).into_bytes();
+        server.stranger().send("POST", "/api/v1/session", &[("cookie", cookie)], Some(body))
+    };
+    let first = sign_in("", PASSWORD);
+    assert_eq!(first.status, 200, "{first:?}");
+    let known = browser(&first);
+    let caller = || {
+        for _ in 0..5 {
+            let signed_in = sign_in(&known, PASSWORD);
+            assert_eq!(signed_in.status, 200, "a browser that is known: {signed_in:?}");
+        }
+        server.publishes_and_decides(&ana);
+        let change = json!({ "present": PASSWORD, "password": NEW_PASSWORD }).to_string().into_bytes();
+        let changed = ana.send("PUT", "/api/v1/me/password", &[], Some(change));
+        assert_eq!(changed.status, 204, "a session: {changed:?}");
+    };
+    let mut strangers = 0..;
+    beside(caller, || {
+        let tries = strangers.by_ref().take(60).map(|number: u32| {
+            let body = credentials(&format!("name-{number}"), "wrong");
+            let address = Ipv4Addr::from_bits((10 << 24) + number);
+            let mut stream = connect(&server, HOSTILE);
+            let request = format!(
+                "POST /api/v1/session HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                 x-forwarded-for: {address}\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(request.as_bytes()).expect("it is read");
+            stream
+        });
+        for mut stream in tries.collect::<Vec<_>>() {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an end");
+            assert!(answer.starts_with("HTTP/1.1 401 ") || answer.starts_with("HTTP/1.1 429 "), "{answer}");
+        }
+    });
+    assert_eq!(sign_in("", NEW_PASSWORD).status, 200, "strangers have their turns again");
+}
+
+#[test]
+fn a_user_with_many_logs_leaves_others_theirs() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let log = br#"192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] "GET /v1/search HTTP/1.1" 200 2326"#;
+    let upload = |client: &Client| client.send("POST", "/api/v1/uploads", &[], Some(log.to_vec()));
+    let [first, second] = [(); 2].map(|()| ana.script(&json!({ "role": "viewer" })).0);
+    for script in [&first, &second] {
+        assert_eq!(upload(script).status, 201);
+    }
+    for client in [&first, &second, &ana] {
+        let refused = upload(client);
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("full")));
+    }
+    assert_eq!(upload(&ben).status, 201);
     server.gives_others_their_quota(&ben);
 }

@@ -190,6 +190,7 @@ fn a_user_with_many_tokens_leaves_the_queue_to_others() {
         assert_eq!(client.post(SIMULATIONS, &long()).json()["code"], "already_running");
     }
     start(&ben, &long());
+    server.gives_others_their_quota(&ana);
     // The user ends what keeps them from more; neither another user nor another token may, nor forget what it found.
     let (run, stop) = (format!("{SIMULATIONS}/{id}"), format!("{SIMULATIONS}/{id}/stop"));
     for client in [&ben, &second] {

@@ -195,6 +195,12 @@ impl Server {
     /// Shows that a hostile caller takes nothing from others: a user who signs in, and this one, who reads and publishes the tier
     /// `free`, are answered with what they ask for; and a user of that tier gets exactly its limit.
     pub(crate) fn gives_others_their_quota(&self, other: &Client) {
+        assert_eq!(self.sign_in().get("/api/v1/tiers").status, 200);
+        self.publishes_and_decides(other);
+    }
+
+    /// The same without a sign-in.
+    pub(crate) fn publishes_and_decides(&self, other: &Client) {
         let version = self.engine.version();
         let limit = 50 + version;
         let (etag, mut free) = other.tier("free");
@@ -202,7 +208,6 @@ impl Server {
         free["limits"] = json!([{ "id": "day", "algorithm": "fixed_window", "limit": limit, "period": "300d" }]);
         let published = other.publish_tier(version, &etag, &free);
         assert_eq!(published.status, 201, "{published:?}");
-        assert_eq!(self.sign_in().get("/api/v1/tiers").status, 200);
         let user = format!("user-{version}");
         let allowed = (0..2 * limit).filter(|_| self.check(&user).is_allowed()).count() as u64;
         assert_eq!(allowed, limit, "each user has its quota");
