@@ -15,6 +15,7 @@ use crate::{
     access::By,
     api::{Accepted, Api, NoContent, PREFIX},
     body::{Body, Files},
+    heavy::Heavy,
     paging::{List, Nothing, Page, Search},
     problem::{Code, Problem},
     query::Query,
@@ -83,11 +84,14 @@ async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<A
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }
 
-async fn preview(_: By<Viewer>, state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<PreviewAnswer>, Problem> {
+async fn preview(
+    _: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    body: Body<PreviewAsk>,
+) -> Result<Json<PreviewAnswer>, Problem> {
     let published = state.publisher.published();
-    // Some milliseconds of work, which others shall not wait for.
-    let shown = spawn_blocking(move || simulate::show(&published, state.recorder.as_deref(), body.value)).await;
-    Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
+    heavy.work(move || simulate::show(&published, state.recorder.as_deref(), body.value)).await?.map(Json)
 }
 
 /// `q` is looked for in authors and states.

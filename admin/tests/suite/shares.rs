@@ -61,6 +61,37 @@ fn a_user_with_much_work_on_the_policy_leaves_others_their_turns() {
 }
 
 #[test]
+fn a_user_with_many_previews_leaves_others_their_turns() {
+    const HELD: usize = 200;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let (script, _) = ana.script(&json!({ "role": "viewer" }));
+    let limit = json!({ "id": "minute", "algorithm": "token_bucket", "limit": 100, "period": "1m" });
+    let ask = json!({
+        "kind": "tier",
+        "draft": { "id": "free", "limits": [limit] },
+        "traffic": { "rate": 1_000, "per": "1s", "for": "20s" },
+    });
+    let body = ask.to_string();
+    let held = (0..HELD).map(|_| {
+        let mut stream = connect(&server, HOSTILE);
+        let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        let request =
+            get(&script, "/simulations/preview").replace("GET", "POST").replace("\r\n\r\n", "\r\n") + &head + &body;
+        stream.write_all(request.as_bytes()).expect("it is read");
+        stream
+    });
+    let held: Vec<TcpStream> = held.collect();
+    let shown = ben.post("/api/v1/simulations/preview", &ask);
+    assert_eq!(shown.status, 200, "{shown:?}");
+    let answered = held.iter().filter(|stream| is_answered(stream)).count();
+    assert!(answered < HELD / 4, "{answered} were answered before another user's, who came after them");
+    server.gives_others_their_quota(&ben);
+}
+
+#[test]
 fn a_user_who_reads_no_answer_leaves_others_theirs() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
