@@ -177,6 +177,7 @@ fn an_address_that_a_stranger_names_does_not_hide_its_tries() {
         gets_answers(&server.sign_in());
     };
     beside(caller, || assert!((0..40).any(|n| try_as(n) == 429), "it has one address after the other"));
+    server.gives_others_their_quota(&ana);
     // The lines are written beside the answers.
     wait_until("the tries are written", || {
         let lines = ana.get(&format!("/api/v1/audit?q={ADDRESS}")).json();
