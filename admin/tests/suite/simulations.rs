@@ -203,6 +203,26 @@ fn a_user_with_many_tokens_leaves_the_queue_to_others() {
 }
 
 #[test]
+fn a_user_who_asks_for_many_runs_leaves_others_theirs() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let (script, _) = ana.script(&json!({ "role": "viewer" }));
+    let made = json!({ "made": { "rows": [{ "rate": 1, "for": "1s" }] } });
+    let ask = json!({ "b": "live", "traffic": made });
+    let of_ben = done(&ben, &ask);
+    let first = done(&script, &ask);
+    // With these, there are more than a hundred.
+    for _ in 0..100 {
+        done(&script, &ask);
+    }
+    assert_eq!(of_run(&script, &first, "").status, 404);
+    let kept = of_run(&ben, &of_ben, "");
+    assert_eq!((kept.status, &kept.json()["state"]), (200, &json!("done")));
+    server.gives_others_their_quota(&ben);
+}
+
+#[test]
 fn a_run_tells_how_far_it_is_and_can_be_stopped() {
     let (_folder, mut server) = fresh();
     let ana = server.administrator();
