@@ -2,10 +2,9 @@
 //! one, so that a user who may read cannot keep others from reading and publishing.
 
 use std::{
-    collections::HashMap,
     future::{Future, Ready, ready},
     marker::PhantomData,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{access::sender, problem::Problem, server::State};
+use crate::{access::sender, problem::Problem, server::State, user_turns::UserTurns};
 
 /// How much is done at a time.
 const AT_ONCE: usize = 2;
@@ -29,14 +28,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct HeavyQueue {
     places: Arc<Semaphore>,
-    /// The turn of each user that has work.
-    turns: Mutex<HashMap<String, Arc<Semaphore>>>,
+    turns: UserTurns,
     patience: Duration,
 }
 
 impl Default for HeavyQueue {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)), turns: Mutex::default(), patience: PATIENCE }
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)), turns: UserTurns::default(), patience: PATIENCE }
     }
 }
 
@@ -66,25 +64,17 @@ impl HeavyQueue {
     pub(crate) fn of(self: &Arc<Self>, user: &str) -> Heavy {
         Heavy { queue: Arc::clone(self), user: user.to_owned() }
     }
-
-    fn turn(&self, user: &str) -> Arc<Semaphore> {
-        // Nothing in here panics.
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(user.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))))
-    }
 }
 
 impl Heavy {
     /// Waits for the user's turn, and then for a place.
     pub(crate) async fn place(&self) -> Result<Place, Problem> {
         let end = Instant::now() + self.queue.patience;
-        let turn = acquire(self.queue.turn(&self.user), end).await.ok_or(Problem::Busy(
+        let turn = self.queue.turns.turn(&self.user, end).await.ok_or(Problem::Busy(
             "Other work of yours on whole policies, or of your tokens, is not done yet; wait for its answers.",
         ))?;
-        let permit = acquire(Arc::clone(&self.queue.places), end)
-            .await
-            .ok_or(Problem::Busy("As much is worked on as may be at a time; come again."))?;
+        let permit = timeout_at(end, Arc::clone(&self.queue.places).acquire_owned()).await.ok().and_then(Result::ok);
+        let permit = permit.ok_or(Problem::Busy("As much is worked on as may be at a time; come again."))?;
         Ok(Place { _permit: permit, _turn: turn })
     }
 
@@ -95,10 +85,6 @@ impl Heavy {
     ) -> Result<T, Problem> {
         self.place().await?.work(work).await
     }
-}
-
-async fn acquire(places: Arc<Semaphore>, end: Instant) -> Option<OwnedSemaphorePermit> {
-    timeout_at(end, places.acquire_owned()).await.ok()?.ok()
 }
 
 impl Place {
@@ -201,7 +187,6 @@ mod tests {
         drop(end);
         assert!(of_ana.await.expect("no panic"));
         assert!(queue.of("ana").work(|| ()).await.is_ok());
-        assert_eq!(queue.turns.lock().expect("whole").len(), 1, "users without work take no memory");
     }
 
     /// Both places are taken by users who have much more work, which they asked for before.

@@ -60,6 +60,7 @@ mod telemetry;
 mod totp;
 mod tries;
 mod undo;
+mod user_turns;
 mod watches;
 
 pub use figures::FiguresClock;

@@ -21,9 +21,9 @@ use serde::Serialize;
 use sqlx::AnyConnection;
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::Note, policy::Policy};
 use tokio::{
-    sync::{Mutex, MutexGuard, Notify, watch},
+    sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, watch},
     task::spawn_blocking,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
 pub(crate) use self::back::{RollBack, TriedBack};
@@ -38,6 +38,7 @@ use crate::{
     rollout::{Goes, Staged, Targets},
     store::{Answered, Audit, Carries, KeptVersion, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
+    user_turns::UserTurns,
 };
 
 /// By which a repeat is known.
@@ -49,7 +50,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// How long a publish may take. A database whose machine went away without a word says nothing ever after, and others wait
 /// for their turn.
 const PUBLISH_IN: Duration = Duration::from_mins(1);
-/// How long each waits for those who came before.
+/// How long a publish waits for those that came before.
 const TURN_IN: Duration = Duration::from_secs(20);
 
 /// What the audit log calls a publish, where it is none of those that have a name of their own.
@@ -256,6 +257,8 @@ pub(crate) struct Publisher {
     fleet: Arc<Fleet>,
     /// One publish at a time.
     turn: Mutex<()>,
+    /// One publish of each author that is made or waits for that.
+    authors: UserTurns,
     /// There may be a version that is not in force here yet.
     news: Notify,
 }
@@ -277,6 +280,7 @@ impl Publisher {
             telemetry,
             fleet,
             turn: Mutex::default(),
+            authors: UserTurns::default(),
             news: Notify::new(),
         }
     }
@@ -385,7 +389,7 @@ impl Publisher {
     where
         E: FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
     {
-        let outcome = match self.turn().await {
+        let outcome = match self.turn_of(&author).await {
             Ok(_turn) => {
                 // Dropped while it commits, the next to look finds it in the database, or does not.
                 let publish = timeout(PUBLISH_IN, self.publish_in_turn(author, plan, refused));
@@ -526,10 +530,18 @@ impl Publisher {
         Err(Problem::Conflict(objects))
     }
 
-    /// Waits until those who came before have published.
-    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Problem> {
-        let waited = timeout(TURN_IN, self.turn.lock()).await;
+    /// Waits until the publishes before have ended.
+    async fn turn(&self, end: Instant) -> Result<MutexGuard<'_, ()>, Problem> {
+        let waited = timeout_at(end, self.turn.lock()).await;
         waited.map_err(|_| Problem::Busy("Others are publishing. Nothing was changed."))
+    }
+
+    /// Waits until the author's own publishes before have ended, and then for one of each other author at most.
+    async fn turn_of(&self, author: &Author) -> Result<(OwnedSemaphorePermit, MutexGuard<'_, ()>), Problem> {
+        let end = Instant::now() + TURN_IN;
+        let own = self.authors.turn(&author.name, end).await;
+        let own = own.ok_or(Problem::Busy("Other changes of yours are being published. Nothing was changed."))?;
+        Ok((own, self.turn(end).await?))
     }
 }
 

@@ -5,10 +5,10 @@ use std::{convert::Infallible, time::Duration};
 use sqlx::AnyConnection;
 use tokio::{
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
-use super::Publisher;
+use super::{Publisher, TURN_IN};
 use crate::{
     problem::Problem,
     published::Stored,
@@ -47,7 +47,7 @@ impl Publisher {
     /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
     /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
     pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn(Instant::now() + TURN_IN).await?;
         let looked = timeout(self.fleet.periods.look_timeout, async {
             let mut reading = self.store.reading().await?;
             self.take_over(&mut reading).await

@@ -30,7 +30,7 @@ impl Publisher {
 
     /// Gives the newest version, which went to some nodes, to these too, or to all. To be run as [`publish`](Self::publish).
     pub(crate) async fn go_on(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(&author).await?;
         let went = timeout(PUBLISH_IN, self.go_on_in_turn(nodes, force, author));
         let went = went.await.unwrap_or(Err(Problem::Unknown));
         if let Err(Problem::Unknown) = &went {

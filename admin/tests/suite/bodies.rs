@@ -50,7 +50,7 @@ pub(crate) fn connect(server: &Server, from: [u8; 4]) -> TcpStream {
 }
 
 /// Returns the head of a POST with a JSON body, whose length this header says.
-fn head(client: &Client, path: &str, length: &str) -> String {
+pub(crate) fn head(client: &Client, path: &str, length: &str) -> String {
     let bearer = &client.bearer;
     format!(
         "POST /api/v1{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {bearer}\r\ncontent-type: application/json\r\n\

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_admin::ConnectionCaps;
 use tidegate_testkit::{
     hostile::{beside, connect_narrow},
@@ -16,7 +16,7 @@ use tidegate_testkit::{
 
 use crate::{
     attacks::address,
-    bodies::{HOSTILE, connect, is_answered},
+    bodies::{HOSTILE, connect, head, is_answered},
     browsers::browser,
     clients::import,
     home::Folder,
@@ -34,6 +34,14 @@ fn get(script: &Client, path: &str) -> String {
 fn ask(server: &Server, script: &Client, path: &str) -> TcpStream {
     let mut stream = connect(server, HOSTILE);
     stream.write_all(get(script, path).as_bytes()).expect("it is read");
+    stream
+}
+
+/// Sends a `POST` by a script from the hostile address.
+fn post(server: &Server, script: &Client, path: &str, body: &Value) -> TcpStream {
+    let (mut stream, body) = (connect(server, HOSTILE), body.to_string());
+    let request = head(script, path, &format!("content-length: {}", body.len())) + &body;
+    stream.write_all(request.as_bytes()).expect("it is read");
     stream
 }
 
@@ -56,7 +64,26 @@ fn a_user_with_much_work_on_the_policy_leaves_others_their_turns() {
     let imported = import(&ben, "message=one", &clients(5_000..5_001));
     assert_eq!(imported.status, 201, "{imported:?}");
     let answered = held.iter().filter(|stream| is_answered(stream)).count();
-    assert!(answered < HELD / 2, "{answered} were answered before another user's, who came after them");
+    assert!(answered < HELD / 2, "{answered} were answered before another user's, which came after them");
+    server.gives_others_their_quota(&ben);
+}
+
+#[test]
+fn a_script_with_many_publishes_leaves_others_their_turns() {
+    const HELD: usize = 100;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let (script, _) = ana.script(&json!({ "role": "editor" }));
+    assert_eq!(import(&ana, "message=many", &clients(0..5_000)).status, 201);
+    let publish = |number| {
+        post(&server, &script, "/clients", &json!({ "kind": "user", "value": format!("v-{number}"), "tier": "free" }))
+    };
+    let held: Vec<TcpStream> = (0..HELD).map(publish).collect();
+    server.publishes_and_decides(&ben);
+    let answered = held.iter().filter(|stream| is_answered(stream)).count();
+    assert!(answered < HELD / 2, "{answered} were answered before another user's, which came after them");
     server.gives_others_their_quota(&ben);
 }
 
@@ -74,20 +101,11 @@ fn a_user_with_many_previews_leaves_others_their_turns() {
         "draft": { "id": "free", "limits": [limit] },
         "traffic": { "rate": 1_000, "per": "1s", "for": "20s" },
     });
-    let body = ask.to_string();
-    let held = (0..HELD).map(|_| {
-        let mut stream = connect(&server, HOSTILE);
-        let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
-        let request =
-            get(&script, "/simulations/preview").replace("GET", "POST").replace("\r\n\r\n", "\r\n") + &head + &body;
-        stream.write_all(request.as_bytes()).expect("it is read");
-        stream
-    });
-    let held: Vec<TcpStream> = held.collect();
+    let held: Vec<TcpStream> = (0..HELD).map(|_| post(&server, &script, "/simulations/preview", &ask)).collect();
     let shown = ben.post("/api/v1/simulations/preview", &ask);
     assert_eq!(shown.status, 200, "{shown:?}");
     let answered = held.iter().filter(|stream| is_answered(stream)).count();
-    assert!(answered < HELD / 4, "{answered} were answered before another user's, who came after them");
+    assert!(answered < HELD / 4, "{answered} were answered before another user's, which came after them");
     server.gives_others_their_quota(&ben);
 }
 
