@@ -257,7 +257,7 @@ pub(crate) struct Publisher {
     fleet: Arc<Fleet>,
     /// One publish at a time.
     turn: Mutex<()>,
-    /// One publish of each author that is made or waits for that.
+    /// The turns of authors: one publish of each is being made, or waits for `turn`.
     authors: UserTurns,
     /// There may be a version that is not in force here yet.
     news: Notify,

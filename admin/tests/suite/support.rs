@@ -199,7 +199,7 @@ impl Server {
         self.publishes_and_decides(other);
     }
 
-    /// The same without a sign-in.
+    /// Shows the same without a sign-in.
     pub(crate) fn publishes_and_decides(&self, other: &Client) {
         let version = self.engine.version();
         let limit = 50 + version;
