@@ -21,7 +21,7 @@ use crate::{
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
     request::Request,
-    ring::Spare,
+    ring::{LogLimit, Spare},
     shares::TableShares,
     snapshot::{Charge, Plan, Snapshot},
     tally::{Counts, NoLimit, Share, Tally, Totals},
@@ -290,7 +290,9 @@ impl<C: Clock> Engine<C> {
         shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
         let logs = live.limits.iter().filter_map(|limit| match limit.meter {
-            Some(Meter::SlidingWindowLog(log)) => Some((log.capacity(), limit.tally.is_none())),
+            Some(Meter::SlidingWindowLog(log)) => {
+                Some(LogLimit { capacity: log.capacity(), is_of_one_client: limit.tally.is_none() })
+            }
             _ => None,
         });
         buckets.table.rings.come_into_force(logs, shares.among_others());

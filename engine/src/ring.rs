@@ -82,6 +82,15 @@ pub(crate) struct Rings {
     missed: Counter,
 }
 
+/// A limit whose keys have logs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogLimit {
+    /// Cells of each log.
+    pub(crate) capacity: u64,
+    /// Whether the limit is of a single client.
+    pub(crate) is_of_one_client: bool,
+}
+
 /// The rings of one size.
 #[derive(Debug)]
 struct Pool {
@@ -89,11 +98,11 @@ struct Pool {
     stride: usize,
     words: Box<[Cell64]>,
     top: Cell64,
-    /// How many rings were asked whether they are in use still.
+    /// Rings that were asked whether they are in use still.
     asked: Counter,
     /// Rings that are not free.
     held: Gauge,
-    /// What limits may hold of its rings now.
+    /// Rings that limits may hold now.
     bounds: Bounds,
 }
 
@@ -122,13 +131,12 @@ impl Rings {
         self.pool(size_of_ring(limit));
     }
 
-    /// Allocates the rings of the logs of a policy, and sets what each limit may hold of those of one size from now on. A log is
-    /// given by its capacity, and whether it is of a single client.
-    pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = (u64, bool)>, shares: TableShares) {
+    /// Allocates the rings of the logs of a policy, and shares those of each size out from now on.
+    pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = LogLimit>, shares: TableShares) {
         let mut counts = [(0, 0); SIZES];
-        for (capacity, is_of_one) in logs {
+        for LogLimit { capacity, is_of_one_client } in logs {
             let (limits, of_many) = &mut counts[size_of_ring(capacity)];
-            (*limits, *of_many) = (*limits + 1, *of_many + usize::from(!is_of_one));
+            (*limits, *of_many) = (*limits + 1, *of_many + usize::from(!is_of_one_client));
         }
         for (size, (limits, of_many)) in counts.into_iter().enumerate().filter(|(_, (limits, _))| *limits > 0) {
             let pool = self.pool(size);

@@ -91,7 +91,7 @@ impl Default for TableShares {
     }
 }
 
-/// What each limit and each domain holds and may hold.
+/// Slots that each limit and each domain holds, and may hold.
 #[derive(Debug)]
 pub(crate) struct Shares {
     /// By the id of the limit. Grows only, is read without a lock.
@@ -102,26 +102,26 @@ pub(crate) struct Shares {
     domains: boxcar::Vec<Gauge>,
     /// Slots that any limit holds.
     held: Gauge,
-    /// What a limit and a domain may hold of the slots, and a limit of the rings of one size, where there are several.
+    /// Parts of the slots for a limit and for a domain, and of the rings of one size for a limit, where there are several.
     among_others: TableShares,
     /// Slots of the table.
     slots: usize,
-    /// What limits may hold of the slots now.
+    /// Slots that limits may hold now.
     bounds: Bounds,
-    /// What a domain may hold now.
+    /// Slots that a domain may hold now.
     domain_max: Gauge,
     overflowed: Counter,
     refused: Counter,
 }
 
-/// What limits may hold of the slots of the table, or of the rings of one size. What has no bound is [`u64::MAX`].
+/// How many slots of the table, or rings of one size, limits may hold. [`u64::MAX`]: any number.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// What a limit may hold, whatever the others hold.
+    /// Slots (or rings) that a limit may hold, whatever the others hold.
     limit_min: Gauge,
-    /// What a limit may hold.
+    /// Slots (or rings) that a limit may hold.
     limit_max: Gauge,
-    /// What all limits together may hold, but for those below `limit_min`.
+    /// Slots (or rings) that all limits together may hold, but for those below `limit_min`.
     all_max: Gauge,
 }
 
@@ -133,7 +133,7 @@ impl Bounds {
         bounds
     }
 
-    /// Sets what so many limits, `of_many` of which are not of a single client, may hold of `count` slots or rings.
+    /// Shares `count` slots (or rings) out to so many limits, of which `of_many` are not of a single client.
     pub(crate) fn set(&self, count: usize, shares: TableShares, limits: usize, of_many: usize) {
         let all = part(count, TABLE_PERCENT.max(u8::midpoint(shares.limit_percent, 100)));
         let kept = (count as u64).saturating_sub(all);

@@ -342,7 +342,7 @@ fn a_flood_of_two_logs_leaves_rings_to_others() {
     let logs = Logs::of(&["host", "ip", "session", "user"]);
     assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
     assert_eq!(logs.without_ring("host", 0..2_000), 2_000 - (869 - 716));
-    // Of the 154 that are kept each of two limits is sure of half.
+    // 154 are kept, half of them for each of two limits.
     assert_eq!(logs.without_ring("session", 0..100), 100 - 77);
     logs.assert_exact("user");
     // Rings of idle keys go to any limit, but for those that are kept.

@@ -107,7 +107,7 @@ async fn long_batches_of_one_peer_are_decided_three_at_a_time() {
         let long = batch(vec![user("ada"); CHECKS as usize]);
         async move { limiter.check_rate_limit_batch(long).await.expect("an answer").into_inner() }
     });
-    // Of each batch: the rest of the limit after its first check, and after its last one.
+    // The rest of the limit after the first and the last check of each batch.
     let left: Vec<_> = join_all(calls)
         .await
         .into_iter()

@@ -108,7 +108,7 @@ fn long_batches_of_one_peer_are_decided_two_at_a_time() {
         let answer = post(&server, &vec![user("ada"); CHECKS]).json();
         [0, CHECKS - 1].map(|place| answer["decisions"][place]["remaining"].as_u64().expect("a number"))
     };
-    // Of each batch: the rest of the limit after its first check, and after its last one.
+    // The rest of the limit after the first and the last check of each batch.
     let left: Vec<_> = thread::scope(|scope| {
         let batches: Vec<_> = (0..6).map(|_| scope.spawn(batch)).collect();
         batches.into_iter().map(|batch| batch.join().expect("no panic")).collect()
