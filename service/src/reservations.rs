@@ -17,9 +17,9 @@ use tidegate_fleet::store::Reserved;
 
 use crate::callers::{CallerKey, CallerShare, CallerTable, NoRoom};
 
-/// So many are open at most, some 300 bytes each and 100 for each limit that one was charged to.
+/// The most that are open, some 300 bytes each and 100 for each limit that one was charged to.
 pub(crate) const OPEN_MAX: usize = 100_000;
-/// Of so many that were settled it is known at most, some 60 bytes each.
+/// The most of which it is kept that they were settled, some 60 bytes each.
 const SETTLED_MAX: usize = 1_000_000;
 /// After so long a reservation stands as it was charged.
 const LIFE_NS: u64 = 3_600 * SECOND_NS;
@@ -126,6 +126,7 @@ struct Kept {
     open: CallerTable<ReservationId, Open>,
     /// When they were made.
     settled: LinkedHashMap<ReservationId, Nanos>,
+    settled_max: usize,
     expired: u64,
     /// How often there was no room, in the order of [`NoRoom::ALL`].
     refused: [u64; NoRoom::ALL.len()],
@@ -139,12 +140,18 @@ struct Open {
 
 impl Reservations {
     pub(crate) fn new(share: CallerShare) -> Self {
-        Self::with_places(OPEN_MAX, share)
+        Self::with_places(OPEN_MAX, SETTLED_MAX, share)
     }
 
-    fn with_places(places: usize, share: CallerShare) -> Self {
-        let open = CallerTable::new(places, share);
-        Self(Mutex::new(Kept { open, settled: LinkedHashMap::new(), expired: 0, refused: [0; NoRoom::ALL.len()] }))
+    /// Returns an empty table with places for so many that are open, and so many that were settled.
+    fn with_places(open: usize, settled_max: usize, share: CallerShare) -> Self {
+        Self(Mutex::new(Kept {
+            open: CallerTable::new(open, share),
+            settled: LinkedHashMap::new(),
+            settled_max,
+            expired: 0,
+            refused: [0; NoRoom::ALL.len()],
+        }))
     }
 
     /// Returns whether a caller is to be refused: it has its share, and no less than callers have on average. A share is small
@@ -192,7 +199,7 @@ impl Reservations {
             kept.expired += 1;
             return Err(Gone::Unknown);
         }
-        if kept.settled.len() >= SETTLED_MAX {
+        if kept.settled.len() >= kept.settled_max {
             kept.settled.pop_front();
         }
         kept.settled.insert(id, at);

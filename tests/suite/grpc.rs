@@ -1,6 +1,6 @@
 //! gRPC of the real binary: checks, and rules and resets by way of the admin server, also from a node.
 
-use std::time::Duration;
+use std::{fs, future::poll_fn, time::Duration};
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -9,14 +9,21 @@ use tidegate_service::grpc::proto::tidegate::v1::{
     ResetRateLimitRequest, UpdateRateLimitRequest, rate_limiter_client::RateLimiterClient,
     rate_limiter_config_client::RateLimiterConfigClient, rate_limiter_health_client::RateLimiterHealthClient,
 };
-use tidegate_testkit::PATIENCE;
+use tidegate_testkit::{PATIENCE, hostile};
 use tokio::time::{sleep, timeout};
 use tonic::{
     Code, Request,
+    body::Body,
+    codegen::{Service, http},
     transport::{Channel, Endpoint},
 };
 
-use crate::support::{fleet::write_token, server::Served, session::Session, shared::publish};
+use crate::support::{
+    fleet::write_token,
+    server::Served,
+    session::{Session, check},
+    shared::publish,
+};
 
 async fn channel(served: &Served) -> Channel {
     let url = served.grpc.clone().expect("it says where");
@@ -218,4 +225,53 @@ async fn a_node_asks_its_admin_server_and_says_when_that_is_away() {
         assert_eq!(refusal.code(), Code::Unavailable, "{refusal:?}");
     }
     assert!(limiter.check_rate_limit(post_of("bob")).await.is_ok(), "it goes on deciding");
+}
+
+/// Other answers that are long are those of `GetMetrics`, and of batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn lists_of_rules_that_are_not_read_leave_others_their_quota() {
+    /// Of which a list has 100 kB, so that 84 lists fill the share of a peer.
+    const RULES: usize = 1_500;
+    let limit = r#"{ id = "hour", algorithm = "fixed_window", limit = 50, period = "1h" }"#;
+    let rule = |number: usize| {
+        let endpoint = format!("/{number}/{}", "e".repeat(20));
+        format!(
+            "[[domains.default.rules]]\nid = \"r-{number}\"\nendpoint = \"{endpoint}\"\nper = \"user\"\nlimits = [{limit}]\n"
+        )
+    };
+    let tier = format!("[[domains.default.tiers]]\nid = \"free\"\nlimits = [{limit}]\n");
+    let folder = TempDir::new().expect("a folder");
+    let policy = folder.path().join("policy.toml");
+    let rules: String = (0..RULES).map(rule).collect();
+    fs::write(&policy, format!("[domains.default]\ndefaults = {{ user = \"free\" }}\n{tier}{rules}")).expect("room");
+    let served = Served::start_with(&folder.path().join("data"), &["--policy", policy.to_str().expect("text")]);
+    let ana = Session::of_first_administrator(&served);
+    let viewer = format!("Bearer {}", token(&served, &ana, "viewer"));
+    let metric = |name: &str| {
+        let metrics = ureq::get(format!("{}/metrics", served.checks)).call().expect("an answer");
+        let metrics = metrics.into_body().read_to_string().expect("text");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+        line.expect("it is counted")
+    };
+
+    let url = served.grpc.clone().expect("it says where");
+    let endpoint = Endpoint::from_shared(url.clone()).expect("an address").initial_stream_window_size(1);
+    let endpoint = endpoint.local_address(Some(hostile::ADDRESS.into()));
+    let mut unread = Vec::new();
+    let refused = |reason| metric(&format!(r#"tidegate_refused_bodies_total{{reason="{reason}"}}"#));
+    while refused("peer") + refused("dropped") == 0 {
+        let mut channel = endpoint.connect().await.expect("it listens");
+        for _ in 0..30 {
+            let request = http::Request::post(format!("{url}/tidegate.v1.RateLimiterConfig/ListRateLimits"));
+            let request = request.header("content-type", "application/grpc").header("authorization", &viewer);
+            // A message of no bytes.
+            let request = request.body(Body::new("\0".repeat(5))).expect("a request");
+            poll_fn(|context| channel.poll_ready(context)).await.expect("it is open");
+            unread.push(channel.call(request).await.expect("it begins to answer"));
+        }
+    }
+    assert!(metric("tidegate_body_budget_bytes") > 7 << 20, "it holds its share");
+    let allowed = (0..60).filter(|_| check(&served, "grace").0 == 200).count();
+    assert_eq!(allowed, 50);
+    assert!(metric("tidegate_body_budget_bytes") > 7 << 20, "it still does");
 }

@@ -303,10 +303,13 @@ fn a_collector_takes_nothing(stops_within: Duration) {
             ("OTEL_BSP_MAX_QUEUE_SIZE", "256"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32"),
         ];
-        let traced = Traced::start(&["--traces", &url, "--traces-sample", "1/1"], &environment);
+        let arguments = ["--policy", "policy.toml", "--traces", &url, "--traces-sample", "1/1"];
+        let traced = Traced::start(&arguments, &environment);
         for time in 0..500 {
             assert!(matches!(traced.check(WHO, &[]), 200 | 429), "check {time}");
         }
+        let others = ["grace", "heidi"].map(|user| [(); 3].map(|()| traced.check(user, &[])));
+        assert_eq!(others, [[200, 429, 429]; 2], "others have their quota of one");
         let (took, log) = traced.stop();
         assert!(took < stops_within, "{took:?}");
         assert!(log.contains(says) && log.matches("takes no spans").count() <= 1, "{log}");

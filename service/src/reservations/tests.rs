@@ -95,7 +95,7 @@ fn a_caller_that_has_its_share_leaves_room_for_others() {
 
 #[test]
 fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
-    let (engine, reservations) = (engine(), Reservations::with_places(1_000, CallerShare::percent(50)));
+    let (engine, reservations) = (engine(), Reservations::with_places(1_000, 1_000, CallerShare::percent(50)));
     let put = |caller| reservations.put(random(), reservation(&engine), caller, NOW);
     assert_eq!(put(GOOD), Ok(()));
     for hostile in (2..12).map(CallerKey::made_up) {
@@ -105,6 +105,29 @@ fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
     assert_eq!(reservations.share_taken(HOSTILE, NOW), Some(ShareTaken { open: 500 }));
     assert_eq!(reservations.share_taken(GOOD, NOW), None);
     assert_eq!(put(GOOD), Err(NoRoom::Caller), "what it is charged stands");
+}
+
+/// That the oldest are forgotten says no more than that they cannot be settled, which they cannot be either way.
+#[test]
+fn a_caller_that_settles_without_end_leaves_others_what_they_reserve() {
+    const SETTLED: usize = 100;
+    let (engine, reservations) = (engine(), Reservations::with_places(1_000, SETTLED, CallerShare::percent(50)));
+    let put = |caller| {
+        let id = random();
+        assert_eq!(reservations.put(id, reservation(&engine), caller, NOW), Ok(()));
+        id
+    };
+    let [settled, open] = [put(GOOD), put(GOOD)];
+    assert!(reservations.take(settled, NOW).is_ok());
+    for number in 1..=2 * SETTLED {
+        assert!(reservations.take(put(HOSTILE), NOW).is_ok());
+        let gone = if number < SETTLED { Gone::Settled } else { Gone::Unknown };
+        assert_eq!(reservations.take(settled, NOW).err(), Some(gone), "after {number}");
+    }
+    assert!(reservations.take(open, NOW).is_ok());
+    assert_eq!(reservations.take(open, NOW).err(), Some(Gone::Settled));
+    assert_eq!(reservations.counts(), (0, 0));
+    assert_eq!(reservations.lock().settled.len(), SETTLED);
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +154,7 @@ proptest! {
     #[test]
     fn no_share_leaks_over_settlements_expiries_and_resets(steps in steps(), percent in 1..=100_u8) {
         let engine = engine();
-        let reservations = Reservations::with_places(20, CallerShare::percent(percent));
+        let reservations = Reservations::with_places(20, 1_000, CallerShare::percent(percent));
         let (mut now, mut made) = (NOW, Vec::new());
         for step in steps {
             match step {

@@ -169,6 +169,12 @@ impl Server {
 
     /// Shows that the peer that behaves is decided by its limit, over HTTP and over gRPC, also with bodies that need room.
     pub(crate) async fn gives_others_their_quota(&self) {
+        self.gives_others_their_quota_over_http().await;
+        self.gives_others_their_quota_over_grpc().await;
+        assert_eq!(self.metric(r#"tidegate_degraded_total{reason="overload"}"#), 0);
+    }
+
+    pub(crate) async fn gives_others_their_quota_over_http(&self) {
         let long = self.begin_body(GOOD, "/v1/check", 4 * BLOCK).await.send(" ");
         assert_eq!((long.status, long.json()["remaining"].as_u64()), (200, Some(99)), "a long body has room");
         let mut connection = HttpConnection::over(blocking(connect(GOOD, self.http).await));
@@ -177,7 +183,9 @@ impl Server {
             [200, 429].map(|status| answers.iter().filter(|answer| answer.status == status).count());
         assert_eq!((allowed, denied), (100, 10));
         assert!(answers.iter().all(|answer| answer.json()["degraded"].is_null()));
+    }
 
+    pub(crate) async fn gives_others_their_quota_over_grpc(&self) {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).expect("an address");
         let channel = endpoint.local_address(Some(GOOD.into())).connect().await.expect("the server listens");
         let mut limiter = RateLimiterClient::new(channel);
@@ -191,7 +199,6 @@ impl Server {
             allowed += u32::from(answer.allowed);
         }
         assert_eq!(allowed, 100);
-        assert_eq!(self.metric(r#"tidegate_degraded_total{reason="overload"}"#), 0);
     }
 }
 
@@ -317,6 +324,35 @@ async fn slow_bodies_leave_other_peers_their_quota() {
     eventually("the share of the peer is full", || server.refused("peer") + server.refused("dropped") > 0).await;
     assert!(server.taken() <= 8 * MIB, "{}", server.taken());
     server.gives_others_their_quota().await;
+}
+
+/// They are outside of the budget: each connection has room for them.
+#[tokio::test]
+async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quota() {
+    const CONNECTIONS: usize = 200;
+    const CALLS: usize = 120;
+    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
+    let command = array(&[b"PING".to_vec(), vec![b'a'; BLOCK - 100]]);
+    let (mut bodies, mut commands, mut clients, mut calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for number in 0..CONNECTIONS {
+        bodies.push(server.begin_body(HOSTILE, "/v1/check", BLOCK).await);
+        let connection = server.resp_from(HOSTILE).await;
+        connection.socket().write_all(&command[..command.len() - 1]).expect("it is read");
+        commands.push(connection);
+        if number % 10 == 0 {
+            let client = server.calls_from(HOSTILE, 65_535).await;
+            for _ in 0..CALLS {
+                let mut of_client = client.clone();
+                let begun = [head(BLOCK), vec![7; 2_000]].concat();
+                calls.push(tokio::spawn(async move { call(&mut of_client, CHECK, unfinished(begun)).await }));
+            }
+            clients.push(client);
+        }
+    }
+    server.gives_others_their_quota().await;
+    assert_eq!(server.taken(), 0, "they hold nothing of the budget");
+    assert!(calls.iter().all(|call| !call.is_finished()), "they wait for the rest");
+    assert!(bodies.iter_mut().all(|connection| [200, 429].contains(&connection.send(" ").status)), "they are decided");
 }
 
 #[tokio::test]

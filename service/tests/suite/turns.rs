@@ -3,7 +3,16 @@
 //!
 //! All of them charge one limit, so what is left of it tells in which order they were decided.
 
-use std::{convert::Infallible, net::SocketAddr, ops::Deref, sync::mpsc::Sender};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::Sender,
+    },
+};
 
 use prost::Message;
 use tidegate::{Identity, Request};
@@ -14,6 +23,7 @@ use tidegate_service::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinSet,
 };
 
 use crate::{
@@ -55,7 +65,7 @@ impl Deref for Target {
 
 impl Target {
     fn start() -> Self {
-        // Of the threads, those of the listeners alone read the clock.
+        // No thread reads the clock but those of the listeners.
         let periods = Periods { idle: LONG, health_sample: LONG, ..Periods::default() };
         let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
         let server = Server::listening(Settings { workers: 1, periods, connections, ..Settings::default() });
@@ -111,8 +121,8 @@ impl Target {
     }
 }
 
-fn batch(checks: usize) -> Vec<u8> {
-    let checks = vec![user("ada"); checks].join(",");
+fn batch(name: &str, checks: usize) -> Vec<u8> {
+    let checks = vec![user(name); checks].join(",");
     request("/v1/check/batch", "Content-Type: application/json\r\n", format!(r#"{{"checks":[{checks}]}}"#))
 }
 
@@ -127,10 +137,10 @@ fn grpc_batch(stream: u32, checks: usize) -> Vec<u8> {
 async fn busy_connections_leave_another_peer_its_turns_over_http() {
     let target = Target::start();
     let mut good = HttpConnection::over(blocking(connect(GOOD, target.http).await));
-    assert_eq!(good.send(batch(1)).status, 200);
+    assert_eq!(good.send(batch("ada", 1)).status, 200);
     let mut attack = Target::connect_hostile(target.http, CONNECTIONS, b"").await;
-    let held = target.flood(&mut attack, &batch(TURN).repeat(BATCHES)).await;
-    good.write(batch(CHECKS));
+    let held = target.flood(&mut attack, &batch("ada", TURN).repeat(BATCHES)).await;
+    good.write(batch("ada", CHECKS));
     drop(held);
     let answer = good.answer().json();
     let decisions = answer["decisions"].as_array().expect("a list");
@@ -187,7 +197,7 @@ async fn busy_connections_leave_another_peer_its_turns_over_the_redis_protocol()
 async fn a_busy_peer_is_refused_more_connections_at_once() {
     let target = Target::start();
     let mut attack = Target::connect_hostile(target.http, CONNECTIONS, b"").await;
-    let held = target.flood(&mut attack, &batch(TURN).repeat(BATCHES)).await;
+    let held = target.flood(&mut attack, &batch("ada", TURN).repeat(BATCHES)).await;
     drop(held);
     let mut meanwhile = Vec::new();
     for _ in 0..5 {
@@ -200,4 +210,41 @@ async fn a_busy_peer_is_refused_more_connections_at_once() {
     // This thread may wait for a processor in some of the tries. In the queue of the peer it would wait for all connections.
     let least = meanwhile.iter().min().expect("some");
     assert!(*least < (CONNECTIONS * TURN / 4) as u64, "{least} checks were decided meanwhile");
+}
+
+/// Writes these requests again and again and reads what comes, on many connections of the hostile peer.
+async fn keep_busy(to: SocketAddr, count: usize, requests: &Arc<[u8]>, answers: &Arc<AtomicUsize>) -> JoinSet<()> {
+    let mut busy = JoinSet::new();
+    for _ in 0..count {
+        let (mut connection, requests, answers) =
+            (connect(HOSTILE, to).await, Arc::clone(requests), Arc::clone(answers));
+        busy.spawn(async move {
+            let mut room = vec![0; 64 << 10];
+            while connection.write_all(&requests).await.is_ok() {
+                match connection.read(&mut room).await {
+                    Ok(bytes) if bytes > 0 => answers.fetch_add(1, Ordering::Relaxed),
+                    _ => break,
+                };
+            }
+        });
+    }
+    busy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_connections_leave_another_peer_its_quota() {
+    let target = Target::start();
+    target.publish(HUNDRED);
+    let answers = Arc::default();
+    let batch = batch("mallory", TURN);
+    let command = array(&["TIDEGATE.CHECK", "user", "mallory", "*"]).repeat(TURN);
+    let busy = [
+        keep_busy(target.http, CONNECTIONS / 3, &batch.into(), &answers).await,
+        keep_busy(target.resp, CONNECTIONS / 3, &command.into(), &answers).await,
+    ];
+    eventually("its connections are busy", || answers.load(Ordering::Relaxed) > CONNECTIONS).await;
+    let before = answers.load(Ordering::Relaxed);
+    target.gives_others_their_quota().await;
+    assert!(answers.load(Ordering::Relaxed) > before, "they were busy all the while");
+    assert!(busy.iter().all(|busy| busy.len() == CONNECTIONS / 3), "none was closed");
 }

@@ -47,6 +47,11 @@ fn send(to: SocketAddr, first: &'static [u8], again: Vec<u8>, times: usize) -> J
     })
 }
 
+/// A body with this message.
+fn whole(message: &[u8]) -> Body {
+    Body::new(Full::new(Bytes::from(framed(message))))
+}
+
 /// Returns whether the next part of a stream comes.
 async fn is_answered(stream: &mut Incoming) -> bool {
     let frame = timeout(PATIENCE, stream.frame()).await.expect("in time");
@@ -143,11 +148,56 @@ async fn metrics_over_grpc_that_are_not_read_hold_part_of_the_budget_until_they_
     let mut answers = Vec::new();
     // More than have their first 16 KiB for free.
     for _ in 0..20 {
-        answers.push(call(&mut calls, METRICS, Body::new(Full::new(Bytes::from(framed(&[]))))).await);
+        answers.push(call(&mut calls, METRICS, whole(&[])).await);
     }
     eventually("one is overdue", || server.refused("overdue") > 0).await;
     eventually("all is given back", || server.taken() == 0).await;
     let last = answers.pop().expect("an answer").into_body();
     let rest = timeout(PATIENCE, last.collect()).await.expect("it ends in time");
     assert!(rest.is_err(), "it is reset");
+}
+
+#[tokio::test]
+async fn pages_of_metrics_that_are_not_read_leave_other_peers_their_quota() {
+    let metrics_page = Duration::from_millis(100);
+    let server = Server::with(&Periods { metrics_page, body_grace: LONG, ..unread_for(LONG) });
+    let scrape = b"GET /metrics HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
+    let sending: Vec<_> = (0..100).map(|_| send(server.http, b"", scrape.clone(), usize::MAX)).collect();
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let mut calls = server.calls_from(HOSTILE, 0).await;
+        let mut answers = Vec::new();
+        for _ in 0..CALLS_MAX {
+            answers.push(call(&mut calls, METRICS, whole(&[])).await);
+        }
+        clients.push((calls, answers));
+    }
+    eventually("the share of the peer is full", || server.refused("peer") > 0).await;
+    server.gives_others_their_quota().await;
+    assert!(server.taken() <= 8 * MIB, "{}", server.taken());
+    for sending in sending {
+        sending.abort();
+    }
+}
+
+/// Of a connection with more calls than these none may be a stream of reflection.
+#[tokio::test]
+async fn streams_of_reflection_that_say_nothing_leave_other_peers_their_quota() {
+    const CONNECTIONS: usize = 20;
+    let server = Server::with(&unread_for(LONG));
+    let (mut clients, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let mut calls = server.calls_from(HOSTILE, 0).await;
+        let refused = loop {
+            let answer = call(&mut calls, REFLECTION, unfinished(Vec::new())).await;
+            if answer.headers().contains_key("grpc-status") {
+                break answer;
+            }
+            streams.push(answer);
+        };
+        assert_eq!(end_of(refused).await, (Code::ResourceExhausted, "too_many_streams".to_owned()));
+        clients.push(calls);
+    }
+    assert_eq!(streams.len(), 16 * CONNECTIONS);
+    server.gives_others_their_quota().await;
 }

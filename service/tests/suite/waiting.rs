@@ -99,6 +99,7 @@ async fn the_oldest_is_refused_for_the_next_of_its_peer_over_http() {
     }
     let refused = waiting.remove(0).answer();
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &"overload".into()));
+    target.server.gives_others_their_quota_over_http().await;
     let decided = connection(&target.server, GOOD).await.send(batch());
     assert_eq!(decided.status, 200, "another peer has its own part");
     drop(waiting);
@@ -118,6 +119,9 @@ async fn the_oldest_is_refused_for_the_next_of_its_connection_over_grpc() {
     }
     let refused = waiting.remove(0).await.expect("no panic");
     assert_eq!(end_of(refused).await, (Code::Unavailable, "overload".to_owned()));
+    // One on the thread that stands still, so that the next one is on the other.
+    let _still = connect(GOOD, target.server.grpc).await;
+    target.server.gives_others_their_quota_over_grpc().await;
     waiting.iter().for_each(JoinHandle::abort);
     target.go_on().await;
 }

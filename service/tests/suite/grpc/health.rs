@@ -11,7 +11,7 @@ use tidegate_service::{
     Periods, Settings,
     grpc::proto::tidegate::v1::{
         GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
-        rate_limiter_health_client::RateLimiterHealthClient,
+        rate_limiter_client::RateLimiterClient, rate_limiter_health_client::RateLimiterHealthClient,
     },
 };
 use tidegate_testkit::PATIENCE;
@@ -188,6 +188,7 @@ async fn reset_with(channel: Channel, token: &str) -> Status {
 #[tokio::test]
 async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
     let server = Server::beside(&refuse_only("known"), Settings::default());
+    server.publish(HUNDRED);
     let channel = server.channel().await;
     let mut calls = JoinSet::new();
     for _ in 0..17 {
@@ -200,7 +201,13 @@ async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
     assert_eq!((first.code(), calls.len()), (Code::Unavailable, 16));
     let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
     let other = endpoint.local_address(Some(GOOD.into())).connect().await.expect("the server listens");
-    assert_eq!(reset_with(other, "known").await.code(), Code::Unauthenticated, "the admin server said so");
+    assert_eq!(reset_with(other.clone(), "known").await.code(), Code::Unauthenticated, "the admin server said so");
+    let (mut limiter, mut allowed) = (RateLimiterClient::new(other), 0);
+    for _ in 0..110 {
+        let answer = limiter.check_rate_limit(user("ada")).await.expect("it is decided");
+        allowed += u32::from(answer.into_inner().allowed);
+    }
+    assert_eq!(allowed, 100);
     assert!(calls.try_join_next().is_none(), "the others still wait");
 }
 
