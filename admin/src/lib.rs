@@ -24,7 +24,6 @@ mod events;
 mod figures;
 mod fleet;
 mod folder;
-mod heavy;
 mod local;
 mod loosened;
 mod news;
@@ -62,6 +61,7 @@ mod tries;
 mod undo;
 mod user_turns;
 mod watches;
+mod work_queue;
 
 pub use figures::FiguresClock;
 pub use ipnet::IpNet;

@@ -51,7 +51,6 @@ use crate::{
     figures::{Figures, FiguresClock, ONE_IN},
     fleet::{Fleet, OwnProcess},
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
-    heavy::HeavyQueue,
     news::{follow_audit, follow_policy},
     oidc::{Oidc, Provider},
     passwords,
@@ -75,6 +74,7 @@ use crate::{
     telemetry::{self, Telemetry},
     tries::Tries,
     watches::Watches,
+    work_queue::WorkQueue,
 };
 
 /// What the page may do: nothing but be itself and ask this server.
@@ -236,7 +236,7 @@ pub(crate) struct State {
     pub(crate) readiness: Readiness,
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
-    pub(crate) heavy: Arc<HeavyQueue>,
+    pub(crate) heavy: Arc<WorkQueue>,
     pub(crate) bodies: Arc<BodyBudget>,
     /// The memory for long answers until they are sent.
     pub(crate) answers: Arc<BodyBudget>,

@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 use super::{Answer, Operation};
 use crate::{
     body::{Body, Csv, Files, MERGE_PATCH, MergePatch},
-    heavy::{Heavy, Written},
     problem::{Code, Problem},
     query::Query,
     roles::Need,
+    work_queue::{Heavy, Written},
 };
 
 /// An argument of a handler.

@@ -14,13 +14,13 @@ use serde::Deserialize;
 use crate::{
     access::By,
     api::Api,
-    heavy::Heavy,
     paging::{List, Page, Times},
     problem::Problem,
     query::Query,
     roles::{Admin, Viewer},
     server::State,
     store::{AuditLine, Came, Sought, Store},
+    work_queue::Heavy,
 };
 
 /// Lines that are read at a time.

@@ -24,7 +24,6 @@ use crate::{
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
-    heavy::Heavy,
     loosened::Effects,
     objects::{Kind, client_id, client_order, client_place},
     overrides,
@@ -36,6 +35,7 @@ use crate::{
     roles::{Editor, Operator, Role, Viewer},
     server::State,
     store::sha256,
+    work_queue::Heavy,
 };
 
 /// Where each client has to be looked at, so many are counted: to people, more are just many.

@@ -20,8 +20,8 @@ use tidegate_middleware::headers;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    access::By, api::Api, body::Body, changes::default_domain, heavy::Heavy, objects::client_id, problem::Problem,
-    published::Published, roles::Viewer, server::State,
+    access::By, api::Api, body::Body, changes::default_domain, objects::client_id, problem::Problem,
+    published::Published, roles::Viewer, server::State, work_queue::Heavy,
 };
 
 /// How long an explanation waits for the end of a publish. Where limits changed, the engine goes through its whole table.

@@ -29,7 +29,6 @@ use crate::{
     changes::{Edited, still_wanted},
     clients::Missing,
     differences::changed,
-    heavy::Heavy,
     loosened::Effects,
     objects::sort_clients,
     overrides::take_ended,
@@ -41,6 +40,7 @@ use crate::{
     rollout::Goes,
     server::State,
     store::sha256,
+    work_queue::Heavy,
 };
 
 /// So many files, or things that are wrong with them.

@@ -16,12 +16,12 @@ use crate::{
     api::Api,
     body::Body,
     changes::ChangeList,
-    heavy::{Heavy, Written},
     loosened::Effects,
     problem::{Code, Problem},
     published::Shared,
     roles::Viewer,
     server::State,
+    work_queue::{Heavy, Written},
 };
 
 pub(super) fn calls(api: &mut Api) {

@@ -26,12 +26,12 @@ use crate::{
     api::{Answers, Api, Operation, Part, Tagged},
     body::Body,
     changes::ChangeList,
-    heavy::{Heavy, Written},
     policy_file::Compared,
     problem::{Code, Problem},
     publisher::{self, Author, IDEMPOTENCY_KEY},
     roles::{Editor, Need, Role, Viewer},
     server::State,
+    work_queue::{Heavy, Written},
 };
 
 pub(super) fn calls(api: &mut Api) {

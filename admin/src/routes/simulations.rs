@@ -15,13 +15,13 @@ use crate::{
     access::By,
     api::{Accepted, Api, NoContent, PREFIX},
     body::{Body, Files},
-    heavy::Heavy,
     paging::{List, Nothing, Page, Search},
     problem::{Code, Problem},
     query::Query,
     roles::Viewer,
     server::State,
     simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run},
+    work_queue::Heavy,
 };
 
 pub(super) fn calls(api: &mut Api) {

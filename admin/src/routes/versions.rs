@@ -18,7 +18,6 @@ use crate::{
     api::{Api, IfMatch},
     body::Body,
     figures::{DecidedAround, decided_around},
-    heavy::{Heavy, Written},
     objects::ObjectKey,
     paging::{List, Page, Search, Times},
     problem::{Code, Problem},
@@ -27,6 +26,7 @@ use crate::{
     roles::{Editor, Viewer},
     server::State,
     store::{SoughtVersions, Version, VersionObjects, sha256},
+    work_queue::{Heavy, Written},
 };
 
 pub(super) fn calls(api: &mut Api) {

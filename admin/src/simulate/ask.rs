@@ -18,13 +18,13 @@ use super::{now, run::About};
 use crate::{
     body::pointer_of,
     changes::{TriedList, default_domain, edit_at, invalid},
-    heavy::Place,
     privacy::Keys,
     problem::{FieldError, Problem},
     published::{Published, Shared},
     publisher::parse_stored,
     recorder::Sampler,
     server::State,
+    work_queue::Place,
 };
 
 /// A question that is longer is not kept with its answer.

@@ -26,13 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The places for such work, and the queue for them. A user, with the tokens that they made, has one piece of work in a place or
 /// in the queue at a time; their further work waits behind it, so other users wait for one piece of theirs at most.
 #[derive(Debug)]
-pub(crate) struct HeavyQueue {
+pub(crate) struct WorkQueue {
     places: Arc<Semaphore>,
     turns: UserTurns,
     patience: Duration,
 }
 
-impl Default for HeavyQueue {
+impl Default for WorkQueue {
     fn default() -> Self {
         Self { places: Arc::new(Semaphore::new(AT_ONCE)), turns: UserTurns::default(), patience: PATIENCE }
     }
@@ -41,7 +41,7 @@ impl Default for HeavyQueue {
 /// The work of one user; an argument of handlers that have some.
 #[derive(Clone, Debug)]
 pub(crate) struct Heavy {
-    queue: Arc<HeavyQueue>,
+    queue: Arc<WorkQueue>,
     user: String,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Written<T> {
     of: PhantomData<fn() -> T>,
 }
 
-impl HeavyQueue {
+impl WorkQueue {
     /// Returns the work of this user, with that of the tokens that they made.
     pub(crate) fn of(self: &Arc<Self>, user: &str) -> Heavy {
         Heavy { queue: Arc::clone(self), user: user.to_owned() }
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn queue(patience: Duration) -> Arc<HeavyQueue> {
-        Arc::new(HeavyQueue { patience, ..HeavyQueue::default() })
+    fn queue(patience: Duration) -> Arc<WorkQueue> {
+        Arc::new(WorkQueue { patience, ..WorkQueue::default() })
     }
 
     /// A piece of work that goes on until its end is dropped.
