@@ -28,7 +28,6 @@ pub(crate) use tidegate_fleet::{ENTRIES, HALF_LIFE, ONE_IN, Owner};
 use tidegate_replay::of_client;
 use tokio::{
     sync::Notify,
-    task::spawn_blocking,
     time::{self, Instant},
 };
 
@@ -55,6 +54,7 @@ use crate::{
     events::{Events, Topic},
     privacy::Privacy,
     problem::Problem,
+    work_queue::Queries,
 };
 
 /// Milliseconds between two samples.
@@ -196,15 +196,25 @@ impl Figures {
         self.now().endpoints.list()
     }
 
-    /// The heaviest keys, or limits, tiers or rules, the first first; at most so many.
-    pub(crate) async fn heaviest(self: &Arc<Self>, by: TopBy, of: Of, count: usize) -> Result<Vec<Heaviest>, Problem> {
+    /// The heaviest keys, or limits, tiers or rules, the first first; at most so many. Those of limits, tiers and rules are found
+    /// in the turn of `queries`.
+    pub(crate) async fn heaviest(
+        self: &Arc<Self>,
+        by: TopBy,
+        of: Of,
+        count: usize,
+        queries: &Queries,
+    ) -> Result<Vec<Heaviest>, Problem> {
         if by == TopBy::Key {
             return Ok(self.now().top.heaviest(of, count, |hit| self.heavy_key(hit)));
         }
-        let (figures, seconds) = (Arc::clone(self), self.now().ring.within(0..i64::MAX));
+        let figures = Arc::clone(self);
         // There may be a thousand limits in each of 900 seconds.
-        let find = move || top::of_seconds(&seconds, by, of, count, |limit| figures.engine.limit_name(limit));
-        spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))
+        let find = move || {
+            let seconds = figures.now().ring.within(0..i64::MAX);
+            top::of_seconds(&seconds, by, of, count, |limit| figures.engine.limit_name(limit))
+        };
+        queries.work(find).await
     }
 
     /// How those of a domain are denied who are among the keys that are denied most: by kind and value, as they came. It is for

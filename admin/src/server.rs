@@ -236,7 +236,10 @@ pub(crate) struct State {
     pub(crate) readiness: Readiness,
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
+    /// Work on whole policies, and long searches of the audit log.
     pub(crate) heavy: Arc<WorkQueue>,
+    /// Queries of figures, alerts, runs and logs.
+    pub(crate) queries: Arc<WorkQueue>,
     pub(crate) bodies: Arc<BodyBudget>,
     /// The memory for long answers until they are sent.
     pub(crate) answers: Arc<BodyBudget>,
@@ -385,7 +388,8 @@ impl Admin {
             readiness: Readiness::default(),
             privacy,
             recorder,
-            heavy: Arc::default(),
+            heavy: WorkQueue::heavy(),
+            queries: WorkQueue::queries(),
             bodies: Arc::default(),
             answers: Arc::default(),
             spool: Arc::new(spool),

@@ -105,7 +105,7 @@ impl Drop for SpoolPlace {
 }
 
 impl SpooledBody {
-    /// Returns the whole body. It blocks, and takes the memory: its caller has a [place](crate::work_queue::Heavy) or a turn.
+    /// Returns the whole body. It blocks, and takes the memory: its caller has a [place](crate::work_queue::Place) or a turn.
     pub(crate) fn read(&self) -> Result<Vec<u8>, Problem> {
         let (mut file, mut bytes) = (&self.file, Vec::new());
         file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(|error| disk_error(&error))?;

@@ -1,9 +1,10 @@
-//! Work that takes long for a large policy: beside the threads that answer, and two pieces of it at a time, of which a user does
-//! one, so that a user who may read cannot keep others from reading and publishing.
+//! Queues of work that takes long: it is done beside the threads that answer, two pieces of a queue at a time, of which a user
+//! has one. So a user who may read cannot keep others from reading and publishing.
 
 use std::{
     future::{Future, Ready, ready},
     marker::PhantomData,
+    ops::Deref,
     sync::Arc,
     time::Duration,
 };
@@ -18,32 +19,36 @@ use tokio::{
 
 use crate::{access::sender, problem::Problem, server::State, user_turns::UserTurns};
 
-/// How much is done at a time.
+/// How many pieces of work of one queue are done at a time.
 const AT_ONCE: usize = 2;
 /// How long work waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The places for such work, and the queue for them. A user, with the tokens that they made, has one piece of work in a place or
+/// The places for one kind of work, and the queue for them. A user, with the tokens that they made, has one piece of work in a place or
 /// in the queue at a time; their further work waits behind it, so other users wait for one piece of theirs at most.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     places: Arc<Semaphore>,
     turns: UserTurns,
     patience: Duration,
+    /// Says that other work of the same user is not done yet.
+    own_first: &'static str,
 }
 
-impl Default for WorkQueue {
-    fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)), turns: UserTurns::default(), patience: PATIENCE }
-    }
-}
-
-/// The work of one user; an argument of handlers that have some.
+/// The work of one user in a queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Heavy {
+pub(crate) struct UserWork {
     queue: Arc<WorkQueue>,
     user: String,
 }
+
+/// Work of the caller on whole policies, or a long search of the audit log: an argument of handlers that have some.
+#[derive(Clone, Debug)]
+pub(crate) struct Heavy(UserWork);
+
+/// Queries of the caller, which a page of the dashboard makes when it opens: an argument of handlers that have some.
+#[derive(Clone, Debug)]
+pub(crate) struct Queries(UserWork);
 
 /// A place for one piece of work, and its user's turn. The work keeps both until it is done, also if its caller disconnects.
 #[derive(Debug)]
@@ -60,19 +65,39 @@ pub(crate) struct Written<T> {
 }
 
 impl WorkQueue {
+    /// Creates the queue of work on whole policies.
+    pub(crate) fn heavy() -> Arc<Self> {
+        Self::new("Other work of yours on whole policies, or of your tokens, is not done yet; wait for its answers.")
+    }
+
+    /// Creates the queue of queries, which do not wait for work on whole policies.
+    pub(crate) fn queries() -> Arc<Self> {
+        Self::new("Other queries of yours, or of your tokens, are not done yet; wait for their answers.")
+    }
+
+    fn new(own_first: &'static str) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        Arc::new(Self { places, turns: UserTurns::default(), patience: PATIENCE, own_first })
+    }
+
     /// Returns the work of this user, with that of the tokens that they made.
-    pub(crate) fn of(self: &Arc<Self>, user: &str) -> Heavy {
-        Heavy { queue: Arc::clone(self), user: user.to_owned() }
+    pub(crate) fn of(self: &Arc<Self>, user: &str) -> UserWork {
+        UserWork { queue: Arc::clone(self), user: user.to_owned() }
+    }
+
+    /// Returns the work of the user who sends this request.
+    fn of_sender(request: &HttpRequest, queue: impl FnOnce(&State) -> &Arc<Self>) -> Result<UserWork, Problem> {
+        let state = request.app_data::<Data<State>>();
+        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
+        state.and_then(|state| Ok(queue(state).of(&sender(request).ok_or(Problem::Unauthorized)?)))
     }
 }
 
-impl Heavy {
+impl UserWork {
     /// Waits for the user's turn, and then for a place.
     pub(crate) async fn place(&self) -> Result<Place, Problem> {
         let end = Instant::now() + self.queue.patience;
-        let turn = self.queue.turns.turn(&self.user, end).await.ok_or(Problem::Busy(
-            "Other work of yours on whole policies, or of your tokens, is not done yet; wait for its answers.",
-        ))?;
+        let turn = self.queue.turns.turn(&self.user, end).await.ok_or(Problem::Busy(self.queue.own_first))?;
         let permit = timeout_at(end, Arc::clone(&self.queue.places).acquire_owned()).await.ok().and_then(Result::ok);
         let permit = permit.ok_or(Problem::Busy("As much is worked on as may be at a time; come again."))?;
         Ok(Place { _permit: permit, _turn: turn })
@@ -124,14 +149,37 @@ impl Place {
     }
 }
 
+impl Deref for Heavy {
+    type Target = UserWork;
+
+    fn deref(&self) -> &UserWork {
+        &self.0
+    }
+}
+
 impl FromRequest for Heavy {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let state = request.app_data::<Data<State>>();
-        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
-        ready(state.and_then(|state| Ok(state.heavy.of(&sender(request).ok_or(Problem::Unauthorized)?))))
+        ready(WorkQueue::of_sender(request, |state| &state.heavy).map(Self))
+    }
+}
+
+impl Deref for Queries {
+    type Target = UserWork;
+
+    fn deref(&self) -> &UserWork {
+        &self.0
+    }
+}
+
+impl FromRequest for Queries {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(WorkQueue::of_sender(request, |state| &state.queries).map(Self))
     }
 }
 
@@ -142,17 +190,19 @@ mod tests {
     use super::*;
 
     fn queue(patience: Duration) -> Arc<WorkQueue> {
-        Arc::new(WorkQueue { patience, ..WorkQueue::default() })
+        let mut queue = WorkQueue::heavy();
+        Arc::get_mut(&mut queue).expect("not shared yet").patience = patience;
+        queue
     }
 
     /// A piece of work that goes on until its end is dropped.
-    async fn begin(heavy: Heavy) -> (oneshot::Sender<()>, JoinHandle<bool>) {
+    async fn begin(work_of_user: UserWork) -> (oneshot::Sender<()>, JoinHandle<bool>) {
         let ((end, ended), (began, begins)) = (oneshot::channel::<()>(), oneshot::channel());
         let work = move || {
             let _ = began.send(());
             let _ = ended.blocking_recv();
         };
-        let working = tokio::spawn(async move { heavy.work(work).await.is_ok() });
+        let working = tokio::spawn(async move { work_of_user.work(work).await.is_ok() });
         begins.await.expect("it has a place");
         (end, working)
     }
@@ -169,9 +219,9 @@ mod tests {
         assert!(matches!(refused, Err(Problem::Busy(why)) if !why.contains("of yours")), "{refused:?}");
         drop((first, second));
         assert!(of_ana.await.expect("no panic"));
-        let heavy = queue.of("eve");
-        assert!(heavy.work(|| ()).await.is_ok());
-        let place = heavy.place().await.expect("a place");
+        let of_eve = queue.of("eve");
+        assert!(of_eve.work(|| ()).await.is_ok());
+        let place = of_eve.place().await.expect("a place");
         assert!(matches!(place.write(|| Ok(7)).await, Ok(written) if written.text == "7"));
     }
 
@@ -196,8 +246,8 @@ mod tests {
         let (end_of_ana, _) = begin(queue.of("ana")).await;
         let (_end_of_ben, _) = begin(queue.of("ben")).await;
         let wait = |user: &str| {
-            let heavy = queue.of(user);
-            Box::pin(async move { heavy.place().await })
+            let of_user = queue.of(user);
+            Box::pin(async move { of_user.place().await })
         };
         let mut crowd: Vec<_> = (0..20).flat_map(|_| [wait("ana"), wait("ben")]).collect();
         let mut of_eve = wait("eve");

@@ -25,7 +25,7 @@ use crate::{
     problem::{Code, Problem},
     query::Query,
     roles::Need,
-    work_queue::{Heavy, Written},
+    work_queue::{Heavy, Queries, Written},
 };
 
 /// An argument of a handler.
@@ -70,6 +70,13 @@ impl<T: JsonSchema> Part for Files<T> {
 
 /// Some of the work may not come to its turn.
 impl Part for Heavy {
+    fn describe(operation: &mut Operation) {
+        operation.refuses([Code::Busy]);
+    }
+}
+
+/// A query may not come to its turn.
+impl Part for Queries {
     fn describe(operation: &mut Operation) {
         operation.refuses([Code::Busy]);
     }

@@ -4,7 +4,10 @@ use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{access::By, alerts::Alert, api::Api, paging::List, problem::Problem, roles::Viewer, server::State};
+use crate::{
+    access::By, alerts::Alert, api::Api, paging::List, problem::Problem, roles::Viewer, server::State,
+    work_queue::Queries,
+};
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Alerts", "What needs a look.");
@@ -21,7 +24,8 @@ struct AboutAlerts {
     left_out: usize,
 }
 
-async fn show(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Alert, AboutAlerts>>, Problem> {
-    let (items, left_out) = state.alerts.look(state.sight()).await?;
+async fn show(_: By<Viewer>, state: Data<State>, queries: Queries) -> Result<Json<List<Alert, AboutAlerts>>, Problem> {
+    let look = async move { state.alerts.look(state.sight()).await };
+    let (items, left_out) = queries.place().await?.whole(look).await?.1?;
     Ok(Json(List { about: AboutAlerts { left_out }, items, next: None }))
 }

@@ -6,7 +6,6 @@ use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate::{Identity, Request, RuleMatch, policy::Domain};
-use tokio::task::spawn_blocking;
 
 use crate::{
     access::By,
@@ -17,6 +16,7 @@ use crate::{
     query::Query,
     roles::Viewer,
     server::State,
+    work_queue::Queries,
 };
 
 /// The most items of the heaviest, and how many there are unless told otherwise.
@@ -71,11 +71,17 @@ enum Metrics {
     Range(Range),
 }
 
-async fn show(_: By<Viewer>, state: Data<State>, asked: Query<Asked>) -> Result<Json<Metrics>, Problem> {
+async fn show(
+    _: By<Viewer>,
+    state: Data<State>,
+    asked: Query<Asked>,
+    queries: Queries,
+) -> Result<Json<Metrics>, Problem> {
     Ok(Json(if asked.is_nothing() {
         Metrics::Now { newest: (*state.figures.newest()).clone(), history: state.figures.history() }
     } else {
-        Metrics::Range(state.figures.range(&state.store, &asked).await?)
+        let find = async move { state.figures.range(&state.store, &asked).await };
+        Metrics::Range(queries.place().await?.whole(find).await?.1?)
     }))
 }
 
@@ -126,6 +132,7 @@ async fn top(
     _: By<Viewer>,
     state: Data<State>,
     asked: Query<TopAsked>,
+    queries: Queries,
 ) -> Result<Json<List<Heaviest, AboutTop>>, Problem> {
     let (by, of) = (asked.by.unwrap_or_default(), asked.of.unwrap_or_default());
     let is_sketch = by == TopBy::Key;
@@ -136,7 +143,7 @@ async fn top(
         error_max: if is_sketch { 1.0 / ENTRIES as f64 } else { 0.0 },
         half_life_ms: is_sketch.then_some(HALF_LIFE.as_millis() as u64),
     };
-    let items = state.figures.heaviest(by, of, asked.limit.0).await?;
+    let items = state.figures.heaviest(by, of, asked.limit.0, &queries).await?;
     Ok(Json(List { about, items, next: None }))
 }
 
@@ -157,9 +164,9 @@ struct Uncovered {
     rules: Vec<String>,
 }
 
-async fn endpoints(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Uncovered>>, Problem> {
-    let (published, seen, privacy) = (state.publisher.published(), state.figures.endpoints(), state.privacy);
+async fn endpoints(_: By<Viewer>, state: Data<State>, queries: Queries) -> Result<Json<List<Uncovered>>, Problem> {
     let find = move || {
+        let (published, seen, privacy) = (state.publisher.published(), state.figures.endpoints(), state.privacy);
         let rules_of = |name: &str| published.policy.domains.get(name).map_or(&[][..], |domain| &domain.rules);
         let names = seen.iter().map(|(Endpoint { domain, .. }, _)| domain.as_str());
         let domains: HashMap<&str, (Domain, Shown<'_>)> = names
@@ -191,7 +198,7 @@ async fn endpoints(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Uncove
         items
     };
     // There may be a thousand of them, and as many rules.
-    let items = spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))?;
+    let items = queries.work(find).await?;
     Ok(Json(List { about: crate::paging::Nothing {}, items, next: None }))
 }
 

@@ -9,7 +9,6 @@ use tidegate_replay::{
     Utc,
     compare::{DecisionRow, Outcome, Sort, TimelineRow, Which},
 };
-use tokio::task::spawn_blocking;
 
 use crate::{
     access::By,
@@ -21,7 +20,7 @@ use crate::{
     roles::Viewer,
     server::State,
     simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run},
-    work_queue::Heavy,
+    work_queue::{Heavy, Queries},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -136,17 +135,18 @@ async fn forget(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<
 async fn look<T: Send + 'static>(
     state: Data<State>,
     id: String,
+    queries: &Queries,
     look: impl FnOnce(&Outcome) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let run = state.runs.run(&id).ok_or_else(|| absent(&id))?;
     if run.state != simulate::State::Done {
         return Err(Problem::NoResult(run.state.name()));
     }
-    let looked = spawn_blocking(move || {
+    let looked = queries.work(move || {
         let outcome = state.runs.outcome(&id).map_err(|error| Problem::Internal(format!("run {id}: {error}")))?;
         look(&outcome)
     });
-    looked.await.map_err(|error| Problem::Internal(error.to_string()))?
+    looked.await?
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -225,12 +225,13 @@ async fn timeline(
     id: Path<String>,
     page: Query<Page>,
     query: Query<Timeline>,
+    queries: Queries,
 ) -> Result<Json<List<TimelineRow, OfTimeline>>, Problem> {
     let Query(Timeline { sort: Order(sort, is_descending), outcome: which, bucket }) = query;
     let wanted = bucket.as_deref().map(parse_period).transpose();
     let wanted_ms = wanted.map_err(|why| Problem::parameter("bucket", why))?.map(|ns| ns / 1_000_000);
     let from = page.after(|cursor| cursor.parse::<usize>().ok())?.unwrap_or(0);
-    let list = look(state, id.into_inner(), move |outcome| {
+    let list = look(state, id.into_inner(), &queries, move |outcome| {
         let kept_ms = outcome.summary.kept.bucket_ms;
         let bucket_ms = wanted_ms.unwrap_or_else(|| outcome.bucket_ms());
         if bucket_ms == 0 || !bucket_ms.is_multiple_of(kept_ms) {
@@ -262,10 +263,11 @@ async fn decisions(
     id: Path<String>,
     page: Query<Page>,
     query: Query<Decisions>,
+    queries: Queries,
 ) -> Result<Json<List<DecisionRow>>, Problem> {
     let Query(Decisions { key, from, outcome: which }) = query;
     let after = page.after(|cursor| cursor.parse::<u64>().ok())?;
-    let list = look(state, id.into_inner(), move |outcome| {
+    let list = look(state, id.into_inner(), &queries, move |outcome| {
         if let Some(key) = key.as_deref().filter(|key| !outcome.knows(key)) {
             return Err(Problem::NotFound(format!("Nobody called `{key}` came, or there was no room for one more.")));
         }

@@ -10,7 +10,7 @@ use tidegate_replay::{
     LogFormat, LogKey, LogReading,
     traffic::{LookError, look_at},
 };
-use tokio::{task::spawn_blocking, time};
+use tokio::time;
 
 use crate::{
     access::By,
@@ -100,8 +100,9 @@ async fn send(
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
     // The place is taken as long as there is work, also where nobody waits for the answer any more.
-    let looked = spawn_blocking(move || (look_at(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading)).await;
-    let (look, place, reading) = looked.map_err(|error| Problem::Internal(error.to_string()))?;
+    let queries = state.queries.of(&by.behind);
+    let look = move || (look_at(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading);
+    let (look, place, reading) = queries.work(look).await?;
     let look = look.map_err(|error| match error {
         LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),

@@ -26,7 +26,7 @@ use crate::{
     roles::{Editor, Viewer},
     server::State,
     store::{SoughtVersions, Version, VersionObjects, sha256},
-    work_queue::{Heavy, Written},
+    work_queue::{Heavy, Queries, Written},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -105,6 +105,7 @@ async fn versions(
     search: Query<Search>,
     times: Query<Times>,
     of: Query<OfObject>,
+    queries: Queries,
 ) -> Result<Json<List<Listed>>, Problem> {
     let before = page.after(|cursor| cursor.parse().ok())?.unwrap_or(u64::MAX);
     let (from, to) = times.seconds()?;
@@ -117,7 +118,9 @@ async fn versions(
     let sought = SoughtVersions { pattern: &search.pattern()?, from: &from, to: &to, object: &object };
     let items = state.store.versions(sought, before, page.limit() as u32 + 1).await?;
     let List { about, items, next } = page.cut(items, |last| last.version.to_string());
-    Ok(Json(List { about, items: listed(&state, items).await?, next }))
+    let find = async move { listed(&state, items).await };
+    let items = queries.place().await?.whole(find).await?.1?;
+    Ok(Json(List { about, items, next }))
 }
 
 async fn listed(state: &State, versions: Vec<Version>) -> Result<Vec<Listed>, Problem> {

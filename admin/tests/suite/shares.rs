@@ -21,6 +21,7 @@ use crate::{
     clients::import,
     home::Folder,
     nodes::{hello, limit_of, node_of, row},
+    simulations::{done, tighter},
     stream::Events,
     support::{Client, PASSWORD, Server, fresh},
 };
@@ -43,6 +44,13 @@ fn post(server: &Server, script: &Client, path: &str, body: &Value) -> TcpStream
     let request = head(script, path, &format!("content-length: {}", body.len())) + &body;
     stream.write_all(request.as_bytes()).expect("it is read");
     stream
+}
+
+/// Reads how an answer begins.
+fn status(stream: &mut TcpStream) -> String {
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).expect("an answer");
+    String::from_utf8_lossy(&status).into_owned()
 }
 
 /// Clients as a file has them.
@@ -107,6 +115,33 @@ fn a_user_with_many_previews_leaves_others_their_turns() {
     let answered = held.iter().filter(|stream| is_answered(stream)).count();
     assert!(answered < HELD / 4, "{answered} were answered before another user's, which came after them");
     server.gives_others_their_quota(&ben);
+}
+
+/// Each of these looks at much: at 10,000 clients, or at what a run kept of 500.
+#[test]
+fn a_user_with_many_queries_leaves_others_their_turns() {
+    const HELD: usize = 200;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
+    let ana = server.administrator();
+    let ben = ana.add("admin", &server);
+    let [hostile, script] = [&ana, &ben].map(|user| user.script(&json!({ "role": "viewer" })).0);
+    assert_eq!(import(&ana, "message=many", &clients(0..10_000)).status, 201);
+    let rows = json!([{ "clients": 500, "rate": 20, "per": "1m", "for": "4m", "pattern": "poisson", "path": "/a" }]);
+    let run = done(&ben, &json!({ "b": tighter(), "traffic": { "made": { "rows": rows, "seed": 7 } } }));
+    let decisions = format!("/simulations/{}/decisions?limit=500", run["id"].as_str().expect("an id"));
+    for query in ["/alerts", &decisions] {
+        let mut held: Vec<TcpStream> = (0..HELD).map(|_| connect(&server, HOSTILE)).collect();
+        let mut found = connect(&server, HOSTILE);
+        for stream in &mut held {
+            stream.write_all(get(&hostile, query).as_bytes()).expect("it is read");
+        }
+        found.write_all(get(&script, query).as_bytes()).expect("it is read");
+        assert_eq!(status(&mut found), "HTTP/1.1 200");
+        let answered = held.iter().filter(|stream| is_answered(stream)).count();
+        assert!(answered < HELD / 4, "{query}: {answered} were answered before another user's, which came after them");
+        server.gives_others_their_quota(&ben);
+    }
 }
 
 #[test]
