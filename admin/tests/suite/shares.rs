@@ -19,7 +19,7 @@ use crate::{
     bodies::{HOSTILE, connect, head, is_answered},
     browsers::browser,
     clients::import,
-    home::Folder,
+    home::{Folder, block_on},
     nodes::{hello, limit_of, node_of, row},
     simulations::{done, tighter},
     stream::Events,
@@ -142,6 +142,40 @@ fn a_user_with_many_queries_leaves_others_their_turns() {
         assert!(answered < HELD / 4, "{query}: {answered} were answered before another user's, which came after them");
         server.gives_others_their_quota(&ben);
     }
+}
+
+/// All wait for a database that is locked when they come.
+#[test]
+fn a_script_with_many_changes_of_drafts_leaves_others_theirs() {
+    const HELD: usize = 100;
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let ben = ana.add("admin", &server);
+    let [hostile, script] = [&ana, &ben].map(|user| user.script(&json!({ "role": "editor" })).0);
+    let list = json!({ "base_version": 1, "message": "m", "changes": [] }).to_string();
+    let save = |script| head(script, "/drafts", &format!("content-length: {}", list.len()));
+    let remove = get(&hostile, "/drafts/none").replacen("GET", "DELETE", 1);
+    let mut held: Vec<TcpStream> = (0..HELD).map(|_| connect(&server, HOSTILE)).collect();
+    let mut saved = connect(&server, HOSTILE);
+    block_on(async {
+        let mut busy = folder.home().connect().await;
+        let lock =
+            if folder.home().is_postgres() { "BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE" } else { "BEGIN IMMEDIATE" };
+        sqlx::raw_sql(lock).execute(&mut busy).await.expect("it is free");
+        let requests = [save(&hostile) + &list, remove];
+        for (stream, request) in held.iter_mut().zip(requests.iter().cycle()) {
+            stream.write_all(request.as_bytes()).expect("it is read");
+        }
+        saved.write_all((save(&script) + &list).as_bytes()).expect("it is read");
+        // By now the server has taken it in.
+        assert_eq!(ben.get("/api/v1/drafts").status, 200);
+        sqlx::raw_sql("ROLLBACK").execute(&mut busy).await.expect("it is free again");
+    });
+    assert_eq!(status(&mut saved), "HTTP/1.1 201");
+    let answered = held.iter().filter(|stream| is_answered(stream)).count();
+    assert!(answered < HELD / 4, "{answered} were answered before another user's, which came after them");
+    wait_until("the others are answered", || held.iter().all(is_answered));
+    server.gives_others_their_quota(&ben);
 }
 
 #[test]
