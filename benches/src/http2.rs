@@ -68,6 +68,28 @@ pub fn request(path: &str, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The beginning of a connection whose client lets so many bytes of each answer come unasked.
+#[must_use]
+pub fn opening(window_bytes: u32) -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, &[&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat());
+    bytes
+}
+
+/// Appends a [`request`] on this stream. Returns how many bytes of it count for the windows.
+pub fn append(to: &mut Vec<u8>, stream: u32, request: &[u8]) -> i64 {
+    let (mut rest, mut counted) = (request, 0);
+    while let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() {
+        let (payload, after) = body.split_at(length(head));
+        frame(to, head[3], head[4], stream, payload);
+        if head[3] == DATA {
+            counted += payload.len() as i64;
+        }
+        rest = after;
+    }
+    counted
+}
+
 /// A connection to a server on this machine.
 #[derive(Debug)]
 pub struct Connection {
@@ -96,9 +118,7 @@ impl Connection {
         let socket = TcpStream::connect(("127.0.0.1", port))?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        let mut unsent = PREFACE.to_vec();
-        let window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &OURS.to_be_bytes()].concat();
-        frame(&mut unsent, SETTINGS, 0, 0, &window);
+        let mut unsent = opening(OURS);
         frame(&mut unsent, WINDOW_UPDATE, 0, 0, &(OURS - WINDOW as u32).to_be_bytes());
         let mut connection = Self {
             socket,
@@ -138,15 +158,7 @@ impl Connection {
     /// Sends a [`request`], as soon as the window has room for it.
     pub fn call(&mut self, request: &[u8]) {
         let stream = self.begin();
-        let mut rest = request;
-        while let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() {
-            let (payload, after) = body.split_at(length(head));
-            frame(&mut self.unsent, head[3], head[4], stream, payload);
-            if head[3] == DATA {
-                self.window -= payload.len() as i64;
-            }
-            rest = after;
-        }
+        self.window -= append(&mut self.unsent, stream, request);
     }
 
     /// The message that answers a [`request`], on a connection that nothing else is asked on.

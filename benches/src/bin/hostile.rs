@@ -1,5 +1,5 @@
-//! The time to an answer of a caller over HTTP and of one over the Redis protocol, alone and beside a hostile caller at another
-//! address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
+//! The time to an answer of a caller over HTTP, one over the Redis protocol and one over gRPC, alone and beside a hostile caller
+//! at another address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
 //! the timed ones wait (its threads are of the scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads,
 //! which compute and leave the server alone. What a row has more than that row is what the server takes longer.
 //!
@@ -23,6 +23,7 @@ use std::{
 };
 
 use clap::Parser;
+use prost::Message;
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::gettid,
@@ -31,9 +32,17 @@ use serde_json::json;
 use tempfile::TempDir;
 use tidegate_benches::{
     histogram::Histogram,
+    http2,
     servers::{Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread, turns},
 };
-use tokio::{net::TcpSocket, runtime::Runtime};
+use tidegate_service::grpc::proto::tidegate::v1::{
+    BatchRateLimitRequest, RateLimitRequest, rate_limiter_client::RateLimiterClient,
+};
+use tokio::{
+    net::TcpSocket,
+    runtime::{self, Runtime},
+};
+use tonic::transport::Endpoint;
 
 /// Users, and keys, of the callers that are timed, one after the other.
 const KEYS: usize = 1_000;
@@ -60,14 +69,17 @@ struct Call {
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// Checks a second of each caller whose answers are timed.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 400)]
     rate: u32,
+    /// Only attacks whose name has this in it, beside `alone` and `busy loops`.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 /// An action that each thread of the hostile caller repeats. An error: the server ended a connection, or did not answer.
 type Attack = fn(&Attacker) -> io::Result<()>;
 
-const SIDES: [(&str, Option<Attack>); 11] = [
+const SIDES: [(&str, Option<Attack>); 15] = [
     ("alone", None),
     ("busy loops", Some(compute)),
     ("bodies that do not end", Some(Attacker::begin_bodies)),
@@ -79,28 +91,36 @@ const SIDES: [(&str, Option<Attack>); 11] = [
     ("scrapes of the metrics", Some(Attacker::scrape)),
     ("batches of 64 on 1,200 connections", Some(Attacker::flood_batches)),
     ("100 commands on 1,200 connections", Some(Attacker::flood_commands)),
+    ("gRPC: batches that are not read", Some(Attacker::read_nothing_over_grpc)),
+    ("gRPC: batches of 64 on 1,200 conn.", Some(Attacker::flood_calls)),
+    ("admin: wrong passwords", Some(Attacker::guess_passwords)),
+    ("admin: bodies that do not end", Some(Attacker::begin_sign_ins)),
 ];
 
-/// The figures of one side, of each round: milliseconds at both quantiles, and attacks a second.
+/// The callers whose answers are timed.
+const CALLERS: [&str; 3] = ["HTTP", "CL.THROTTLE", "gRPC"];
+
+/// The figures of one side, of each round: milliseconds of each caller at both quantiles, and attacks a second.
 #[derive(Default)]
 struct Figures {
-    http: [Vec<f64>; 2],
-    resp: [Vec<f64>; 2],
+    took: [[Vec<f64>; 2]; CALLERS.len()],
     attacks: Vec<f64>,
 }
 
 fn main() -> Outcome<()> {
-    let Call { binary, rounds, seconds, rate } = Call::parse();
+    let Call { binary, rounds, seconds, rate, only } = Call::parse();
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     pin_client()?;
-    let mut figures = SIDES.map(|_| Figures::default());
-    for place in turns(rounds, SIDES.len()) {
+    let sides: Vec<_> = (0..).zip(SIDES).filter(|(place, (name, _))| *place < 2 || name.contains(&only)).collect();
+    let mut figures: Vec<_> = sides.iter().map(|_| Figures::default()).collect();
+    for place in turns(rounds, sides.len()) {
         let folder = TempDir::new()?;
         let target = Target::start(&binary, folder.path())?;
-        let [http, resp] = target.beside(SIDES[place].1, rate, Duration::from_secs(seconds))?;
+        let (_, (_, attack)) = sides[place];
+        let took = target.beside(attack, rate, Duration::from_secs(seconds))?;
         let of = &mut figures[place];
-        for (figures, took) in [(&mut of.http, http), (&mut of.resp, resp)] {
+        for (figures, took) in of.took.iter_mut().zip(took) {
             for (figures, quantile) in figures.iter_mut().zip([0.5, 0.99]) {
                 figures.push(took.quantile(quantile) as f64 / 1e6);
             }
@@ -108,9 +128,11 @@ fn main() -> Outcome<()> {
         of.attacks.push(target.attacks.load(Ordering::Relaxed) as f64 / (LEAD.as_secs_f64() + seconds as f64));
     }
     println!("{rate} checks a second of each caller, milliseconds: median of {rounds} rounds (least to most)");
-    for ((name, _), Figures { http, resp, attacks }) in SIDES.iter().zip(&figures) {
-        let [http, resp] = [http, resp].map(|of| format!("p50 {}, p99 {}", spread(&of[0], 2), spread(&of[1], 2)));
-        println!("{name:35} HTTP {http}; CL.THROTTLE {resp}; {} attacks a second", spread(attacks, 0));
+    for ((_, (name, _)), Figures { took, attacks }) in sides.iter().zip(&figures) {
+        println!("{name}: {} attacks a second", spread(attacks, 0));
+        for (caller, [p50, p99]) in CALLERS.iter().zip(took) {
+            println!("    {caller:12} p50 {}, p99 {}", spread(p50, 2), spread(p99, 2));
+        }
     }
     Ok(())
 }
@@ -142,24 +164,31 @@ fn is_allowed_over_resp(answer: &[u8]) -> Outcome<bool> {
     Ok(is_whole)
 }
 
-/// Sends these one after the other, so many a second, on one connection. Returns how long each answer took since it was due.
-fn timed(
-    to: SocketAddr,
-    requests: &[Vec<u8>],
-    is_whole: impl Fn(&[u8]) -> Outcome<bool>,
-    rate: u32,
-    length: Duration,
-) -> Outcome<Histogram> {
-    let mut socket = TcpStream::connect(to)?;
-    socket.set_nodelay(true)?;
-    let (mut took, mut room, began) = (Histogram::default(), vec![0; 64 << 10], Instant::now());
-    for (number, request) in (0..).zip(requests.iter().cycle()) {
+/// Calls `ask` with 0, 1, 2 and so on, so many times a second. Returns how long each took since it was due.
+fn timed(mut ask: impl FnMut(usize) -> Outcome<()>, rate: u32, length: Duration) -> Outcome<Histogram> {
+    let (mut took, began) = (Histogram::default(), Instant::now());
+    for number in 0.. {
         let due = Duration::from_secs(1) / rate * number;
         if due >= length {
             break;
         }
         thread::sleep(due.saturating_sub(began.elapsed()));
-        socket.write_all(request)?;
+        ask(number as usize)?;
+        took.record(began.elapsed().saturating_sub(due).as_nanos() as u64);
+    }
+    Ok(took)
+}
+
+/// Asks by these requests in turn, on one connection.
+fn by_socket(
+    to: SocketAddr,
+    requests: &[Vec<u8>],
+    is_whole: impl Fn(&[u8]) -> Outcome<bool>,
+) -> Outcome<impl FnMut(usize) -> Outcome<()>> {
+    let (mut socket, mut room) = (TcpStream::connect(to)?, vec![0; 64 << 10]);
+    socket.set_nodelay(true)?;
+    Ok(move |number: usize| {
+        socket.write_all(&requests[number % requests.len()])?;
         let mut bytes = 0;
         while !is_whole(&room[..bytes])? {
             match socket.read(&mut room[bytes..])? {
@@ -167,15 +196,31 @@ fn timed(
                 read => bytes += read,
             }
         }
-        took.record(began.elapsed().saturating_sub(due).as_nanos() as u64);
-    }
-    Ok(took)
+        Ok(())
+    })
+}
+
+/// Asks over gRPC about one user after the other, on one connection.
+fn by_grpc(to: SocketAddr) -> Outcome<impl FnMut(usize) -> Outcome<()>> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let channel = runtime.block_on(Endpoint::from_shared(format!("http://{to}"))?.connect())?;
+    let mut limiter = RateLimiterClient::new(channel);
+    Ok(move |number: usize| {
+        let told = runtime.block_on(limiter.check_rate_limit(of_user(&format!("g{}", number % KEYS))))?.into_inner();
+        if told.allowed { Ok(()) } else { Err("it is denied".into()) }
+    })
+}
+
+fn of_user(user: &str) -> RateLimitRequest {
+    RateLimitRequest { identifier: user.to_owned(), identifier_type: "user".to_owned(), ..RateLimitRequest::default() }
 }
 
 /// A server that is attacked.
 struct Target {
     http: SocketAddr,
     resp: SocketAddr,
+    grpc: SocketAddr,
+    admin: SocketAddr,
     is_over: AtomicBool,
     /// How often an attack was done.
     attacks: AtomicU64,
@@ -186,51 +231,66 @@ struct Target {
 
 impl Target {
     fn start(binary: &Path, folder: &Path) -> Outcome<Arc<Self>> {
-        let [http, resp] = [free_port()?, free_port()?];
+        let [http, resp, grpc, admin] = [free_port()?, free_port()?, free_port()?, free_port()?];
         let limit = json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" });
         let tiers = json!([{ "id": "free", "limits": [limit] }]);
         let policy = json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers } } });
         let file = folder.join("policy.json");
         fs::write(&file, policy.to_string())?;
         let mut command = pinned(binary);
-        command.args(["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--workers", "1", "--log", "error"]);
-        command.args(["--http", &format!("127.0.0.1:{http}"), "--resp", &format!("127.0.0.1:{resp}")]);
+        command.args(["serve", "--workers", "1", "--log", "error"]);
+        for (listener, port) in [("--http", http), ("--resp", resp), ("--grpc", grpc), ("--admin", admin)] {
+            command.args([listener, &format!("127.0.0.1:{port}")]);
+        }
         command.arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
         let server = Server::start("tidegate", command, http)?;
-        let [http, resp] = [http, resp].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let [http, resp, grpc, admin] = [http, resp, grpc, admin].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let (is_over, attacks, brought) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(Self { http, resp, is_over, attacks, brought, _server: server }))
+        Ok(Arc::new(Self { http, resp, grpc, admin, is_over, attacks, brought, _server: server }))
     }
 
-    /// Times the answers of both callers while this attack goes on: over HTTP, and over the Redis protocol.
-    fn beside(self: &Arc<Self>, attack: Option<Attack>, rate: u32, length: Duration) -> Outcome<[Histogram; 2]> {
-        let checks: Vec<_> = (0..KEYS).map(|user| post("/v1/check", &check(&format!("u{user}")))).collect();
-        let throttles: Vec<_> =
-            (0..KEYS).map(|key| format!("CL.THROTTLE k{key} 99 1000000 1\r\n").into_bytes()).collect();
-        let measure = |rate, length| -> Outcome<[Histogram; 2]> {
-            thread::scope(|scope| {
-                let over_http =
-                    || timed(self.http, &checks, is_whole_over_http, rate, length).map_err(|error| error.to_string());
-                let over_http = scope.spawn(over_http);
-                let over_resp = timed(self.resp, &throttles, is_allowed_over_resp, rate, length)?;
-                Ok([over_http.join().map_err(|_| "a thread panicked")??, over_resp])
-            })
-        };
+    /// Times the answers of each of [`CALLERS`] while this attack goes on.
+    fn beside(
+        self: &Arc<Self>,
+        attack: Option<Attack>,
+        rate: u32,
+        length: Duration,
+    ) -> Outcome<[Histogram; CALLERS.len()]> {
         // Each key has its bucket.
-        measure(2_000, Duration::from_millis(600))?;
+        self.measure(1_500, Duration::from_secs(1))?;
         thread::scope(|scope| {
             for _ in 0..if attack.is_some() { ATTACKERS } else { 0 } {
                 scope.spawn(|| self.attack(attack));
             }
             thread::sleep(LEAD);
-            let measured = measure(rate, length);
+            let measured = self.measure(rate, length);
             self.is_over.store(true, Ordering::Relaxed);
             measured
         })
     }
 
+    fn measure(&self, rate: u32, length: Duration) -> Outcome<[Histogram; CALLERS.len()]> {
+        let over_http = || {
+            let checks: Vec<_> = (0..KEYS).map(|user| post("/v1/check", &check(&format!("u{user}")))).collect();
+            timed(by_socket(self.http, &checks, is_whole_over_http)?, rate, length)
+        };
+        let over_resp = || {
+            let throttles: Vec<_> =
+                (0..KEYS).map(|key| format!("CL.THROTTLE k{key} 99 1000000 1\r\n").into_bytes()).collect();
+            timed(by_socket(self.resp, &throttles, is_allowed_over_resp)?, rate, length)
+        };
+        let over_grpc = || timed(by_grpc(self.grpc)?, rate, length);
+        thread::scope(|scope| {
+            let over_http = scope.spawn(|| over_http().map_err(|error| error.to_string()));
+            let over_resp = scope.spawn(|| over_resp().map_err(|error| error.to_string()));
+            let over_grpc = over_grpc()?;
+            let [over_http, over_resp] = [over_http, over_resp].map(|thread| thread.join().map_err(|_| "it panicked"));
+            Ok([over_http??, over_resp??, over_grpc])
+        })
+    }
+
     fn attack(self: &Arc<Self>, attack: Option<Attack>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let thread = gettid().as_raw_nonzero().to_string();
         let has_yielded = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).status();
         assert!(has_yielded.is_ok_and(|status| status.success()), "chrt of util-linux is there");
@@ -288,11 +348,50 @@ impl Attacker {
     }
 
     fn flood_batches(&self) -> io::Result<()> {
-        self.flood(self.target.http, &post("/v1/check/batch", &self.batch(64)))
+        let batch = post("/v1/check/batch", &self.batch(64));
+        self.flood(self.target.http, |_| batch.clone())
     }
 
     fn flood_commands(&self) -> io::Result<()> {
-        self.flood(self.target.resp, "CL.THROTTLE hostile 99 1000000 1\r\n".repeat(100).as_bytes())
+        let commands = "CL.THROTTLE hostile 99 1000000 1\r\n".repeat(100).into_bytes();
+        self.flood(self.target.resp, |_| commands.clone())
+    }
+
+    /// A batch of 1,000 new users on each of three streams, for whose answers there is no window.
+    fn read_nothing_over_grpc(&self) -> io::Result<()> {
+        let mut said = http2::opening(0);
+        for stream in [1, 3, 5] {
+            http2::append(&mut said, stream, &self.grpc_batch(1_000));
+        }
+        self.hold(self.target.grpc, 20, &said)
+    }
+
+    fn flood_calls(&self) -> io::Result<()> {
+        let batch = self.grpc_batch(64);
+        self.flood(self.target.grpc, |time| {
+            let mut said = if time == 0 { http2::opening(1 << 20) } else { Vec::new() };
+            http2::append(&mut said, 2 * time + 1, &batch);
+            said
+        })
+    }
+
+    /// Another name each time.
+    fn guess_passwords(&self) -> io::Result<()> {
+        let name = self.target.numbers(1).start;
+        let body = json!({ "name": format!("user-{name}"), "password": "correct horse" }).to_string();
+        self.exchange(self.target.admin, &post("/api/v1/session", &body))
+    }
+
+    /// All but the end of the longest body of a stranger.
+    fn begin_sign_ins(&self) -> io::Result<()> {
+        let sign_in = post("/api/v1/session", &" ".repeat(8 << 10));
+        self.hold(self.target.admin, CONNECTIONS, &sign_in[..sign_in.len() - 1])
+    }
+
+    fn grpc_batch(&self, checks: u64) -> Vec<u8> {
+        let requests = self.target.numbers(checks).map(|number| of_user(&format!("new-{number}"))).collect();
+        let message = BatchRateLimitRequest { requests }.encode_to_vec();
+        http2::request("/tidegate.v1.RateLimiter/CheckRateLimitBatch", &message)
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
@@ -320,13 +419,14 @@ impl Attacker {
         Ok(())
     }
 
-    /// Sends this on many connections at once, twenty times, and reads what comes.
-    fn flood(&self, to: SocketAddr, said: &[u8]) -> io::Result<()> {
+    /// Sends what `said` returns for 0 to 19 on many connections at once, and reads what comes.
+    fn flood(&self, to: SocketAddr, said: impl Fn(u32) -> Vec<u8>) -> io::Result<()> {
         let mut streams = (0..CONNECTIONS).map(|_| self.connect(to)).collect::<io::Result<Vec<_>>>()?;
         let mut room = vec![0; 64 << 10];
-        for _ in 0..20 {
+        for time in 0..20 {
+            let said = said(time);
             for stream in &mut streams {
-                stream.write_all(said)?;
+                stream.write_all(&said)?;
             }
             for stream in &mut streams {
                 if stream.read(&mut room)? == 0 || self.target.is_over.load(Ordering::Relaxed) {
