@@ -55,7 +55,7 @@ fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A call with one message, on stream 0: whoever sends it gives it another one.
+/// A call with one message, on stream 0; [`append`] gives it another one.
 #[must_use]
 pub fn request(path: &str, message: &[u8]) -> Vec<u8> {
     let body = [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat();

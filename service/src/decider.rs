@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::stream::{self, StreamExt};
-use tidegate::{Begun, Decision, Degraded, Engine, Rate, Request, clock::Clock, policy::OnError};
+use tidegate::{Begun, Decision, Degraded, Engine, Pending, Rate, Request, clock::Clock, policy::OnError};
 use tidegate_fleet::store::{Reserved, Shared};
 use tokio::{task::yield_now, time::Instant};
 
@@ -22,6 +22,7 @@ use crate::{
     degraded::{DegradedCounts, LogLimiter},
     reservations::{Gone, Held, ReservationId, ReservationOutcome, Reservations, ShareTaken},
     retries::{Call, Decided, RequestId, Retries, Reused},
+    store_places::StorePlaces,
 };
 
 /// Decides for the doors of a process: one for all of them, since ids of requests and of reservations are known to the one
@@ -31,6 +32,7 @@ pub struct Decider<C> {
     engine: Arc<Engine<C>>,
     /// Where limits are kept that nodes share.
     store: Option<Arc<Shared<C>>>,
+    store_places: StorePlaces,
     retries: Retries,
     reservations: Reservations,
     /// The multiple of its estimate at which a reservation may be settled, where that is more than one burst.
@@ -48,7 +50,7 @@ pub const DEFAULT_SETTLE_MULTIPLE: u64 = 16;
 /// another is set: in percent.
 pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
-/// So many checks that came together wait for the store at once.
+/// Checks that came together and wait at once: for the store, or for a [place](StorePlaces) there.
 pub(crate) const TOGETHER: usize = 256;
 /// Checks of a batch that are decided in one turn of their task: 0.1 ms. A batch of 10,000 would keep all other connections of its
 /// thread waiting.
@@ -108,6 +110,7 @@ impl<C: Clock> Decider<C> {
         Ok(Self {
             engine,
             store: None,
+            store_places: StorePlaces::default(),
             retries: Retries::new(secret, share),
             reservations: Reservations::new(share),
             settle_multiple: DEFAULT_SETTLE_MULTIPLE,
@@ -166,8 +169,8 @@ impl<C: Clock> Decider<C> {
     }
 
     /// What a check would answer. Charges nothing.
-    pub(crate) async fn peek(&self, request: &Request<'_>) -> Answer<'_> {
-        let decision = self.look(request).await;
+    pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> Answer<'_> {
+        let decision = self.look(request, caller).await;
         self.told(request, decision.map(unreserved))
     }
 
@@ -184,7 +187,11 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Decides requests together, all or nothing; some bring their own numbers. `None`: it could not be done.
-    pub(crate) async fn check_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Answer<'_>>> {
+    pub(crate) async fn check_together(
+        &self,
+        requests: &[(Request<'_>, Option<Rate>)],
+        caller: &Caller,
+    ) -> Option<Vec<Answer<'_>>> {
         let is_stored = |store: &Shared<C>| {
             // Without a cost nothing of it is counted.
             let meets = |(request, rate): &(Request<'_>, Option<Rate>)| {
@@ -193,7 +200,9 @@ impl<C: Clock> Decider<C> {
             requests.iter().any(meets)
         };
         let decided = match &self.store {
-            Some(store) if caught(|| is_stored(store)).unwrap_or(false) => self.one_by_one(store, requests).await,
+            Some(store) if caught(|| is_stored(store)).unwrap_or(false) => {
+                self.one_by_one(store, requests, caller).await
+            }
             _ => self.at_once(requests),
         };
         if decided.is_none() {
@@ -348,7 +357,7 @@ impl<C: Clock> Decider<C> {
             Some(Some(Begun::Pending(pending))) => pending,
         };
         let asked_at = Instant::now();
-        let answers = store.ask(&pending).await;
+        let answers = self.ask_store(store, &pending, caller).await;
         *waited = Some(asked_at.elapsed());
         let mut pending = Some(pending);
         let decided = self.once_by((id, call), caller, request, || match pending.take() {
@@ -429,17 +438,22 @@ impl<C: Clock> Decider<C> {
     }
 
     /// `None`: it panicked.
-    async fn look(&self, request: &Request<'_>) -> Option<Decision<'_>> {
+    async fn look(&self, request: &Request<'_>, caller: &Caller) -> Option<Decision<'_>> {
         let here = || caught(|| self.engine.peek(request));
         let Some(store) = &self.store else { return here() };
         match caught(|| store.pend(request, true))? {
             None => here(),
             Some(Begun::Decided(decision)) => Some(decision),
             Some(Begun::Pending(pending)) => {
-                let answers = store.ask(&pending).await;
+                let answers = self.ask_store(store, &pending, caller).await;
                 caught(|| store.finish(pending, &answers))
             }
         }
+    }
+
+    /// Asks the store what a check needs, when there is a place for its caller.
+    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::Answer> {
+        self.store_places.ask(caller.peer, || store.ask(pending)).await
     }
 
     /// Decides requests together by the engine alone. `None`: it panicked.
@@ -457,6 +471,7 @@ impl<C: Clock> Decider<C> {
         &'e self,
         store: &'e Shared<C>,
         requests: &[(Request<'_>, Option<Rate>)],
+        caller: &Caller,
     ) -> Option<Vec<Decision<'e>>> {
         let (rated, by_policy): (Vec<_>, Vec<_>) = (0..requests.len()).partition(|&place| requests[place].1.is_some());
         let mut decisions = vec![None; requests.len()];
@@ -465,9 +480,9 @@ impl<C: Clock> Decider<C> {
         for place in by_policy {
             let request = &requests[place].0;
             let decided = if is_refused || request.parts().cost == 0 {
-                self.look(request).await.map(|decision| (decision, None))
+                self.look(request, caller).await.map(|decision| (decision, None))
             } else {
-                self.hold(store, request).await
+                self.hold(store, request, caller).await
             };
             let Some((decision, held)) = decided else {
                 is_broken = true;
@@ -500,12 +515,17 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Charges what can be settled. `None`: it panicked.
-    async fn hold<'e>(&'e self, store: &'e Shared<C>, request: &Request<'_>) -> Option<(Decision<'e>, Option<Held>)> {
+    async fn hold<'e>(
+        &'e self,
+        store: &'e Shared<C>,
+        request: &Request<'_>,
+        caller: &Caller,
+    ) -> Option<(Decision<'e>, Option<Held>)> {
         match caught(|| store.pend(request, false))? {
             None => caught(|| self.charge_here(request, Call::Reserve)),
             Some(Begun::Decided(decision)) => Some((decision, None)),
             Some(Begun::Pending(pending)) => {
-                let answers = store.ask(&pending).await;
+                let answers = self.ask_store(store, &pending, caller).await;
                 caught(|| reserved(store.finish_reserved(pending, &answers)))
             }
         }

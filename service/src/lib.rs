@@ -34,6 +34,7 @@ mod reservations;
 pub mod resp;
 mod retries;
 mod running;
+mod store_places;
 mod tokens;
 mod traces;
 mod watch;

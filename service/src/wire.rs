@@ -93,7 +93,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
     let answer = match (call, check.peek) {
-        (Call::Check, true) => decider.peek(&request).await,
+        (Call::Check, true) => decider.peek(&request, caller).await,
         (Call::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
         (Call::Reserve, true) => return Err(Error::PeekOfReservation),
         (Call::Reserve, false) => decider.reserve(&request, id, caller).await?,

@@ -1,4 +1,4 @@
-//! A proxy before a server that delays and drops its answers, or changes requests.
+//! A proxy before a server that delays, holds and drops its answers, or changes requests.
 
 use std::{
     io::{Read, Write},
@@ -18,6 +18,7 @@ struct Orders {
     /// The text that is written into requests, and the text of the same length that it replaces.
     writes: Option<(Vec<u8>, Vec<u8>)>,
     delay_ms: AtomicU64,
+    holds: AtomicBool,
     drops_half: AtomicBool,
     /// Answers that came while half of them are dropped.
     answers: AtomicU64,
@@ -112,6 +113,11 @@ impl FaultProxy {
         self.orders.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
+    /// Holds all answers back from now on, or no longer; requests pass.
+    pub fn hold(&self, holds: bool) {
+        self.orders.holds.store(holds, Ordering::Relaxed);
+    }
+
     /// Drops half of the answers from now on, and ends their connections: the server has done what was asked, and the client
     /// does not hear of it. An answer is what comes in one piece. Which of them are dropped only depends on how many came before.
     pub fn drop_half(&self, drops: bool) {
@@ -149,6 +155,9 @@ fn carry(mut client: &TcpStream, mut server: &TcpStream, orders: &Orders) {
         scope.spawn(move || {
             for (at, bytes) in due {
                 thread::sleep(at.saturating_duration_since(Instant::now()));
+                while orders.holds.load(Ordering::Relaxed) && !orders.is_over.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(5));
+                }
                 if client.write_all(&bytes).is_err() {
                     break;
                 }

@@ -230,7 +230,7 @@ async fn a_node_asks_its_admin_server_and_says_when_that_is_away() {
 /// Other answers that are long are those of `GetMetrics`, and of batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn lists_of_rules_that_are_not_read_leave_others_their_quota() {
-    /// Of which a list has 100 kB, so that 84 lists fill the share of a peer.
+    /// A list of them has 100 kB, so 84 lists fill the share of a peer.
     const RULES: usize = 1_500;
     let limit = r#"{ id = "hour", algorithm = "fixed_window", limit = 50, period = "1h" }"#;
     let rule = |number: usize| {

@@ -100,11 +100,13 @@ const SIDES: [(&str, Option<Attack>); 15] = [
 /// The callers whose answers are timed.
 const CALLERS: [&str; 3] = ["HTTP", "CL.THROTTLE", "gRPC"];
 
-/// The figures of one side, of each round: milliseconds of each caller at both quantiles, and attacks a second.
+/// The figures of one side, of each round: milliseconds of each caller at both quantiles, attacks a second, and the part of them
+/// that ended in an error.
 #[derive(Default)]
 struct Figures {
     took: [[Vec<f64>; 2]; CALLERS.len()],
     attacks: Vec<f64>,
+    failed: Vec<f64>,
 }
 
 fn main() -> Outcome<()> {
@@ -125,11 +127,13 @@ fn main() -> Outcome<()> {
                 figures.push(took.quantile(quantile) as f64 / 1e6);
             }
         }
-        of.attacks.push(target.attacks.load(Ordering::Relaxed) as f64 / (LEAD.as_secs_f64() + seconds as f64));
+        let [attacks, failed] = [&target.attacks, &target.failed].map(|count| count.load(Ordering::Relaxed) as f64);
+        of.attacks.push(attacks / (LEAD.as_secs_f64() + seconds as f64));
+        of.failed.push(failed / attacks.max(1.0));
     }
     println!("{rate} checks a second of each caller, milliseconds: median of {rounds} rounds (least to most)");
-    for ((_, (name, _)), Figures { took, attacks }) in sides.iter().zip(&figures) {
-        println!("{name}: {} attacks a second", spread(attacks, 0));
+    for ((_, (name, _)), Figures { took, attacks, failed }) in sides.iter().zip(&figures) {
+        println!("{name}: {} attacks a second, {} of them to an error", spread(attacks, 0), spread(failed, 2));
         for (caller, [p50, p99]) in CALLERS.iter().zip(took) {
             println!("    {caller:12} p50 {}, p99 {}", spread(p50, 2), spread(p99, 2));
         }
@@ -222,8 +226,9 @@ struct Target {
     grpc: SocketAddr,
     admin: SocketAddr,
     is_over: AtomicBool,
-    /// How often an attack was done.
+    /// Attacks that were done, and those of them that ended in an error.
     attacks: AtomicU64,
+    failed: AtomicU64,
     /// Users or keys that were brought so far: each is another one.
     brought: AtomicU64,
     _server: Server,
@@ -245,8 +250,17 @@ impl Target {
         command.arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
         let server = Server::start("tidegate", command, http)?;
         let [http, resp, grpc, admin] = [http, resp, grpc, admin].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let (is_over, attacks, brought) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(Self { http, resp, grpc, admin, is_over, attacks, brought, _server: server }))
+        Ok(Arc::new(Self {
+            http,
+            resp,
+            grpc,
+            admin,
+            is_over: AtomicBool::default(),
+            attacks: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            brought: AtomicU64::default(),
+            _server: server,
+        }))
     }
 
     /// Times the answers of each of [`CALLERS`] while this attack goes on.
@@ -298,7 +312,9 @@ impl Target {
         let attacker = Attacker { target: Arc::clone(self), runtime };
         while !self.is_over.load(Ordering::Relaxed) {
             // An error is what an attack may come to.
-            let _ = attack(&attacker);
+            if attack(&attacker).is_err() {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+            }
             self.attacks.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -357,7 +373,7 @@ impl Attacker {
         self.flood(self.target.resp, |_| commands.clone())
     }
 
-    /// A batch of 1,000 new users on each of three streams, for whose answers there is no window.
+    /// A batch of 1,000 users on each of three streams, for whose answers there is no window.
     fn read_nothing_over_grpc(&self) -> io::Result<()> {
         let mut said = http2::opening(0);
         for stream in [1, 3, 5] {
@@ -375,7 +391,7 @@ impl Attacker {
         })
     }
 
-    /// Another name each time.
+    /// Another name on each connection. Most tries are refused: the address has made too many.
     fn guess_passwords(&self) -> io::Result<()> {
         let name = self.target.numbers(1).start;
         let body = json!({ "name": format!("user-{name}"), "password": "correct horse" }).to_string();

@@ -396,7 +396,7 @@ impl<C: Clock> Door<C> {
                     let problem = "far too many; at most 32 fit".to_owned();
                     return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
                 }
-                whole(&self.envoy.decide(&self::read(message)?, &caller.rights, about).await?)
+                whole(&self.envoy.decide(&self::read(message)?, &caller, about).await?)
             }
             _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }

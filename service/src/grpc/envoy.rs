@@ -16,10 +16,10 @@ use super::{
     refuse,
 };
 use crate::{
+    callers::Caller,
     decider::{Answer, Decider},
     doors::Shared,
     error::Error,
-    tokens::Rights,
     traces::RequestSpan,
 };
 
@@ -31,11 +31,11 @@ impl<C: Clock> Envoy<C> {
     pub(super) async fn decide(
         &self,
         message: &RateLimitRequest,
-        rights: &Rights,
+        caller: &Caller,
         about: &Extensions,
     ) -> Result<RateLimitResponse, Status> {
-        let told = match rights.permit_domain(&message.domain) {
-            Ok(()) => decide(&self.0.decider, message).await,
+        let told = match caller.rights.permit_domain(&message.domain) {
+            Ok(()) => decide(&self.0.decider, message, caller).await,
             Err(forbidden) => Err(forbidden.into()),
         };
         let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
@@ -51,10 +51,13 @@ impl<C: Clock> Envoy<C> {
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
+    caller: &Caller,
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
     let asked = ask::Asked::read(message)?;
-    let answers =
-        asked.with_requests(async |requests| decider.check_together(requests).await).await?.ok_or(Error::Undecided)?;
+    let answers = asked
+        .with_requests(async |requests| decider.check_together(requests, caller).await)
+        .await?
+        .ok_or(Error::Undecided)?;
     let settings = decider.engine().door_settings(&message.domain);
     let statuses = answers.iter().map(|answer| tell::status(answer.decision.as_ref())).collect();
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);

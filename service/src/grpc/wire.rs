@@ -259,7 +259,7 @@ impl<'m> Asked<'m> {
     ) -> Result<Answer<'e>, Error> {
         let id = self.id()?;
         match (call, self.peek) {
-            (Call::Check, true) => Ok(decider.peek(request).await),
+            (Call::Check, true) => Ok(decider.peek(request, caller).await),
             (Call::Check, false) => decider.check(request, id, caller).await.map_err(Error::Reused),
             (Call::Reserve, true) => Err(Error::PeekOfReservation),
             (Call::Reserve, false) => decider.reserve(request, id, caller).await.map_err(Error::from),

@@ -107,7 +107,7 @@ fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
     assert_eq!(put(GOOD), Err(NoRoom::Caller), "what it is charged stands");
 }
 
-/// That the oldest are forgotten says no more than that they cannot be settled, which they cannot be either way.
+/// A reservation that was settled and is forgotten cannot be settled again, no more than before.
 #[test]
 fn a_caller_that_settles_without_end_leaves_others_what_they_reserve() {
     const SETTLED: usize = 100;

@@ -432,7 +432,7 @@ async fn check<C: Clock>(
         return Err(Error::Count(CHECK));
     }
     let answer = if cost == 0 {
-        decider.peek(&request).await
+        decider.peek(&request, caller).await
     } else {
         decider.check(&request, id, caller).await.map_err(|_| Error::Reused)?
     };

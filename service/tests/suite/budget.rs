@@ -326,7 +326,7 @@ async fn slow_bodies_leave_other_peers_their_quota() {
     server.gives_others_their_quota().await;
 }
 
-/// They are outside of the budget: each connection has room for them.
+/// First blocks take nothing of the budget: each connection has room for its own.
 #[tokio::test]
 async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 200;

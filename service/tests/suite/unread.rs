@@ -180,7 +180,7 @@ async fn pages_of_metrics_that_are_not_read_leave_other_peers_their_quota() {
     }
 }
 
-/// Of a connection with more calls than these none may be a stream of reflection.
+/// A connection may have sixteen of them.
 #[tokio::test]
 async fn streams_of_reflection_that_say_nothing_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 20;

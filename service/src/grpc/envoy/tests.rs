@@ -1,4 +1,5 @@
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,6 +28,15 @@ use super::{
     },
     *,
 };
+
+/// Decides for a peer without a token.
+async fn decide<'e, C: Clock>(
+    decider: &'e Decider<C>,
+    message: &RateLimitRequest,
+) -> Result<(Answer<'e>, RateLimitResponse), Error> {
+    let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
+    super::decide(decider, message, &caller).await
+}
 
 /// Nothing waits without a store.
 fn now<T>(told: impl Future<Output = T>) -> T {
