@@ -6,6 +6,7 @@
 
 mod back;
 mod following;
+mod shared_look;
 mod stages;
 
 use std::{
@@ -27,6 +28,7 @@ use tokio::{
 };
 
 pub(crate) use self::back::{RollBack, TriedBack};
+use self::shared_look::SharedLook;
 use crate::{
     changes::{ChangeList, Edited, check_carry, check_message, edit, invalid},
     clients::Report,
@@ -53,6 +55,9 @@ const PUBLISH_IN: Duration = Duration::from_mins(1);
 /// How long a publish waits for those that came before.
 const TURN_IN: Duration = Duration::from_secs(20);
 
+/// The answer to a caller whose turn did not come.
+const WAITED: Problem = Problem::Busy("Others are publishing. Nothing was changed.");
+
 /// What the audit log calls a publish, where it is none of those that have a name of their own.
 const PUBLISH: &str = "policy.publish";
 /// Of how many objects a publish has lines of their own there.
@@ -62,6 +67,8 @@ const OBJECT_LINES_MAX: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     pub(crate) name: String,
+    /// The user, also where it is a token that they made: all of theirs have one turn.
+    pub(crate) user: String,
     pub(crate) address: String,
     /// Of the objects that this one may change; `None`: all.
     pub(crate) kinds: Option<Vec<Kind>>,
@@ -257,8 +264,10 @@ pub(crate) struct Publisher {
     fleet: Arc<Fleet>,
     /// One publish at a time.
     turn: Mutex<()>,
-    /// The turns of authors: one publish of each is being made, or waits for `turn`.
+    /// The turns of users: one publish of each is being made, or waits for `turn`.
     authors: UserTurns,
+    /// The look of all callers that wait for one.
+    look: SharedLook,
     /// There may be a version that is not in force here yet.
     news: Notify,
 }
@@ -281,6 +290,7 @@ impl Publisher {
             fleet,
             turn: Mutex::default(),
             authors: UserTurns::default(),
+            look: SharedLook::default(),
             news: Notify::new(),
         }
     }
@@ -533,13 +543,13 @@ impl Publisher {
     /// Waits until the publishes before have ended.
     async fn turn(&self, end: Instant) -> Result<MutexGuard<'_, ()>, Problem> {
         let waited = timeout_at(end, self.turn.lock()).await;
-        waited.map_err(|_| Problem::Busy("Others are publishing. Nothing was changed."))
+        waited.map_err(|_| WAITED)
     }
 
-    /// Waits until the author's own publishes before have ended, and then for one of each other author at most.
+    /// Waits until the publishes of the author's user before have ended, and then for one of each other user at most.
     async fn turn_of(&self, author: &Author) -> Result<(OwnedSemaphorePermit, MutexGuard<'_, ()>), Problem> {
         let end = Instant::now() + TURN_IN;
-        let own = self.authors.turn(&author.name, end).await;
+        let own = self.authors.turn(&author.user, end).await;
         let own = own.ok_or(Problem::Busy("Other changes of yours are being published. Nothing was changed."))?;
         Ok((own, self.turn(end).await?))
     }

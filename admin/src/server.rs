@@ -306,6 +306,11 @@ pub struct Admin {
 }
 
 impl Admin {
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
     /// Connections that it takes at once: those of nodes last as long as the nodes.
     pub const CONNECTIONS_MAX: usize = 5_120;
 

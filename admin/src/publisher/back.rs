@@ -1,6 +1,6 @@
 //! The ways back: to an older version, without a version's own changes, and from one that went to some nodes first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -183,7 +183,7 @@ impl Publisher {
 
     /// What a way back would make of the newest policy. Refuses what [`roll_back`](Self::roll_back) would refuse, but for
     /// names of nodes and what they can read, and unless there is something to choose yet.
-    pub(crate) async fn try_back(&self, back: RollBack) -> Result<TriedBack, Problem> {
+    pub(crate) async fn try_back(self: &Arc<Self>, back: RollBack) -> Result<TriedBack, Problem> {
         // What another server published a moment ago is there too.
         self.catch_up().await?;
         let (present, engine) = (self.published(), self.engine());

@@ -1,6 +1,6 @@
 //! From the database into the engine, while the server runs: what other servers published.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use sqlx::AnyConnection;
 use tokio::{
@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Publisher, TURN_IN};
+use super::{Publisher, TURN_IN, WAITED};
 use crate::{
     problem::Problem,
     published::Stored,
@@ -20,7 +20,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 impl Publisher {
     /// Follows what other servers publish into the same database, for as long as this one runs.
-    pub(crate) async fn follow(&self) -> Infallible {
+    pub(crate) async fn follow(self: &Arc<Self>) -> Infallible {
         let follow = async {
             let mut is_well = true;
             loop {
@@ -45,14 +45,25 @@ impl Publisher {
     }
 
     /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
-    /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
-    pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
-        let _turn = self.turn(Instant::now() + TURN_IN).await?;
-        let looked = timeout(self.fleet.periods.look_timeout, async {
-            let mut reading = self.store.reading().await?;
-            self.take_over(&mut reading).await
-        });
-        looked.await.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned())))
+    /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of. All callers
+    /// that wait have one place among publishes.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), Problem> {
+        let end = Instant::now() + TURN_IN;
+        let publisher = Arc::clone(self);
+        let look = || async move {
+            let _turn = match publisher.turn(end).await {
+                Ok(turn) => turn,
+                Err(busy) => return (None, Err(busy)),
+            };
+            let number = publisher.look.begin();
+            let looked = timeout(publisher.fleet.periods.look_timeout, async {
+                let mut reading = publisher.store.reading().await?;
+                publisher.take_over(&mut reading).await
+            });
+            let looked = looked.await;
+            (Some(number), looked.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned()))))
+        };
+        self.look.share(end, look).await.unwrap_or(Err(WAITED))
     }
 
     /// Puts in force what another server published since. Whoever calls it has the turn.
@@ -91,5 +102,69 @@ impl Publisher {
         }
         self.aim(targets).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use tidegate::Engine;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{Access, Admin, ConnectionCaps, ErrorCounts, FiguresClock, Keys, Periods, Process, Settings};
+
+    /// Viewers and nodes begin with a look; a publish is not to stand behind each of them.
+    #[tokio::test]
+    async fn a_publish_waits_for_one_look_of_all_callers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = Settings {
+            data: folder.path().join("data"),
+            database: None,
+            keeps_files: false,
+            listener: TcpListener::bind("127.0.0.1:0").expect("a free port"),
+            store: None,
+            engine: Arc::new(Engine::with_max_keys(1_000)),
+            environment: None,
+            production: false,
+            is_node: false,
+            node: "here".to_owned(),
+            figures_clock: FiguresClock::default(),
+            url: None,
+            policy: None,
+            keys: Keys::default(),
+            record: None,
+            check_url: None,
+            process: Process::default(),
+            errors: ErrorCounts::of(|| [].into()),
+            access: Access::default(),
+            connections: ConnectionCaps::default(),
+            periods: Periods::default(),
+        };
+        let admin = Admin::open(settings).await.expect("it starts");
+        let publisher = Arc::clone(&admin.state().publisher);
+        let end = Instant::now() + TURN_IN;
+        let present = publisher.turn(end).await.expect("it is free");
+        let mut looks: Vec<_> = (0..100)
+            .map(|_| {
+                let publisher = Arc::clone(&publisher);
+                Box::pin(async move { publisher.catch_up().await })
+            })
+            .collect();
+        for look in &mut looks {
+            assert!(timeout(Duration::ZERO, look).await.is_err(), "it waits");
+        }
+        // The task of the first has its place.
+        tokio::task::yield_now().await;
+        let mut publish = Box::pin(publisher.turn(end));
+        assert!(timeout(Duration::ZERO, &mut publish).await.is_err(), "it waits");
+        drop(present);
+        drop(publish.await.expect("its turn"));
+        assert_eq!(publisher.look.count(), 1, "before it");
+        for look in looks {
+            look.await.expect("it is done");
+        }
+        assert_eq!(publisher.look.count(), 1, "all share it");
     }
 }

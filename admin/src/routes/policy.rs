@@ -145,9 +145,10 @@ impl Caller {
 
 /// Somebody as the author of what he does once, however often he asks for it.
 pub(super) fn author(who: &Who) -> Author {
-    let Who { name, address, kinds, request_id, .. } = who;
+    let Who { name, behind, address, kinds, request_id, .. } = who;
     Author {
         name: name.clone(),
+        user: behind.clone(),
         address: address.clone(),
         kinds: kinds.clone(),
         only_overrides: who.role() < Some(Role::Editor),

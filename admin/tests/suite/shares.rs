@@ -90,20 +90,43 @@ fn a_user_with_much_work_on_the_policy_leaves_others_their_turns() {
 }
 
 #[test]
-fn a_script_with_many_publishes_leaves_others_their_turns() {
-    const HELD: usize = 100;
+fn a_user_with_many_scripts_that_publish_leaves_others_their_turns() {
+    const SCRIPTS: usize = 60;
     let folder = Folder::new();
     let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
     let ana = server.administrator();
     let ben = ana.add("editor", &server);
-    let (script, _) = ana.script(&json!({ "role": "editor" }));
+    let script = |number| ana.script(&json!({ "name": format!("hostile-{number}"), "role": "editor" })).0;
+    let scripts: Vec<Client> = (0..SCRIPTS).map(script).collect();
     assert_eq!(import(&ana, "message=many", &clients(0..5_000)).status, 201);
-    let publish = |number| {
-        post(&server, &script, "/clients", &json!({ "kind": "user", "value": format!("v-{number}"), "tier": "free" }))
+    let publish = |(number, script)| {
+        post(&server, script, "/clients", &json!({ "kind": "user", "value": format!("v-{number}"), "tier": "free" }))
     };
-    let held: Vec<TcpStream> = (0..HELD).map(publish).collect();
+    let held: Vec<TcpStream> = scripts.iter().enumerate().map(publish).collect();
     is_before(&held, || server.publishes_and_decides(&ben));
     server.gives_others_their_quota(&ben);
+}
+
+/// Each look at a rollout finds out what other servers published, and so does an override.
+#[test]
+fn a_viewer_with_many_looks_leaves_others_their_publishes() {
+    const HELD: usize = 200;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let (script, _) = ana.script(&json!({ "role": "viewer" }));
+    let override_of = |user: &str| {
+        let body = json!({ "blocked": true, "reason": "abuse" });
+        let path = format!("/api/v1/clients/user:{user}/override");
+        ben.send("PUT", &path, &[("if-none-match", "*")], Some(body.to_string().into_bytes()))
+    };
+    let look = || ask(&server, &script, "/rollout");
+    let before: Vec<TcpStream> = (0..HELD).map(|_| look()).collect();
+    let blocked = override_of("eve");
+    assert_eq!(blocked.status, 201, "{blocked:?}");
+    server.gives_others_their_quota(&ben);
+    wait_until("each is answered", || before.iter().all(is_answered));
 }
 
 #[test]
