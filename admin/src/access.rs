@@ -25,9 +25,10 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::address,
+    addresses::{address, network},
     api::{Part, Permit},
     body_budget::{FREE_BYTES, HeldBody},
+    caller::working_for,
     objects::Kind,
     problem::Problem,
     request_id::request_id,
@@ -243,7 +244,10 @@ pub(crate) async fn guard(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let response = next.call(request).await?.map_into_boxed_body();
+    let caller = sender(request.request());
+    // Of IPv6, a client has 64 bits.
+    let caller = caller.unwrap_or_else(|| format!("address:{}", network(&address(request.request()), 64)));
+    let response = working_for(caller, next.call(request)).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
     if let Some(problem) = problem.filter(|problem| is_refusal(problem) && !is_written) {

@@ -14,6 +14,7 @@ mod beside;
 mod body;
 mod body_budget;
 mod browsers;
+mod caller;
 mod changes;
 mod clients;
 mod connections;

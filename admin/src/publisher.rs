@@ -426,7 +426,7 @@ impl Publisher {
         E: FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
     {
         // Nobody else publishes until it ends, on any server.
-        let mut change = self.store.change().await?;
+        let mut change = self.store.change_in_turn().await?;
         self.take_over(&mut change).await?;
         if let Some(answer) = repeated(&mut change, &author).await? {
             return Ok(answer);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, rt, web::Data};
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web::Data};
 use serde::Serialize;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{access::sender, problem::Problem, server::State, user_turns::UserTurns};
+use crate::{access::sender, caller, problem::Problem, server::State, user_turns::UserTurns};
 
 /// How many pieces of work of one queue are done at a time.
 const AT_ONCE: usize = 2;
@@ -144,7 +144,7 @@ impl Place {
 
     /// Waits for what does such work itself.
     pub(crate) async fn whole<T: 'static>(self, work: impl Future<Output = T> + 'static) -> Result<(Self, T), Problem> {
-        let done = rt::spawn(async move { (self, work.await) });
+        let done = caller::spawn(async move { (self, work.await) });
         done.await.map_err(|error| Problem::Internal(error.to_string()))
     }
 }

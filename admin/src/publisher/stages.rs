@@ -40,7 +40,7 @@ impl Publisher {
     }
 
     async fn go_on_in_turn(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
-        let mut change = self.store.change().await?;
+        let mut change = self.store.change_in_turn().await?;
         self.take_over(&mut change).await?;
         let targets = self.targets();
         let Some(Staged { rollout, kept }) = &targets.staged else { return Err(none_open()) };

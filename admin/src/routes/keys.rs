@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::{
-    rt,
-    web::{Data, Json},
-};
+use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +12,7 @@ use crate::{
     access::By,
     api::Api,
     body::Body,
+    caller,
     changes::{MESSAGE_BYTES_MAX, check_line},
     fleet::Outcome,
     problem::{Code, Problem},
@@ -198,7 +196,7 @@ async fn done(
         request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
     // A task of its own: a client that goes away must not stop it before its line.
-    let doing = rt::spawn(async move {
+    let doing = caller::spawn(async move {
         // Before any node forgets: what one takes anew after that is charged where it stays.
         let stored = match ask(request.clone()) {
             Ask::Reset { request } if nodes.is_none() => state.fleet.clear(&state.store, &request).await,

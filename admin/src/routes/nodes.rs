@@ -6,7 +6,6 @@ use actix_web::{
         StatusCode,
         header::{CacheControl, CacheDirective, HeaderName},
     },
-    rt,
     web::{Data, Json, Path},
 };
 use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Goodbye, Hello, Report, Told};
@@ -15,6 +14,7 @@ use crate::{
     access::{self, By},
     api::{Api, NoContent},
     body::Body,
+    caller,
     connections::Connection,
     fleet::{self, NodeDetails, NodeRow, NodeSecond, Outcome},
     paging::{List, Nothing},
@@ -141,7 +141,7 @@ async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result
 
 async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Result<Json<Outcome>, Problem> {
     // A task of its own: a client that goes away must not stop it before its line.
-    let resync = rt::spawn(async move {
+    let resync = caller::spawn(async move {
         let outcome = state.fleet.ask(&state.store, Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
         let result = match outcome.answers.get(&*name) {
             Some(Told::Resync {}) => "done",

@@ -33,8 +33,8 @@ use std::{
 
 use sqlx::{Any, AnyConnection, AnyPool, Transaction, query, raw_sql};
 use tokio::{
-    sync::{Mutex, OwnedMutexGuard},
-    time::{Instant, timeout},
+    sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit},
+    time::{Instant, timeout, timeout_at},
 };
 
 pub use self::{
@@ -59,9 +59,11 @@ pub(crate) use self::{
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
 use crate::{
+    caller,
     folder::DATABASE,
     start::StartError,
     telemetry::{Asking, Meter},
+    user_turns::UserTurns,
 };
 
 /// The database of one admin server, or in `PostgreSQL` of several.
@@ -71,6 +73,8 @@ pub(crate) struct Store {
     place: Place,
     /// Whoever changes something: those who wait for it have no connection meanwhile, which others could read by.
     turn: Arc<Mutex<()>>,
+    /// The turns of callers: one change of each is being made, or waits for `turn`.
+    callers: Arc<UserTurns>,
     patience: Patience,
     meter: Arc<Meter>,
 }
@@ -101,6 +105,7 @@ enum Place {
 pub(crate) struct Change {
     transaction: Transaction<'static, Any>,
     _turn: OwnedMutexGuard<()>,
+    _of_caller: Option<OwnedSemaphorePermit>,
 }
 
 impl Deref for Change {
@@ -148,12 +153,24 @@ impl Store {
     }
 
     /// Begins a change. There is one at a time, whichever server makes it: what is read in it stays as it is.
+    /// The caller for whom it is made has one change that is being made, or waits; their further ones wait behind it.
     pub(crate) async fn change(&self) -> sqlx::Result<Change> {
-        self.measure(Asking::Begin, self.begin()).await
+        self.measure(Asking::Begin, self.begin(caller::present())).await
     }
 
-    async fn begin(&self) -> sqlx::Result<Change> {
-        let turn = timeout(self.patience.turn, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| Broken::Busy)?;
+    /// Begins a change of work that has a turn of its own, for which others wait: it does not wait behind other changes of the
+    /// same caller.
+    pub(crate) async fn change_in_turn(&self) -> sqlx::Result<Change> {
+        self.measure(Asking::Begin, self.begin(None)).await
+    }
+
+    async fn begin(&self, caller: Option<String>) -> sqlx::Result<Change> {
+        let end = Instant::now() + self.patience.turn;
+        let of_caller = match caller {
+            Some(caller) => Some(self.callers.turn(&caller, end).await.ok_or(Broken::Busy)?),
+            None => None,
+        };
+        let turn = timeout_at(end, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| Broken::Busy)?;
         let transaction = match &self.place {
             Place::File(file) if !file.is_in_place() => return Err(Broken::Gone.into()),
             Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await?,
@@ -163,7 +180,7 @@ impl Store {
                 transaction
             }
         };
-        Ok(Change { transaction, _turn: turn })
+        Ok(Change { transaction, _turn: turn, _of_caller: of_caller })
     }
 
     /// Ends a change: it is on the disk when this returns.

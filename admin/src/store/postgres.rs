@@ -114,6 +114,7 @@ impl Store {
             pool,
             place: Place::Server(server),
             turn: Arc::default(),
+            callers: Arc::default(),
             patience: Patience::default(),
             meter: Arc::default(),
         })

@@ -157,6 +157,7 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         pool,
         place: Place::File(file),
         turn: Arc::default(),
+        callers: Arc::default(),
         patience: Patience::default(),
         meter: Arc::default(),
     })

@@ -107,6 +107,23 @@ fn a_user_with_many_scripts_that_publish_leaves_others_their_turns() {
     server.gives_others_their_quota(&ben);
 }
 
+#[test]
+fn a_user_with_many_changes_leaves_others_their_turns() {
+    const HELD: usize = 200;
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.drain = Duration::from_secs(1));
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let script = |number| ana.script(&json!({ "name": format!("hostile-{number}"), "role": "operator" })).0;
+    let scripts: Vec<Client> = (0..10).map(script).collect();
+    let reset = json!({ "request": { "identities": [{ "kind": "user", "value": "eve" }] } });
+    let held: Vec<TcpStream> =
+        scripts.iter().cycle().take(HELD).map(|script| post(&server, script, "/keys/reset", &reset)).collect();
+    let done = is_before(&held, || ben.post("/api/v1/keys/reset", &reset));
+    assert_eq!(done.status, 200, "{done:?}");
+    server.gives_others_their_quota(&ben);
+}
+
 /// Each look at a rollout finds out what other servers published, and so does an override.
 #[test]
 fn a_viewer_with_many_looks_leaves_others_their_publishes() {

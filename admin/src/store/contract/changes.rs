@@ -15,12 +15,16 @@ use tokio::{
 };
 
 use super::{Home, LINE, at_once};
-use crate::store::{Audit, Patience, Place, Rollout, Store, Trouble, trouble};
+use crate::{
+    caller::working_for,
+    store::{Audit, Patience, Place, Rollout, Store, Trouble, trouble},
+};
 
 on_both! {
     a_change_is_kept_whole_or_dropped,
     changes_come_one_after_the_other,
     a_change_waits_only_so_long_for_its_turn,
+    a_change_waits_for_one_of_each_other_caller,
     a_reading_is_of_one_instant,
     writing_is_tried,
     other_servers_are_told_of_a_publish,
@@ -93,6 +97,30 @@ async fn a_change_waits_only_so_long_for_its_turn(home: &Home) {
     assert!(error.to_string().contains("took too long"), "{error}");
     drop(change);
     drop(hasty.change().await.expect("its turn"));
+}
+
+/// A caller has many changes, which were begun before.
+async fn a_change_waits_for_one_of_each_other_caller(home: &Home) {
+    let store = &home.store;
+    let begin = |caller: &str| Box::pin(working_for(caller.to_owned(), store.change()));
+    let present = store.change().await.expect("a change");
+    let mut crowd: Vec<_> = (0..20).map(|_| begin("hostile")).collect();
+    let mut other = begin("other");
+    // It has another turn already, which others wait for.
+    let mut in_turn = Box::pin(working_for("hostile".to_owned(), store.change_in_turn()));
+    for waiting in crowd.iter_mut().chain([&mut other]) {
+        assert!(timeout(Duration::ZERO, waiting).await.is_err(), "it waits");
+    }
+    assert!(timeout(Duration::ZERO, &mut in_turn).await.is_err(), "it waits");
+    drop(present);
+    let mut crowd = crowd.into_iter();
+    drop(crowd.next().expect("the first").await.expect("a change"));
+    // The others of the crowd are not asked for, so none of them may be before these.
+    drop(other.await.expect("its turn"));
+    drop(in_turn.await.expect("its turn"));
+    for waiting in crowd {
+        drop(waiting.await.expect("its turn"));
+    }
 }
 
 async fn a_reading_is_of_one_instant(home: &Home) {
