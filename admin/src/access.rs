@@ -327,7 +327,9 @@ async fn of_session(
     token: &str,
     (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
-    let Some(session) = state.store.session(&sha256(token), now(), state.session_life).await? else {
+    let id = sha256(token);
+    let read = async { state.store.session(&id, now(), state.session_life).await };
+    let Some(session) = state.secret_lookups.find(&id, &address, read).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
@@ -352,7 +354,8 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let Some(token) = state.store.token_of(&id, now()).await? else {
+    let read = async { state.store.token_of(&id, now()).await };
+    let Some(token) = state.secret_lookups.find(&id, &address, read).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };

@@ -47,6 +47,7 @@ mod request_id;
 mod roles;
 mod rollout;
 mod routes;
+mod secret_lookups;
 mod secrets;
 mod seen;
 mod server;

@@ -110,6 +110,15 @@ impl UserWork {
     ) -> Result<T, Problem> {
         self.place().await?.work(work).await
     }
+
+    /// Reads from the database; what reads many more rows than it finds is done when it is its turn.
+    pub(crate) async fn read<T: 'static>(
+        &self,
+        is_heavy: bool,
+        read: impl Future<Output = sqlx::Result<T>> + 'static,
+    ) -> Result<T, Problem> {
+        Ok(if is_heavy { self.place().await?.whole(read).await?.1? } else { read.await? })
+    }
 }
 
 impl Place {

@@ -76,15 +76,6 @@ impl Asked {
     }
 }
 
-/// Reads lines; what reads many more than it finds is done in turn.
-async fn in_turn(
-    heavy: &Heavy,
-    is_heavy: bool,
-    read: impl Future<Output = sqlx::Result<Vec<AuditLine>>> + 'static,
-) -> Result<Vec<AuditLine>, Problem> {
-    Ok(if is_heavy { heavy.place().await?.whole(read).await?.1? } else { read.await? })
-}
-
 /// A cursor is the number of the line that the page before ended with.
 async fn lines(
     _: By<Viewer>,
@@ -98,7 +89,7 @@ async fn lines(
     let sought = asked.0.sought(&times)?;
     let (before, count) = (before.unwrap_or(i64::MAX), page.limit() as u32 + 1);
     let (store, is_heavy) = (state.store.clone(), sought.is_heavy());
-    let lines = in_turn(&heavy, is_heavy, async move { store.audit_before(&sought, before, count).await }).await?;
+    let lines = heavy.read(is_heavy, async move { store.audit_before(&sought, before, count).await }).await?;
     Ok(Json(page.cut(lines, |last| last.id.to_string())))
 }
 
@@ -137,7 +128,7 @@ impl Export {
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         let (store, sought, between) = (self.store.clone(), self.sought.clone(), (self.sent, self.last));
         let read = async move { store.audit_between(&sought, between, LINES).await };
-        let lines = in_turn(&self.heavy, self.sought.is_heavy(), read).await;
+        let lines = self.heavy.read(self.sought.is_heavy(), read).await;
         let lines = lines.map_err(|problem| problem.to_string())?;
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         match lines.last() {

@@ -115,8 +115,13 @@ async fn versions(
             Problem::parameter("object", format!("`{name}` names no object; `KIND:ID` or `DOMAIN/KIND:ID` does"))
         })
     })?;
-    let sought = SoughtVersions { pattern: &search.pattern()?, from: &from, to: &to, object: &object };
-    let items = state.store.versions(sought, before, page.limit() as u32 + 1).await?;
+    let (pattern, count, store) = (search.pattern()?, page.limit() as u32 + 1, state.store.clone());
+    let is_heavy = SoughtVersions { pattern: &pattern, from: &from, to: &to, object: &object }.is_heavy();
+    let read = async move {
+        let sought = SoughtVersions { pattern: &pattern, from: &from, to: &to, object: &object };
+        store.versions(sought, before, count).await
+    };
+    let items = queries.read(is_heavy, read).await?;
     let List { about, items, next } = page.cut(items, |last| last.version.to_string());
     let find = async move { listed(&state, items).await };
     let items = queries.place().await?.whole(find).await?.1?;

@@ -191,9 +191,14 @@ fn bound(sql: String, texts: Vec<String>) -> QueryAs<'static, Any, AuditLine, An
 }
 
 impl Sought {
-    /// Are many more lines read for it than it finds?
+    /// Are many more lines read for it than it finds? Of two filters, an index serves one; a request has a few lines.
     pub(crate) fn is_heavy(&self) -> bool {
-        self.result.is_some() || !self.text.is_empty() || !self.from.is_empty() || !self.to.is_empty()
+        let filters = [&self.actor, &self.action, &self.object].into_iter().filter(|filter| !filter.is_empty()).count();
+        (filters > 1 && self.request_id.is_empty())
+            || self.result.is_some()
+            || !self.text.is_empty()
+            || !self.from.is_empty()
+            || !self.to.is_empty()
     }
 
     /// A query of these lines, of one action or any, and what its first placeholders stand for; `rest` is given the number of the next one. Only what

@@ -14,7 +14,7 @@ use sqlx::{
 };
 use tidegate::algorithm::Carry;
 
-use super::{Audit, Change, Rollout, Store};
+use super::{Audit, Change, Rollout, Store, pattern};
 use crate::secrets::now;
 
 /// Hex SHA-256.
@@ -138,6 +138,13 @@ pub(crate) struct SoughtVersions<'a> {
     pub(crate) to: &'a str,
     /// The name of an object that they changed.
     pub(crate) object: &'a str,
+}
+
+impl SoughtVersions<'_> {
+    /// Are many more versions read for it than it finds? Without a filter, none are.
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.pattern != pattern("") || [self.from, self.to, self.object].iter().any(|filter| !filter.is_empty())
+    }
 }
 
 /// What was published last from a file.

@@ -8,11 +8,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use sqlx::raw_sql;
 use tidegate_admin::ConnectionCaps;
 use tidegate_testkit::{
     hostile::{beside, connect_narrow},
     wait_until,
 };
+use tokio::runtime;
 
 use crate::{
     attacks::address,
@@ -144,6 +146,25 @@ fn a_viewer_with_many_looks_leaves_others_their_publishes() {
     assert_eq!(blocked.status, 201, "{blocked:?}");
     server.gives_others_their_quota(&ben);
     wait_until("each is answered", || before.iter().all(is_answered));
+}
+
+/// No secret is found until the test lets the server have the table, and each lookup holds a connection to the database.
+#[test]
+fn strangers_with_many_secrets_leave_others_the_database() {
+    let (folder, server) = Folder::on_server();
+    let ana = server.administrator();
+    let ben = ana.add("editor", &server);
+    let wrong = Client { bearer: format!("tg_{}", "0".repeat(43)), ..server.stranger() };
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut lock = runtime.block_on(folder.home().connect());
+    let sql = "BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE";
+    runtime.block_on(raw_sql(sql).execute(&mut lock)).expect("it is free");
+    let held: Vec<TcpStream> = (0..100).map(|_| ask(&server, &wrong, "/tiers")).collect();
+    for _ in 0..5 {
+        server.gives_others_their_quota(&ben);
+    }
+    runtime.block_on(raw_sql("ROLLBACK").execute(&mut lock)).expect("it is given back");
+    wait_until("each is answered", || held.iter().all(is_answered));
 }
 
 #[test]

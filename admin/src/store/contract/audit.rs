@@ -127,6 +127,21 @@ async fn lines_are_found_by_what_is_looked_for(home: &Home) {
     assert_eq!(find(both).await, "12");
 }
 
+#[test]
+fn a_search_that_no_index_serves_is_heavy() {
+    let sought = |filters: &str| {
+        let text = |filter: &str| if filters.contains(filter) { "x".to_owned() } else { String::new() };
+        let [actor, action, object] = ["actor", "action", "object"].map(text);
+        Sought { actor, action, object, request_id: text("request"), text: text("text"), ..Sought::default() }
+    };
+    for light in ["", "actor", "action", "object", "request", "actor object request"] {
+        assert!(!sought(light).is_heavy(), "{light}");
+    }
+    for heavy in ["actor object", "actor action", "action object", "text", "text request"] {
+        assert!(sought(heavy).is_heavy(), "{heavy}");
+    }
+}
+
 async fn lines_are_found_by_their_time(home: &Home) {
     let store = &home.store;
     // The log does not take times: they are those of the writing.

@@ -251,7 +251,20 @@ async fn objects_of_versions_are_named_in_part(home: &Home) {
     assert!(store.version_objects(&[]).await.expect("objects").is_empty());
 }
 
-const ANY: SoughtVersions<'static> = SoughtVersions { pattern: "%", from: "", to: "", object: "" };
+const ANY: SoughtVersions<'static> = SoughtVersions { pattern: "%%", from: "", to: "", object: "" };
+
+#[test]
+fn a_search_for_versions_is_heavy() {
+    assert!(!ANY.is_heavy());
+    for sought in [
+        SoughtVersions { pattern: "%a%", ..ANY },
+        SoughtVersions { from: "2026", ..ANY },
+        SoughtVersions { to: "2026", ..ANY },
+        SoughtVersions { object: "tier:a", ..ANY },
+    ] {
+        assert!(sought.is_heavy(), "{sought:?}");
+    }
+}
 
 async fn list(store: &Store, sought: SoughtVersions<'_>, before: u64, count: u32) -> Vec<u64> {
     let found = store.versions(sought, before, count).await.expect("a list");
