@@ -74,7 +74,6 @@ use crate::{
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
     tries::Tries,
-    user_turns::UserTurns,
     watches::Watches,
     work_queue::WorkQueue,
 };
@@ -242,8 +241,6 @@ pub(crate) struct State {
     pub(crate) heavy: Arc<WorkQueue>,
     /// Queries of figures, alerts, runs and logs.
     pub(crate) queries: Arc<WorkQueue>,
-    /// The turns of authors: one draft of each is being saved or removed.
-    pub(crate) draft_authors: UserTurns,
     pub(crate) bodies: Arc<BodyBudget>,
     /// The memory for long answers until they are sent.
     pub(crate) answers: Arc<BodyBudget>,
@@ -400,7 +397,6 @@ impl Admin {
             recorder,
             heavy: WorkQueue::heavy(),
             queries: WorkQueue::queries(),
-            draft_authors: UserTurns::default(),
             bodies: Arc::default(),
             answers: Arc::default(),
             spool: Arc::new(spool),

@@ -1,12 +1,9 @@
 //! Drafts: change lists that somebody shares before they are published.
 
-use std::time::Duration;
-
 use actix_web::web::{Data, Json, Path};
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
     access::By,
@@ -26,8 +23,6 @@ use crate::{
 const DAYS: i64 = 30;
 /// The most drafts: of a user or token, and of all.
 const CAPS: DraftCaps = DraftCaps { all: 1_000, author: 100 };
-/// How long a change of drafts waits for those of the same author.
-const TURN_IN: Duration = Duration::from_secs(10);
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Drafts", "Change lists that are shared before they are published.");
@@ -40,13 +35,6 @@ pub(super) fn calls(api: &mut Api) {
 /// An instant with as many digits as any other, so that later ones are greater as text too.
 fn text(instant: Timestamp) -> String {
     format!("{instant:.6}")
-}
-
-/// Waits until the author's own changes of drafts before have ended. So one of them at most waits for the database, before those
-/// of others.
-async fn turn(state: &State, author: &str) -> Result<OwnedSemaphorePermit, Problem> {
-    let turn = state.draft_authors.turn(author, Instant::now() + TURN_IN).await;
-    turn.ok_or(Problem::Busy("Other drafts of yours are being saved or removed. Nothing was changed."))
 }
 
 async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
@@ -65,7 +53,6 @@ async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Res
     let object = format!("draft:{}", draft.id);
     let line = by.did("draft.save", &object, "done");
     let DraftCaps { all, author } = CAPS;
-    let _turn = turn(&state, &by.name).await?;
     match state.store.add_draft(&draft, &list, &draft.saved_at, CAPS, line).await? {
         DraftOutcome::Saved => {}
         DraftOutcome::AuthorFull => {
@@ -131,7 +118,6 @@ async fn draft(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Js
 async fn remove(by: By<Editor>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     check_id(&id)?;
     let object = format!("draft:{id}");
-    let _turn = turn(&state, &by.name).await?;
     if !state.store.remove_draft(&id, by.did("draft.remove", &object, "done")).await? {
         return Err(absent(&id));
     }

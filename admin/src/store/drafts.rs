@@ -24,8 +24,9 @@ pub(crate) struct Draft {
 /// The most drafts that are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DraftCaps {
+    /// Drafts of all authors.
     pub(crate) all: i64,
-    /// Those of one author.
+    /// Drafts of one author.
     pub(crate) author: i64,
 }
 
