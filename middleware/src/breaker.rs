@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many failures in a row, and then so long a pause before each trial.
+/// Opens after `failures_max` failures in a row, each of a call that began after the one before it had failed, and lets one
+/// call through after each `pause`. Calls that wait at the same time meet the same fault, which may be one short stop of this
+/// process: together they count once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Breaker {
     /// Failures in a row after which it opens.
@@ -14,13 +16,15 @@ pub struct Breaker {
     pub pause: Duration,
 }
 
-/// What is known of a server.
+/// The state of the breaker of one server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is asked; so many calls in a row failed.
+    /// The server is asked.
     Closed {
-        /// In a row.
+        /// Failures in a row.
         failures: u32,
+        /// When the last of them was counted.
+        counted_at: Option<Instant>,
     },
     /// It is not asked.
     Open {
@@ -31,6 +35,12 @@ pub enum State {
     },
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self::Closed { failures: 0, counted_at: None }
+    }
+}
+
 /// That a call may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
@@ -38,6 +48,21 @@ pub enum Permit {
     Usual,
     /// To see whether the server is back.
     Trial,
+}
+
+/// The end of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The server answered.
+    Answered,
+    /// The server did not answer.
+    Failed {
+        /// When the call began.
+        since: Instant,
+        /// Failures that it counts as: more than 1 where it waited for as long as several calls would have, one after the
+        /// other.
+        failures: u32,
+    },
 }
 
 impl Breaker {
@@ -51,17 +76,26 @@ impl Breaker {
         }
     }
 
-    /// What a call came to. Of those that began before it opened nothing is learnt.
+    /// Learns from the end of a call, unless the call began before the breaker opened.
     #[must_use]
-    pub fn learn(self, state: State, permit: Permit, succeeded: bool, now: Instant) -> State {
-        match (state, permit, succeeded) {
+    pub fn learn(self, state: State, permit: Permit, outcome: Outcome, now: Instant) -> State {
+        match (state, permit, outcome) {
             (State::Open { .. }, Permit::Usual, _) => state,
-            (_, _, true) => State::Closed { failures: 0 },
-            (State::Closed { failures }, _, false) if failures + 1 < self.failures_max => {
-                State::Closed { failures: failures + 1 }
+            (_, _, Outcome::Answered) => State::default(),
+            (State::Closed { failures: before, counted_at }, _, Outcome::Failed { since, failures }) => {
+                let is_next = counted_at.is_none_or(|at| at <= since);
+                let after = if is_next { before.saturating_add(failures) } else { before.max(failures) };
+                if after >= self.failures_max {
+                    State::Open { trial_at: now + self.pause, hurried: false }
+                } else if after > before {
+                    State::Closed { failures: after, counted_at: Some(now) }
+                } else {
+                    state
+                }
             }
-            (State::Closed { .. }, _, false) => State::Open { trial_at: now + self.pause, hurried: false },
-            (State::Open { hurried, .. }, _, false) => State::Open { trial_at: now + self.pause, hurried },
+            (State::Open { hurried, .. }, _, Outcome::Failed { .. }) => {
+                State::Open { trial_at: now + self.pause, hurried }
+            }
         }
     }
 
@@ -93,6 +127,22 @@ mod tests {
         Pass(u64),
     }
 
+    struct Ended {
+        since: Instant,
+        at: Instant,
+    }
+
+    /// Returns the length of the longest chain of calls of which each began after the one before it had ended. `calls` are in
+    /// the order of their ends.
+    fn one_after_the_other(calls: &[Ended]) -> u32 {
+        let mut chains: Vec<u32> = Vec::new();
+        for call in calls {
+            let before = calls.iter().zip(&chains).filter(|(before, _)| before.at <= call.since);
+            chains.push(1 + before.map(|(_, &chain)| chain).max().unwrap_or(0));
+        }
+        chains.into_iter().max().unwrap_or(0)
+    }
+
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = prop_oneof![
             4 => Just(Event::Ask),
@@ -107,11 +157,11 @@ mod tests {
         #[test]
         fn it_opens_after_failures_in_a_row_and_tries_one_call_a_pause(events in events(), failures_max in 1_u32..6) {
             let breaker = Breaker { failures_max, pause: Duration::from_secs(1) };
-            let mut state = State::Closed { failures: 0 };
+            let mut state = State::default();
             let mut now = Instant::now();
             let mut under_way = Vec::new();
-            // Outcomes since it closed, when it opened or was tried last, and whether the next trial is at once.
-            let (mut outcomes, mut refused_since) = (Vec::new(), None);
+            // Failures since the last answer, when it opened or was tried last, and whether the next trial is at once.
+            let (mut failed, mut refused_since) = (Vec::new(), None);
             let (mut is_due, mut was_hurried) = (false, false);
             for event in events {
                 match event {
@@ -128,7 +178,7 @@ mod tests {
                             Some(_) => None,
                         };
                         prop_assert_eq!(permit, expected);
-                        under_way.extend(permit);
+                        under_way.extend(permit.map(|permit| (permit, now)));
                     }
                     Event::Late => {
                         state = Breaker::late(state, now);
@@ -136,20 +186,22 @@ mod tests {
                         was_hurried |= refused_since.is_some();
                     }
                     Event::End(place, succeeded) if place < under_way.len() => {
-                        let permit = under_way.remove(place);
-                        state = breaker.learn(state, permit, succeeded, now);
+                        let (permit, since) = under_way.remove(place);
+                        let outcome =
+                            if succeeded { Outcome::Answered } else { Outcome::Failed { since, failures: 1 } };
+                        state = breaker.learn(state, permit, outcome, now);
                         match (refused_since, permit, succeeded) {
                             (Some(_), Permit::Usual, _) => {}
                             (Some(_), Permit::Trial, false) => (refused_since, is_due) = (Some(now), false),
                             (Some(_), Permit::Trial, true) => {
-                                (outcomes, refused_since) = (Vec::new(), None);
+                                (failed, refused_since) = (Vec::new(), None);
                                 (is_due, was_hurried) = (false, false);
                             }
-                            (None, _, _) => outcomes.push(succeeded),
+                            (None, _, true) => failed.clear(),
+                            (None, _, false) => failed.push(Ended { since, at: now }),
                         }
-                        let last = outcomes.iter().rev().take_while(|&&succeeded| !succeeded).count();
-                        if last >= failures_max as usize {
-                            (outcomes, refused_since) = (Vec::new(), Some(now));
+                        if one_after_the_other(&failed) >= failures_max {
+                            (failed, refused_since) = (Vec::new(), Some(now));
                         }
                     }
                     Event::End(..) => {}
@@ -157,5 +209,32 @@ mod tests {
                 prop_assert_eq!(matches!(state, State::Open { .. }), refused_since.is_some());
             }
         }
+    }
+
+    const BREAKER: Breaker = Breaker { failures_max: 5, pause: Duration::from_secs(30) };
+
+    fn learn_all(failed: impl IntoIterator<Item = (Instant, u32, Instant)>) -> State {
+        failed.into_iter().fold(State::default(), |state, (since, failures, now)| {
+            BREAKER.learn(state, Permit::Usual, Outcome::Failed { since, failures }, now)
+        })
+    }
+
+    #[test]
+    fn calls_that_wait_at_the_same_time_count_once() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let state = learn_all((0..1_000).map(|call| (at(call % 5), 1, at(5 + call / 500))));
+        assert_eq!(state, State::Closed { failures: 1, counted_at: Some(at(5)) });
+    }
+
+    #[test]
+    fn a_call_that_waited_for_long_counts_for_as_many_but_never_twice() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        // Twenty milliseconds of silence are four failures of five, whatever was counted of it before.
+        let state = learn_all([(at(0), 1, at(5)), (at(5), 1, at(10)), (at(0), 4, at(20))]);
+        assert_eq!(state, State::Closed { failures: 4, counted_at: Some(at(20)) });
+        assert!(matches!(learn_all([(at(0), 4, at(20)), (at(20), 1, at(25))]), State::Open { .. }));
+        assert!(matches!(learn_all([(at(0), 1, at(5)), (at(0), 5, at(25))]), State::Open { .. }));
     }
 }

@@ -29,7 +29,7 @@ use tokio::{
 };
 
 use crate::{
-    breaker::{Breaker, Permit, State},
+    breaker::{self, Breaker, Permit, State},
     headers,
     remote::RemoteError,
     ruling::Ruling,
@@ -86,7 +86,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(uri: Uri) -> Self {
-        Self { uri, state: Mutex::new(State::Closed { failures: 0 }), under_way: AtomicUsize::new(0) }
+        Self { uri, state: Mutex::default(), under_way: AtomicUsize::new(0) }
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -97,11 +97,12 @@ impl Server {
     pub(crate) fn ask(self: &Arc<Self>, means: &Means, body: &Bytes, end: Instant) -> Result<Question, Failure> {
         // From here on it counts, until this is dropped.
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let mut call = Call { server: Arc::clone(self), breaker: means.breaker, permit: Permit::Usual };
+        let began = Instant::now();
+        let mut call = Call { server: Arc::clone(self), breaker: means.breaker, permit: Permit::Usual, began };
         if before >= means.at_once_max {
             return Err(Failure::Busy);
         }
-        let permit = self.step(|state| means.breaker.ask(state, Instant::now()));
+        let permit = self.step(|state| means.breaker.ask(state, began));
         call.permit = permit.ok_or(Failure::BreakerOpen)?;
         let exchange = Box::pin(exchange(means.client.request(self.request(means, body))));
         Ok(Question(Some(Asked { exchange, call, end })))
@@ -131,12 +132,18 @@ struct Call {
     server: Arc<Server>,
     breaker: Breaker,
     permit: Permit,
+    began: Instant,
 }
 
 impl Call {
     fn learn(&self, succeeded: bool) {
+        let outcome = if succeeded {
+            breaker::Outcome::Answered
+        } else {
+            breaker::Outcome::Failed { since: self.began, failures: 1 }
+        };
         let (before, after) = self.server.step(|before| {
-            let after = self.breaker.learn(before, self.permit, succeeded, Instant::now());
+            let after = self.breaker.learn(before, self.permit, outcome, Instant::now());
             (after, (before, after))
         });
         let server = self.server.uri.authority().map(http::uri::Authority::as_str);

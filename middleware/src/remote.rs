@@ -142,8 +142,9 @@ impl Remote {
         Self { deadline: deadline.min(TIME_MAX), ..self }
     }
 
-    /// After `failures` in a row (at least 1; 5 unless told) a server is not asked, but by one call after each `pause` (30 s
-    /// unless told, a day at most).
+    /// After `failures` in a row (at least 1; 5 unless given) a server is not asked, except by one check after each `pause`
+    /// (30 s unless given, a day at most). A failure counts if its check began after the failure before was counted, so checks
+    /// that wait at the same time count once.
     #[must_use]
     pub fn breaker(mut self, failures: u32, pause: Duration) -> Self {
         self.means.breaker = Breaker { failures_max: failures.max(1), pause: pause.min(TIME_MAX) };

@@ -12,7 +12,7 @@ use std::{
 
 use redis::RedisResult;
 use tidegate::time::Nanos;
-use tidegate_middleware::breaker::{Breaker, Permit, State};
+use tidegate_middleware::breaker::{Breaker, Outcome, Permit, State};
 use tokio::{
     runtime,
     sync::{Notify, oneshot},
@@ -177,7 +177,7 @@ impl Store {
             link,
             settings,
             breaker,
-            state: Mutex::new(State::Closed { failures: 0 }),
+            state: Mutex::default(),
             is_open: AtomicBool::new(false),
             slots: Mutex::default(),
             heard_at: AtomicU64::new(0),
@@ -348,19 +348,17 @@ impl Store {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
     }
 
-    /// A silence is as many failures as timeouts have room in it, and so many at most: what is asked in the background waits for
-    /// longer, but learns no later.
+    /// Learns from an answer, or from a silence that lasts since `silent_for`. The silence counts as a failure for each timeout
+    /// in it, at least one and `most` of them: a question in the background waits for longer than a check, and is as soon a
+    /// sign that the store is gone.
     fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
-        let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
-        let failures = if is_there { 1 } else { timeouts.clamp(1, most.max(1).into()) };
-        for _ in 0..failures {
-            self.learn_one(permit, is_there);
-        }
-    }
-
-    fn learn_one(&self, permit: Permit, is_there: bool) {
         self.step(|breaker, state| {
-            let next = breaker.learn(state, permit, is_there, Instant::now());
+            let now = Instant::now();
+            let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
+            let failures = u32::try_from(timeouts).unwrap_or(u32::MAX).clamp(1, most.max(1));
+            let since = now.checked_sub(silent_for).unwrap_or(self.began);
+            let outcome = if is_there { Outcome::Answered } else { Outcome::Failed { since, failures } };
+            let next = breaker.learn(state, permit, outcome, now);
             if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("the store does not answer; limits that nodes share are decided without it");

@@ -234,6 +234,29 @@ async fn meet(nodes: &[Arc<Node>], keys: usize) -> usize {
     checks.join_all().await.into_iter().filter(|&is_degraded| is_degraded).count()
 }
 
+#[test]
+fn checks_that_wait_at_the_same_time_are_one_failure() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::before(redis.address());
+    run(async {
+        let settings = StoreSettings { timeout: Duration::from_secs(1), pause: PATIENCE, ..PATIENT };
+        let nodes = [Arc::new(node(&[proxy.url()], settings, &closed("strict", "token_bucket", 1_000, "1s")).await)];
+        let figures = || nodes[0].shared.figures();
+        until("the store answers", async || meet(&nodes, 1).await == 0).await;
+        proxy.hold(true);
+        assert_eq!(meet(&nodes, 50).await, 50, "each waits in vain");
+        assert_eq!((figures().is_open, figures().opened), (false, 0));
+        proxy.hold(false);
+        until("the store answers again", async || meet(&nodes, 1).await == 0).await;
+        proxy.hold(true);
+        for failures in 1..=5 {
+            assert!(!figures().is_open, "before failure {failures}");
+            assert_eq!(meet(&nodes, 10).await, 10, "each waits in vain");
+        }
+        assert_eq!((figures().is_open, figures().opened), (true, 1));
+    });
+}
+
 /// What was lent is used up while the store is away; when it is back, all keys want more of it at once, and have it within
 /// `timeout`.
 fn many_keys_at_once(timeout: Duration) {
