@@ -19,9 +19,9 @@ use tokio::{
 
 use crate::{access::sender, caller, problem::Problem, server::State, user_turns::UserTurns};
 
-/// How many pieces of work of one queue are done at a time.
+/// Pieces of work of one queue that are done at a time.
 const AT_ONCE: usize = 2;
-/// How long work waits for its turn.
+/// The longest that work waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The places for one kind of work, and the queue for them. A user, with the tokens that they made, has one piece of work in a place or
@@ -42,13 +42,40 @@ pub(crate) struct UserWork {
     user: String,
 }
 
-/// Work of the caller on whole policies, or a long search of the audit log: an argument of handlers that have some.
+/// The work of the caller in the queue `Q`: an argument of handlers that have some.
 #[derive(Clone, Debug)]
-pub(crate) struct Heavy(UserWork);
+pub(crate) struct CallerWork<Q> {
+    work: UserWork,
+    queue: PhantomData<fn() -> Q>,
+}
 
-/// Queries of the caller, which a page of the dashboard makes when it opens: an argument of handlers that have some.
+/// A queue of the server.
+pub(crate) trait Queue {
+    fn of(state: &State) -> &Arc<WorkQueue>;
+}
+
+/// The queue of work on whole policies, and of long searches of the audit log.
 #[derive(Clone, Debug)]
-pub(crate) struct Queries(UserWork);
+pub(crate) enum HeavyQueue {}
+
+/// The queue of queries, which a page of the dashboard makes when it opens.
+#[derive(Clone, Debug)]
+pub(crate) enum QueryQueue {}
+
+pub(crate) type Heavy = CallerWork<HeavyQueue>;
+pub(crate) type Queries = CallerWork<QueryQueue>;
+
+impl Queue for HeavyQueue {
+    fn of(state: &State) -> &Arc<WorkQueue> {
+        &state.heavy
+    }
+}
+
+impl Queue for QueryQueue {
+    fn of(state: &State) -> &Arc<WorkQueue> {
+        &state.queries
+    }
+}
 
 /// A place for one piece of work, and its user's turn. The work keeps both until it is done, also if its caller disconnects.
 #[derive(Debug)]
@@ -57,7 +84,7 @@ pub(crate) struct Place {
     _turn: OwnedSemaphorePermit,
 }
 
-/// What was made, as JSON already.
+/// An answer that is JSON already.
 #[derive(Debug)]
 pub(crate) struct Written<T> {
     pub(crate) text: String,
@@ -83,13 +110,6 @@ impl WorkQueue {
     /// Returns the work of this user, with that of the tokens that they made.
     pub(crate) fn of(self: &Arc<Self>, user: &str) -> UserWork {
         UserWork { queue: Arc::clone(self), user: user.to_owned() }
-    }
-
-    /// Returns the work of the user who sends this request.
-    fn of_sender(request: &HttpRequest, queue: impl FnOnce(&State) -> &Arc<Self>) -> Result<UserWork, Problem> {
-        let state = request.app_data::<Data<State>>();
-        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
-        state.and_then(|state| Ok(queue(state).of(&sender(request).ok_or(Problem::Unauthorized)?)))
     }
 }
 
@@ -139,7 +159,7 @@ impl Place {
         done.await.map_err(|error| Problem::Internal(error.to_string()))
     }
 
-    /// Makes something and writes it down.
+    /// Makes an answer and writes it as JSON.
     pub(crate) async fn write<T: Serialize + 'static>(
         self,
         make: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -158,37 +178,25 @@ impl Place {
     }
 }
 
-impl Deref for Heavy {
+impl<Q> Deref for CallerWork<Q> {
     type Target = UserWork;
 
     fn deref(&self) -> &UserWork {
-        &self.0
+        &self.work
     }
 }
 
-impl FromRequest for Heavy {
+impl<Q: Queue> FromRequest for CallerWork<Q> {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(WorkQueue::of_sender(request, |state| &state.heavy).map(Self))
-    }
-}
-
-impl Deref for Queries {
-    type Target = UserWork;
-
-    fn deref(&self) -> &UserWork {
-        &self.0
-    }
-}
-
-impl FromRequest for Queries {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(WorkQueue::of_sender(request, |state| &state.queries).map(Self))
+        let state = request.app_data::<Data<State>>();
+        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
+        ready(state.and_then(|state| {
+            let user = sender(request).ok_or(Problem::Unauthorized)?;
+            Ok(Self { work: Q::of(state).of(&user), queue: PhantomData })
+        }))
     }
 }
 

@@ -193,7 +193,8 @@ impl Api {
             operation.refuses([Code::Overload]);
         }
         if A::NEED != Need::Nothing {
-            operation.refuses([Code::Unauthorized, Code::Forbidden, Code::TooMany]);
+            // Tokens and sessions are looked up in turns.
+            operation.refuses([Code::Unauthorized, Code::Forbidden, Code::TooMany, Code::Busy]);
             // Tokens need no other.
             if !is_safe && A::NEED != Need::Node {
                 operation.refuses([Code::Csrf]);

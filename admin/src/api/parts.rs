@@ -25,7 +25,7 @@ use crate::{
     problem::{Code, Problem},
     query::Query,
     roles::Need,
-    work_queue::{Heavy, Queries, Written},
+    work_queue::{CallerWork, Written},
 };
 
 /// An argument of a handler.
@@ -64,23 +64,10 @@ impl<T: JsonSchema> Part for Files<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schemas().taken::<T>();
         operation.takes("application/json", schema);
-        Heavy::describe(operation);
     }
 }
 
-/// Some of the work may not come to its turn.
-impl Part for Heavy {
-    fn describe(operation: &mut Operation) {
-        operation.refuses([Code::Busy]);
-    }
-}
-
-/// A query may not come to its turn.
-impl Part for Queries {
-    fn describe(operation: &mut Operation) {
-        operation.refuses([Code::Busy]);
-    }
-}
+impl<Q> Part for CallerWork<Q> {}
 
 impl Part for MergePatch {
     fn describe(operation: &mut Operation) {
@@ -92,7 +79,6 @@ impl Part for MergePatch {
 impl Part for Csv {
     fn describe(operation: &mut Operation) {
         operation.takes("text/csv", json!({ "type": "string" }));
-        Heavy::describe(operation);
     }
 }
 
