@@ -35,7 +35,7 @@ use crate::{
     roles::{May, Need, Permission, Person, Role},
     secrets::{TOKEN_PREFIX, now},
     server::State,
-    store::{Audit, Session, sha256},
+    store::{Audit, Session, Token, sha256},
 };
 
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
@@ -141,15 +141,19 @@ struct Found {
     is_forged: bool,
 }
 
-/// Returns the sender that the bodies of this request count for: the user who sends it, or who made the token that does. A token
-/// of nodes counts for itself, so the bodies of a fleet take nothing of the share of the user who made that token.
+/// Returns the caller that this request counts for: the user who sends it, or who made the token that does. A token of nodes
+/// counts for itself, so a fleet takes nothing of the share of the user who made that token.
 pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
     let who = found.get::<Found>()?.who.as_ref().ok()?;
-    Some(match who.may {
-        May::Role(_) => who.behind.clone(),
-        May::Node => who.name.clone(),
-    })
+    Some(sender_of(who.may, &who.name, &who.behind).to_owned())
+}
+
+fn sender_of<'a>(may: May, name: &'a str, behind: &'a str) -> &'a str {
+    match may {
+        May::Role(_) => behind,
+        May::Node => name,
+    }
 }
 
 /// Refuses a request whose sender may not do what needs this. Returns the sender, where one is needed.
@@ -245,7 +249,6 @@ pub(crate) async fn guard(
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
     let caller = sender(request.request());
-    // Of IPv6, a client has 64 bits.
     let caller = caller.unwrap_or_else(|| format!("address:{}", network(&address(request.request()), 64)));
     let response = working_for(caller, next.call(request)).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
@@ -329,7 +332,7 @@ async fn of_session(
 ) -> Result<(Who, bool), Problem> {
     let id = sha256(token);
     let read = async { state.store.session(&id, now(), state.session_life).await };
-    let Some(session) = state.secret_lookups.find(&id, &address, read).await? else {
+    let Some(session) = state.secret_lookups.find(&id, &address, read, |session| session.name.clone()).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
@@ -355,11 +358,13 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
     let read = async { state.store.token_of(&id, now()).await };
-    let Some(token) = state.secret_lookups.find(&id, &address, read).await? else {
+    let name_of = |token: &Token| format!("token:{}", token.name);
+    let user = |token: &Token| sender_of(token.may, &name_of(token), &token.made_by).to_owned();
+    let Some(token) = state.secret_lookups.find(&id, &address, read, user).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };
-    let name = format!("token:{}", token.name);
+    let name = name_of(&token);
     if state.seen.is_due(&id, token.last_used_at, now()) {
         let (store, id, name) = (state.apart.clone(), token.id.clone(), name.clone());
         let from = (address.clone(), request_id.clone());

@@ -1,8 +1,8 @@
-//! Lookups of tokens and sessions in the database: those of secrets that may be made up take turns by client address, so that a
-//! stranger has one of the connections to the database at a time.
+//! Lookups of tokens and sessions in the database take turns: those of secrets that may be made up by client address, others by
+//! user. So each address and each user has one of the connections to the database at a time.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     future::Future,
     mem,
     sync::{Mutex, PoisonError},
@@ -18,57 +18,61 @@ const GENERATION: usize = 5_000;
 /// How long a lookup waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The turns of addresses, and the secrets that need none. A secret that was valid is looked up at once, so strangers behind the
-/// same address do not delay it. It is looked up all the same, since it may have ended.
+/// The turns of users and addresses, and the users of secrets that were valid. A secret that was valid waits for those of its
+/// user only, so strangers behind the same address do not delay it. It is looked up all the same, since it may have ended.
 #[derive(Debug, Default)]
 pub(crate) struct SecretLookups {
     turns: UserTurns,
     valid: Mutex<ValidSecrets>,
 }
 
-/// SHA-256 of secrets that were valid when they were looked up last. Those that were not used for a while are forgotten with the
-/// older generation. Only a caller with valid secrets adds any.
+/// SHA-256 of secrets that were valid when they were looked up last, and their users. Those that were not used for a while are
+/// forgotten with the older generation. Only a caller with valid secrets adds any.
 #[derive(Debug, Default)]
 struct ValidSecrets {
-    recent: HashSet<String>,
-    older: HashSet<String>,
+    recent: HashMap<String, String>,
+    older: HashMap<String, String>,
 }
 
 impl ValidSecrets {
-    fn has(&self, sha256: &str) -> bool {
-        self.recent.contains(sha256) || self.older.contains(sha256)
+    fn user(&self, sha256: &str) -> Option<&String> {
+        self.recent.get(sha256).or_else(|| self.older.get(sha256))
     }
 
-    fn note(&mut self, sha256: &str, is_valid: bool) {
-        if !is_valid {
+    /// Notes the user of a secret that was looked up; `None`: it is not valid.
+    fn note(&mut self, sha256: &str, user: Option<String>) {
+        let Some(user) = user else {
             self.recent.remove(sha256);
             self.older.remove(sha256);
-        } else if !self.recent.contains(sha256) {
-            if self.recent.len() >= GENERATION {
-                self.older = mem::take(&mut self.recent);
-            }
-            self.recent.insert(sha256.to_owned());
+            return;
+        };
+        if self.recent.get(sha256) == Some(&user) {
+            return;
         }
+        if self.recent.len() >= GENERATION {
+            self.older = mem::take(&mut self.recent);
+        }
+        self.recent.insert(sha256.to_owned(), user);
     }
 }
 
 impl SecretLookups {
-    /// Looks a secret from this address up with `read`: at once, if it was valid before, or else when it is the address's turn.
+    /// Looks a secret from this address up with `read`, when it is the turn of the user whose it was, or else of the address.
+    /// `user` returns the user of what was found.
     pub(crate) async fn find<T>(
         &self,
         sha256: &str,
         address: &str,
         read: impl Future<Output = sqlx::Result<Option<T>>>,
+        user: impl FnOnce(&T) -> String,
     ) -> Result<Option<T>, Problem> {
-        let _turn = if self.valid().has(sha256) {
-            None
-        } else {
-            // Of IPv6, a client has 64 bits.
-            let turn = self.turns.turn(&network(address, 64), Instant::now() + PATIENCE).await;
-            Some(turn.ok_or(Problem::Busy("Too many tokens and sessions from your address wait to be looked up."))?)
-        };
+        let end = Instant::now() + PATIENCE;
+        let known = self.valid().user(sha256).map(|user| format!("user:{user}"));
+        let turn = self.turns.turn(&known.unwrap_or_else(|| format!("address:{}", network(address, 64))), end).await;
+        let _turn =
+            turn.ok_or(Problem::Busy("Too many tokens and sessions of yours wait to be looked up; come again."))?;
         let found = read.await?;
-        self.valid().note(sha256, found.is_some());
+        self.valid().note(sha256, found.as_ref().map(user));
         Ok(found)
     }
 
@@ -80,7 +84,13 @@ impl SecretLookups {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::{
+        future::{pending, ready},
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
 
     use tokio::time::timeout;
 
@@ -88,49 +98,75 @@ mod tests {
 
     const CROWD: usize = 100;
 
-    /// Returns whether a lookup is done without waiting for any other.
-    async fn is_done_at_once(lookups: &SecretLookups, sha256: &str, address: &str, found: Option<()>) -> bool {
-        let lookup = lookups.find(sha256, address, ready(Ok(found)));
+    /// Returns whether a lookup is done without waiting for any other. `Some`: the secret is one of that user.
+    async fn is_done_at_once(lookups: &SecretLookups, sha256: &str, address: &str, user: Option<&str>) -> bool {
+        let found = user.map(str::to_owned);
+        let lookup = lookups.find(sha256, address, ready(Ok(found.clone())), String::clone);
         matches!(timeout(Duration::ZERO, lookup).await, Ok(Ok(answer)) if answer == found)
+    }
+
+    /// A lookup of each of these secrets begins and does not end. Holds that the database is asked for the first one only.
+    async fn crowd<'a>(lookups: &'a SecretLookups, secrets: &'a [String]) -> Vec<impl Future + Unpin + 'a> {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let lookup = |secret: &'a String| {
+            let begun = Arc::clone(&begun);
+            let read = async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                pending::<sqlx::Result<Option<String>>>().await
+            };
+            Box::pin(lookups.find(secret, "192.0.2.1", read, String::clone))
+        };
+        let mut crowd: Vec<_> = secrets.iter().map(lookup).collect();
+        for lookup in &mut crowd {
+            assert!(timeout(Duration::ZERO, lookup).await.is_err(), "it waits");
+        }
+        assert_eq!(begun.load(Ordering::Relaxed), 1, "the database is asked for one");
+        crowd
     }
 
     #[tokio::test]
     async fn an_address_has_one_secret_looked_up_that_may_be_made_up() {
         let lookups = SecretLookups::default();
-        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some(())).await);
-        let begun = Mutex::new(0);
-        let never = async || {
-            *begun.lock().expect("whole") += 1;
-            pending::<sqlx::Result<Option<()>>>().await
-        };
-        let names: Vec<String> = (0..CROWD).map(|number| format!("wrong-{number}")).collect();
-        let mut crowd: Vec<_> = names.iter().map(|name| Box::pin(lookups.find(name, "192.0.2.1", never()))).collect();
-        for lookup in &mut crowd {
-            assert!(timeout(Duration::ZERO, lookup).await.is_err(), "it waits");
-        }
-        assert_eq!(*begun.lock().expect("whole"), 1, "the database is asked for one");
+        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some("ana")).await);
+        let secrets: Vec<String> = (0..CROWD).map(|number| format!("wrong-{number}")).collect();
+        let crowd = crowd(&lookups, &secrets).await;
         assert!(is_done_at_once(&lookups, "wrong", "192.0.2.2", None).await, "another address");
-        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some(())).await, "a secret that was valid");
-        assert!(!is_done_at_once(&lookups, "new", "192.0.2.1", Some(())).await);
+        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some("ana")).await, "a secret that was valid");
+        assert!(!is_done_at_once(&lookups, "new", "192.0.2.1", Some("ana")).await);
         // It has ended.
         assert!(is_done_at_once(&lookups, "good", "192.0.2.1", None).await);
         assert!(!is_done_at_once(&lookups, "good", "192.0.2.1", None).await);
         drop(crowd);
-        assert!(is_done_at_once(&lookups, "new", "192.0.2.1", Some(())).await, "the turn is given back");
+        assert!(is_done_at_once(&lookups, "new", "192.0.2.1", Some("ana")).await, "the turn is given back");
+    }
+
+    #[tokio::test]
+    async fn a_user_has_one_secret_looked_up() {
+        let lookups = SecretLookups::default();
+        let secrets: Vec<String> = (0..CROWD).map(|number| format!("good-{number}")).collect();
+        for secret in &secrets {
+            assert!(is_done_at_once(&lookups, secret, "192.0.2.1", Some("eve")).await);
+        }
+        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some("ana")).await);
+        let _crowd = crowd(&lookups, &secrets).await;
+        assert!(is_done_at_once(&lookups, "good", "192.0.2.1", Some("ana")).await, "another user");
+        assert!(is_done_at_once(&lookups, "new", "192.0.2.1", Some("ben")).await, "a secret that was never seen");
+        assert!(!is_done_at_once(&lookups, "good-0", "192.0.2.2", Some("eve")).await, "from another address");
     }
 
     #[test]
     fn valid_secrets_that_are_not_used_are_forgotten() {
         let mut valid = ValidSecrets::default();
-        valid.note("used", true);
-        valid.note("unused", true);
+        let ana = || Some("ana".to_owned());
+        valid.note("used", ana());
+        valid.note("unused", ana());
         for number in 0..3 * GENERATION {
-            valid.note(&number.to_string(), true);
-            valid.note("used", true);
+            valid.note(&number.to_string(), ana());
+            valid.note("used", ana());
             assert!(valid.recent.len() + valid.older.len() <= 2 * GENERATION);
         }
-        assert!(valid.has("used") && !valid.has("unused"));
-        valid.note("used", false);
-        assert!(!valid.has("used"));
+        assert_eq!((valid.user("used"), valid.user("unused")), (ana().as_ref(), None));
+        valid.note("used", None);
+        assert_eq!(valid.user("used"), None);
     }
 }
