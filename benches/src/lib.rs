@@ -6,6 +6,7 @@ use tidegate::{
     formats::Format,
 };
 
+pub mod admin_session;
 pub mod batches;
 pub mod contest;
 pub mod figures;

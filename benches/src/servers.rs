@@ -8,7 +8,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -73,9 +73,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Runs `command` until it listens at this port.
-    pub fn start(name: &'static str, mut command: Command, port: u16) -> Outcome<Self> {
-        let child = command.stdout(Stdio::null()).spawn()?;
+    /// Runs `command`, and waits until it listens at this port.
+    pub fn start(name: &'static str, command: Command, port: u16) -> Outcome<Self> {
+        Self::start_printing(name, command, port, Stdio::null())
+    }
+
+    /// Runs `command`, and waits until it listens at this port. Also returns its output.
+    pub fn start_with_output(name: &'static str, command: Command, port: u16) -> Outcome<(Self, ChildStdout)> {
+        let mut server = Self::start_printing(name, command, port, Stdio::piped())?;
+        let output = server.child.stdout.take().ok_or("no output")?;
+        Ok((server, output))
+    }
+
+    fn start_printing(name: &'static str, mut command: Command, port: u16, output: Stdio) -> Outcome<Self> {
+        let child = command.stdout(output).spawn()?;
         let server = Self { name, port, child };
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -12,7 +12,6 @@
 use std::{
     error::Error,
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -27,9 +26,9 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::{Engine, Identity, Request};
+use tidegate_benches::admin_session::AdminSession;
 use tidegate_fleet::{Follower, Following, Token};
 use tokio::runtime::{self, Runtime};
-use ureq::Agent;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -169,7 +168,7 @@ fn checks(runtime: &Runtime, admin: &Admin, rounds: usize) -> Outcome<()> {
 fn followers(runtime: &Runtime, admin: &Admin, followers: usize) -> Outcome<()> {
     let before = admin.resident_kb()?;
     let started = (0..followers).map(|node| {
-        let follower = Follower::new(&admin.url, Token::file(&admin.token)).named(format!("idle-{node}"));
+        let follower = Follower::new(&admin.session.url, Token::file(&admin.token)).named(format!("idle-{node}"));
         runtime.block_on(follower.start(Arc::new(Engine::with_max_keys(1))))
     });
     let started = started.collect::<Result<Vec<Following>, _>>()?;
@@ -199,7 +198,7 @@ impl Node {
         let engine = Arc::new(Engine::with_max_keys(10_000));
         let name = format!("node-{}", folder.display()).replace('/', "-");
         let follower =
-            Follower::new(&admin.url, Token::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
+            Follower::new(&admin.session.url, Token::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
         let following = runtime.block_on(follower.keeping_in(folder).start(Arc::clone(&engine)))?;
         runtime.block_on(following.has_policy());
         Ok(Self { engine, _following: following })
@@ -209,11 +208,8 @@ impl Node {
 /// An admin server, signed in to.
 struct Admin {
     child: Child,
-    url: String,
+    session: AdminSession,
     token: PathBuf,
-    agent: Agent,
-    cookie: String,
-    csrf: String,
     /// Of its policy.
     clients: usize,
     /// Of the policy in force.
@@ -236,28 +232,14 @@ impl Admin {
             .arg(&file)
             .stdout(Stdio::piped())
             .spawn()?;
-        let (mut url, mut code) = (String::new(), String::new());
-        for line in BufReader::new(child.stdout.take().ok_or("no output")?).lines() {
-            let line = line?;
-            match line.split_once("  ").map(|(name, value)| (name, value.trim())) {
-                Some(("dashboard", value)) => value.clone_into(&mut url),
-                Some(("sign in", value)) => value.split_once("#code=").ok_or("no code")?.1.clone_into(&mut code),
-                _ if line == "Ctrl+C stops." => break,
-                _ => {}
-            }
-        }
-        let agent = Agent::new_with_defaults();
-        let who = json!({ "code": code, "name": "bench", "password": "correct horse battery" });
-        let mut answer = agent.post(format!("{url}/api/v1/setup")).send_json(&who)?;
-        let cookie = answer.headers()["set-cookie"].to_str()?.split(';').next().unwrap_or_default().to_owned();
-        let csrf = answer.body_mut().read_json::<Value>()?["csrf"].as_str().ok_or("no token")?.to_owned();
+        let session = AdminSession::set_up(child.stdout.take().ok_or("no output")?)?;
         let token = folder.path().join("token");
         let version = AtomicU64::new(0);
-        let admin = Self { child, url, token, agent, cookie, csrf, clients, version, _folder: folder };
-        let made = admin.post("/tokens", &json!({ "name": "bench", "scope": "node" }))?;
+        let admin = Self { child, session, token, clients, version, _folder: folder };
+        let made = admin.session.post("/tokens", &json!({ "name": "bench", "scope": "node" }))?;
         fs::write(&admin.token, made["secret"].as_str().ok_or("no secret")?)?;
         admin.version.store(
-            admin.get("/policy/versions?limit=1")?["items"][0]["version"].as_u64().ok_or("no version")?,
+            admin.session.get("/policy/versions?limit=1")?["items"][0]["version"].as_u64().ok_or("no version")?,
             Ordering::Relaxed,
         );
         Ok(admin)
@@ -268,7 +250,7 @@ impl Admin {
         let base = self.version.load(Ordering::Relaxed);
         match change {
             Change::Limit => {
-                let etag = self.get("/tiers/free")?["etag"].clone();
+                let etag = self.session.get("/tiers/free")?["etag"].clone();
                 let change = json!({ "op": "put", "kind": "tier", "id": "free", "value": tier("free", 1_000 + base) });
                 self.publish_one(&json!({ "tier:free": etag }), &change)
             }
@@ -278,13 +260,11 @@ impl Admin {
                 let lines = numbers.map(|number| format!("user,{},{tier}", value(number)));
                 let lines = ["kind,value,tier".to_owned()].into_iter().chain(lines).collect::<Vec<String>>().join("\n");
                 let began = Instant::now();
-                let request = self.agent.post(format!("{}/api/v1/clients/import?message=bench", self.url));
-                let request = request.header("cookie", &self.cookie).header("x-csrf-token", &self.csrf);
-                let published = request.header("content-type", "text/csv").send(lines)?.body_mut().read_json()?;
+                let published = self.session.send("/clients/import?message=bench", "text/csv", &lines)?;
                 self.is_published(began, &published)
             }
             Change::Zone => {
-                let etag = self.get("/domains/default")?["etag"].clone();
+                let etag = self.session.get("/domains/default")?["etag"].clone();
                 let zone = if base.is_multiple_of(2) { "Asia/Tokyo" } else { "Europe/Berlin" };
                 let change = json!({ "op": "patch", "kind": "domain", "id": "default", "value": { "timezone": zone } });
                 self.publish_one(&json!({ "domain:default": etag }), &change)
@@ -296,7 +276,7 @@ impl Admin {
         let base = self.version.load(Ordering::Relaxed);
         let list = json!({ "base_version": base, "message": "bench", "if_match": if_match, "changes": [change] });
         let began = Instant::now();
-        let published = self.post("/policy/changes", &list)?;
+        let published = self.session.post("/policy/changes", &list)?;
         self.is_published(began, &published)
     }
 
@@ -304,16 +284,6 @@ impl Admin {
         let took = began.elapsed();
         self.version.store(published["version"].as_u64().ok_or("no version")?, Ordering::Relaxed);
         Ok(took)
-    }
-
-    fn get(&self, path: &str) -> Outcome<Value> {
-        let request = self.agent.get(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
-        Ok(request.call()?.body_mut().read_json()?)
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Outcome<Value> {
-        let request = self.agent.post(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
-        Ok(request.header("x-csrf-token", &self.csrf).send_json(body)?.body_mut().read_json()?)
     }
 
     /// Memory that it has from the machine.

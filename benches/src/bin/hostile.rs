@@ -1,7 +1,8 @@
-//! The time to an answer of a caller over HTTP, one over the Redis protocol and one over gRPC, alone and beside a hostile caller
-//! at another address. The server has one worker and one processor. The callers share the other one, where the hostile one runs only while
-//! the timed ones wait (its threads are of the scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads,
-//! which compute and leave the server alone. What a row has more than that row is what the server takes longer.
+//! The time to an answer of callers over HTTP, the Redis protocol and gRPC, of one whose limit is in a real Redis, and of a user of
+//! the admin server, alone and beside a hostile caller at another address. The server has one worker and one processor. The
+//! callers and Redis share the other one, where the hostile one runs only while the timed ones wait (its threads are of the
+//! scheduler's idle class, by `chrt`). `busy loops` is the control: the same threads, which compute and leave the server alone.
+//! What a row has more than that row is what the server takes longer.
 //!
 //!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin hostile
 
@@ -14,6 +15,7 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     process::Command,
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -31,9 +33,11 @@ use rustix::{
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_benches::{
+    admin_session::AdminSession,
     histogram::Histogram,
     http2,
-    servers::{Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread, turns},
+    servers::{CLIENT_CPU, Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread, turns},
+    store::redis,
 };
 use tidegate_service::grpc::proto::tidegate::v1::{
     BatchRateLimitRequest, RateLimitRequest, rate_limiter_client::RateLimiterClient,
@@ -50,6 +54,8 @@ const KEYS: usize = 1_000;
 const LEAD: Duration = Duration::from_millis(500);
 /// How long connections are held, and how long is waited for an answer.
 const HELD: Duration = Duration::from_millis(500);
+/// Stands in the answer to a check that was decided without the store.
+const DEGRADED: &[u8] = b"\"degraded\":\"";
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The threads of the hostile caller.
 const ATTACKERS: usize = 8;
@@ -79,7 +85,7 @@ struct Call {
 /// An action that each thread of the hostile caller repeats. An error: the server ended a connection, or did not answer.
 type Attack = fn(&Attacker) -> io::Result<()>;
 
-const SIDES: [(&str, Option<Attack>); 15] = [
+const SIDES: [(&str, Option<Attack>); 18] = [
     ("alone", None),
     ("busy loops", Some(compute)),
     ("bodies that do not end", Some(Attacker::begin_bodies)),
@@ -91,22 +97,26 @@ const SIDES: [(&str, Option<Attack>); 15] = [
     ("scrapes of the metrics", Some(Attacker::scrape)),
     ("batches of 64 on 1,200 connections", Some(Attacker::flood_batches)),
     ("100 commands on 1,200 connections", Some(Attacker::flood_commands)),
+    ("store: batches of 1,000 new users", Some(Attacker::bring_shared_users)),
+    ("store: batches of 64 on 1,200 conn.", Some(Attacker::flood_shared_batches)),
     ("gRPC: batches that are not read", Some(Attacker::read_nothing_over_grpc)),
     ("gRPC: batches of 64 on 1,200 conn.", Some(Attacker::flood_calls)),
     ("admin: wrong passwords", Some(Attacker::guess_passwords)),
     ("admin: bodies that do not end", Some(Attacker::begin_sign_ins)),
+    ("admin: a viewer's reads on 1,200 conn.", Some(Attacker::flood_reads)),
 ];
 
 /// The callers whose answers are timed.
-const CALLERS: [&str; 3] = ["HTTP", "CL.THROTTLE", "gRPC"];
+const CALLERS: [&str; 5] = ["HTTP", "CL.THROTTLE", "gRPC", "store", "admin"];
 
-/// The figures of one side, of each round: milliseconds of each caller at both quantiles, attacks a second, and the part of them
-/// that ended in an error.
+/// The figures of one side, of each round: milliseconds of each caller at both quantiles, attacks a second, the part of them
+/// that ended in an error, and the checks that were decided without the store.
 #[derive(Default)]
 struct Figures {
     took: [[Vec<f64>; 2]; CALLERS.len()],
     attacks: Vec<f64>,
     failed: Vec<f64>,
+    degraded: Vec<f64>,
 }
 
 fn main() -> Outcome<()> {
@@ -130,10 +140,12 @@ fn main() -> Outcome<()> {
         let [attacks, failed] = [&target.attacks, &target.failed].map(|count| count.load(Ordering::Relaxed) as f64);
         of.attacks.push(attacks / (LEAD.as_secs_f64() + seconds as f64));
         of.failed.push(failed / attacks.max(1.0));
+        of.degraded.push(target.degraded.load(Ordering::Relaxed) as f64);
     }
     println!("{rate} checks a second of each caller, milliseconds: median of {rounds} rounds (least to most)");
-    for ((_, (name, _)), Figures { took, attacks, failed }) in sides.iter().zip(&figures) {
+    for ((_, (name, _)), Figures { took, attacks, failed, degraded }) in sides.iter().zip(&figures) {
         println!("{name}: {} attacks a second, {} of them to an error", spread(attacks, 0), spread(failed, 2));
+        println!("    checks that the store did not answer: {}", spread(degraded, 0));
         for (caller, [p50, p99]) in CALLERS.iter().zip(took) {
             println!("    {caller:12} p50 {}, p99 {}", spread(p50, 2), spread(p99, 2));
         }
@@ -141,8 +153,19 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
+/// A check of a user.
 fn check(user: &str) -> String {
-    json!({ "identities": [{ "kind": "user", "value": user }] }).to_string()
+    check_of("user", user)
+}
+
+/// A check of an identity; limits of the kind `member` are in the store.
+fn check_of(kind: &str, value: &str) -> String {
+    json!({ "identities": [{ "kind": kind, "value": value }] }).to_string()
+}
+
+/// A `GET` of the audit log by the session of this cookie, which reads from the database.
+fn read_as(cookie: &str) -> Vec<u8> {
+    format!("GET /api/v1/audit?limit=20 HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n").into_bytes()
 }
 
 fn post(path: &str, body: &str) -> Vec<u8> {
@@ -225,21 +248,31 @@ struct Target {
     resp: SocketAddr,
     grpc: SocketAddr,
     admin: SocketAddr,
+    /// Reads of the admin server by the user who is timed, and by the hostile one.
+    read: Vec<u8>,
+    hostile_read: Vec<u8>,
     is_over: AtomicBool,
     /// Attacks that were done, and those of them that ended in an error.
     attacks: AtomicU64,
     failed: AtomicU64,
     /// Users or keys that were brought so far: each is another one.
     brought: AtomicU64,
-    _server: Server,
+    /// Checks of the timed caller that were decided without the store.
+    degraded: AtomicU64,
+    _servers: [Server; 2],
 }
 
 impl Target {
     fn start(binary: &Path, folder: &Path) -> Outcome<Arc<Self>> {
         let [http, resp, grpc, admin] = [free_port()?, free_port()?, free_port()?, free_port()?];
-        let limit = json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" });
-        let tiers = json!([{ "id": "free", "limits": [limit] }]);
-        let policy = json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers } } });
+        let (redis, store) = redis(Some(CLIENT_CPU as u32))?;
+        let limit = |sharing: &str| json!([{ "id": "s", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s", "sharing": sharing }]);
+        let tiers = json!([
+            { "id": "free", "limits": limit("local") },
+            { "id": "shared", "limits": limit("strict") },
+        ]);
+        let defaults = json!({ "user": "free", "member": "shared" });
+        let policy = json!({ "domains": { "default": { "defaults": defaults, "tiers": tiers } } });
         let file = folder.join("policy.json");
         fs::write(&file, policy.to_string())?;
         let mut command = pinned(binary);
@@ -247,19 +280,24 @@ impl Target {
         for (listener, port) in [("--http", http), ("--resp", resp), ("--grpc", grpc), ("--admin", admin)] {
             command.args([listener, &format!("127.0.0.1:{port}")]);
         }
-        command.arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
-        let server = Server::start("tidegate", command, http)?;
+        command.arg("--policy").arg(file).arg("--data").arg(folder.join("data")).args(["--redis", &store]);
+        let (server, output) = Server::start_with_output("tidegate", command, http)?;
+        let session = AdminSession::set_up(output)?;
+        let hostile = session.add_viewer("hostile")?;
         let [http, resp, grpc, admin] = [http, resp, grpc, admin].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         Ok(Arc::new(Self {
             http,
             resp,
             grpc,
             admin,
+            read: read_as(&session.cookie),
+            hostile_read: read_as(&hostile.cookie),
             is_over: AtomicBool::default(),
             attacks: AtomicU64::default(),
             failed: AtomicU64::default(),
             brought: AtomicU64::default(),
-            _server: server,
+            degraded: AtomicU64::default(),
+            _servers: [server, redis],
         }))
     }
 
@@ -294,13 +332,29 @@ impl Target {
             timed(by_socket(self.resp, &throttles, is_allowed_over_resp)?, rate, length)
         };
         let over_grpc = || timed(by_grpc(self.grpc)?, rate, length);
+        let of_store = || {
+            let checks: Vec<_> =
+                (0..KEYS).map(|user| post("/v1/check", &check_of("member", &format!("m{user}")))).collect();
+            timed(by_socket(self.http, &checks, |answer| self.is_whole_of_store(answer))?, rate, length)
+        };
+        let of_admin = || timed(by_socket(self.admin, slice::from_ref(&self.read), is_whole_over_http)?, rate, length);
+        let callers: [&(dyn Fn() -> Outcome<Histogram> + Sync); CALLERS.len()] =
+            [&over_http, &over_resp, &over_grpc, &of_store, &of_admin];
         thread::scope(|scope| {
-            let over_http = scope.spawn(|| over_http().map_err(|error| error.to_string()));
-            let over_resp = scope.spawn(|| over_resp().map_err(|error| error.to_string()));
-            let over_grpc = over_grpc()?;
-            let [over_http, over_resp] = [over_http, over_resp].map(|thread| thread.join().map_err(|_| "it panicked"));
-            Ok([over_http??, over_resp??, over_grpc])
+            let threads = callers.map(|caller| scope.spawn(|| caller().map_err(|error| error.to_string())));
+            let took = threads.map(|thread| thread.join().unwrap_or_else(|_| Err("it panicked".to_owned())));
+            let took = took.into_iter().collect::<Result<Vec<_>, _>>()?;
+            took.try_into().map_err(|_| "one for each caller".into())
         })
+    }
+
+    /// The same as [`is_whole_over_http`]; counts what was decided without the store.
+    fn is_whole_of_store(&self, answer: &[u8]) -> Outcome<bool> {
+        let is_whole = is_whole_over_http(answer)?;
+        if is_whole && answer.windows(DEGRADED.len()).any(|part| part == DEGRADED) {
+            self.degraded.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(is_whole)
     }
 
     fn attack(self: &Arc<Self>, attack: Option<Attack>) {
@@ -354,6 +408,10 @@ impl Attacker {
         self.exchange(self.target.http, &post("/v1/check/batch", &self.batch(1_000)))
     }
 
+    fn bring_shared_users(&self) -> io::Result<()> {
+        self.exchange(self.target.http, &post("/v1/check/batch", &self.batch_of("member", 1_000)))
+    }
+
     fn bring_keys(&self) -> io::Result<()> {
         let key = |number| format!("CL.THROTTLE key-{number} 0 1 31536000\r\n");
         self.exchange(self.target.resp, self.target.numbers(1_000).map(key).collect::<String>().as_bytes())
@@ -366,6 +424,15 @@ impl Attacker {
     fn flood_batches(&self) -> io::Result<()> {
         let batch = post("/v1/check/batch", &self.batch(64));
         self.flood(self.target.http, |_| batch.clone())
+    }
+
+    fn flood_shared_batches(&self) -> io::Result<()> {
+        let batch = post("/v1/check/batch", &self.batch_of("member", 64));
+        self.flood(self.target.http, |_| batch.clone())
+    }
+
+    fn flood_reads(&self) -> io::Result<()> {
+        self.flood(self.target.admin, |_| self.target.hostile_read.clone())
     }
 
     fn flood_commands(&self) -> io::Result<()> {
@@ -466,7 +533,12 @@ impl Attacker {
     }
 
     fn batch(&self, checks: u64) -> String {
-        let checks: Vec<String> = self.target.numbers(checks).map(|number| check(&format!("new-{number}"))).collect();
+        self.batch_of("user", checks)
+    }
+
+    fn batch_of(&self, kind: &str, checks: u64) -> String {
+        let check = |number| check_of(kind, &format!("new-{number}"));
+        let checks: Vec<String> = self.target.numbers(checks).map(check).collect();
         format!(r#"{{"checks":[{}]}}"#, checks.join(","))
     }
 }
