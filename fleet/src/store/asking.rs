@@ -348,12 +348,12 @@ impl Store {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
     }
 
-    /// Learns from an answer, or from a silence that lasts since `silent_for`. The silence counts as a failure for each timeout
-    /// in it, at least one and `most` of them: a question in the background waits for longer than a check, and is as soon a
-    /// sign that the store is gone.
+    /// Learns from an answer, or from a silence of this length. A silence counts as one failure for each timeout in it: at least
+    /// one, at most `most`. So a question in the background, which waits longer than a check, shows as soon that the store is
+    /// gone.
     fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
+        let now = Instant::now();
         self.step(|breaker, state| {
-            let now = Instant::now();
             let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
             let failures = u32::try_from(timeouts).unwrap_or(u32::MAX).clamp(1, most.max(1));
             let since = now.checked_sub(silent_for).unwrap_or(self.began);

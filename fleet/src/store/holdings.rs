@@ -21,6 +21,7 @@ use tidegate::{
 };
 use tokio::{
     sync::oneshot,
+    task::JoinHandle,
     time::{Instant, timeout},
 };
 
@@ -38,6 +39,17 @@ const SHARDS: usize = 64;
 
 /// Keys of which a node holds something, at most; others are asked for one by one.
 const KEYS_MAX: usize = 1_000_000;
+
+/// The most views that have something to tell, or are being told. While there are so many, checks of other keys are charged in
+/// the store. So a caller that brings new keys without end waits for the store, and the views of others are told soon.
+const LISTED_MAX: u64 = 131_072;
+
+/// The most new keys of synced limits of which a node makes a view before it tells what it has next. Checks of further ones are
+/// charged in the store until then.
+const NEW_VIEWS_MAX: u64 = 8_192;
+
+/// Views that are told at a time, in a number of scripts.
+const TOLD_AT_ONCE: usize = 256;
 
 /// How often those are looked for whose time has come.
 const TICK: Duration = Duration::from_millis(50);
@@ -59,9 +71,11 @@ pub(super) struct Holdings {
     due: Mutex<VecDeque<(Instant, Place)>>,
     /// Leases that are being asked for, or given back.
     renewing: AtomicU64,
-    /// Views with something to tell, and those that are being told.
+    /// Views with something to tell; and how many were taken from there and are not told yet.
     untold: Mutex<Vec<u64>>,
     telling: AtomicU64,
+    /// Views that were made since they were told last.
+    new_views: AtomicU64,
     /// Whether any view was asked since that was seen last. One that only denies has nothing to tell.
     viewed: AtomicBool,
     /// This process, as those know it that it tells.
@@ -133,6 +147,7 @@ impl Holdings {
             renewing: AtomicU64::new(0),
             untold: Mutex::default(),
             telling: AtomicU64::new(0),
+            new_views: AtomicU64::new(0),
             viewed: AtomicBool::new(false),
             node,
             figures: Figures::default(),
@@ -161,6 +176,12 @@ impl Holdings {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return Says::Store,
             Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return Says::Store,
+            Entry::Vacant(_)
+                if charge.sharing == Sharing::Synced
+                    && self.new_views.fetch_add(1, Ordering::Relaxed) >= NEW_VIEWS_MAX =>
+            {
+                return Says::Store;
+            }
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
                 let new = self.born(charge, own, now);
@@ -179,6 +200,7 @@ impl Holdings {
         let meter = &own.meter;
         match &mut holding.kind {
             Kind::Synced { view, .. } if charge.is_look => Says::Answer(view.look(meter, charge.cost, now.store)),
+            Kind::Synced { view, .. } if !view.is_listed() && self.is_telling_much() => Says::Store,
             Kind::Synced { view, .. } => {
                 self.note_view();
                 let (answer, is_first) = view.spend(meter, charge.cost, now.store);
@@ -215,6 +237,23 @@ impl Holdings {
                 // Without an answer, what the limit says for that case decides.
                 Spent::Answer(_, true) | Spent::Ask => Says::Store,
             },
+        }
+    }
+
+    fn is_telling_much(&self) -> bool {
+        self.telling.load(Ordering::Relaxed) + lock(&self.untold).len() as u64 >= LISTED_MAX
+    }
+
+    /// Takes in what the store has of a key for which it was asked instead of the view.
+    pub(super) fn heard(&self, hash: u64, charged: &Meter, answer: &Answer) {
+        let (Answer::Decided { verdict: Verdict::Admit(word), .. } | Answer::Decided { word, .. }) = *answer else {
+            return;
+        };
+        let mut shard = lock(self.shard(hash));
+        if let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = held(&mut shard, hash)
+            && own.meter == *charged
+        {
+            view.heard(charged, word);
         }
     }
 
@@ -420,44 +459,49 @@ impl Holdings {
 
     /// Tells the store what was spent of views, and takes in what it has. `false`: there was no answer.
     async fn tell(self: &Arc<Self>) -> bool {
+        // First, so that there is no moment in which nothing seems to be left.
         self.telling.fetch_add(1, Ordering::Relaxed);
         let untold = mem::take(&mut *lock(&self.untold));
-        let told: Vec<_> = untold
-            .into_iter()
-            .filter_map(|hash| {
-                let mut shard = lock(self.shard(hash));
-                let holding = held(&mut shard, hash)?;
-                let (place, meter) = (holding.place(), holding.own.meter);
-                let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
-                let since = view.since();
-                let (number, tokens) = view.tell()?;
-                let sent = format!("{}:sent", name.key);
-                let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
-                let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
-                let slot = self.store.background_slot(&name.slot);
-                let holdings = Arc::clone(self);
-                self.telling.fetch_add(1, Ordering::Relaxed);
-                Some(self.store.runtime().spawn(async move {
-                    let told = match holdings.store.permit() {
-                        Some(permit) => {
-                            let asked = holdings.store.ask_in_background(slot, part, BACKGROUND, false);
-                            holdings.store.hear(permit, asked).await
-                        }
-                        None => None,
-                    };
-                    let is_told = told.is_some();
-                    holdings.told(place, &meter, since, told);
-                    holdings.telling.fetch_sub(1, Ordering::Relaxed);
-                    is_told
-                }))
-            })
-            .collect();
-        self.telling.fetch_sub(1, Ordering::Relaxed);
+        self.new_views.store(0, Ordering::Relaxed);
+        // What is left of them counts until it is told.
+        self.telling.fetch_add(untold.len() as u64, Ordering::Relaxed);
         let mut is_told = true;
-        for task in told {
-            is_told &= task.await.unwrap_or(true);
+        for part in untold.chunks(TOLD_AT_ONCE) {
+            let told: Vec<_> = part.iter().filter_map(|&hash| self.tell_one(hash)).collect();
+            for task in told {
+                is_told &= task.await.unwrap_or(true);
+            }
+            self.telling.fetch_sub(part.len() as u64, Ordering::Relaxed);
         }
+        self.telling.fetch_sub(1, Ordering::Relaxed);
         is_told
+    }
+
+    /// Starts to tell what was spent of a view, if anything was. The task returns whether the store answered.
+    fn tell_one(self: &Arc<Self>, hash: u64) -> Option<JoinHandle<bool>> {
+        let mut shard = lock(self.shard(hash));
+        let holding = held(&mut shard, hash)?;
+        let (place, meter) = (holding.place(), holding.own.meter);
+        let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
+        let since = view.since();
+        let (number, tokens) = view.tell()?;
+        let sent = format!("{}:sent", name.key);
+        let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
+        let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
+        let slot = self.store.background_slot(&name.slot);
+        let holdings = Arc::clone(self);
+        Some(self.store.runtime().spawn(async move {
+            let told = match holdings.store.permit() {
+                Some(permit) => {
+                    let asked = holdings.store.ask_in_background(slot, part, BACKGROUND, false);
+                    holdings.store.hear(permit, asked).await
+                }
+                None => None,
+            };
+            let is_told = told.is_some();
+            holdings.told(place, &meter, since, told);
+            is_told
+        }))
     }
 
     /// Of what was told by these numbers.

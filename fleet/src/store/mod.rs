@@ -210,6 +210,7 @@ impl<C: Clock> Shared<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
         let mut questions: Vec<(String, Vec<Part>, Vec<usize>)> = Vec::new();
+        let mut views = Vec::new();
         for (place, charge) in pending.charges().enumerate() {
             answers.push(charge.answered.unwrap_or(Answer::Failed));
             if charge.answered.is_some() {
@@ -218,10 +219,15 @@ impl<C: Clock> Shared<C> {
             match self.charge(&charge, true) {
                 Says::Answer(answer) => answers[place] = answer,
                 Says::Waits(answer) => waits.push((place, answer, part(&charge))),
-                Says::Store => add(&mut questions, part(&charge), place),
+                Says::Store => {
+                    add(&mut questions, part(&charge), place);
+                    if charge.sharing == Sharing::Synced {
+                        views.push((place, charge.hash, charge.meter));
+                    }
+                }
             }
         }
-        let store = Arc::clone(&self.store);
+        let (store, holdings) = (Arc::clone(&self.store), Arc::clone(&self.holdings));
         async move {
             if waits.is_empty() && questions.is_empty() {
                 return answers;
@@ -250,6 +256,9 @@ impl<C: Clock> Shared<C> {
                         answers[place] = told.answer;
                     }
                 }
+            }
+            for (place, hash, meter) in views {
+                holdings.heard(hash, &meter, &answers[place]);
             }
             store.counts.waits.count(began.elapsed());
             answers

@@ -98,6 +98,16 @@ impl View {
         self.is_listed
     }
 
+    /// Takes in what the store has, which was asked instead of this view. What is untold here is added when it is told.
+    pub(super) fn heard(&mut self, meter: &Meter, word: u64) {
+        self.word = meter.merge(self.word, word);
+    }
+
+    /// Is it known that there is something to tell?
+    pub(super) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
     /// It goes on by other numbers.
     pub(super) fn carry(&mut self, from: &Meter, to: &Meter, now: Nanos) {
         self.word = from.carry_over(self.word, now, to, Carry::Keep);
@@ -144,6 +154,21 @@ mod tests {
         view.told(&meter, word, START + 1_000_000);
         let _ = view.spend(&meter, 7, START + 2_000_000);
         assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.untold()), (5, 7));
+    }
+
+    #[test]
+    fn a_view_takes_in_what_the_store_charged_in_its_place() {
+        let meter: Meter = "token_bucket/10/1000000000/10".parse().expect("a meter");
+        let Verdict::Admit(word) = meter.step(0, START, 8) else { panic!("it has ten") };
+        let mut view = View::default();
+        view.heard(&meter, word);
+        assert!(!view.is_listed(), "the store has it");
+        let admits = |(answer, _)| matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
+        assert!(!admits(view.spend(&meter, 3, START)));
+        assert!(admits(view.spend(&meter, 2, START)));
+        // It is only ever corrected upwards.
+        view.heard(&meter, word);
+        assert!(!admits(view.spend(&meter, 1, START)));
     }
 
     /// A step of nodes that share by views.

@@ -294,6 +294,34 @@ fn many_views_are_told_together_and_nobody_takes_the_store_for_gone() {
     tell_many_views(Duration::from_secs(2));
 }
 
+/// A node that has made many views since it told any has the store charge further keys.
+#[test]
+fn new_keys_without_end_are_charged_in_the_store() {
+    const VIEWS: usize = 8_192;
+    const LIMIT: usize = 10;
+    let redis = Redis::start();
+    run(async {
+        let settings = StoreSettings { sync_interval: Duration::from_hours(1), ..PATIENT };
+        let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", LIMIT as u64, "300d")).await;
+        let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", LIMIT as u64, "300d")).await;
+        for user in 0..VIEWS {
+            assert!(one.check(&format!("u-{user}")).await.allowed);
+        }
+        assert_eq!(one.shared.figures().asked, 0, "nothing is told for an hour");
+        for used in 1..=LIMIT {
+            assert!(one.check("ada").await.allowed);
+            let left = (LIMIT - used) as u64;
+            assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(left), "at once");
+        }
+        assert!(!one.check("ada").await.allowed);
+        let asked = one.shared.figures().asked;
+        assert_eq!(asked, LIMIT as u64 + 1, "one for each check");
+        // Views that there are go on.
+        assert!(one.check("u-0").await.allowed);
+        assert_eq!(one.shared.figures().asked, asked);
+    });
+}
+
 #[test]
 fn a_node_that_stops_during_an_exchange_has_told_all() {
     let redis = Redis::start();
