@@ -25,10 +25,10 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::{address, network},
+    addresses::address,
     api::{Part, Permit},
     body_budget::{FREE_BYTES, HeldBody},
-    caller::working_for,
+    caller::{self, working_for},
     objects::Kind,
     problem::Problem,
     request_id::request_id,
@@ -248,8 +248,7 @@ pub(crate) async fn guard(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let caller = sender(request.request());
-    let caller = caller.unwrap_or_else(|| format!("address:{}", network(&address(request.request()), 64)));
+    let caller = caller::name(sender(request.request()).as_deref(), &address(request.request()));
     let response = working_for(caller, next.call(request)).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
@@ -331,8 +330,7 @@ async fn of_session(
     (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
     let id = sha256(token);
-    let read = async { state.store.session(&id, now(), state.session_life).await };
-    let Some(session) = state.secret_lookups.find(&id, &address, read, |session| session.name.clone()).await? else {
+    let Some(session) = session_of(state, &id, &address).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
@@ -349,6 +347,25 @@ async fn of_session(
     Ok((Who { behind: name.clone(), name, address, request_id, may, kinds: None, by }, is_forged))
 }
 
+/// Looks up a session that is used at this address.
+async fn session_of(state: &State, sha256: &str, address: &str) -> Result<Option<Session>, Problem> {
+    let (store, id, life) = (state.store.clone(), sha256.to_owned(), state.session_life);
+    let read = async move { store.session(&id, now(), life).await };
+    state.secret_lookups.find(sha256, address, read, |session| session.name.clone()).await
+}
+
+/// Looks up a token that is used at this address.
+async fn stored_token(state: &State, sha256: &str, address: &str) -> Result<Option<Token>, Problem> {
+    let (store, id) = (state.store.clone(), sha256.to_owned());
+    let read = async move { store.token_of(&id, now()).await };
+    let user = |token: &Token| sender_of(token.may, &name_of(token), &token.made_by).to_owned();
+    state.secret_lookups.find(sha256, address, read, user).await
+}
+
+fn name_of(token: &Token) -> String {
+    format!("token:{}", token.name)
+}
+
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.
 fn secret_of(authorization: &HeaderValue) -> Option<&str> {
     let (scheme, secret) = authorization.to_str().ok()?.split_once(' ')?;
@@ -357,10 +374,7 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let read = async { state.store.token_of(&id, now()).await };
-    let name_of = |token: &Token| format!("token:{}", token.name);
-    let user = |token: &Token| sender_of(token.may, &name_of(token), &token.made_by).to_owned();
-    let Some(token) = state.secret_lookups.find(&id, &address, read, user).await? else {
+    let Some(token) = stored_token(state, &id, &address).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };
@@ -383,19 +397,18 @@ fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 
     });
 }
 
-/// Does what somebody has shown still hold? If not, why.
-pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'static str>> {
+/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the caller's turn: all streams of a
+/// user may ask at the same time.
+pub(crate) async fn still(state: &State, who: &Who) -> Result<Option<&'static str>, Problem> {
     let ended = match &who.by {
-        Credential::Token(id) => state.store.token_of(id, now()).await?.is_none().then_some("token ended"),
-        Credential::Session(session) => {
-            match state.store.session(&session.token_sha256, now(), state.session_life).await? {
-                Some(_) => None,
-                None => match state.store.role_of(session.user).await? {
-                    Some(role) if role != session.role => Some("role changed"),
-                    _ => Some("session ended"),
-                },
-            }
-        }
+        Credential::Token(id) => stored_token(state, id, &who.address).await?.is_none().then_some("token ended"),
+        Credential::Session(session) => match session_of(state, &session.token_sha256, &who.address).await? {
+            Some(_) => None,
+            None => match state.store.role_of(session.user).await? {
+                Some(role) if role != session.role => Some("role changed"),
+                _ => Some("session ended"),
+            },
+        },
     };
     Ok(ended)
 }
