@@ -1,7 +1,7 @@
 //! Places at the store of limits that nodes share: the checks that ask it at the same time, of which each peer has a part.
 //!
 //! The store answers one question after the other, and a check gives it some milliseconds. Without a bound, one peer asks so much
-//! that the answers to others come too late; then the store counts as silent, and nobody's shared limits hold. A check that waits
+//! that the answers to others come too late; then the store counts as silent, and each node decides shared limits alone. A check that waits
 //! for a place has not asked yet: its time for an answer begins when it has one, and a wait for a place is no silence of the store.
 
 use std::{
@@ -23,7 +23,14 @@ const PEER_PLACES: usize = 16;
 pub(crate) struct StorePlaces {
     all: Semaphore,
     /// The places of each peer that has a check here.
-    peers: Mutex<HashMap<PeerNetwork, Arc<Semaphore>>>,
+    peers: Mutex<HashMap<PeerNetwork, OfPeer>>,
+}
+
+/// The places of a peer, and its checks that are here.
+#[derive(Debug)]
+struct OfPeer {
+    semaphore: Arc<Semaphore>,
+    checks: usize,
 }
 
 impl Default for StorePlaces {
@@ -44,11 +51,13 @@ impl StorePlaces {
 
     fn places_of(&self, peer: PeerNetwork) -> PeerPlaces<'_> {
         let mut peers = self.peers();
-        let semaphore = peers.entry(peer).or_insert_with(|| Arc::new(Semaphore::new(PEER_PLACES)));
-        PeerPlaces { places: self, peer, semaphore: Arc::clone(semaphore) }
+        let new = || OfPeer { semaphore: Arc::new(Semaphore::new(PEER_PLACES)), checks: 0 };
+        let of_peer = peers.entry(peer).or_insert_with(new);
+        of_peer.checks += 1;
+        PeerPlaces { places: self, peer, semaphore: Arc::clone(&of_peer.semaphore) }
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<PeerNetwork, Arc<Semaphore>>> {
+    fn peers(&self) -> MutexGuard<'_, HashMap<PeerNetwork, OfPeer>> {
         // Nothing in here panics.
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,8 +74,9 @@ struct PeerPlaces<'p> {
 impl Drop for PeerPlaces<'_> {
     fn drop(&mut self) {
         let mut peers = self.places.peers();
-        // This one and that of the map.
-        if Arc::strong_count(&self.semaphore) == 2 {
+        let Some(of_peer) = peers.get_mut(&self.peer) else { return };
+        of_peer.checks -= 1;
+        if of_peer.checks == 0 {
             peers.remove(&self.peer);
         }
     }
