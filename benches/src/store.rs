@@ -25,7 +25,8 @@ pub fn redis(processor: Option<u32>) -> Outcome<(Server, String)> {
             command
         }
     };
-    command.args(["--save", "", "--appendonly", "no", "--port", &port.to_string()]);
+    // Ports of other addresses of this machine may be taken by callers that have ended.
+    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()]);
     command.stderr(Stdio::null());
     Ok((Server::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
 }

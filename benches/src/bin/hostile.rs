@@ -264,8 +264,9 @@ struct Target {
 
 impl Target {
     fn start(binary: &Path, folder: &Path) -> Outcome<Arc<Self>> {
-        let [http, resp, grpc, admin] = [free_port()?, free_port()?, free_port()?, free_port()?];
+        // It listens before other ports are looked for.
         let (redis, store) = redis(Some(CLIENT_CPU as u32))?;
+        let [http, resp, grpc, admin] = [free_port()?, free_port()?, free_port()?, free_port()?];
         let limit = |sharing: &str| json!([{ "id": "s", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s", "sharing": sharing }]);
         let tiers = json!([
             { "id": "free", "limits": limit("local") },
@@ -310,6 +311,7 @@ impl Target {
     ) -> Outcome<[Histogram; CALLERS.len()]> {
         // Each key has its bucket.
         self.measure(1_500, Duration::from_secs(1))?;
+        self.degraded.store(0, Ordering::Relaxed);
         thread::scope(|scope| {
             for _ in 0..if attack.is_some() { ATTACKERS } else { 0 } {
                 scope.spawn(|| self.attack(attack));
