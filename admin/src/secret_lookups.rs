@@ -5,12 +5,12 @@ use std::{
     collections::HashMap,
     future::Future,
     mem,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use actix_web::rt;
-use tokio::time::Instant;
+use tokio::{select, sync::oneshot, time::Instant};
 
 use crate::{caller, problem::Problem, user_turns::UserTurns};
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// user only, so strangers behind the same address do not delay it. It is looked up all the same, since it may have ended.
 #[derive(Debug, Default)]
 pub(crate) struct SecretLookups {
-    turns: UserTurns,
+    turns: Arc<UserTurns>,
     valid: Mutex<ValidSecrets>,
 }
 
@@ -67,17 +67,24 @@ impl SecretLookups {
         read: impl Future<Output = sqlx::Result<Option<T>>> + 'static,
         user: impl FnOnce(&T) -> String,
     ) -> Result<Option<T>, Problem> {
-        let known = self.valid().user(sha256).cloned();
-        let turn = self.turns.turn(&caller::name(known.as_deref(), address), Instant::now() + PATIENCE).await;
-        let turn =
-            turn.ok_or(Problem::Busy("Too many tokens and sessions of yours wait to be looked up; come again."))?;
-        // A task of its own: also where the caller has gone, its connection to the database is free when the answer is there.
-        let reading = rt::spawn(async move {
-            let found = read.await;
-            drop(turn);
-            found
+        let name = caller::name(self.valid().user(sha256).map(String::as_str), address);
+        let (turns, end) = (Arc::clone(&self.turns), Instant::now() + PATIENCE);
+        let (mut answer, answered) = oneshot::channel();
+        // A task of its own: the turn is handed on without waiting for the connections of a peer to have theirs, and where the
+        // caller disconnects it is kept until the database has read.
+        rt::spawn(async move {
+            let turn = select! {
+                turn = turns.turn(&name, end) => turn,
+                () = answer.closed() => return,
+            };
+            let found = match turn {
+                Some(_turn) => read.await.map_err(Problem::from),
+                None => Err(Problem::Busy("Too many tokens and sessions of yours wait to be looked up; come again.")),
+            };
+            // Ignores send errors: the caller may have disconnected.
+            let _ = answer.send(found);
         });
-        let found = reading.await.map_err(|error| Problem::Internal(error.to_string()))??;
+        let found = answered.await.map_err(|error| Problem::Internal(error.to_string()))??;
         self.valid().note(sha256, found.as_ref().map(user));
         Ok(found)
     }
