@@ -25,17 +25,17 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::address,
+    addresses::{address, network},
     api::{Part, Permit},
     body_budget::{FREE_BYTES, HeldBody},
-    caller::{self, working_for},
+    caller::working_for,
     objects::Kind,
     problem::Problem,
     request_id::request_id,
     roles::{May, Need, Permission, Person, Role},
     secrets::{TOKEN_PREFIX, now},
     server::State,
-    store::{Audit, Session, Token, sha256},
+    store::{Audit, Session, sha256},
 };
 
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
@@ -141,19 +141,15 @@ struct Found {
     is_forged: bool,
 }
 
-/// Returns the caller that this request counts for: the user who sends it, or who made the token that does. A token of nodes
-/// counts for itself, so a fleet takes nothing of the share of the user who made that token.
+/// Returns the sender that the bodies of this request count for: the user who sends it, or who made the token that does. A token
+/// of nodes counts for itself, so the bodies of a fleet take nothing of the share of the user who made that token.
 pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
     let who = found.get::<Found>()?.who.as_ref().ok()?;
-    Some(sender_of(who.may, &who.name, &who.behind).to_owned())
-}
-
-fn sender_of<'a>(may: May, name: &'a str, behind: &'a str) -> &'a str {
-    match may {
-        May::Role(_) => behind,
-        May::Node => name,
-    }
+    Some(match who.may {
+        May::Role(_) => who.behind.clone(),
+        May::Node => who.name.clone(),
+    })
 }
 
 /// Refuses a request whose sender may not do what needs this. Returns the sender, where one is needed.
@@ -248,7 +244,9 @@ pub(crate) async fn guard(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let caller = caller::name(sender(request.request()).as_deref(), &address(request.request()));
+    let caller = sender(request.request());
+    // Of IPv6, a client has 64 bits.
+    let caller = caller.unwrap_or_else(|| format!("address:{}", network(&address(request.request()), 64)));
     let response = working_for(caller, next.call(request)).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
@@ -330,7 +328,8 @@ async fn of_session(
     (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
     let id = sha256(token);
-    let Some(session) = session_of(state, &id, &address).await? else {
+    let read = async { state.store.session(&id, now(), state.session_life).await };
+    let Some(session) = state.secret_lookups.find(&id, &address, read).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
@@ -347,25 +346,6 @@ async fn of_session(
     Ok((Who { behind: name.clone(), name, address, request_id, may, kinds: None, by }, is_forged))
 }
 
-/// Looks up a session that is used at this address.
-async fn session_of(state: &State, sha256: &str, address: &str) -> Result<Option<Session>, Problem> {
-    let (store, id, life) = (state.store.clone(), sha256.to_owned(), state.session_life);
-    let read = async move { store.session(&id, now(), life).await };
-    state.secret_lookups.find(sha256, address, read, |session| session.name.clone()).await
-}
-
-/// Looks up a token that is used at this address.
-async fn stored_token(state: &State, sha256: &str, address: &str) -> Result<Option<Token>, Problem> {
-    let (store, id) = (state.store.clone(), sha256.to_owned());
-    let read = async move { store.token_of(&id, now()).await };
-    let user = |token: &Token| sender_of(token.may, &name_of(token), &token.made_by).to_owned();
-    state.secret_lookups.find(sha256, address, read, user).await
-}
-
-fn name_of(token: &Token) -> String {
-    format!("token:{}", token.name)
-}
-
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.
 fn secret_of(authorization: &HeaderValue) -> Option<&str> {
     let (scheme, secret) = authorization.to_str().ok()?.split_once(' ')?;
@@ -374,11 +354,12 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let Some(token) = stored_token(state, &id, &address).await? else {
+    let read = async { state.store.token_of(&id, now()).await };
+    let Some(token) = state.secret_lookups.find(&id, &address, read).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };
-    let name = name_of(&token);
+    let name = format!("token:{}", token.name);
     if state.seen.is_due(&id, token.last_used_at, now()) {
         let (store, id, name) = (state.apart.clone(), token.id.clone(), name.clone());
         let from = (address.clone(), request_id.clone());
@@ -397,18 +378,19 @@ fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 
     });
 }
 
-/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the caller's turn: all streams of a
-/// user may ask at the same time.
-pub(crate) async fn still(state: &State, who: &Who) -> Result<Option<&'static str>, Problem> {
+/// Does what somebody has shown still hold? If not, why.
+pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'static str>> {
     let ended = match &who.by {
-        Credential::Token(id) => stored_token(state, id, &who.address).await?.is_none().then_some("token ended"),
-        Credential::Session(session) => match session_of(state, &session.token_sha256, &who.address).await? {
-            Some(_) => None,
-            None => match state.store.role_of(session.user).await? {
-                Some(role) if role != session.role => Some("role changed"),
-                _ => Some("session ended"),
-            },
-        },
+        Credential::Token(id) => state.store.token_of(id, now()).await?.is_none().then_some("token ended"),
+        Credential::Session(session) => {
+            match state.store.session(&session.token_sha256, now(), state.session_life).await? {
+                Some(_) => None,
+                None => match state.store.role_of(session.user).await? {
+                    Some(role) if role != session.role => Some("role changed"),
+                    _ => Some("session ended"),
+                },
+            }
+        }
     };
     Ok(ended)
 }

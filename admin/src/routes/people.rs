@@ -346,9 +346,7 @@ pub(super) async fn end(
     if let (0, Ending::One(id)) = (ended, which) {
         return Err(Problem::NotFound(format!("There is no session `{id}` of `{name}`; it may have ended.")));
     }
-    if ended > 0 {
-        state.session_ended.send_replace(());
-    }
+    state.session_ended.send_replace(());
     Ok(NoContent)
 }
 
