@@ -50,8 +50,9 @@ pub const DEFAULT_SETTLE_MULTIPLE: u64 = 16;
 /// another is set: in percent.
 pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
-/// Checks that came together and wait at once: for the store, or for a [place](StorePlaces) there.
-pub(crate) const TOGETHER: usize = 256;
+/// Checks that came together and wait at once: for the store, or for a [place](StorePlaces) there, of which a peer has as many. Each
+/// takes one to two kilobytes, and one peer may have 1,250 batches.
+pub(crate) const TOGETHER: usize = 16;
 /// Checks of a batch that are decided in one turn of their task: 0.1 ms. A batch of 10,000 would keep all other connections of its
 /// thread waiting.
 const TURN_CHECKS: usize = 128;
@@ -453,7 +454,8 @@ impl<C: Clock> Decider<C> {
 
     /// Asks the store what a check needs, when there is a place for its caller.
     async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::Answer> {
-        self.store_places.ask(caller.peer, || store.ask(pending)).await
+        // In a box that is made when there is a place: a check that waits for one takes half of the memory.
+        self.store_places.ask(caller.peer, || Box::pin(store.ask(pending))).await
     }
 
     /// Decides requests together by the engine alone. `None`: it panicked.
