@@ -22,5 +22,5 @@ pub use http_listener::{HttpListener, HttpPeriods};
 pub use owner_counts::OwnerCounts;
 pub use peer::PeerNetwork;
 pub use shared_answer::SharedAnswer;
-pub use turns::{InTurns, PeerTurns, Turns};
+pub use turns::{Hurry, InTurns, PeerTurns, Turns, hurry};
 pub use write_deadline::WriteDeadline;

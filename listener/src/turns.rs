@@ -5,6 +5,8 @@
 //! busy peer. Therefore the tasks of a peer share an allowance of time: once it is used, they wait, in their order. A round is over
 //! when every other task that was ready has been polled; then each peer has a new allowance. Where no other task is ready, the next
 //! round begins at once, so a peer that is alone may use all of the time.
+//!
+//! A task that holds what other peers wait for must not wait for a turn meanwhile: it [hurries](hurry).
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,6 +14,10 @@ use std::{
     fmt,
     pin::Pin,
     rc::{Rc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -149,10 +155,40 @@ impl fmt::Debug for PeerTurns {
     }
 }
 
+thread_local! {
+    /// Of the task that is polled in a turn.
+    static PRESENT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
+}
+
+/// Has the present task polled without waiting for its turn, as long as the guard exists: it holds, or is the next to have, what
+/// tasks of other peers wait for. The time that it takes counts all the same. In a task without turns this does nothing.
+#[must_use = "the task waits again when this is dropped"]
+pub fn hurry() -> Hurry {
+    let guards = PRESENT.with_borrow(Clone::clone);
+    if let Some(guards) = &guards {
+        guards.fetch_add(1, Ordering::Relaxed);
+    }
+    Hurry(guards)
+}
+
+/// A guard for a task that [hurries](hurry); it may be dropped by another thread.
+#[derive(Debug)]
+pub struct Hurry(Option<Arc<AtomicUsize>>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        if let Some(guards) = &self.0 {
+            guards.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The entry of a task in the queue of its peer.
 #[derive(Default)]
 struct QueueEntry {
     state: Cell<State>,
+    /// The number of guards for which it [hurries](hurry).
+    hurries: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -182,8 +218,10 @@ impl<F: Future> Future for InTurns<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let hurries = self.entry.hurries.load(Ordering::Relaxed) > 0;
         let is_called = match self.entry.state.take() {
             State::Called => true,
+            State::Free if hurries => false,
             State::Free if self.peer.is_spent() || !self.peer.waiting.borrow().is_empty() => {
                 self.peer.waiting.borrow_mut().push_back(Rc::clone(&self.entry));
                 self.entry.state.set(State::Waiting(context.waker().clone()));
@@ -196,7 +234,8 @@ impl<F: Future> Future for InTurns<F> {
                 return Poll::Pending;
             }
         };
-        let turn = Turn { began: (self.peer.thread.now)(), peer: Rc::clone(&self.peer), is_called };
+        let outer = PRESENT.replace(Some(Arc::clone(&self.entry.hurries)));
+        let turn = Turn { began: (self.peer.thread.now)(), peer: Rc::clone(&self.peer), is_called, outer };
         let polled = self.future.as_mut().poll(context);
         drop(turn);
         polled
@@ -218,10 +257,13 @@ struct Turn {
     began: Instant,
     peer: Rc<PeerTurns>,
     is_called: bool,
+    /// Of the task in whose poll this one is polled, if there is one.
+    outer: Option<Arc<AtomicUsize>>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        PRESENT.set(self.outer.take());
         let took = (self.peer.thread.now)().saturating_duration_since(self.began);
         self.peer.spend(took);
         if self.is_called {
@@ -358,6 +400,48 @@ mod tests {
             assert!((DEBT_MAX..2 * DEBT_MAX).contains(&waited), "{waited:?}");
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    /// A task of a peer with a thousand others holds what another peer waits for, over many of its turns.
+    #[tokio::test]
+    async fn a_task_that_hurries_does_not_wait_for_the_others_of_its_peer() {
+        const TURNS: u32 = 100;
+        let clock = Clock::default();
+        let turns = clock.turns();
+        let test = async {
+            let many = turns.peer_turns(peer(1));
+            let work = |hurries: bool| {
+                let clock = clock.clone();
+                async move {
+                    // It has its first turn.
+                    yield_now().await;
+                    let guard = hurries.then(hurry);
+                    let began = clock.0.get();
+                    for _ in 0..TURNS {
+                        clock.take(1);
+                        yield_now().await;
+                    }
+                    drop(guard);
+                    let held = clock.0.get();
+                    yield_now().await;
+                    (held.saturating_sub(began), clock.0.get().saturating_sub(held))
+                }
+            };
+            let of_many: Vec<_> = (0..1_000).map(|_| busy(&many, &clock, 100)).collect();
+            let (hurries, waits) = (spawn_local(many.run(work(true))), spawn_local(many.run(work(false))));
+            let (held, after) = hurries.await.expect("it ends");
+            waits.abort();
+            let round = ALLOWANCE + Duration::from_micros(100);
+            assert!(held <= round * TURNS, "{held:?}");
+            assert!(after > round * 100, "it waits again: {after:?}");
+            assert!(of_many.iter().all(|taken| taken.get().turns > 0));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn a_task_without_turns_may_hurry() {
+        assert!(hurry().0.is_none());
     }
 
     /// How a task ends.
