@@ -1,6 +1,9 @@
 //! Passwords: which are taken, and argon2id off the threads that answer requests.
 
-use std::sync::OnceLock;
+use std::{
+    sync::{LazyLock, OnceLock},
+    thread::available_parallelism,
+};
 
 use actix_web::web;
 use argon2::{
@@ -16,8 +19,12 @@ use crate::problem::Problem;
 pub(crate) const CHARACTERS_MIN: usize = 12;
 /// The longest password, in bytes: hashing more only costs time.
 const BYTES_MAX: usize = 1_024;
-/// Each takes 19 MiB and a core for some ten milliseconds.
-static TURNS: Semaphore = Semaphore::const_new(2);
+/// Passwords that are hashed at a time: each takes 19 MiB, and a processor for some ten milliseconds. With few processors it is
+/// one, since those who hash would have more of a processor than the thread that answers.
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
+    let processors = available_parallelism().map_or(1, usize::from);
+    Semaphore::new(if processors < 4 { 1 } else { 2 })
+});
 /// Strangers who are being served or wait; others are told to come again, so that none waits behind a crowd.
 static STRANGERS: Semaphore = Semaphore::const_new(16);
 /// Callers who are known, and are served or wait: a crowd of strangers does not keep them away.
