@@ -1,5 +1,5 @@
-//! Who may: the guard before everything under `/api/v1` finds out who asks, and the first argument of each handler says
-//! who may.
+//! Authentication and permissions of the calls under `/api/v1`: the guard finds the caller, and the first argument of each handler
+//! says which role it needs.
 //!
 //! People come with the cookie of their session, and to change something with its token in a header besides, which no other
 //! site can send. Scripts and nodes come with a token of their own, which no browser sends by itself.
@@ -25,10 +25,10 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::{address, network},
+    addresses::address,
     api::{Part, Permit},
     body_budget::{FREE_BYTES, HeldBody},
-    caller::working_for,
+    caller::{self, working_for},
     objects::Kind,
     problem::Problem,
     request_id::request_id,
@@ -45,12 +45,12 @@ pub(crate) fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Somebody who has shown who he is.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     /// As the audit log has it: a user's name, or `token:NAME`.
     pub(crate) name: String,
-    /// The user himself, or who answers for the token.
+    /// The user, or the user who made the token.
     pub(crate) behind: String,
     /// Of the connection.
     pub(crate) address: String,
@@ -141,15 +141,20 @@ struct Found {
     is_forged: bool,
 }
 
-/// Returns the sender that the bodies of this request count for: the user who sends it, or who made the token that does. A token
-/// of nodes counts for itself, so the bodies of a fleet take nothing of the share of the user who made that token.
+/// Returns the sender that this request counts for: the user who sends it, or who made the token that does. A token of nodes counts
+/// for itself, so a fleet takes nothing of the share of the user who made that token.
 pub(crate) fn sender(request: &HttpRequest) -> Option<String> {
     let found = request.extensions();
     let who = found.get::<Found>()?.who.as_ref().ok()?;
-    Some(match who.may {
-        May::Role(_) => who.behind.clone(),
-        May::Node => who.name.clone(),
-    })
+    Some(sender_of(who.may, &who.name, &who.behind).to_owned())
+}
+
+/// Returns the sender that requests of a caller with this right, name and user count for.
+pub(crate) fn sender_of<'a>(may: May, name: &'a str, user: &'a str) -> &'a str {
+    match may {
+        May::Role(_) => user,
+        May::Node => name,
+    }
 }
 
 /// Refuses a request whose sender may not do what needs this. Returns the sender, where one is needed.
@@ -244,9 +249,7 @@ pub(crate) async fn guard(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let caller = sender(request.request());
-    // Of IPv6, a client has 64 bits.
-    let caller = caller.unwrap_or_else(|| format!("address:{}", network(&address(request.request()), 64)));
+    let caller = caller::name(sender(request.request()).as_deref(), &address(request.request()));
     let response = working_for(caller, next.call(request)).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
@@ -328,8 +331,8 @@ async fn of_session(
     (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
     let id = sha256(token);
-    let read = async { state.store.session(&id, now(), state.session_life).await };
-    let Some(session) = state.secret_lookups.find(&id, &address, read).await? else {
+    let found = state.secret_lookups.session(&state.store, &id, state.session_life, &address).await?;
+    let Some(session) = found else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
@@ -354,12 +357,11 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let read = async { state.store.token_of(&id, now()).await };
-    let Some(token) = state.secret_lookups.find(&id, &address, read).await? else {
+    let Some(token) = state.secret_lookups.token(&state.store, &id, &address).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };
-    let name = format!("token:{}", token.name);
+    let name = token.full_name();
     if state.seen.is_due(&id, token.last_used_at, now()) {
         let (store, id, name) = (state.apart.clone(), token.id.clone(), name.clone());
         let from = (address.clone(), request_id.clone());
@@ -369,28 +371,31 @@ async fn of_token(state: &State, secret: &str, address: String, request_id: Stri
     Ok(Who { name, behind: token.made_by, address, request_id, may: token.may, kinds: token.kinds, by })
 }
 
-/// Has it written that somebody was here: his request does not wait for it, nor fail with it.
+/// Queues a note of when the credential was used last. The request neither waits for it nor fails with it.
 fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 'static) {
     state.beside.write(async move {
         if let Err(error) = written.await {
-            tracing::warn!(%error, "it is not written that somebody was here");
+            tracing::warn!(%error, "when a credential was used last is not written");
         }
     });
 }
 
-/// Does what somebody has shown still hold? If not, why.
-pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'static str>> {
-    let ended = match &who.by {
-        Credential::Token(id) => state.store.token_of(id, now()).await?.is_none().then_some("token ended"),
-        Credential::Session(session) => {
-            match state.store.session(&session.token_sha256, now(), state.session_life).await? {
-                Some(_) => None,
-                None => match state.store.role_of(session.user).await? {
-                    Some(role) if role != session.role => Some("role changed"),
-                    _ => Some("session ended"),
-                },
-            }
+/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the caller's turn: all streams of a
+/// user may ask at the same time.
+pub(crate) async fn still(state: &State, who: &Who) -> Result<Option<&'static str>, Problem> {
+    let (lookups, store, address) = (&state.secret_lookups, &state.store, &who.address);
+    let session = match &who.by {
+        Credential::Token(id) => {
+            return Ok(lookups.token(store, id, address).await?.is_none().then_some("token ended"));
         }
+        Credential::Session(session) => session,
     };
-    Ok(ended)
+    if lookups.session(store, &session.token_sha256, state.session_life, address).await?.is_some() {
+        return Ok(None);
+    }
+    let _turn = state.reads.turn(&caller::name(Some(&who.behind), address)).await?;
+    Ok(Some(match store.role_of(session.user).await? {
+        Some(role) if role != session.role => "role changed",
+        _ => "session ended",
+    }))
 }

@@ -4,11 +4,24 @@ use std::future::Future;
 
 use actix_web::rt::{self, task::JoinHandle};
 
+use crate::addresses::network;
+
 tokio::task_local! {
     static CALLER: String;
 }
 
-/// Does this work for a caller: a user with their tokens, or an address.
+/// Returns the name of a caller: a user, with their tokens, at a client address, or a stranger there. Of IPv6, a client has 64
+/// bits. A user at another address is another caller, so a token that floods the server from one address does not keep its user
+/// from revoking it at another.
+pub(crate) fn name(user: Option<&str>, address: &str) -> String {
+    let network = network(address, 64);
+    match user {
+        Some(user) => format!("{user}@{network}"),
+        None => network,
+    }
+}
+
+/// Does this work for the caller of this name.
 pub(crate) async fn working_for<T>(caller: String, work: impl Future<Output = T>) -> T {
     CALLER.scope(caller, work).await
 }

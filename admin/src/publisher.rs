@@ -6,7 +6,6 @@
 
 mod back;
 mod following;
-mod shared_look;
 mod stages;
 
 use std::{
@@ -22,13 +21,12 @@ use serde::Serialize;
 use sqlx::AnyConnection;
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::Note, policy::Policy};
 use tokio::{
-    sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, watch},
+    sync::{Mutex, Notify, OwnedMutexGuard, watch},
     task::spawn_blocking,
     time::{Instant, timeout, timeout_at},
 };
 
 pub(crate) use self::back::{RollBack, TriedBack};
-use self::shared_look::SharedLook;
 use crate::{
     changes::{ChangeList, Edited, check_carry, check_message, edit, invalid},
     clients::Report,
@@ -38,9 +36,10 @@ use crate::{
     problem::Problem,
     published::{Published, Revised, Shared, columns, document, names, parse},
     rollout::{Goes, Staged, Targets},
+    shared_work::SharedWork,
     store::{Answered, Audit, Carries, KeptVersion, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
-    user_turns::UserTurns,
+    user_turns::{UserTurn, UserTurns},
 };
 
 /// By which a repeat is known.
@@ -263,11 +262,11 @@ pub(crate) struct Publisher {
     telemetry: telemetry::Shared,
     fleet: Arc<Fleet>,
     /// One publish at a time.
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
     /// The turns of users: one publish of each is being made, or waits for `turn`.
     authors: UserTurns,
     /// The look of all callers that wait for one.
-    look: SharedLook,
+    look: SharedWork<(), ()>,
     /// There may be a version that is not in force here yet.
     news: Notify,
 }
@@ -288,9 +287,9 @@ impl Publisher {
             not_applied: watch::Sender::default(),
             telemetry,
             fleet,
-            turn: Mutex::default(),
+            turn: Arc::default(),
             authors: UserTurns::default(),
-            look: SharedLook::default(),
+            look: SharedWork::default(),
             news: Notify::new(),
         }
     }
@@ -541,13 +540,13 @@ impl Publisher {
     }
 
     /// Waits until the publishes before have ended.
-    async fn turn(&self, end: Instant) -> Result<MutexGuard<'_, ()>, Problem> {
-        let waited = timeout_at(end, self.turn.lock()).await;
+    async fn turn(&self, end: Instant) -> Result<OwnedMutexGuard<()>, Problem> {
+        let waited = timeout_at(end, Arc::clone(&self.turn).lock_owned()).await;
         waited.map_err(|_| WAITED)
     }
 
     /// Waits until the publishes of the author's user before have ended, and then for one of each other user at most.
-    async fn turn_of(&self, author: &Author) -> Result<(OwnedSemaphorePermit, MutexGuard<'_, ()>), Problem> {
+    async fn turn_of(&self, author: &Author) -> Result<(UserTurn, OwnedMutexGuard<()>), Problem> {
         let end = Instant::now() + TURN_IN;
         let own = self.authors.turn(&author.user, end).await;
         let own = own.ok_or(Problem::Busy("Other changes of yours are being published. Nothing was changed."))?;

@@ -17,7 +17,15 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{access::sender, caller, problem::Problem, server::State, user_turns::UserTurns};
+use crate::{
+    access::sender,
+    addresses::address,
+    caller,
+    problem::Problem,
+    read_turns::ReadTurns,
+    server::State,
+    user_turns::{UserTurn, UserTurns},
+};
 
 /// Pieces of work of one queue that are done at a time.
 const AT_ONCE: usize = 2;
@@ -46,6 +54,8 @@ pub(crate) struct UserWork {
 #[derive(Clone, Debug)]
 pub(crate) struct CallerWork<Q> {
     work: UserWork,
+    caller: String,
+    reads: Arc<ReadTurns>,
     queue: PhantomData<fn() -> Q>,
 }
 
@@ -81,7 +91,7 @@ impl Queue for QueryQueue {
 #[derive(Debug)]
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
-    _turn: OwnedSemaphorePermit,
+    _turn: UserTurn,
 }
 
 /// An answer that is JSON already.
@@ -130,15 +140,6 @@ impl UserWork {
     ) -> Result<T, Problem> {
         self.place().await?.work(work).await
     }
-
-    /// Reads from the database; what reads many more rows than it finds is done when it is its turn.
-    pub(crate) async fn read<T: 'static>(
-        &self,
-        is_heavy: bool,
-        read: impl Future<Output = sqlx::Result<T>> + 'static,
-    ) -> Result<T, Problem> {
-        Ok(if is_heavy { self.place().await?.whole(read).await?.1? } else { read.await? })
-    }
 }
 
 impl Place {
@@ -178,6 +179,21 @@ impl Place {
     }
 }
 
+impl<Q> CallerWork<Q> {
+    /// Reads from the database. A read of many more rows than it finds waits in this queue, others wait for those of the caller.
+    pub(crate) async fn read<T: 'static>(
+        &self,
+        is_heavy: bool,
+        read: impl Future<Output = sqlx::Result<T>> + 'static,
+    ) -> Result<T, Problem> {
+        if is_heavy {
+            return Ok(self.place().await?.whole(read).await?.1?);
+        }
+        let _turn = self.reads.turn(&self.caller).await?;
+        Ok(read.await?)
+    }
+}
+
 impl<Q> Deref for CallerWork<Q> {
     type Target = UserWork;
 
@@ -195,7 +211,8 @@ impl<Q: Queue> FromRequest for CallerWork<Q> {
         let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
         ready(state.and_then(|state| {
             let user = sender(request).ok_or(Problem::Unauthorized)?;
-            Ok(Self { work: Q::of(state).of(&user), queue: PhantomData })
+            let (caller, reads) = (caller::name(Some(&user), &address(request)), Arc::clone(&state.reads));
+            Ok(Self { work: Q::of(state).of(&user), caller, reads, queue: PhantomData })
         }))
     }
 }

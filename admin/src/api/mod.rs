@@ -39,9 +39,11 @@ pub(crate) use self::{
 };
 use crate::{
     access::{self, By, OpenCall},
+    caller,
     problem::{Code, Problem, ProblemBody},
     query,
     roles::{Known, Need},
+    server::State,
 };
 
 /// All calls, in the order in which they are documented.
@@ -58,6 +60,8 @@ pub(crate) struct Call {
     path: String,
     /// Who may make it.
     need: Need,
+    /// Whether it waits for the other [reads](crate::read_turns) of its caller.
+    is_read: bool,
     /// Are parameters overlooked that it does not have?
     is_open: bool,
     route: Route,
@@ -213,7 +217,17 @@ impl Api {
             _ => web::method(method.clone()),
         };
         let route = route.to(handler);
-        self.calls.push(Call { method, path: path.to_owned(), need: A::NEED, is_open: false, route, operation });
+        // Strangers read nothing from the database that everybody may, and nodes look with all others.
+        let is_read = is_safe && !A::IS_QUEUE && !matches!(A::NEED, Need::Nothing | Need::Node);
+        self.calls.push(Call {
+            method,
+            path: path.to_owned(),
+            need: A::NEED,
+            is_read,
+            is_open: false,
+            route,
+            operation,
+        });
         let last = self.calls.len() - 1;
         &mut self.calls[last]
     }
@@ -239,17 +253,19 @@ impl Api {
             config.service(calls.into_iter().fold(resource, |resource, call| {
                 let of_query = call.operation.parameters.into_iter().filter(|parameter| parameter.place == "query");
                 let known: Rc<[String]> = of_query.map(|parameter| parameter.name).collect();
-                let (need, known) = (call.need, (!call.is_open).then_some(known));
-                resource.route(call.route.wrap(from_fn(move |request, next| admit(need, known.clone(), request, next))))
+                let (need, is_read) = (call.need, call.is_read);
+                let known = (!call.is_open).then_some(known);
+                let admit = move |request, next| admit((need, is_read), known.clone(), request, next);
+                resource.route(call.route.wrap(from_fn(admit)))
             }));
         }
     }
 }
 
-/// Before anything of it is read: who may not make the call is refused, and a parameter that it does not have is rather than
-/// overlooked.
+/// Refuses a call whose caller may not make it, or which has a parameter that is not among the `known` ones, before anything of
+/// its body is read. A call that reads waits for its caller's turn.
 async fn admit(
-    need: Need,
+    (need, is_read): (Need, bool),
     known: Option<Rc<[String]>>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -259,9 +275,15 @@ async fn admit(
     }
     let refused = access::check(request.request(), need).err();
     // Refusals are answers like any other, so that everything that is put on answers is put on them too.
-    match refused.or_else(|| query::unknown(request.query_string(), &known?)) {
-        None => Ok(next.call(request).await?.map_into_left_body()),
-        Some(problem) => Ok(request.error_response(problem).map_into_right_body()),
+    let refused = refused.or_else(|| query::unknown(request.query_string(), &known?));
+    let turn = match (refused, request.app_data::<web::Data<State>>(), caller::present()) {
+        (Some(problem), _, _) => Err(problem),
+        (None, Some(state), Some(caller)) if is_read => state.reads.turn(&caller).await.map(Some),
+        (None, _, _) => Ok(None),
+    };
+    match turn {
+        Ok(_turn) => Ok(next.call(request).await?.map_into_left_body()),
+        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
     }
 }
 

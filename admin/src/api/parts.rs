@@ -30,6 +30,9 @@ use crate::{
 
 /// An argument of a handler.
 pub(crate) trait Part {
+    /// Whether it is a queue in which the call waits.
+    const IS_QUEUE: bool = false;
+
     /// Adds to the call what this argument takes from its request, and what it refuses.
     fn describe(_operation: &mut Operation) {}
 }
@@ -67,7 +70,9 @@ impl<T: JsonSchema> Part for Files<T> {
     }
 }
 
-impl<Q> Part for CallerWork<Q> {}
+impl<Q> Part for CallerWork<Q> {
+    const IS_QUEUE: bool = true;
+}
 
 impl Part for MergePatch {
     fn describe(operation: &mut Operation) {
@@ -117,6 +122,8 @@ impl<T: JsonSchema> Part for Path<T> {
 macro_rules! tuples {
     ($(($($part:ident)*))*) => {$(
         impl<$($part: Part),*> Part for ($($part,)*) {
+            const IS_QUEUE: bool = false $(|| $part::IS_QUEUE)*;
+
             fn describe(_operation: &mut Operation) {
                 $($part::describe(_operation);)*
             }

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Publisher, TURN_IN, WAITED};
+use super::{Publisher, TURN_IN};
 use crate::{
     problem::Problem,
     published::Stored,
@@ -49,21 +49,16 @@ impl Publisher {
     /// that wait have one place among publishes.
     pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), Problem> {
         let end = Instant::now() + TURN_IN;
-        let publisher = Arc::clone(self);
-        let look = || async move {
-            let _turn = match publisher.turn(end).await {
-                Ok(turn) => turn,
-                Err(busy) => return (None, Err(busy)),
-            };
-            let number = publisher.look.begin();
+        let (waiting, publisher) = (Arc::clone(self), Arc::clone(self));
+        let turn = async move { waiting.turn(end).await };
+        let look = async move {
             let looked = timeout(publisher.fleet.periods.look_timeout, async {
                 let mut reading = publisher.store.reading().await?;
                 publisher.take_over(&mut reading).await
             });
-            let looked = looked.await;
-            (Some(number), looked.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned()))))
+            looked.await.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned())))
         };
-        self.look.share(end, look).await.unwrap_or(Err(WAITED))
+        self.look.share((), turn, look).await
     }
 
     /// Puts in force what another server published since. Whoever calls it has the turn.

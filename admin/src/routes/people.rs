@@ -346,7 +346,9 @@ pub(super) async fn end(
     if let (0, Ending::One(id)) = (ended, which) {
         return Err(Problem::NotFound(format!("There is no session `{id}` of `{name}`; it may have ended.")));
     }
-    state.session_ended.send_replace(());
+    if ended > 0 {
+        state.session_ended.send_replace(());
+    }
     Ok(NoContent)
 }
 

@@ -33,7 +33,7 @@ use std::{
 
 use sqlx::{Any, AnyConnection, AnyPool, Transaction, query, raw_sql};
 use tokio::{
-    sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit},
+    sync::{Mutex, OwnedMutexGuard},
     time::{Instant, timeout, timeout_at},
 };
 
@@ -63,7 +63,7 @@ use crate::{
     folder::DATABASE,
     start::StartError,
     telemetry::{Asking, Meter},
-    user_turns::UserTurns,
+    user_turns::{UserTurn, UserTurns},
 };
 
 /// The database of one admin server, or in `PostgreSQL` of several.
@@ -105,7 +105,7 @@ enum Place {
 pub(crate) struct Change {
     transaction: Transaction<'static, Any>,
     _turn: OwnedMutexGuard<()>,
-    _of_caller: Option<OwnedSemaphorePermit>,
+    _of_caller: Option<UserTurn>,
 }
 
 impl Deref for Change {

@@ -35,6 +35,13 @@ macro_rules! select {
     };
 }
 
+impl Token {
+    /// Returns its name as the audit log has it.
+    pub(crate) fn full_name(&self) -> String {
+        format!("token:{}", self.name)
+    }
+}
+
 impl TryFrom<Columns> for Token {
     type Error = sqlx::Error;
 

@@ -168,6 +168,32 @@ fn strangers_with_many_secrets_leave_others_the_database() {
     wait_until("each is answered", || held.iter().all(is_answered));
 }
 
+/// Each read of a table waits until the test lets the server have it, and holds a connection to the database.
+#[test]
+fn a_viewer_with_many_reads_leaves_others_the_database() {
+    let of_drafts = "BEGIN; LOCK TABLE drafts IN ACCESS EXCLUSIVE MODE";
+    let of_audit = "BEGIN; LOCK TABLE audit IN ACCESS EXCLUSIVE MODE";
+    for (lock_table, table, others) in [(of_drafts, "drafts", "audit"), (of_audit, "audit", "drafts")] {
+        let (folder, server) = Folder::on_server();
+        let ana = server.administrator();
+        let ben = ana.add("editor", &server);
+        let (script, _) = ana.script(&json!({ "role": "viewer" }));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut lock = runtime.block_on(folder.home().connect());
+        runtime.block_on(raw_sql(lock_table).execute(&mut lock)).expect("it is free");
+        let held: Vec<TcpStream> = (0..100).map(|_| ask(&server, &script, &format!("/{table}"))).collect();
+        for _ in 0..20 {
+            assert_eq!(ben.get(&format!("/api/v1/{others}")).status, 200);
+        }
+        if table == "drafts" {
+            server.gives_others_their_quota(&ben);
+        }
+        assert!(!held.iter().any(is_answered), "they wait for {table}");
+        runtime.block_on(raw_sql("ROLLBACK").execute(&mut lock)).expect("it is given back");
+        wait_until("each is answered", || held.iter().all(is_answered));
+    }
+}
+
 #[test]
 fn a_user_with_many_previews_leaves_others_their_turns() {
     const HELD: usize = 200;
