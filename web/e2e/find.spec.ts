@@ -100,7 +100,7 @@ readOnly('an arrow takes Enter back, and what is still awaited is not called mis
   const found = admin.getByRole('listbox', { name: 'Found' }).getByRole('option');
   await box.fill('no-such-name');
   await expect(found).toHaveCount(0);
-  await expect(admin.getByRole('status').filter({ hasText: 'Loading' })).toBeVisible();
+  await expect(admin.getByRole('dialog').getByRole('status').filter({ hasText: 'Loading' })).toBeVisible();
   await expect(admin.getByText(/^Nothing is called/)).toHaveCount(0);
   await box.fill('audit');
   await box.press('Enter');
