@@ -156,7 +156,7 @@ impl fmt::Debug for PeerTurns {
 }
 
 thread_local! {
-    /// Of the task that is polled in a turn.
+    /// The number of guards of the task that is being polled.
     static PRESENT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
 }
 
@@ -257,7 +257,7 @@ struct Turn {
     began: Instant,
     peer: Rc<PeerTurns>,
     is_called: bool,
-    /// Of the task in whose poll this one is polled, if there is one.
+    /// The number of guards of the task in whose poll this one is polled, if there is one.
     outer: Option<Arc<AtomicUsize>>,
 }
 

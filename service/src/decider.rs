@@ -51,7 +51,7 @@ pub const DEFAULT_SETTLE_MULTIPLE: u64 = 16;
 pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
 /// Checks that came together and wait at once: for the store, or for a [place](StorePlaces) there, of which a peer has as many. Each
-/// takes one to two kilobytes, and one peer may have 1,250 batches.
+/// takes a kilobyte, and one peer may have 1,250 batches over HTTP and 128 times as many streams over gRPC.
 pub(crate) const TOGETHER: usize = 16;
 /// Checks of a batch that are decided in one turn of their task: 0.1 ms. A batch of 10,000 would keep all other connections of its
 /// thread waiting.
