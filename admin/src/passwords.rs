@@ -11,7 +11,7 @@ use argon2::{
     password_hash::{PasswordHasher, PasswordVerifier, phc::PasswordHash},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore};
 
 use crate::problem::Problem;
 
@@ -20,11 +20,13 @@ pub(crate) const CHARACTERS_MIN: usize = 12;
 /// The longest password, in bytes: hashing more only costs time.
 const BYTES_MAX: usize = 1_024;
 /// Passwords that are hashed at a time: each takes 19 MiB, and a processor for some ten milliseconds. With few processors it is
-/// one, since those who hash would have more of a processor than the thread that answers.
+/// one, since hashing threads would have more of a processor than the thread that answers.
 static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
     let processors = available_parallelism().map_or(1, usize::from);
     Semaphore::new(if processors < 4 { 1 } else { 2 })
 });
+/// Held by the stranger whose password is hashed or is the next: a known caller waits for one of them.
+static STRANGERS_TURN: Semaphore = Semaphore::const_new(1);
 /// Strangers who are being served or wait; others are told to come again, so that none waits behind a crowd.
 static STRANGERS: Semaphore = Semaphore::const_new(16);
 /// Callers who are known, and are served or wait: a crowd of strangers does not keep them away.
@@ -83,9 +85,11 @@ fn is_one_character(text: &str) -> bool {
 /// The argon2id hash of a new password, as a PHC string.
 pub(crate) async fn hash(password: String) -> Result<String, Problem> {
     let failed = |why: String| Problem::Internal(format!("hashing a password: {why}"));
-    off_thread(&KNOWN, move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string()))
-        .await?
-        .map_err(|error| failed(error.to_string()))
+    off_thread(CallerKind::Known, move || {
+        Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string())
+    })
+    .await?
+    .map_err(|error| failed(error.to_string()))
 }
 
 /// Makes the hash by which [`verify`] takes as long for names without a user. Fails where the system has no random numbers.
@@ -105,8 +109,7 @@ pub(crate) async fn verify(password: String, hash: Option<String>, caller: Calle
     let is_somebody = hash.is_some();
     let hash = hash.or_else(|| NO_USER.get().cloned());
     let hash = hash.ok_or_else(|| Problem::Internal("passwords are not prepared".to_owned()))?;
-    let places = if caller == CallerKind::Known { &KNOWN } else { &STRANGERS };
-    off_thread(places, move || {
+    off_thread(caller, move || {
         let verify = |hash: &str| {
             let hash = PasswordHash::new(hash).ok()?;
             // Longer ones are never set, so they need not be hashed.
@@ -119,14 +122,23 @@ pub(crate) async fn verify(password: String, hash: Option<String>, caller: Calle
 }
 
 async fn off_thread<T: Send + 'static>(
-    places: &'static Semaphore,
+    caller: CallerKind,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
+    let (places, strangers_turn) = match caller {
+        CallerKind::Known => (&KNOWN, None),
+        CallerKind::Stranger => (&STRANGERS, Some(&STRANGERS_TURN)),
+    };
+    let closed = |error: AcquireError| Problem::Internal(error.to_string());
     let place = places.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
-    let turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
+    let own = match strangers_turn {
+        Some(turn) => Some(turn.acquire().await.map_err(closed)?),
+        None => None,
+    };
+    let turn = TURNS.acquire().await.map_err(closed)?;
     let work = move || {
-        // Held until it is done, though whoever asked goes away.
-        let _held = (place, turn);
+        // Held until it is done, also if the caller disconnects.
+        let _held = (place, own, turn);
         work()
     };
     web::block(work).await.map_err(|error| Problem::Internal(error.to_string()))
@@ -134,6 +146,10 @@ async fn off_thread<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
+    use futures_util::future::join_all;
+
     use super::*;
 
     #[test]
@@ -144,6 +160,26 @@ mod tests {
         for password in ["correct horse battery", "ééééééééééüü", "p4ssphrase-of-12"] {
             assert_eq!(refuse(password), None, "{password}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_known_caller_waits_for_the_password_of_one_stranger() {
+        const STRANGERS: usize = 10;
+        prepare().expect("random numbers");
+        let ended = RefCell::new(Vec::new());
+        let verify_of = |caller| {
+            let ended = &ended;
+            async move {
+                verify("correct horse battery".to_owned(), None, caller).await.expect("there is a place");
+                ended.borrow_mut().push(caller);
+            }
+        };
+        let callers = [[CallerKind::Stranger; STRANGERS].as_slice(), &[CallerKind::Known]].concat();
+        join_all(callers.into_iter().map(verify_of)).await;
+        let ended = ended.into_inner();
+        assert_eq!(ended.len(), STRANGERS + 1);
+        let place = ended.iter().position(|caller| *caller == CallerKind::Known);
+        assert!(place.is_some_and(|place| place <= 2), "{ended:?}");
     }
 
     #[tokio::test]
