@@ -331,7 +331,7 @@ async fn of_session(
     (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
     let id = sha256(token);
-    let found = state.secret_lookups.session(&state.store, &id, state.session_life, &address).await?;
+    let found = state.secret_lookups.session(&state.store, (&id, state.session_life), &address, None).await?;
     let Some(session) = found else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
@@ -357,7 +357,7 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let Some(token) = state.secret_lookups.token(&state.store, &id, &address).await? else {
+    let Some(token) = state.secret_lookups.token(&state.store, &id, &address, None).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownToken);
     };
@@ -380,20 +380,22 @@ fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 
     });
 }
 
-/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the caller's turn: all streams of a
-/// user may ask at the same time.
+/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the turn of the user whose it was,
+/// who may have many streams; strangers at the same address do not delay it.
 pub(crate) async fn still(state: &State, who: &Who) -> Result<Option<&'static str>, Problem> {
     let (lookups, store, address) = (&state.secret_lookups, &state.store, &who.address);
+    let sender = sender_of(who.may, &who.name, &who.behind);
     let session = match &who.by {
         Credential::Token(id) => {
-            return Ok(lookups.token(store, id, address).await?.is_none().then_some("token ended"));
+            return Ok(lookups.token(store, id, address, Some(sender)).await?.is_none().then_some("token ended"));
         }
         Credential::Session(session) => session,
     };
-    if lookups.session(store, &session.token_sha256, state.session_life, address).await?.is_some() {
+    let id = (&*session.token_sha256, state.session_life);
+    if lookups.session(store, id, address, Some(sender)).await?.is_some() {
         return Ok(None);
     }
-    let _turn = state.reads.turn(&caller::name(Some(&who.behind), address)).await?;
+    let _turn = state.store.reads.turn_of(&caller::name(Some(sender), address)).await?;
     Ok(Some(match store.role_of(session.user).await? {
         Some(role) if role != session.role => "role changed",
         _ => "session ended",

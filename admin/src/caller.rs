@@ -21,6 +21,11 @@ pub(crate) fn name(user: Option<&str>, address: &str) -> String {
     }
 }
 
+/// Returns the user of a caller; `None`: a stranger.
+pub(crate) fn user(caller: &str) -> Option<&str> {
+    caller.rsplit_once('@').map(|(user, _)| user)
+}
+
 /// Does this work for the caller of this name.
 pub(crate) async fn working_for<T>(caller: String, work: impl Future<Output = T>) -> T {
     CALLER.scope(caller, work).await

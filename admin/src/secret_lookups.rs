@@ -19,7 +19,7 @@ use crate::{
     secrets::{SessionLife, now},
     shared_work::SharedWork,
     store::{Session, Store, Token},
-    user_turns::UserTurns,
+    user_turns::CallerTurns,
 };
 
 /// How many valid secrets are remembered in a generation.
@@ -32,7 +32,7 @@ const TOO_MANY: Problem = Problem::Busy("Too many tokens and sessions of yours w
 /// user only, so strangers behind the same address do not delay it. It is looked up all the same, since it may have ended.
 #[derive(Debug, Default)]
 pub(crate) struct SecretLookups {
-    turns: Arc<UserTurns>,
+    turns: Arc<CallerTurns>,
     valid: Arc<Mutex<ValidSecrets>>,
     sessions: Lookups<Session>,
     tokens: Lookups<Token>,
@@ -72,45 +72,51 @@ impl ValidSecrets {
 }
 
 impl SecretLookups {
-    /// Looks up the session of this SHA-256, which is used at this address.
+    /// Looks up the session of this SHA-256, which is used at this address. `user`: the user whose it was, if that is known.
     pub(crate) async fn session(
         &self,
         store: &Store,
-        sha256: &str,
-        life: SessionLife,
+        (sha256, life): (&str, SessionLife),
         address: &str,
+        user: Option<&str>,
     ) -> Result<Option<Session>, Problem> {
         let (store, id) = (store.clone(), sha256.to_owned());
         let read = async move { store.session(&id, now(), life).await };
-        self.find(&self.sessions, sha256, address, read, |session| session.name.clone()).await
+        self.find(&self.sessions, sha256, (address, user), read, |session| session.name.clone()).await
     }
 
-    /// Looks up the token of this SHA-256, which is used at this address.
-    pub(crate) async fn token(&self, store: &Store, sha256: &str, address: &str) -> Result<Option<Token>, Problem> {
+    /// Looks up the token of this SHA-256, which is used at this address. `user`: the user whose it was, if that is known.
+    pub(crate) async fn token(
+        &self,
+        store: &Store,
+        sha256: &str,
+        address: &str,
+        user: Option<&str>,
+    ) -> Result<Option<Token>, Problem> {
         let (store, id) = (store.clone(), sha256.to_owned());
         let read = async move { store.token_of(&id, now()).await };
-        let user = |token: &Token| sender_of(token.may, &token.full_name(), &token.made_by).to_owned();
-        self.find(&self.tokens, sha256, address, read, user).await
+        let user_of = |token: &Token| sender_of(token.may, &token.full_name(), &token.made_by).to_owned();
+        self.find(&self.tokens, sha256, (address, user), read, user_of).await
     }
 
-    /// Looks a secret up with `read`, in the turn of the user whose it was, or else of a stranger. `user` returns the user of what
-    /// was found.
+    /// Looks a secret up with `read`, in the turn of the user whose it was, or else of a stranger. `user_of` returns the user of
+    /// what was found.
     async fn find<T: Clone + Send + Sync + 'static>(
         &self,
         lookups: &Lookups<T>,
         sha256: &str,
-        address: &str,
+        (address, user): (&str, Option<&str>),
         read: impl Future<Output = sqlx::Result<Option<T>>> + Send + 'static,
-        user: impl FnOnce(&T) -> String + Send + 'static,
+        user_of: impl FnOnce(&T) -> String + Send + 'static,
     ) -> Result<Option<T>, Problem> {
-        let name = caller::name(lock(&self.valid).user(sha256), address);
+        let name = caller::name(user.or(lock(&self.valid).user(sha256)), address);
         let key = (name.clone(), sha256.to_owned());
         let (turns, end) = (Arc::clone(&self.turns), Instant::now() + PATIENCE);
         let turn = async move { turns.turn(&name, end).await.ok_or(TOO_MANY) };
         let (valid, sha256) = (Arc::clone(&self.valid), sha256.to_owned());
         let look = async move {
             let found = read.await?;
-            lock(&valid).note(&sha256, found.as_ref().map(user));
+            lock(&valid).note(&sha256, found.as_ref().map(user_of));
             Ok(found)
         };
         lookups.share(key, turn, look).await
@@ -152,7 +158,7 @@ mod tests {
             address: &str,
             read: impl Future<Output = sqlx::Result<Option<String>>> + Send + 'static,
         ) -> Result<Option<String>, Problem> {
-            self.secrets.find(&self.lookups, sha256, address, read, String::clone).await
+            self.secrets.find(&self.lookups, sha256, (address, None), read, String::clone).await
         }
 
         /// Returns whether a lookup is done without waiting for any other. `Some`: the secret is one of that user.

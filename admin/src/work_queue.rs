@@ -189,7 +189,7 @@ impl<Q> CallerWork<Q> {
         if is_heavy {
             return Ok(self.place().await?.whole(read).await?.1?);
         }
-        let _turn = self.reads.turn(&self.caller).await?;
+        let _turn = self.reads.turn_of(&self.caller).await?;
         Ok(read.await?)
     }
 }
@@ -211,7 +211,7 @@ impl<Q: Queue> FromRequest for CallerWork<Q> {
         let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()));
         ready(state.and_then(|state| {
             let user = sender(request).ok_or(Problem::Unauthorized)?;
-            let (caller, reads) = (caller::name(Some(&user), &address(request)), Arc::clone(&state.reads));
+            let (caller, reads) = (caller::name(Some(&user), &address(request)), Arc::clone(&state.store.reads));
             Ok(Self { work: Q::of(state).of(&user), caller, reads, queue: PhantomData })
         }))
     }

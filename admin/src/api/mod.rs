@@ -39,7 +39,6 @@ pub(crate) use self::{
 };
 use crate::{
     access::{self, By, OpenCall},
-    caller,
     problem::{Code, Problem, ProblemBody},
     query,
     roles::{Known, Need},
@@ -217,7 +216,7 @@ impl Api {
             _ => web::method(method.clone()),
         };
         let route = route.to(handler);
-        // Strangers read nothing from the database that everybody may, and nodes look with all others.
+        // Calls that anyone may make read the database only during setup and sign-in. Nodes share one look.
         let is_read = is_safe && !A::IS_QUEUE && !matches!(A::NEED, Need::Nothing | Need::Node);
         self.calls.push(Call {
             method,
@@ -276,10 +275,10 @@ async fn admit(
     let refused = access::check(request.request(), need).err();
     // Refusals are answers like any other, so that everything that is put on answers is put on them too.
     let refused = refused.or_else(|| query::unknown(request.query_string(), &known?));
-    let turn = match (refused, request.app_data::<web::Data<State>>(), caller::present()) {
-        (Some(problem), _, _) => Err(problem),
-        (None, Some(state), Some(caller)) if is_read => state.reads.turn(&caller).await.map(Some),
-        (None, _, _) => Ok(None),
+    let turn = match (refused, request.app_data::<web::Data<State>>()) {
+        (Some(problem), _) => Err(problem),
+        (None, Some(state)) if is_read => state.store.reads.turn().await,
+        (None, _) => Ok(None),
     };
     match turn {
         Ok(_turn) => Ok(next.call(request).await?.map_into_left_body()),
@@ -347,6 +346,12 @@ impl Call {
     /// Others write its address, or later builds, and may put more into it: parameters that it does not have are overlooked.
     pub(crate) fn overlooks_parameters(&mut self) -> &mut Self {
         self.is_open = true;
+        self
+    }
+
+    /// It waits for something else before it reads: its handler waits for the turn of its caller after that.
+    pub(crate) fn reads_later(&mut self) -> &mut Self {
+        self.is_read = false;
         self
     }
 

@@ -171,7 +171,11 @@ impl Fleet {
             outcome.answers.insert(self.figures.node().to_owned(), here.answer(ask.clone()).await);
         }
         if names.is_none() {
-            match timeout_at(deadline, store.connected_nodes(now())).await {
+            let known = async {
+                let _turn = store.reads.turn().await?;
+                Ok::<_, Problem>(store.connected_nodes(now()).await?)
+            };
+            match timeout_at(deadline, known).await {
                 Ok(Ok(known)) => {
                     let others = known.into_iter().filter(|name| !all.contains(name) && !is_here(name));
                     outcome.did_not_answer.extend(others);

@@ -176,7 +176,8 @@ async fn export(
     heavy: Heavy,
 ) -> Result<HttpResponse, Problem> {
     let (sought, form) = (asked.0.sought(&times)?, of.format);
-    let last = state.store.newest_audit().await?;
+    let store = state.store.clone();
+    let last = heavy.read(false, async move { store.newest_audit().await }).await?;
     state.store.audit(by.did("audit.export", "", "done")).await?;
     let export = Export { store: state.store.clone(), heavy, sought, form, sent: 0, last, has_begun: false };
     // What breaks off half way ends the connection, so nobody takes it for the whole.

@@ -111,9 +111,9 @@ pub(super) async fn check_password(
     pointer: &str,
     action: &str,
 ) -> Result<User, Problem> {
+    state.tries.count_known(&by.name, &by.session()?.token_sha256)?;
     let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     check_password_user(&user)?;
-    state.tries.count_known(&by.name, &by.session()?.token_sha256)?;
     let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
     if passwords::verify(password, hash, CallerKind::Known).await? {
         return Ok(user);

@@ -23,6 +23,7 @@ use crate::{
 pub(super) fn calls(api: &mut Api) {
     api.about("Rollout", "A version that was published to some `nodes` first. It goes to all, or back.");
     api.get("/rollout", show)
+        .reads_later()
         .says(
             "The rollout that is open",
             "All nodes that it does not name keep the version `keeps`. A publish that changes only overrides of clients reaches \
@@ -94,6 +95,7 @@ struct WentOn {
 async fn show(_: By<Viewer>, state: Data<State>) -> Result<Json<Open>, Problem> {
     // What another server did a moment ago is so.
     state.publisher.catch_up().await?;
+    let _turn = state.store.reads.turn().await?;
     let rollout = state.publisher.targets().rollout().cloned().ok_or_else(none_open)?;
     let mut reading = state.store.reading().await?;
     let mut has = Vec::with_capacity(rollout.nodes.len());

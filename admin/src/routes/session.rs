@@ -216,6 +216,7 @@ async fn known_browser(state: &State, request: &HttpRequest, name: &str) -> Resu
     let cookie = request.cookie_raw(&cookies::name_of(&family(state), name));
     let browser = cookie.and_then(|cookie| state.browsers.read(name, cookie.value(), now()));
     let Some(browser) = browser else { return Ok(None) };
+    let _turn = state.store.reads.turn().await?;
     let user = state.store.login(name).await?;
     Ok(user.is_some_and(|user| state.browsers.is_of(&browser, &user)).then_some(browser))
 }

@@ -61,9 +61,10 @@ use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
 use crate::{
     caller,
     folder::DATABASE,
+    read_turns::ReadTurns,
     start::StartError,
     telemetry::{Asking, Meter},
-    user_turns::{UserTurn, UserTurns},
+    user_turns::{CallerTurn, CallerTurns},
 };
 
 /// The database of one admin server, or in `PostgreSQL` of several.
@@ -71,10 +72,12 @@ use crate::{
 pub(crate) struct Store {
     pool: AnyPool,
     place: Place,
-    /// Whoever changes something: those who wait for it have no connection meanwhile, which others could read by.
+    /// Held by the change that is being made. Changes that wait for it hold no connection, which others could read by.
     turn: Arc<Mutex<()>>,
     /// The turns of callers: one change of each is being made, or waits for `turn`.
-    callers: Arc<UserTurns>,
+    callers: Arc<CallerTurns>,
+    /// The turns of callers for reads, which calls wait for themselves.
+    pub(crate) reads: Arc<ReadTurns>,
     patience: Patience,
     meter: Arc<Meter>,
 }
@@ -105,7 +108,7 @@ enum Place {
 pub(crate) struct Change {
     transaction: Transaction<'static, Any>,
     _turn: OwnedMutexGuard<()>,
-    _of_caller: Option<UserTurn>,
+    _of_caller: Option<CallerTurn>,
 }
 
 impl Deref for Change {

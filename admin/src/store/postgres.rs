@@ -115,6 +115,7 @@ impl Store {
             place: Place::Server(server),
             turn: Arc::default(),
             callers: Arc::default(),
+            reads: Arc::default(),
             patience: Patience::default(),
             meter: Arc::default(),
         })

@@ -6,7 +6,7 @@ use super::{Audit, Change, Store, people::read_role};
 use crate::{roles::Role, secrets::SessionLife, telemetry::Asking};
 
 /// The most sessions of a user.
-const OF_USER_MAX: i64 = 100;
+pub(super) const OF_USER_MAX: i64 = 100;
 
 /// Who is signed in.
 #[derive(Clone, Debug)]
@@ -83,8 +83,8 @@ pub(crate) enum Ending<'a> {
 }
 
 impl Store {
-    /// Begins a session, and forgets those that ended. Of a user who has [`OF_USER_MAX`], the one that was not used for the longest time ends. False: the user is not as they were seen, or what they showed is no
-    /// proof, or was used before.
+    /// Begins a session, and forgets those that ended. Of a user who has [`OF_USER_MAX`], the one that was not used for the longest
+    /// time ends. Returns false if the user is not as they were seen, or what they showed is no proof, or was used before.
     pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
@@ -334,33 +334,5 @@ mod tests {
         let kept: i64 =
             sqlx::query_scalar("SELECT count(*) FROM used_sign_ins").fetch_one(&store.pool).await.expect("a count");
         assert_eq!(kept, 1);
-    }
-
-    #[tokio::test]
-    async fn a_user_keeps_the_sessions_that_were_used_last() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut data = DataFolder::take(folder.path()).expect("it is free");
-        let store = Store::create(&mut data, write_first).await.expect("it is made");
-        let ana = store.add_first_administrator("ana", "hash", 1, LINE).await.expect("it is added").expect("the first");
-        let add = ("ben", Role::Viewer, Means::Password("hash"));
-        assert!(store.add_user(add, 1, LINE).await.expect("an answer"));
-        let ben = store.login("ben").await.expect("an answer").expect("there is one");
-        let life = SessionLife { idle_s: 1_000, whole_s: 1_000 };
-        let begin_of = async |user, token_sha256: &str, begins_at| {
-            let (proof, address, browser) = (Proof::Password, "", "");
-            let new = NewSession { token_sha256, user, csrf: "c", proof, begins_at, life, address, browser };
-            assert!(store.begin_session(new, LINE).await.expect("an answer"));
-        };
-        let begin_at = async |begins_at: i64| begin_of(ana, &begins_at.to_string(), begins_at).await;
-        begin_of((ben.id, ben.revision), "of ben", 1).await;
-        let has = async |token_sha256| store.session(token_sha256, 2, life).await.expect("an answer").is_some();
-        for begins_at in 1..=OF_USER_MAX {
-            begin_at(begins_at).await;
-        }
-        assert!(has("1").await && has("100").await);
-        store.saw_session("1", ana.0, "", OF_USER_MAX).await.expect("it is noted");
-        begin_at(OF_USER_MAX + 1).await;
-        assert!(has("1").await && !has("2").await && has("3").await && has("101").await);
-        assert!(has("of ben").await, "another user");
     }
 }

@@ -158,6 +158,7 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         place: Place::File(file),
         turn: Arc::default(),
         callers: Arc::default(),
+        reads: Arc::default(),
         patience: Patience::default(),
         meter: Arc::default(),
     })

@@ -3,13 +3,14 @@
 use super::{Home, LIFE, LINE, at_once};
 use crate::{
     roles::Role,
-    store::{Audit, Ending, Means, NewSession, Proof, Store, UsedSignIn},
+    store::{Audit, Ending, Means, NewSession, Proof, Store, UsedSignIn, sessions::OF_USER_MAX},
 };
 
 on_both! {
     a_session_comes_back_until_it_ends,
     a_session_that_is_used_lives_on,
     a_new_session_removes_those_that_ended,
+    a_user_keeps_the_sessions_that_were_used_last,
     sessions_of_a_user_are_listed_by_their_use,
     sessions_end_as_they_are_named,
     of_endings_at_once_one_counts,
@@ -93,6 +94,27 @@ async fn a_new_session_removes_those_that_ended(home: &Home) {
     store.saw_session("there", ana.0, "", end).await.expect("it is written");
     assert!(begin(store, "newer", ana, end).await);
     assert_eq!(home.number("SELECT count(*) FROM sessions").await, 1, "one had lived its whole life");
+}
+
+async fn a_user_keeps_the_sessions_that_were_used_last(home: &Home) {
+    let store = &home.store;
+    let ana = first(store).await;
+    assert!(store.add_user(("ben", Role::Viewer, Means::Password("hash")), 1, LINE).await.expect("an answer"));
+    let ben = store.login("ben").await.expect("an answer").expect("there is one");
+    assert!(begin(store, "of ben", (ben.id, ben.revision), 100).await);
+    let name = |number: i64| format!("s-{number:03}");
+    for number in 1..=OF_USER_MAX {
+        assert!(begin(store, &name(number), ana, 100).await);
+    }
+    assert!(is_there(store, &name(1), 100).await && is_there(store, &name(2), 100).await, "it has all that it may");
+    for number in (1..=OF_USER_MAX).filter(|number| *number != 2) {
+        store.saw_session(&name(number), ana.0, "", 101).await.expect("it is noted");
+    }
+    assert!(begin(store, "new", ana, 102).await);
+    assert!(!is_there(store, &name(2), 102).await, "the one that was not used");
+    for kept in [&name(1), &name(3), &name(OF_USER_MAX), "new", "of ben"] {
+        assert!(is_there(store, kept, 102).await, "{kept}");
+    }
 }
 
 async fn sessions_of_a_user_are_listed_by_their_use(home: &Home) {
