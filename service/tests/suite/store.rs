@@ -177,6 +177,9 @@ fn a_peer_that_asks_the_store_for_much_leaves_others_their_quota() {
     assert!(server.is_allowed(&grace), "the store knows the script");
     let before = server.redis.scripts();
     server.proxy.hold(true);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let stream = runtime.spawn(hostile_stream(server.grpc, CHECKS as u64));
+    wait_until("the stream has all places of its peer", || server.redis.scripts() >= before + PLACES);
     let batch = |number: usize| {
         let checks: Vec<Value> =
             (0..CHECKS).map(|check| json!({"identities": who(&format!("{number}-{check}"))})).collect();
@@ -186,7 +189,6 @@ fn a_peer_that_asks_the_store_for_much_leaves_others_their_quota() {
         hostile
     };
     let mut batches: Vec<Connection> = (0..BATCHES).map(batch).collect();
-    wait_until("it has its places", || server.redis.scripts() >= before + PLACES);
     let allowed = thread::scope(|scope| {
         let asked = [(); 10].map(|()| scope.spawn(|| server.is_allowed(&grace)));
         wait_until("another peer has one, too", || server.redis.scripts() > before + PLACES);
@@ -200,6 +202,25 @@ fn a_peer_that_asks_the_store_for_much_leaves_others_their_quota() {
         let decisions = decisions.as_array().expect("a list");
         assert!(decisions.len() == CHECKS && decisions.iter().all(|one| one["allowed"] == true));
     }
+    assert_eq!(runtime.block_on(stream).expect("no panic"), CHECKS as u64);
+}
+
+/// Asks for so many checks of new users on a stream of the hostile peer. Returns how many were allowed.
+async fn hostile_stream(to: SocketAddr, checks: u64) -> u64 {
+    let endpoint = Endpoint::try_from(format!("http://{to}")).expect("an address");
+    let channel = endpoint.local_address(Some(hostile::ADDRESS.into())).connect().await.expect("it listens");
+    let messages = (1..=checks).map(|correlation_id| {
+        let (identifier, identifier_type) = (format!("stream-{correlation_id}"), "user".to_owned());
+        let request = RateLimitRequest { identifier, identifier_type, ..RateLimitRequest::default() };
+        CheckStreamRequest { correlation_id, request: Some(request) }
+    });
+    let messages: Vec<_> = messages.collect();
+    let stream = RateLimiterClient::new(channel).check_rate_limit_stream(tokio_stream::iter(messages)).await;
+    let (mut answers, mut allowed) = (stream.expect("a stream").into_inner(), 0);
+    while let Some(answer) = answers.message().await.expect("an answer") {
+        allowed += u64::from(matches!(answer.result, Some(Told::Response(response)) if response.allowed));
+    }
+    allowed
 }
 
 #[test]

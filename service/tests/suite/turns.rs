@@ -18,13 +18,16 @@ use prost::Message;
 use tidegate::{Identity, Request};
 use tidegate_service::{
     ConnectionCaps, Periods, Settings,
-    grpc::proto::tidegate::v1::{BatchRateLimitRequest, BatchRateLimitResponse},
+    grpc::proto::tidegate::v1::{
+        BatchRateLimitRequest, BatchRateLimitResponse, rate_limiter_client::RateLimiterClient,
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     task::JoinSet,
 };
+use tonic::transport::Endpoint;
 
 use crate::{
     budget::{BATCH, GOOD, HOSTILE, LONG, Server, blocking, check_of, connect, eventually, framed},
@@ -47,6 +50,10 @@ const BATCHES: usize = 12;
 const GRPC_CONNECTIONS: usize = 20;
 /// Its calls on each of them.
 const CALLS: usize = 50;
+/// Its calls on each of them at once, where it waits for their answers.
+const CALLS_AT_ONCE: usize = 10;
+/// Its batches over HTTP on each connection at once, where it waits for their answers.
+const AHEAD: usize = 4;
 /// Checks of the peer that behaves, which it asks for at once. After each 128 of them others have their turns.
 const CHECKS: usize = 1_000;
 /// The limit, which is not used up.
@@ -231,20 +238,44 @@ async fn keep_busy(to: SocketAddr, count: usize, requests: &Arc<[u8]>, answers: 
     busy
 }
 
+/// Asks for one batch after the other over gRPC, by several calls at once on many connections of the hostile peer.
+async fn keep_busy_over_grpc(to: SocketAddr, answers: &Arc<AtomicUsize>) -> JoinSet<()> {
+    let batch = BatchRateLimitRequest { requests: vec![check_of("mallory"); TURN] };
+    let mut busy = JoinSet::new();
+    for _ in 0..GRPC_CONNECTIONS {
+        let endpoint = Endpoint::from_shared(format!("http://{to}")).expect("an address");
+        let channel = endpoint.local_address(Some(HOSTILE.into())).connect().await.expect("the server listens");
+        for _ in 0..CALLS_AT_ONCE {
+            let mut limiter = RateLimiterClient::new(channel.clone());
+            let (batch, answers) = (batch.clone(), Arc::clone(answers));
+            busy.spawn(async move {
+                while limiter.check_rate_limit_batch(batch.clone()).await.is_ok() {
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    busy
+}
+
+/// Over HTTP and the Redis protocol it asks for more before it is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_connections_leave_another_peer_its_quota() {
     let target = Target::start();
     target.publish(HUNDRED);
-    let answers = Arc::default();
-    let batch = batch("mallory", TURN);
+    let [answers, calls] = [Arc::default(), Arc::default()];
+    let batch = batch("mallory", TURN).repeat(AHEAD);
     let command = array(&["TIDEGATE.CHECK", "user", "mallory", "*"]).repeat(TURN);
     let mut busy = [
         keep_busy(target.http, CONNECTIONS / 3, &batch.into(), &answers).await,
         keep_busy(target.resp, CONNECTIONS / 3, &command.into(), &answers).await,
+        keep_busy_over_grpc(target.grpc, &calls).await,
     ];
-    eventually("its connections are busy", || answers.load(Ordering::Relaxed) > CONNECTIONS).await;
-    let before = answers.load(Ordering::Relaxed);
+    let count = || [&answers, &calls].map(|count| count.load(Ordering::Relaxed));
+    eventually("its connections are busy", || count().into_iter().all(|answered| answered > CONNECTIONS)).await;
+    let before = count();
     target.gives_others_their_quota().await;
-    eventually("they go on", || answers.load(Ordering::Relaxed) > before + CONNECTIONS).await;
+    let go_on = || count().into_iter().zip(before).all(|(answered, before)| answered > before + CONNECTIONS);
+    eventually("they go on", go_on).await;
     assert!(busy.iter_mut().all(|busy| busy.try_join_next().is_none()), "none was closed");
 }
