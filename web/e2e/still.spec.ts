@@ -1,5 +1,5 @@
 /** A table under the pointer: its figures go on, its rows stay where they are, and text that is marked stays marked. */
-import type { Locator, Page } from '@playwright/test';
+import type { Locator, Page, Request } from '@playwright/test';
 import { expect, test } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import { expectLive } from './steps.ts';
@@ -33,6 +33,18 @@ interface Watched {
   first: Look;
 }
 
+/** The calls of a page that are not answered yet, but for its stream, which never is. */
+function readsOf(page: Page): Set<Request> {
+  const reads = new Set<Request>();
+  page.on('request', (request) => {
+    const { pathname } = new URL(request.url());
+    if (pathname.startsWith('/api/') && !pathname.endsWith('/stream')) reads.add(request);
+  });
+  page.on('requestfinished', (request) => reads.delete(request));
+  page.on('requestfailed', (request) => reads.delete(request));
+  return reads;
+}
+
 /** Points at a row of the table and marks its name. */
 async function pointAt(page: Page, name: string, row: string): Promise<Watched> {
   const table = page.getByRole('region', { name, exact: true });
@@ -58,11 +70,14 @@ test('while figures are live no row moves, and what is marked stays so', async (
     await node.start();
     const open = async (path: string, row: string, table: string) => {
       const page = await admin.context().newPage();
+      const reads = readsOf(page);
       await page.goto(path);
       await expectLive(page);
       await expect(
         page.getByRole('region', { name: table, exact: true }).getByRole('row', { name: row }),
       ).toBeVisible({ timeout: within(30_000) });
+      // What is read once moves what is below it when it comes.
+      await expect.poll(() => reads.size).toBe(0);
       return pointAt(page, table, row);
     };
     const watched = [
