@@ -380,8 +380,8 @@ fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 
     });
 }
 
-/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the turn of the user whose it was,
-/// who may have many streams; strangers at the same address do not delay it.
+/// Returns why the credential of this caller no longer holds, if it does not. It is looked up in the turn of its user:
+/// a user may have many streams, and strangers at the same address do not delay the lookup.
 pub(crate) async fn still(state: &State, who: &Who) -> Result<Option<&'static str>, Problem> {
     let (lookups, store, address) = (&state.secret_lookups, &state.store, &who.address);
     let sender = sender_of(who.may, &who.name, &who.behind);

@@ -100,7 +100,7 @@ impl SecretLookups {
     }
 
     /// Looks a secret up with `read`, in the turn of the user whose it was, or else of a stranger. `user_of` returns the user of
-    /// what was found.
+    /// the token or session that was found.
     async fn find<T: Clone + Send + Sync + 'static>(
         &self,
         lookups: &Lookups<T>,

@@ -13,7 +13,6 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared, WeakShared},
 };
-
 use tokio::{select, sync::oneshot};
 
 use crate::problem::Problem;

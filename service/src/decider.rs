@@ -454,7 +454,7 @@ impl<C: Clock> Decider<C> {
 
     /// Asks the store what a check needs, when there is a place for its caller.
     async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::Answer> {
-        // In a box that is made when there is a place: a check that waits for one takes half of the memory.
+        // Boxed once there is a place: the future of a check that waits for one is half as large.
         self.store_places.ask(caller.peer, || Box::pin(store.ask(pending))).await
     }
 

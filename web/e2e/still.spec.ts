@@ -76,7 +76,7 @@ test('while figures are live no row moves, and what is marked stays so', async (
       await expect(
         page.getByRole('region', { name: table, exact: true }).getByRole('row', { name: row }),
       ).toBeVisible({ timeout: within(30_000) });
-      // What is read once moves what is below it when it comes.
+      // A list that is answered later moves the rows below it.
       await expect.poll(() => reads.size).toBe(0);
       return pointAt(page, table, row);
     };
