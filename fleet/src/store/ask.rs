@@ -25,9 +25,8 @@ pub(super) enum Wish {
     Lease(LeaseAsk),
     /// Tokens that were spent: whether they fit or not, and once only.
     Delta {
-        /// Where the numbers are kept of those that were sent.
+        /// The key of the last number that this node sent.
         sent: String,
-        node: String,
         number: u64,
         tokens: u64,
     },
@@ -381,11 +380,7 @@ impl Part {
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
         packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(leased_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
-        match &self.wish {
-            // It is compared with a text of the store.
-            Wish::Delta { node, number, .. } => packed.text(node).text(&number.to_string()),
-            _ => packed.text("").text(""),
-        };
+        packed.number(if let Wish::Delta { number, .. } = self.wish { number } else { 0 });
         match deed {
             Deed::Look | Deed::Clear => {}
             Deed::Swap { before, after, .. } => {

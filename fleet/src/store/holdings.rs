@@ -485,8 +485,8 @@ impl Holdings {
         let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
         let since = view.since();
         let (number, tokens) = view.tell()?;
-        let sent = format!("{}:sent", name.key);
-        let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
+        let sent = format!("{}:sent:{}", name.key, self.node);
+        let wish = Wish::Delta { sent, number, tokens };
         let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
         let slot = self.store.background_slot(&name.slot);
         let holdings = Arc::clone(self);

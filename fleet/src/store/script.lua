@@ -3,8 +3,8 @@
 -- charge, in MessagePack, which Redis reads in a quarter of the time in which it would read as many arguments:
 --   is it the last of its question, what is to be done, the place of its key, is it a shadow
 --   of a look and a clear nothing more; else from and until when it is right (microseconds), seconds to live, and with leases,
---   the place of the key of those numbers that nodes have sent (0: none), the node, and the number of this charge, which rises:
---   one that was made is not made again
+--   the place of the key of the last number that this node sent (0: none), and the number of this charge, which rises: one
+--   that was made is not made again
 --   of a swap the value after it, and the value before it
 --   of an add, a take and a lend: is it an instant, the head, what is added (of a take it is below 0, and ends at the floor) and
 --   the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; of an add the leases that it
@@ -73,10 +73,10 @@ end
 
 -- What becomes of a charge, the value after it, and for how many seconds that says something at least, if it is not known before;
 -- other: it does not fit, or this is not the value that it is for.
-local function step(found, what, from, till, sent, node, number, ...)
+local function step(found, what, from, till, sent, number, ...)
   if what == 'look' then return 'looked' end
   if what == 'clear' then return 'charged', '' end
-  if sent > 0 and tonumber(call('HGET', KEYS[sent], node) or 0) >= tonumber(number) then return 'known' end
+  if sent > 0 and (tonumber(value(sent)) or 0) >= number then return 'known' end
   if now < from or now >= till then return 'other' end
   if what == 'swap' then
     local after, before = ...
@@ -93,8 +93,7 @@ local function finish()
       values[c.key] = c.after
       lives[c.key] = math.max(match(c.after, '^[^|]*|%d') and c.leased or c.life or 1, c.lasts or 0)
       if c.sent and c.sent > 0 then
-        call('HSET', KEYS[c.sent], c.node, c.number)
-        call('EXPIRE', KEYS[c.sent], math.max(c.life, 60))
+        values[c.sent], lives[c.sent] = format('%d', c.number), math.max(c.life, 60)
       end
     elseif c.outcome == 'charged' then
       c.outcome = 'spared'
@@ -105,14 +104,14 @@ local function finish()
   size, is_charged = 0, true
 end
 
-local function charge(is_last, what, key, is_shadow, from, till, life, leased, sent, node, number, ...)
+local function charge(is_last, what, key, is_shadow, from, till, life, leased, sent, number, ...)
   size = size + 1
   local c = charges[size] or {}
   charges[size] = c
-  c.key, c.life, c.leased, c.sent, c.node, c.number = key, life, leased, sent, node, number
+  c.key, c.life, c.leased, c.sent, c.number = key, life, leased, sent, number
   c.outcome = 'unasked'
   if is_charged then
-    c.outcome, c.after, c.lasts = step(value(key), what, from, till, sent, node, number, ...)
+    c.outcome, c.after, c.lasts = step(value(key), what, from, till, sent, number, ...)
     is_charged = c.outcome ~= 'other' and (c.outcome ~= 'refused' or is_shadow)
   end
   if is_last then finish() end
@@ -121,6 +120,7 @@ end
 for place = 1, #ARGV do
   charge(cmsgpack.unpack(ARGV[place]))
 end
+-- Nothing was written so far: where the server refuses the first of these, nothing is.
 for key, life in pairs(lives) do
   call('SET', KEYS[key], values[key], 'EX', life)
 end

@@ -134,12 +134,7 @@ impl Step {
                 let word = known.map_or(0, |held| held.word);
                 Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
             }
-            3 => Wish::Delta {
-                sent: format!("{key}:sent"),
-                node: (self.left % 2).to_string(),
-                number: self.version,
-                tokens,
-            },
+            3 => Wish::Delta { sent: format!("{key}:sent:{}", self.left % 2), number: self.version, tokens },
             4 | 5 => {
                 let (out, epoch) = (tokens * self.left, (now / LEASE_NS).saturating_sub(u64::from(self.ago == 3)));
                 let left = out.min(self.left);
@@ -155,8 +150,8 @@ impl Step {
 #[derive(Debug, Default)]
 struct Lying {
     values: [String; KEYS],
-    /// The last numbers of those that told.
-    sent: HashMap<(usize, String), u64>,
+    /// The last number of each node, by its key.
+    sent: HashMap<String, u64>,
     /// Seconds to live, of what was written.
     lives: [Option<u64>; KEYS],
     /// How often that was for what is used above the limit.
@@ -172,8 +167,8 @@ impl Lying {
             let mut after = self.values[key].clone();
             let done = match &part.wish {
                 _ if !is_made => Done::Unasked,
-                Wish::Delta { node, number, .. }
-                    if self.sent.get(&(key, node.clone())) >= Some(number) && !matches!(deed, Deed::Look) =>
+                Wish::Delta { sent, number, .. }
+                    if self.sent.get(sent) >= Some(number) && !matches!(deed, Deed::Look) =>
                 {
                     Done::Known
                 }
@@ -195,8 +190,8 @@ impl Lying {
                     life_ns.div_ceil(SECOND_NS) + 1
                 });
                 self.values[key].clone_from(told);
-                if let Wish::Delta { node, number, .. } = &part.wish {
-                    self.sent.insert((key, node.clone()), *number);
+                if let Wish::Delta { sent, number, .. } = &part.wish {
+                    self.sent.insert(sent.clone(), *number);
                 }
             } else if *done == Done::Charged {
                 *done = Done::Spared;
