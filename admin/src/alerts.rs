@@ -56,7 +56,8 @@ pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
     /// `request_ids_forgotten`, `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`,
     /// `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`,
-    /// `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
+    /// `node_store_away`, `node_store_refuses`, `node_store_evicts`, `node_store_lost_keys`, `node_clock_apart`, or the code of a
+    /// warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]

@@ -378,7 +378,7 @@ impl Fleet {
         store?;
         let here = self.here.as_ref().filter(|here| here.store_id() == store).and_then(Answers::store_report);
         let there = nodes.by_name.values().filter(|node| node.is_there() && node.hello.store == store);
-        Some(Overshoot::of(here.into_iter().chain(there.filter_map(|node| node.figures.store))))
+        Some(Overshoot::of(here.into_iter().chain(there.filter_map(|node| node.figures.store.clone()))))
     }
 
     /// Its seconds, oldest first.

@@ -61,7 +61,9 @@ impl Reporter {
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
         let store = self.store.as_mut().map(|(store, before)| {
             let now = store.figures();
-            now.report(&std::mem::replace(before, now))
+            let report = now.report(before);
+            *before = now;
+            report
         });
         self.sequence += 1;
         let report = Report {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tidegate::{algorithm::Carry, policy::Sharing};
 
 use crate::counted::{Part, Whole};
+use crate::store::FaultReport;
 
 /// The stream of snapshots, below the admin server's address.
 pub const STREAM: &str = "/api/v1/snapshots/stream";
@@ -244,11 +245,14 @@ pub struct Report {
 }
 
 /// How the store is that a node shares limits through; counts are since the start of its process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct StoreReport {
     /// It did not answer, and is left alone for now: limits do what they say for that case.
     pub is_away: bool,
+    /// Why it refuses or fails, and what endangers its keys.
+    #[serde(default)]
+    pub faults: Vec<FaultReport>,
     /// Questions without an answer.
     pub failed: u64,
     /// What an answer took since the last report, on the average, microseconds; nothing: there was none.

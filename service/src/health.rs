@@ -12,6 +12,7 @@ use tidegate::{
     clock::{WallStep, WallSteps},
     time::Nanos,
 };
+use tidegate_fleet::store::{FaultReport, StoreFigures};
 
 use crate::reservations::OPEN_MAX;
 
@@ -51,7 +52,7 @@ pub(crate) struct Look {
 }
 
 /// What is wrong.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Fault {
     /// So many of so many that were to be decided.
     Errors(u64, u64),
@@ -65,8 +66,8 @@ pub(crate) enum Fault {
     Stale(Duration),
     /// Whose certificate cannot be used.
     Certificate,
-    /// Limits that nodes share are decided without it.
-    Store,
+    /// The faults of the store. `is_away`: limits that nodes share are decided without it.
+    Store { is_away: bool, faults: Vec<FaultReport> },
     /// So many reservations are open, nearly as many as there can be.
     Reservations(usize),
     /// The engine knows so many limits, of as many as it can.
@@ -79,7 +80,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// As a label of a metric; all of them in [`NAMES`](Self::NAMES).
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Errors(..) => "errors",
             Self::Slow(_) => "slow",
@@ -87,7 +88,7 @@ impl Fault {
             Self::WithoutRoom(_) => "full",
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
-            Self::Store => "store",
+            Self::Store { .. } => "store",
             Self::Reservations(_) => "reservations",
             Self::Limits(_) => "limits",
             Self::ClockStands(_) | Self::Clock(..) => "clock",
@@ -110,6 +111,12 @@ impl Fault {
     /// What is wrong where so many reservations are open, if anything is.
     pub(crate) fn of_reservations(open: usize) -> Option<Self> {
         (open * 100 >= OPEN_MAX * RESERVATIONS_PERCENT).then_some(Self::Reservations(open))
+    }
+
+    /// What is wrong with a store of these figures, if anything is.
+    pub(crate) fn of_store(figures: StoreFigures) -> Option<Self> {
+        let StoreFigures { is_open: is_away, faults, .. } = figures;
+        (is_away || !faults.is_empty()).then_some(Self::Store { is_away, faults })
     }
 
     /// What is wrong where an engine knows so many limits.
@@ -150,7 +157,11 @@ impl fmt::Display for Fault {
             Self::Certificate => {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
-            Self::Store => f.write_str("the store does not answer; limits that nodes share are decided without it"),
+            Self::Store { is_away, faults } => {
+                let state = "the store does not answer; limits that nodes share are decided without it";
+                f.write_str(if *is_away { state } else { "the store" })?;
+                faults.iter().try_for_each(|fault| write!(f, ": {fault}"))
+            }
             Self::Reservations(open) => write!(
                 f,
                 "{open} of {OPEN_MAX} places for open reservations are taken: settle or refund each when its work is done"

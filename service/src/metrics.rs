@@ -15,6 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, KNOWN_LIMITS_MAX, clock::Clock};
+use tidegate_fleet::store::StoreFault;
 use tidegate_listener::{ConnectionCollector, ConnectionLimiter, SharedAnswer};
 use tokio::task::spawn_blocking;
 
@@ -376,6 +377,15 @@ impl<C: Clock> Collector for OfStore<C> {
             ),
         ] {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        let codes = StoreFault::ALL.map(|fault| [("code", fault.code())]);
+        let help = "Errors of the store by fault, those of probes included";
+        counters(&mut encoder, "store_fault_errors", help, codes.into_iter().zip(figures.fault_counts))?;
+        let help = "1 while the store has this fault, as this node meets it; docs/sharing.md says what to do";
+        let mut family = encoder.encode_descriptor("store_fault", help, None, MetricType::Gauge)?;
+        for (code, fault) in codes.iter().zip(StoreFault::ALL) {
+            let is_there = figures.faults.iter().any(|report| report.code == fault);
+            family.encode_family(code)?.encode_gauge(&u64::from(is_there))?;
         }
         let buckets: Vec<_> = figures
             .waits

@@ -108,8 +108,7 @@ impl<C: Clock> Watch<C> {
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let silence = self.source.is_some().then(|| self.since(self.seen().heard));
         let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
-        let is_away = self.decider.store().is_some_and(|store| store.figures().is_open);
-        faults.extend(is_away.then_some(Fault::Store));
+        faults.extend(self.decider.store().and_then(|store| Fault::of_store(store.figures())));
         let (open, _) = self.decider.reservations().counts();
         faults.extend(Fault::of_reservations(open));
         let engine = self.decider.engine();

@@ -74,6 +74,12 @@ impl Cluster {
         self.nodes.iter().map(Redis::url).collect()
     }
 
+    /// Returns all nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
     /// Returns the node that answers for this key, once there is one. After its master was killed or paused that is the replica
     /// that was promoted.
     #[must_use]
@@ -87,16 +93,16 @@ impl Cluster {
         wait_for("a master", || self.nodes.iter().position(answers))
     }
 
-    /// Returns the index of the master that has keys.
+    /// Returns the index of the master that has keys of limits.
     ///
     /// # Panics
     ///
-    /// There are no keys.
+    /// There are no such keys.
     #[must_use]
     pub fn place_of_keys(&self) -> usize {
         let has_keys = |node: &Redis| {
             let is_master = node.facts("replication").is_some_and(|facts| facts["role"] == "master");
-            is_master && node.ask::<u64>(&cmd("DBSIZE")).is_ok_and(|keys| keys > 0)
+            is_master && node.keys().is_ok_and(|keys| !keys.is_empty())
         };
         self.nodes.iter().position(has_keys).expect("a key")
     }

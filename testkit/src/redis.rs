@@ -41,6 +41,17 @@ impl Redis {
         Self::try_start(ReservedPort::new, &[])
     }
 
+    /// Starts a server with more arguments, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// There is no such program, or it does not come up.
+    #[must_use]
+    pub fn with(settings: &[&str]) -> Self {
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::try_start(ReservedPort::new, &settings)
+    }
+
     /// Starts a server with more arguments, at a port that `reserve` returns.
     pub(crate) fn try_start(reserve: impl Fn() -> ReservedPort, settings: &[String]) -> Self {
         let started = (0..20).find_map(|_| {
@@ -103,6 +114,28 @@ impl Redis {
         let text: String = self.ask(cmd("INFO").arg(section)).ok()?;
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
         Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// Returns all keys in their order but the epoch keys, which nodes write beside those of limits.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub fn keys(&self) -> RedisResult<Vec<String>> {
+        let mut keys: Vec<String> = self.ask(cmd("KEYS").arg("*"))?;
+        keys.retain(|key| !key.ends_with("}epoch"));
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// Returns a field of a section of `INFO`.
+    ///
+    /// # Panics
+    ///
+    /// It does not answer, or has no such field.
+    #[must_use]
+    pub fn info(&self, section: &str, field: &str) -> String {
+        self.facts(section).expect("it answers").remove(field).expect("such a field")
     }
 
     /// Returns how many connections were made since the start, with the one that asks.

@@ -14,6 +14,7 @@ mod serve;
 mod shared_keys;
 mod sharing;
 mod storage;
+mod store_faults;
 mod stores;
 mod support;
 mod tls;

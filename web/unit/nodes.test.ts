@@ -1,8 +1,8 @@
 /** What a node's row means for a version. */
 import { expect, test } from 'vitest';
-import type { NodeRow, NodeSecond } from '../app/api/schema.ts';
+import type { NodeRow, NodeSecond, StoreFault } from '../app/api/schema.ts';
 import { merged } from '../app/live/rows.ts';
-import { overshootWords, storeTitle, storeWords } from '../app/nodes/store.ts';
+import { overshootWords, storeTitle, storeTrouble, storeWords } from '../app/nodes/store.ts';
 import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
@@ -101,6 +101,7 @@ test('a figure of seconds has a gap where the node was not heard, and where noth
 test('a store is told in words, first that it is away', () => {
   const store = {
     is_away: false,
+    faults: [],
     failed: 0,
     latency_us: 640,
     leased_out: 1200,
@@ -117,6 +118,14 @@ test('a store is told in words, first that it is away', () => {
   expect(storeWords(row({ store: away, degraded_per_second: 12 }))).toBe(
     '! Does not answer, 12/s without it, told after 104 ms',
   );
+  const fault = (code: StoreFault) => ({ ...store, faults: [{ code, message: 'it is so; do this' }] });
+  expect(storeWords(row({ store: fault('no_permission') }))).toBe('! Refuses, 1,200 leased');
+  expect(storeTitle(fault('no_permission'))).toBe(
+    'Store: it is so; do this (no_permission). 0 questions without an answer',
+  );
+  expect(storeTrouble(fault('evicts'))).toBe('! Keys at risk');
+  expect(storeTrouble(fault('keys_lost'))).toBe('! Keys at risk');
+  expect(storeTrouble(fault('unwatched'))).toBeNull();
   expect(storeTitle(away)).toContain('30 tokens of a synced limit were spent here');
   expect(storeTitle(store)).toBe('0 questions without an answer');
 });

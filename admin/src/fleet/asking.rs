@@ -98,15 +98,14 @@ impl Fleet {
     /// Nodes that are there and share limits, by the store that they do it through: first those whom it answers, and of them
     /// this process.
     fn by_store(&self) -> BTreeMap<u64, Vec<String>> {
-        let is_away = |store: Option<StoreReport>| store.is_some_and(|store| store.is_away);
-        let here = self
-            .here
-            .as_ref()
-            .and_then(|here| Some((here.store_id()?, is_away(here.store_report()), self.figures.node().to_owned())));
+        let is_away = |store: Option<&StoreReport>| store.is_some_and(|store| store.is_away);
+        let here = self.here.as_ref().and_then(|here| {
+            Some((here.store_id()?, is_away(here.store_report().as_ref()), self.figures.node().to_owned()))
+        });
         let nodes = self.nodes();
         let there = nodes.by_name.iter().filter(|(_, node)| node.is_there());
-        let there =
-            there.filter_map(|(name, node)| Some((node.hello.store?, is_away(node.figures.store), name.clone())));
+        let there = there
+            .filter_map(|(name, node)| Some((node.hello.store?, is_away(node.figures.store.as_ref()), name.clone())));
         let mut all: Vec<_> = here.into_iter().chain(there).collect();
         all.sort_by_key(|(_, is_away, _)| *is_away);
         let mut by_store = BTreeMap::<_, Vec<_>>::new();

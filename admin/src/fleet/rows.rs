@@ -5,6 +5,7 @@ use serde::Serialize;
 use tidegate::policy::SCHEMA;
 use tidegate_fleet::{
     resident_bytes,
+    store::StoreFault,
     wire::{ErrorCount, Process, Report, StoreReport},
 };
 
@@ -167,7 +168,7 @@ impl Figures {
             fill: report.fill,
             overflow_charges: report.overflow_charges,
             keys: report.keys,
-            store: report.store,
+            store: report.store.clone(),
             memory_bytes: report.memory_bytes.map(whole_steps),
             clock_ahead_ms: ahead.ms(),
             is_clock_apart: ahead.is_apart(),
@@ -254,9 +255,25 @@ impl NodeRow {
             }
             (_, None) => {}
         }
-        if self.figures.store.is_some_and(|store| store.is_away) {
-            let message = format!("The store that node {node} shares limits through does not answer it");
-            troubles.push(trouble("node_store_away", None, message));
+        if let Some(store) = &self.figures.store {
+            let faults = store.faults.iter().filter(|fault| !fault.code.is_warning());
+            let faults: String = faults.map(|fault| format!(": {fault}")).collect();
+            if store.is_away {
+                let message = format!("The store that node {node} shares limits through does not answer it{faults}");
+                troubles.push(trouble("node_store_away", None, message));
+            } else if !faults.is_empty() {
+                let message = format!("The store that node {node} shares limits through refuses{faults}");
+                troubles.push(trouble("node_store_refuses", None, message));
+            }
+            for fault in &store.faults {
+                let code = match fault.code {
+                    StoreFault::Evicts => "node_store_evicts",
+                    StoreFault::KeysLost => "node_store_lost_keys",
+                    _ => continue,
+                };
+                let message = format!("The store that node {node} shares limits through: {fault}");
+                troubles.push(trouble(code, None, message));
+            }
         }
         if let (true, Some(ms)) = (self.figures.is_clock_apart, self.figures.clock_ahead_ms) {
             let way = if ms > 0 { "ahead of" } else { "behind" };
@@ -389,6 +406,21 @@ mod tests {
         );
         row.figures.store = Some(StoreReport { is_away: true, ..StoreReport::default() });
         assert_eq!(messages(&row)[1], "The store that node n-1 shares limits through does not answer it");
+        let fault = |code: &str| tidegate_fleet::store::FaultReport {
+            code: serde_json::from_value(code.into()).expect("a code"),
+            message: "it is so; do this".to_owned(),
+        };
+        let faults = ["read_only", "evicts", "keys_lost", "unwatched"].map(fault).to_vec();
+        row.figures.store = Some(StoreReport { faults, ..StoreReport::default() });
+        let of_store = "The store that node n-1 shares limits through";
+        let expected = [
+            ("node_store_refuses", format!("{of_store} refuses: read_only: it is so; do this")),
+            ("node_store_evicts", format!("{of_store}: evicts: it is so; do this")),
+            ("node_store_lost_keys", format!("{of_store}: keys_lost: it is so; do this")),
+        ];
+        let troubles = row.troubles().into_iter().filter(|trouble| trouble.code.starts_with("node_store"));
+        let troubles: Vec<_> = troubles.map(|trouble| (trouble.code, trouble.message)).collect();
+        assert_eq!(troubles, expected);
         row.presence = Presence::Silent;
         assert_eq!(messages(&row), ["Node n-1 is connected and does not report"]);
         row.presence = Presence::Gone;

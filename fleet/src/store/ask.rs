@@ -554,6 +554,14 @@ impl Packed {
     }
 }
 
+/// Returns the argument of the script that writes `after` to its first key where `before` is found, to live for so many seconds.
+pub(super) fn swap(before: &str, after: &str, life_s: u64) -> Vec<u8> {
+    let mut packed = Packed::default();
+    packed.flag(true).text("swap").number(1).flag(false).number(0).number(u64::MAX);
+    packed.number(life_s).number(life_s).number(0).number(0).text(after).text(before);
+    packed.0
+}
+
 /// What the script is told.
 #[derive(Default, Debug)]
 pub(super) struct Telling {

@@ -4,13 +4,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::RedisResult;
 use tidegate::time::Nanos;
 use tidegate_middleware::breaker::{Breaker, Outcome, Permit, State};
 use tokio::{
@@ -22,6 +21,8 @@ use tokio::{
 use super::{
     StoreSettings,
     ask::{Done, Part, Question, Telling, Told, hear},
+    epoch::Epochs,
+    fault::Faults,
     lease::Moment,
     link::{ANSWER_IN, Link, has_moved},
     lock,
@@ -50,8 +51,10 @@ const TRIES_FOR: Duration = Duration::from_secs(1);
 pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
 
 pub(super) struct Store {
-    link: Link,
-    settings: StoreSettings,
+    pub(super) link: Link,
+    pub(super) settings: StoreSettings,
+    pub(super) epochs: Epochs,
+    pub(super) faults: Faults,
     breaker: Breaker,
     state: Mutex<State>,
     /// Whether that is open: each check of a view asks.
@@ -173,9 +176,12 @@ impl Waiting {
 impl Store {
     pub(super) fn new(link: Link, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
+        let epochs = Epochs::new(link.is_cluster());
         Self {
             link,
             settings,
+            epochs,
+            faults: Faults::default(),
             breaker,
             state: Mutex::default(),
             is_open: AtomicBool::new(false),
@@ -290,7 +296,7 @@ impl Store {
             && let Some(permit) = self.permit()
         {
             let began = Instant::now();
-            let is_there = self.greet(self.notices_in()).await.is_ok();
+            let is_there = self.greet_one(self.notices_in()).await.is_ok();
             self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
         }
     }
@@ -351,7 +357,7 @@ impl Store {
     /// Learns from an answer, or from a silence of this length. A silence counts as one failure for each timeout in it: at least
     /// one, at most `most`. So a question in the background, which waits longer than a check, shows as soon that the store is
     /// gone.
-    fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
+    pub(super) fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
         let now = Instant::now();
         self.step(|breaker, state| {
             let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
@@ -363,35 +369,11 @@ impl Store {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("the store does not answer; limits that nodes share are decided without it");
             } else if matches!((state, next), (State::Open { .. }, State::Closed { .. })) {
+                self.faults.end_all();
                 tracing::info!("the store answers again");
             }
             (next, ())
         });
-    }
-
-    /// Asks nothing but the time: the connection stands then, and the script is known there.
-    pub(super) async fn greet(&self, patience: Duration) -> RedisResult<()> {
-        let told = self.link.run(&[], &[], patience).await?;
-        self.hear_time(told.first());
-        Ok(())
-    }
-
-    /// Sees for ever whether a store that is left alone is back, also while nobody checks.
-    pub(super) async fn try_again(store: Weak<Self>) {
-        loop {
-            sleep(BACKGROUND).await;
-            let Some(store) = store.upgrade() else { return };
-            if store.is_open()
-                && let Some(permit) = store.permit()
-            {
-                let began = Instant::now();
-                let greeted = store.greet(BACKGROUND.max(store.settings.timeout)).await;
-                if let Err(error) = &greeted {
-                    tracing::debug!(%error, "the store is not back");
-                }
-                store.learn(permit, began.elapsed(), store.settings.failures_max, greeted.is_ok());
-            }
-        }
     }
 
     /// Puts a question to those of its slot, for as long as somebody waits for the answer.
@@ -464,6 +446,7 @@ impl Store {
         let told = match self.link.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
             Err(error) if has_moved(&error) => {
+                self.faults.meet(&error);
                 heard_at.store(self.now(), Ordering::Relaxed);
                 // Where it is now is known soon.
                 sleep(MOVED).await;
@@ -474,6 +457,7 @@ impl Store {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                self.faults.meet(&error);
                 tracing::debug!(%error, "the store did not answer");
                 return Vec::new();
             }
@@ -501,7 +485,7 @@ impl Store {
     }
 
     /// What its clock said, in microseconds.
-    fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
+    pub(super) fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
         let now = said?.parse::<u64>().ok()? * 1_000;
         let heard_at = self.now();
         self.ahead.store(now.saturating_sub(heard_at), Ordering::Relaxed);

@@ -1,12 +1,13 @@
 //! The connection to the store: one server, or a cluster; made when it is first needed, and again when it broke.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
     cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
+    cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
     io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
@@ -96,16 +97,31 @@ impl Link {
         }
     }
 
+    /// Returns what each server says of itself: of a cluster each master.
+    pub(super) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
+        let connection = self.connection.clone();
+        let asked = async move {
+            match connection {
+                Connection::One(mut one) => Ok(vec![redis::cmd("INFO").query_async(&mut one).await?]),
+                Connection::Cluster(cluster) => {
+                    let masters = (MultipleNodeRoutingInfo::AllMasters, None);
+                    let command = redis::cmd("INFO");
+                    let told =
+                        cluster.connection().await?.route_command(command, RoutingInfo::MultiNode(masters)).await?;
+                    let told: HashMap<String, String> = redis::from_redis_value(told.extract_error()?)?;
+                    Ok(told.into_values().collect())
+                }
+            }
+        };
+        timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
+    }
+
     async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
         let connection = self.connection.clone();
         let mut asked = Box::pin(async move {
             match connection {
                 Connection::One(mut one) => one.req_packed_command(&command).await,
-                Connection::Cluster(cluster) => {
-                    let connect = || cluster.client.get_async_connection();
-                    let mut connection = cluster.connection.get_or_try_init(connect).await?.clone();
-                    connection.req_packed_command(&command).await
-                }
+                Connection::Cluster(cluster) => cluster.connection().await?.req_packed_command(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
@@ -113,8 +129,18 @@ impl Link {
         }
         // A connection that is being made is made for the next.
         tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
-        Err(RedisError::from((ErrorKind::Io, "it took too long")))
+        Err(late())
     }
+}
+
+impl Cluster {
+    async fn connection(&self) -> RedisResult<ClusterConnection> {
+        Ok(self.connection.get_or_try_init(|| self.client.get_async_connection()).await?.clone())
+    }
+}
+
+fn late() -> RedisError {
+    RedisError::from((ErrorKind::Io, "it took too long"))
 }
 
 /// The server that was asked did not run the script, since the key has moved: it may be sent again.

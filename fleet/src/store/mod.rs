@@ -16,22 +16,26 @@
 //! # }
 //! ```
 //!
-//! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; users of it need
-//! `EVAL`, `EVALSHA`, `TIME`, `GET`, `SET`, `HGET`, `HSET` and `EXPIRE`, of keys that begin with `tidegate:`.
+//! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; its user needs
+//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with `tidegate:`, and `INFO`.
 //!
 //! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
-//! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` and `view` (what a
+//! connection), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed), `asking` (questions that go out
+//! together, and what happens when nobody answers), `watch` (probes it, and watches for evictions), `lease` and `view` (what a
 //! node holds of one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
 
 mod address;
 mod ask;
 mod asking;
+mod epoch;
+mod fault;
 mod holdings;
 mod lease;
 mod link;
 mod value;
 mod view;
 mod waits;
+mod watch;
 
 use std::{
     cmp::Ordering,
@@ -57,13 +61,16 @@ use tokio::time::{Instant, timeout};
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub use self::ask::script::{Batch, Comparison, KEYS, Step};
-pub use self::waits::Waits;
 use self::{
     ask::{Part, Told, Wish},
     asking::Store,
     holdings::{Holdings, Says},
     link::{CONNECT_IN, Link},
     value::{LEASE_NS, Under},
+};
+pub use self::{
+    fault::{FaultReport, StoreFault},
+    waits::Waits,
 };
 use crate::wire::StoreReport;
 
@@ -84,6 +91,8 @@ pub struct StoreSettings {
     /// The life of a lease: one minute. All nodes of a store must have the same. A node that died holds its tokens for two of them at
     /// most, and then they count as spent.
     pub lease: Duration,
+    /// How often it is seen whether the store takes writes, and evicts or lost keys: one minute.
+    pub watch_interval: Duration,
     /// The limit for what operators ask, who rather wait than not know: 500 ms.
     pub operator_timeout: Duration,
     /// The limit for giving back what is left when a node stops: one second.
@@ -98,6 +107,7 @@ impl Default for StoreSettings {
             pause: Duration::from_secs(30),
             sync_interval: Duration::from_millis(100),
             lease: Duration::from_nanos(LEASE_NS),
+            watch_interval: Duration::from_mins(1),
             operator_timeout: Duration::from_millis(500),
             close_timeout: Duration::from_secs(1),
         }
@@ -164,10 +174,11 @@ impl<C: Clock> Shared<C> {
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
         let link = Link::to(address::read(urls)?, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, settings));
-        if let Err(error) = store.greet(CONNECT_IN).await {
-            tracing::warn!(%error, "the store does not answer yet; limits that nodes share are decided without it");
+        let greeted = store.greet(CONNECT_IN).await;
+        if let Err(fault) = greeted {
+            tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
         }
-        store.runtime().spawn(Store::try_again(Arc::downgrade(&store)));
+        store.runtime().spawn(Store::watch(Arc::downgrade(&store), greeted.is_ok()));
         let holdings = Holdings::new(&store, settings.sync_interval);
         Ok(Self { engine, store, holdings })
     }
@@ -355,6 +366,8 @@ impl<C: Clock> Shared<C> {
             opened: read(&counts.opened),
             asked: read(&counts.asked),
             failed: read(&counts.failed),
+            faults: self.store.faults.current(self.store.is_open()),
+            fault_counts: self.store.faults.counts(),
             took: Duration::from_nanos(read(&counts.took_ns)),
             waits: counts.waits.read(),
             leased_out: u64::try_from(held.out.load(Relaxed)).unwrap_or(0),
@@ -408,6 +421,7 @@ impl StoreFigures {
         let latency = u32::try_from(answers).ok().filter(|&answers| answers > 0).map(|answers| took / answers);
         StoreReport {
             is_away: self.is_open,
+            faults: self.faults.clone(),
             failed: self.failed,
             latency_us: latency.map(|latency| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX)),
             leased_out: self.leased_out,
@@ -458,7 +472,7 @@ impl Reserved {
 }
 
 /// The store, and what this node holds of it; counts are since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct StoreFigures {
     /// Is the store left alone, since it did not answer?
@@ -469,6 +483,10 @@ pub struct StoreFigures {
     pub asked: u64,
     /// Those without an answer.
     pub failed: u64,
+    /// The faults that are there now, those that the store refuses or fails by before warnings.
+    pub faults: Vec<FaultReport>,
+    /// Errors of scripts and probes by fault, in the order of [`StoreFault::ALL`].
+    pub fault_counts: [u64; StoreFault::ALL.len()],
     /// What the others took, in all.
     pub took: Duration,
     /// For how long checks waited, of those that did.

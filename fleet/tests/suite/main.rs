@@ -5,6 +5,7 @@ mod faults;
 mod load;
 mod nodes;
 mod people;
+mod refusals;
 mod script;
 mod start;
 mod strict;

@@ -23,6 +23,7 @@ pub(crate) const PATIENT: StoreSettings = StoreSettings {
     pause: Duration::from_millis(200),
     sync_interval: Duration::from_millis(100),
     lease: Duration::from_mins(1),
+    watch_interval: Duration::from_mins(1),
     operator_timeout: Duration::from_secs(20),
     close_timeout: PATIENCE,
 };

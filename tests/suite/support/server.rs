@@ -71,8 +71,13 @@ impl Served {
 
     /// Returns whether its log has this text.
     pub(crate) fn has_logged(&self, text: &str) -> bool {
+        self.count_logged(text) > 0
+    }
+
+    /// Returns how often its log has this text.
+    pub(crate) fn count_logged(&self, text: &str) -> usize {
         let log = self.log.as_ref().expect("it is kept");
-        fs::read_to_string(log).expect("text").contains(text)
+        fs::read_to_string(log).expect("text").matches(text).count()
     }
 
     /// The code of the one-time link.

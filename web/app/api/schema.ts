@@ -42,7 +42,7 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`, `request_ids_forgotten`, `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`, `request_ids_forgotten`, `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_store_refuses`, `node_store_evicts`, `node_store_lost_keys`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
   /** For people: what is the matter, and with what. */
   message: string;
@@ -2367,10 +2367,44 @@ export type StartsToRefuse = {
   since: Since | null;
 };
 
+/** Why a store refuses or fails, or what endangers its keys. */
+export type StoreFault =
+  | 'unreachable'
+  | 'timeout'
+  | 'tls'
+  | 'wrong_password'
+  | 'no_permission'
+  | 'read_only'
+  | 'out_of_memory'
+  | 'misconfigured'
+  | 'no_replicas'
+  | 'loading'
+  | 'busy'
+  | 'master_down'
+  | 'cluster_down'
+  | 'moved'
+  | 'try_again'
+  | 'unknown_command'
+  | 'refused'
+  | 'evicts'
+  | 'keys_lost'
+  | 'unwatched'
+  | 'unknown';
+
+/** A fault that a node has with its store now. */
+export type StoreFaultReport = {
+  /** Which one. */
+  code: StoreFault;
+  /** What it means, what the store said, and what to do: for people. */
+  message: string;
+};
+
 /** How the store is that a node shares limits through; counts are since the start of its process. */
 export type StoreReport = {
   /** Questions without an answer. */
   failed: number;
+  /** Why it refuses or fails, and what endangers its keys. */
+  faults?: StoreFaultReport[];
   /** It did not answer, and is left alone for now: limits do what they say for that case. */
   is_away: boolean;
   /** What an answer took since the last report, on the average, microseconds; nothing: there was none. */

@@ -1,5 +1,5 @@
 /** The store that a node shares limits through, in words. */
-import type { NodeRow, Overshoot, StoreReport } from '../api/schema.ts';
+import type { NodeRow, Overshoot, StoreFault, StoreReport } from '../api/schema.ts';
 import { count, perSecond } from '../format.ts';
 import { nodes as t } from '../text/nodes.ts';
 
@@ -8,10 +8,20 @@ export function storeWords(node: NodeRow): string {
   const { store } = node;
   const alone = node.degraded_per_second > 0 ? [t.alone(perSecond(node.degraded_per_second))] : [];
   if (!store) return alone.join();
-  const words = [store.is_away ? t.storeAway : storeAnswers(store), ...alone];
+  const words = [storeTrouble(store) ?? storeAnswers(store), ...alone];
   if (store.leased_out > 0) words.push(t.leased(count(store.leased_out)));
   if (store.sync_lag_ms > 0) words.push(t.told(count(store.sync_lag_ms)));
   return words.join(', ');
+}
+
+/** Faults by which a store may lose keys, and refuses nothing. */
+const RISKS: StoreFault[] = ['evicts', 'keys_lost'];
+
+/** What is the matter with a store, in a few words; null: nothing is. */
+export function storeTrouble({ is_away: isAway, faults = [] }: StoreReport): string | null {
+  if (isAway) return t.storeAway;
+  if (faults.some(({ code }) => !RISKS.includes(code) && code !== 'unwatched')) return t.storeRefuses;
+  return faults.some(({ code }) => RISKS.includes(code)) ? t.storeRisk : null;
 }
 
 export function storeAnswers({ latency_us: took }: StoreReport): string {
@@ -20,8 +30,11 @@ export function storeAnswers({ latency_us: took }: StoreReport): string {
 
 /** What it came to since the start of its process. */
 export function storeTitle(store: StoreReport): string {
-  const { failed, untold_max: spent } = store;
-  const words = [t.storeFailed(count(failed))];
+  const { failed, faults = [], untold_max: spent } = store;
+  const words = [
+    ...faults.map(({ code, message }) => t.storeFault(message, code)),
+    t.storeFailed(count(failed)),
+  ];
   if (spent > 0) words.push(t.untold(count(spent)));
   return words.join('. ');
 }

@@ -24,6 +24,9 @@ export const nodes = {
   storeIdle: 'Not asked just now',
   storeAnswers: (took: string) => `Answers in ${took}`,
   storeAway: '! Does not answer',
+  storeRefuses: '! Refuses',
+  storeRisk: '! Keys at risk',
+  storeFault: (message: string, code: string) => `Store: ${message} (${code})`,
   leased: (tokens: string) => `${tokens} leased`,
   told: (ms: string) => `told after ${ms} ms`,
   untold: (tokens: string) =>

@@ -1,0 +1,393 @@
+//! Each fault of a store happens on a real server: nodes report it under its code, and go on when it is over.
+
+use std::{thread, time::Duration};
+
+use redis::{Cmd, cmd};
+use tidegate_fleet::store::{StoreFault, StoreSettings};
+use tidegate_testkit::{cluster::Cluster, port::ReservedPort, redis::Redis};
+
+use crate::nodes::{Node, PATIENT, limit, node, run, until};
+
+const SETTINGS: StoreSettings = StoreSettings {
+    timeout: Duration::from_millis(300),
+    pause: Duration::from_millis(200),
+    watch_interval: Duration::from_millis(200),
+    operator_timeout: Duration::from_millis(500),
+    close_timeout: Duration::from_secs(2),
+    ..PATIENT
+};
+
+/// A command from its words.
+fn words(line: &str) -> Cmd {
+    let mut words = line.split(' ');
+    let mut command = cmd(words.next().expect("a name"));
+    words.for_each(|word| {
+        // Within a word a line stands for a space.
+        command.arg(if word == "''" { String::new() } else { word.replace('_', " ") });
+    });
+    command
+}
+
+fn tell(redis: &Redis, lines: &[&str]) {
+    for line in lines {
+        redis.ask::<redis::Value>(&words(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+async fn strict_node(urls: &[String]) -> Node {
+    node(urls, SETTINGS, &limit("strict", "fixed_window", 1_000_000, "300d")).await
+}
+
+/// Returns what a node reports of this fault, if it has it.
+fn reported(node: &Node, fault: StoreFault) -> Option<String> {
+    node.shared.figures().faults.into_iter().find(|report| report.code == fault).map(|report| report.message)
+}
+
+fn errors(node: &Node, fault: StoreFault) -> u64 {
+    let counts = node.shared.figures().fault_counts;
+    StoreFault::ALL.into_iter().zip(counts).find(|(its, _)| *its == fault).expect("it is one of them").1
+}
+
+/// Checks until the fault is reported. The message has these words of the server's.
+async fn is_met(node: &Node, fault: StoreFault, said: &str) {
+    until(&format!("{fault}"), async || {
+        node.check("ada").await;
+        reported(node, fault).is_some_and(|message| message.contains(said) && message.ends_with(fault.advice()))
+    })
+    .await;
+    assert!(fault.is_warning() || errors(node, fault) > 0, "{fault}");
+}
+
+/// Checks until the fault is over and the store decides.
+async fn is_over(node: &Node, fault: StoreFault) {
+    until(&format!("{fault} is over"), async || {
+        let said = node.check("ada").await;
+        reported(node, fault).is_none() && said.degraded.is_none()
+    })
+    .await;
+}
+
+/// A store that is well, has a fault, and is well again.
+fn comes_and_goes(
+    redis: &mut Redis,
+    (fault, said): (StoreFault, &str),
+    begin: impl FnOnce(&mut Redis),
+    end: impl FnOnce(&mut Redis),
+) {
+    run(async {
+        let node = strict_node(&[redis.url()]).await;
+        is_over(&node, fault).await;
+        begin(redis);
+        is_met(&node, fault, said).await;
+        end(redis);
+        is_over(&node, fault).await;
+    });
+}
+
+/// As [`comes_and_goes`], where both are commands.
+fn is_switched(fault: (StoreFault, &str), begin: &[&str], end: &[&str]) {
+    comes_and_goes(&mut Redis::start(), fault, |redis| tell(redis, begin), |redis| tell(redis, end));
+}
+
+#[test]
+fn a_replica() {
+    let master = Redis::start();
+    let follow = format!("REPLICAOF 127.0.0.1 {}", master.address().port());
+    is_switched((StoreFault::ReadOnly, "read only replica"), &[&follow], &["REPLICAOF NO ONE"]);
+}
+
+#[test]
+fn a_replica_that_lost_its_master() {
+    let nowhere = ReservedPort::new();
+    let follow = format!("REPLICAOF 127.0.0.1 {}", nowhere.port());
+    let fault = (StoreFault::MasterDown, "replica-serve-stale-data");
+    is_switched(fault, &["CONFIG SET replica-serve-stale-data no", &follow], &["REPLICAOF NO ONE"]);
+}
+
+#[test]
+fn a_full_memory() {
+    let fault = (StoreFault::OutOfMemory, "maxmemory");
+    is_switched(fault, &["CONFIG SET maxmemory 1"], &["CONFIG SET maxmemory 0"]);
+}
+
+#[test]
+fn too_few_replicas() {
+    let fault = (StoreFault::NoReplicas, "good replicas");
+    is_switched(fault, &["CONFIG SET min-replicas-to-write 1"], &["CONFIG SET min-replicas-to-write 0"]);
+}
+
+#[test]
+fn a_user_without_a_command() {
+    let fault = (StoreFault::NoPermission, "run this command");
+    is_switched(fault, &["ACL SETUSER default -set"], &["ACL SETUSER default +@all"]);
+}
+
+#[test]
+fn a_user_without_the_keys() {
+    let fault = (StoreFault::NoPermission, "key");
+    is_switched(fault, &["ACL SETUSER default resetkeys ~other:*"], &["ACL SETUSER default ~*"]);
+}
+
+#[test]
+fn a_password_that_is_missing() {
+    let fault = (StoreFault::WrongPassword, "Authentication required");
+    let begin = |redis: &mut Redis| {
+        let mut connection = redis.connect().expect("it answers");
+        for line in ["CONFIG SET requirepass right", "CLIENT KILL TYPE normal"] {
+            words(line).query::<redis::Value>(&mut connection).expect(line);
+        }
+    };
+    let mut redis = Redis::start();
+    comes_and_goes(&mut redis, fault, begin, |redis| {
+        let client = redis::Client::open(format!("redis://:right@{}", redis.address())).expect("an address");
+        words("CONFIG SET requirepass ''")
+            .query::<()>(&mut client.get_connection().expect("it answers"))
+            .expect("it is set");
+    });
+}
+
+#[test]
+fn a_password_that_is_wrong() {
+    let redis = Redis::start();
+    tell(&redis, &["CONFIG SET requirepass right"]);
+    run(async {
+        let node = strict_node(&[format!("redis://:wrong@{}", redis.address())]).await;
+        is_met(&node, StoreFault::WrongPassword, "").await;
+        assert!(!reported(&node, StoreFault::WrongPassword).is_some_and(|message| message.contains(":wrong@")));
+    });
+}
+
+#[test]
+fn a_disk_that_takes_nothing() {
+    let mut redis = Redis::with(&["--enable-protected-configs", "yes"]);
+    let fault = (StoreFault::Misconfigured, "RDB");
+    let begin = |redis: &mut Redis| {
+        // No file can be made there.
+        tell(redis, &["CONFIG SET dir /proc", "CONFIG SET save 3600_1000", "BGSAVE"]);
+    };
+    comes_and_goes(&mut redis, fault, begin, |redis| tell(redis, &["CONFIG SET stop-writes-on-bgsave-error no"]));
+}
+
+#[test]
+fn data_that_is_read_from_disk() {
+    // A tenth of a second for each of 200 keys of a kilobyte, between which it answers.
+    let slowly = ["--key-load-delay", "100000", "--loading-process-events-interval-bytes", "1024"];
+    let mut redis = Redis::with(&slowly);
+    let fill = "for place = 1, 200 do redis.call('SET', 'x' .. place, string.rep(place, 1000)) end";
+    redis.ask::<()>(cmd("EVAL").arg(fill).arg(0)).expect("it is filled");
+    tell(&redis, &["CONFIG SET rdbcompression no", "SAVE"]);
+    comes_and_goes(
+        &mut redis,
+        (StoreFault::Loading, "loading the dataset"),
+        |redis| {
+            redis.kill();
+            redis.start_again();
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_script_that_does_not_end() {
+    let mut redis = Redis::start();
+    tell(&redis, &["CONFIG SET lua-time-limit 50"]);
+    let mut looping = None;
+    let begin = |redis: &mut Redis| {
+        let url = redis.url();
+        let run = move || {
+            let mut connection = redis::Client::open(url).expect("an address").get_connection().expect("it answers");
+            cmd("EVAL").arg("while true do end").arg(0).query::<redis::Value>(&mut connection)
+        };
+        looping = Some(thread::spawn(run));
+    };
+    comes_and_goes(&mut redis, (StoreFault::Busy, "busy"), begin, |redis| tell(redis, &["SCRIPT KILL"]));
+    let ended = looping.expect("it began").join().expect("no panic");
+    assert!(ended.is_err_and(|error| error.to_string().contains("killed")));
+}
+
+#[test]
+fn a_command_that_is_missing() {
+    let redis = Redis::with(&["--rename-command", "EVALSHA", ""]);
+    run(async {
+        let node = strict_node(&[redis.url()]).await;
+        is_met(&node, StoreFault::UnknownCommand, "EVALSHA").await;
+    });
+}
+
+#[test]
+fn a_cluster_without_its_slots() {
+    let mut redis = Redis::with(&["--cluster-enabled", "yes"]);
+    let fault = StoreFault::ClusterDown;
+    run(async {
+        let node = strict_node(&[redis.url()]).await;
+        is_met(&node, fault, "Hash slot not served").await;
+        tell(&redis, &["CLUSTER ADDSLOTSRANGE 0 16383"]);
+        is_over(&node, fault).await;
+    });
+    redis.kill();
+}
+
+#[test]
+fn one_server_of_a_cluster_alone() {
+    let cluster = Cluster::start();
+    run(async {
+        let node = strict_node(&cluster.urls()[..1]).await;
+        until("it is moved", async || {
+            // Two of three lie elsewhere.
+            for user in ["ada", "bob", "cyd", "dan", "eve", "fay"] {
+                node.check(user).await;
+            }
+            reported(&node, StoreFault::Moved).is_some_and(|message| message.contains("two or more servers"))
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_server_that_is_gone() {
+    let mut redis = Redis::start();
+    comes_and_goes(&mut redis, (StoreFault::Unreachable, ""), Redis::kill, Redis::start_again);
+}
+
+#[test]
+fn a_server_that_stands() {
+    let mut redis = Redis::start();
+    let fault = (StoreFault::Timeout, "took too long");
+    comes_and_goes(&mut redis, fault, |redis| redis.pause(), |redis| redis.resume());
+}
+
+#[test]
+fn a_server_that_may_evict_keys() {
+    let fault = (StoreFault::Evicts, "maxmemory-policy is allkeys-lru");
+    is_switched(fault, &["CONFIG SET maxmemory-policy allkeys-lru"], &["CONFIG SET maxmemory-policy noeviction"]);
+}
+
+#[test]
+fn a_user_that_may_not_see_whether_keys_are_evicted() {
+    let fault = (StoreFault::Unwatched, "info");
+    is_switched(fault, &["ACL SETUSER default -info"], &["ACL SETUSER default +@all"]);
+}
+
+/// A limit that was used up is there again, and the node says why.
+#[test]
+fn keys_that_are_evicted_are_noticed() {
+    let redis = Redis::start();
+    run(async {
+        let node = node(&[redis.url()], SETTINGS, &limit("strict", "fixed_window", 3, "300d")).await;
+        for is_allowed in [true, true, true, false] {
+            assert_eq!(node.check("ada").await.allowed, is_allowed);
+        }
+        until("it was seen how many keys were evicted so far", async || node.shared.figures().asked > 0).await;
+        tokio::time::sleep(3 * SETTINGS.watch_interval).await;
+        assert_eq!(reported(&node, StoreFault::KeysLost), None);
+        let used: u64 = redis.info("memory", "used_memory").parse().expect("bytes");
+        tell(
+            &redis,
+            &["CONFIG SET maxmemory-policy allkeys-lru", &format!("CONFIG SET maxmemory {}", used + 2_000_000)],
+        );
+        let fill = "for place = 1, 20000 do redis.call('SET', 'x' .. place, string.rep('x', 500)) end";
+        redis.ask::<()>(cmd("EVAL").arg(fill).arg(0)).expect("it is filled");
+        until("the loss is noticed", async || {
+            reported(&node, StoreFault::KeysLost).is_some_and(|message| message.contains("it evicted"))
+        })
+        .await;
+        assert!(reported(&node, StoreFault::Evicts).is_some());
+        assert!(node.check("ada").await.allowed, "the least used key was evicted");
+    });
+}
+
+#[test]
+fn keys_that_are_flushed_are_noticed() {
+    for urls in [true, false].map(|is_cluster| is_cluster.then(Cluster::start)) {
+        let redis = Redis::start();
+        run(async {
+            let all = urls.as_ref().map_or_else(|| vec![redis.url()], Cluster::urls);
+            let node = strict_node(&all).await;
+            node.check("ada").await;
+            tokio::time::sleep(3 * SETTINGS.watch_interval).await;
+            assert_eq!(reported(&node, StoreFault::KeysLost), None);
+            match &urls {
+                // One of its masters.
+                Some(cluster) => cluster.master_of("{18}").ask::<()>(&cmd("FLUSHALL")).expect("it is empty"),
+                None => tell(&redis, &["FLUSHALL"]),
+            }
+            until("the loss is noticed", async || {
+                reported(&node, StoreFault::KeysLost).is_some_and(|message| message.contains("its epoch is another"))
+            })
+            .await;
+        });
+    }
+}
+
+/// Returns the words of the documented rules of a user: of one server, and what it needs besides in a cluster.
+fn documented_rules() -> [Vec<String>; 2] {
+    let lines = include_str!("../../../docs/store.md").lines();
+    let rules = lines
+        .filter_map(|line| Some(line.strip_prefix("ACL SETUSER tidegate ")?.split(' ').map(str::to_owned).collect()));
+    rules.collect::<Vec<_>>().try_into().expect("two rules")
+}
+
+/// Makes the user of a rule.
+fn permit(redis: &Redis, rule: &[String]) {
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("tidegate").arg(rule)).expect("it is a rule");
+}
+
+/// Returns whether each sharing mode decides over these addresses, without a fault.
+async fn all_modes_decide(urls: &[String]) -> bool {
+    for sharing in ["strict", "leased", "synced"] {
+        // The second one finds what the first one wrote.
+        for _ in 0..2 {
+            let node = node(urls, SETTINGS, &limit(sharing, "fixed_window", 1_000, "300d")).await;
+            if node.check("ada").await.degraded.is_some() {
+                return false;
+            }
+            // A view is told, and a lease goes back.
+            node.shared.close().await;
+            tokio::time::sleep(2 * SETTINGS.watch_interval).await;
+            let figures = node.shared.figures();
+            if figures.failed > 0 || figures.leased_out > 0 || !figures.faults.is_empty() {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn the_documented_rule_suffices_and_nothing_of_it_can_be_left_out() {
+    let [rule, _] = documented_rules();
+    let redis = Redis::start();
+    let url = format!("redis://tidegate:PASSWORD@{}", redis.address());
+    run(async {
+        permit(&redis, &rule);
+        assert!(all_modes_decide(std::slice::from_ref(&url)).await);
+        for left_out in rule.iter().filter(|word| word.starts_with('+') || word.starts_with('~')) {
+            let less: Vec<_> = rule.iter().filter(|word| *word != left_out).cloned().collect();
+            permit(&redis, &[vec!["reset".to_owned()], less].concat());
+            // It has to be loaded.
+            tell(&redis, &["SCRIPT FLUSH"]);
+            assert!(!all_modes_decide(std::slice::from_ref(&url)).await, "without {left_out}");
+        }
+    });
+}
+
+#[test]
+fn the_documented_rule_of_a_cluster_suffices() {
+    let rule = documented_rules().concat();
+    let cluster = Cluster::start();
+    run(async {
+        for node in cluster.nodes() {
+            permit(node, &rule);
+        }
+        let urls = cluster.nodes().iter().map(|node| format!("redis://tidegate:PASSWORD@{}", node.address()));
+        assert!(all_modes_decide(&urls.collect::<Vec<_>>()).await);
+    });
+}
+
+#[test]
+fn each_fault_is_documented() {
+    let documents = include_str!("../../../docs/store.md");
+    for fault in StoreFault::ALL {
+        assert!(documents.contains(&format!("\n| `{fault}` | ")), "{fault}");
+    }
+}
