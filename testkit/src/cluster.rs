@@ -1,6 +1,6 @@
 //! A Redis or Valkey cluster that a test starts, cuts and kills.
 
-use std::{collections::HashMap, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
 use redis::cmd;
 
@@ -162,10 +162,7 @@ impl Cluster {
     fn is_in_sync(&self, node: &Redis) -> Option<bool> {
         let Some(port) = node.facts("replication")?.remove("master_port") else { return Some(true) };
         let master = self.nodes.iter().find(|node| node.port().to_string() == port)?;
-        let offset = |facts: &HashMap<_, String>| facts["master_repl_offset"].parse::<u64>().expect("a number");
-        let written = offset(&master.facts("replication")?);
-        let facts = node.facts("replication")?;
-        Some(facts.get("master_link_status")? == "up" && offset(&facts) >= written)
+        node.is_in_sync(master)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -51,6 +51,7 @@ impl Orders {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
     orders: Arc<Orders>,
 }
 
@@ -75,8 +76,8 @@ impl FaultProxy {
     fn with(server: SocketAddr, orders: Orders) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let proxy = Self { address, orders: Arc::new(orders) };
-        let orders = Arc::clone(&proxy.orders);
+        let proxy = Self { address, server: Arc::new(Mutex::new(server)), orders: Arc::new(orders) };
+        let (server, orders) = (Arc::clone(&proxy.server), Arc::clone(&proxy.orders));
         thread::spawn(move || {
             let mut clients = Vec::new();
             for client in listener.incoming() {
@@ -85,6 +86,7 @@ impl FaultProxy {
                 }
                 let client = client.expect("a connection");
                 // Where no server listens, the client is told by the end of its connection.
+                let server = *server.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Ok(server) = TcpStream::connect(server) {
                     clients.push(client.try_clone().expect("an end"));
                     let orders = Arc::clone(&orders);
@@ -106,6 +108,11 @@ impl FaultProxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// Passes connections that are made from now on to the server at this address; those that stand stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
     /// Delays answers from now on, by whole milliseconds; requests pass at once. Delays do not add up.

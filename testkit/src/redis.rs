@@ -176,6 +176,43 @@ impl Redis {
         ["eval", "evalsha"].iter().filter_map(|name| commands.get(*name)).sum()
     }
 
+    /// Makes this server a replica of `master`, and waits until it has all that the master has.
+    ///
+    /// # Panics
+    ///
+    /// One of both does not answer.
+    pub fn replicate(&self, master: &Self) {
+        // Replicas are served at once.
+        let delay = "repl-diskless-sync-delay";
+        master.ask::<()>(cmd("CONFIG").arg("SET").arg(delay).arg(0)).expect("it answers");
+        let address = master.address();
+        let follow = cmd("REPLICAOF").arg(address.ip().to_string()).arg(address.port()).to_owned();
+        self.ask::<()>(&follow).expect("it answers");
+        master.wait_for_replica(self);
+    }
+
+    /// Waits until `replica` has all that this server has.
+    pub fn wait_for_replica(&self, replica: &Self) {
+        wait_for("the replica has everything", || replica.is_in_sync(self)?.then_some(()));
+    }
+
+    /// Makes this replica a master.
+    ///
+    /// # Panics
+    ///
+    /// It does not answer.
+    pub fn promote(&self) {
+        self.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).expect("it answers");
+    }
+
+    /// Returns whether this replica has all that its master has; `None` if one of them does not answer.
+    pub(crate) fn is_in_sync(&self, master: &Self) -> Option<bool> {
+        let offset = |facts: &HashMap<_, String>| facts["master_repl_offset"].parse::<u64>().expect("a number");
+        let written = offset(&master.facts("replication")?);
+        let facts = self.facts("replication")?;
+        Some(facts.get("master_link_status")? == "up" && offset(&facts) >= written)
+    }
+
     /// Ends it at once, as a crash does.
     pub fn kill(&mut self) {
         let _ = self.process.kill();

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
-    aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
+    aio::ConnectionLike,
     cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
     cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
@@ -12,6 +12,8 @@ use redis::{
 };
 use sha2::{Digest, Sha256};
 use tokio::{sync::OnceCell, time::timeout};
+
+use super::server::ServerConnection;
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
@@ -25,7 +27,7 @@ const RECEIVED_IN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 enum Connection {
-    One(ConnectionManager),
+    Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
 }
 
@@ -50,13 +52,8 @@ impl Link {
         let id = id_of(&infos);
         let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
             Ok([info]) => {
-                let config = ConnectionManagerConfig::new()
-                    .set_connection_timeout(Some(CONNECT_IN))
-                    .set_response_timeout(Some(ANSWER_IN))
-                    .set_number_of_retries(1)
-                    .set_max_delay(Duration::from_millis(100));
                 let client = Client::open(info.set_tcp_settings(tcp()))?;
-                Connection::One(ConnectionManager::new_lazy_with_config(client, config)?)
+                Connection::Server(Arc::new(ServerConnection::to(client)))
             }
             Err(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
@@ -102,7 +99,9 @@ impl Link {
         let connection = self.connection.clone();
         let asked = async move {
             match connection {
-                Connection::One(mut one) => Ok(vec![redis::cmd("INFO").query_async(&mut one).await?]),
+                Connection::Server(server) => {
+                    Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
+                }
                 Connection::Cluster(cluster) => {
                     let masters = (MultipleNodeRoutingInfo::AllMasters, None);
                     let command = redis::cmd("INFO");
@@ -120,7 +119,7 @@ impl Link {
         let connection = self.connection.clone();
         let mut asked = Box::pin(async move {
             match connection {
-                Connection::One(mut one) => one.req_packed_command(&command).await,
+                Connection::Server(server) => server.send(&command).await,
                 Connection::Cluster(cluster) => cluster.connection().await?.req_packed_command(&command).await,
             }
         });

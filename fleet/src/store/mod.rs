@@ -20,8 +20,9 @@
 //! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with `tidegate:`, and `INFO`.
 //!
 //! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
-//! connection), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed), `asking` (questions that go out
-//! together, and what happens when nobody answers), `watch` (probes it, and watches for evictions), `lease` and `view` (what a
+//! connection: to a cluster, or to one `server`), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
+//! `asking` (questions that go out together, and what happens when nobody answers), `watch` (probes it, and watches for
+//! evictions), `lease` and `view` (what a
 //! node holds of one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
 
 mod address;
@@ -32,6 +33,7 @@ mod fault;
 mod holdings;
 mod lease;
 mod link;
+mod server;
 mod value;
 mod view;
 mod waits;

@@ -6,6 +6,7 @@ mod load;
 mod nodes;
 mod people;
 mod refusals;
+mod replicas;
 mod script;
 mod start;
 mod strict;

@@ -1,0 +1,134 @@
+//! The connection to one server. It is made again when it breaks, and when its server turns out to be a replica.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, sleep},
+};
+
+use super::{
+    link::{ANSWER_IN, CONNECT_IN},
+    lock,
+};
+
+/// The time after which an attempt to connect that failed is made once more, before its failure counts.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The least age of a connection that is given up because its server is a replica. A name that still leads to a replica is not
+/// resolved more often.
+const REPLACE_AFTER: Duration = Duration::from_secs(1);
+
+/// A connection that requests share. They go out without waiting for one another's answers.
+pub(super) struct ServerConnection {
+    client: Client,
+    current: Mutex<Arc<Attempt>>,
+}
+
+/// One attempt to connect, and the connection that it made. Requests that need it wait for the same attempt.
+struct Attempt {
+    since: Instant,
+    connection: OnceCell<RedisResult<MultiplexedConnection>>,
+}
+
+impl Attempt {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { since: Instant::now(), connection: OnceCell::new() })
+    }
+}
+
+impl ServerConnection {
+    /// Returns a connection that the first request makes.
+    pub(super) fn to(client: Client) -> Self {
+        Self { client, current: Mutex::new(Attempt::new()) }
+    }
+
+    /// Sends a command, and returns the answer.
+    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
+        let attempt = Arc::clone(&lock(&self.current));
+        let mut connection = self.connection(&attempt).await?;
+        let answer = connection.req_packed_command(command).await.and_then(Value::extract_error);
+        if let Err(error) = &answer
+            && (error.is_unrecoverable_error() || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
+            && let Some(next) = self.replace(&attempt)
+        {
+            // The next request finds it made.
+            let server = Arc::clone(self);
+            tokio::spawn(async move { server.connection(&next).await.map(drop) });
+        }
+        answer
+    }
+
+    /// Returns the connection of an attempt, and makes the attempt if no other request has begun it.
+    async fn connection(&self, attempt: &Arc<Attempt>) -> RedisResult<MultiplexedConnection> {
+        let connect = || async {
+            if let Ok(connection) = self.connect().await {
+                return Ok(connection);
+            }
+            sleep(RETRY_AFTER).await;
+            self.connect().await
+        };
+        let made = attempt.connection.get_or_init(connect).await.clone();
+        if made.is_err() {
+            self.replace(attempt);
+        }
+        made
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(ANSWER_IN));
+        self.client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// Puts a new attempt in the place of this one, unless another request has done so.
+    fn replace(&self, attempt: &Arc<Attempt>) -> Option<Arc<Attempt>> {
+        let mut current = lock(&self.current);
+        Arc::ptr_eq(&current, attempt).then(|| {
+            *current = Attempt::new();
+            Arc::clone(&current)
+        })
+    }
+}
+
+/// Returns whether a server refused a command because it is a replica. Redis 5 and 6 say so inside of an error of the script.
+fn is_of_replica(error: &RedisError) -> bool {
+    use ServerErrorKind::{MasterDown, ReadOnly};
+    matches!(error.kind(), ErrorKind::Server(ReadOnly | MasterDown))
+        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_known_by_its_errors() {
+        let error = |text: &str| {
+            let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("a reply");
+            reply.extract_error().expect_err("an error")
+        };
+        for (text, is_replica) in [
+            ("READONLY You can't write against a read only replica.", true),
+            ("READONLY You can't write against a read only replica. script: 5f9a, on @user_script:7.", true),
+            (
+                "ERR Error running script (call to f_5f9a): @user_script:7: @user_script: 7: -READONLY You can't write \
+                 against a read only replica.",
+                true,
+            ),
+            ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", true),
+            ("ERR Error running script (call to f_5f9a): @user_script:7: wrong number of arguments", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+            ("NOSCRIPT No matching script. Please use EVAL.", false),
+        ] {
+            assert_eq!(is_of_replica(&error(text)), is_replica, "{text}");
+        }
+    }
+}
