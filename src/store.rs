@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use clap::Args;
 use tidegate::{Engine, clock::SystemClock, time::parse_period};
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreError, StoreSettings};
 
 use crate::output::Failure;
 
@@ -19,6 +19,10 @@ pub(crate) struct StoreArguments {
                 for #, %2C for a comma and %25 for %. TLS (rediss://) takes a tunnel, such as stunnel. Flags are seen by others on \
                 the machine: give a password by the variable or the file")]
     redis: Vec<Address>,
+    /// First part of the name of every key in the store: 1 to 64 letters, digits, dots, colons, - and _. Fleets that use the same
+    /// Redis and should not share limits need different prefixes. All nodes of a fleet need the same one.
+    #[arg(long, value_name = "PREFIX", env = "TIDEGATE_REDIS_PREFIX", default_value = "tidegate")]
+    redis_prefix: String,
     /// No check waits longer for the store; then what the limit says for that case decides. A few round trips to the store are
     /// right.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
@@ -59,7 +63,8 @@ impl StoreArguments {
         if self.redis.is_empty() {
             return Ok(None);
         }
-        let urls: Vec<_> = self.redis.iter().map(|Address(url)| url.clone()).collect();
+        let urls = self.redis.iter().map(|Address(url)| url.clone()).collect();
+        let address = StoreAddress { urls, prefix: self.redis_prefix.clone() };
         let settings = StoreSettings {
             timeout: Duration::from_nanos(self.redis_timeout),
             failures_max: self.redis_failures,
@@ -67,7 +72,10 @@ impl StoreArguments {
             sync_interval: Duration::from_nanos(self.sync_interval),
             ..StoreSettings::default()
         };
-        let opened = Shared::new(Arc::clone(engine), &urls, settings).await;
-        opened.map(|store| Some(Arc::new(store))).map_err(|error| Failure(format!("--redis: {error}")))
+        let opened = Shared::new(Arc::clone(engine), &address, settings).await;
+        opened.map(|store| Some(Arc::new(store))).map_err(|error| {
+            let flag = if matches!(error, StoreError::Prefix { .. }) { "--redis-prefix" } else { "--redis" };
+            Failure(format!("{flag}: {error}"))
+        })
     }
 }

@@ -44,13 +44,33 @@ fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
 }
 
 #[test]
+fn a_prefix_that_keys_cannot_have_stops_the_start() {
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let data = ["--data", data.to_str().expect("UTF-8")];
+    for (prefix, word) in [("", "it is empty"), ("{shop}", "it has '{'")] {
+        let store = ["--redis", "redis://127.0.0.1:9", "--redis-prefix", prefix];
+        let run = tidegate([&SERVE[..], &data[..], &store].concat());
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.stderr.contains(&format!("--redis-prefix: the key prefix: {word}")), "{run:?}");
+    }
+}
+
+#[test]
 fn help_says_what_a_store_is_and_shows_no_password() {
     for of in ["serve", "node"] {
         let url = format!("redis://:{SECRET}@store");
         let output = command().args([of, "--help"]).env("TIDEGATE_REDIS", url).output().expect("it runs");
         let said = String::from_utf8(output.stdout).expect("text");
         let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        for word in ["redis://USER:PASSWORD@HOST:PORT", "%40 for @", "rediss://", "on_failure", "TIDEGATE_REDIS"] {
+        for word in [
+            "redis://USER:PASSWORD@HOST:PORT",
+            "%40 for @",
+            "rediss://",
+            "on_failure",
+            "TIDEGATE_REDIS",
+            "--redis-prefix",
+        ] {
             assert!(line.contains(word), "{of}: {word}");
         }
         assert!(!said.contains(SECRET), "{said}");

@@ -18,7 +18,7 @@ use tidegate_benches::{
     servers::{Outcome, turns},
     store::{engine, redis},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tokio::{runtime, task::JoinSet};
 
 #[global_allocator]
@@ -87,8 +87,8 @@ fn take(outage: Outage, runtime: &runtime::Runtime) -> Outcome<Seen> {
     let (server, url) = redis(None)?;
     let nodes = (0..NODES)
         .map(|_| {
-            let urls = [url.clone()];
-            let shared = Shared::new(engine(1_000, outage.sharing)?, &urls, StoreSettings::default());
+            let address = StoreAddress::new(&[&url]);
+            let shared = Shared::new(engine(1_000, outage.sharing)?, &address, StoreSettings::default());
             Ok(Arc::new(runtime.block_on(shared)?))
         })
         .collect::<Outcome<Vec<_>>>()?;

@@ -19,7 +19,7 @@ use tidegate_benches::{
     servers::{Outcome, turns},
     store::{engine, redis, scripts},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tokio::{runtime, task::JoinSet};
 
 #[global_allocator]
@@ -145,7 +145,9 @@ fn take(
     let mut watch = client.get_connection()?;
     let settings = StoreSettings { timeout: Duration::from_secs(1), ..StoreSettings::default() };
     let nodes = (0..NODES)
-        .map(|_| Ok(Arc::new(runtime.block_on(Shared::new(engine(10_000, way)?, &[url.to_owned()], settings))?)))
+        .map(|_| {
+            Ok(Arc::new(runtime.block_on(Shared::new(engine(10_000, way)?, &StoreAddress::new(&[url]), settings))?))
+        })
         .collect::<Outcome<Vec<_>>>()?;
     runtime.block_on(meet(&nodes))?;
     let from = Instant::now() + Duration::from_millis(arguments.warm_millis);

@@ -31,7 +31,7 @@ use tidegate_benches::{
     servers::{Outcome, pin_client, turns},
     store::{engine, redis, scripts},
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tokio::{runtime, sync::Mutex, task::JoinSet};
 
 const NODES: usize = 4;
@@ -114,7 +114,7 @@ async fn check(shared: &Shared<tidegate::clock::SystemClock>, count: &Count) -> 
 
 /// Lets all nodes charge the key in one way; answers decisions a second, and commands of the store a decision.
 async fn take(way: usize, url: &str, arguments: &Arguments) -> Outcome<(f64, f64)> {
-    let (client, urls) = (redis::Client::open(url)?, [url.to_owned()]);
+    let (client, address) = (redis::Client::open(url)?, StoreAddress::new(&[url]));
     let mut watch = client.get_connection()?;
     let settings = StoreSettings { timeout: Duration::from_secs(5), ..StoreSettings::default() };
     let (count, mut tasks) = (Arc::new(Count::default()), JoinSet::new());
@@ -125,11 +125,11 @@ async fn take(way: usize, url: &str, arguments: &Arguments) -> Outcome<(f64, f64
         let swaps =
             Arc::new(Swaps { connection, script: Script::new(SWAP), meter: METER.parse().map_err(|_| "a meter")? });
         let known = Arc::new(Mutex::new(String::new()));
-        let together = Arc::new(Shared::new(engine(1_000_000, "strict")?, &urls, settings).await?);
+        let together = Arc::new(Shared::new(engine(1_000_000, "strict")?, &address, settings).await?);
         for at in 0..arguments.waiting {
             let (count, swaps, known) = (Arc::clone(&count), Arc::clone(&swaps), Arc::clone(&known));
             let shared = if WAYS[way] == "additions, one by one" {
-                Arc::new(Shared::new(engine(1_000_000, "strict")?, &urls, settings).await?)
+                Arc::new(Shared::new(engine(1_000_000, "strict")?, &address, settings).await?)
             } else {
                 Arc::clone(&together)
             };

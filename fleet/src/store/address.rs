@@ -1,5 +1,7 @@
 //! Addresses of a store, read: what is wrong with one is said without a word of it, since it may hold a password.
 
+use std::fmt;
+
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::StoreError;
@@ -11,6 +13,32 @@ const PASSWORD: &str =
 
 const NO_TLS: &str = "it asks for TLS, which this build does not speak to a store: let a tunnel such as stunnel on this machine \
                       speak it, and give the tunnel's address with redis://; or reach the store over a network of your own";
+
+/// Where a store is, and what its keys begin with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreAddress {
+    /// The URL of one server (`redis://HOST:PORT`), or those of some servers of a cluster.
+    pub urls: Vec<String>,
+    /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and `_`.
+    /// Fleets with different prefixes share nothing, also where they share a server.
+    pub prefix: String,
+}
+
+impl StoreAddress {
+    /// Returns the address of the store at these URLs, with the usual prefix.
+    #[must_use]
+    pub fn new<U: AsRef<str>>(urls: &[U]) -> Self {
+        let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
+        Self { urls, prefix: "tidegate".to_owned() }
+    }
+}
+
+/// Shows no URL, which may hold a password.
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreAddress").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
 
 /// Of one server, or of some of a cluster.
 pub(super) fn read(urls: &[String]) -> Result<Vec<ConnectionInfo>, StoreError> {

@@ -23,6 +23,7 @@ use super::{
     ask::{Done, Part, Question, Telling, Told, hear},
     epoch::Epochs,
     fault::Faults,
+    keys::Keys,
     lease::Moment,
     link::{ANSWER_IN, Link, has_moved},
     lock,
@@ -52,6 +53,7 @@ pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
 
 pub(super) struct Store {
     pub(super) link: Link,
+    pub(super) keys: Keys,
     pub(super) settings: StoreSettings,
     pub(super) epochs: Epochs,
     pub(super) faults: Faults,
@@ -174,11 +176,12 @@ impl Waiting {
 }
 
 impl Store {
-    pub(super) fn new(link: Link, settings: StoreSettings) -> Self {
+    pub(super) fn new(link: Link, keys: Keys, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
-        let epochs = Epochs::new(link.is_cluster());
+        let epochs = Epochs::new(&keys, link.is_cluster());
         Self {
             link,
+            keys,
             settings,
             epochs,
             faults: Faults::default(),

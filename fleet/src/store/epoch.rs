@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::{PREFIX, lock};
+use super::{keys::Keys, lock};
 
 /// Hash tags of the keys in a cluster: each lies in the middle of a sixteenth of its 16,384 slots, in their order. A master that
 /// has fewer slots may have none.
@@ -23,9 +23,9 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
-    pub(super) fn new(is_cluster: bool) -> Self {
+    pub(super) fn new(keys: &Keys, is_cluster: bool) -> Self {
         let tags = if is_cluster { &TAGS[..] } else { &TAGS[..1] };
-        let keys: Vec<_> = tags.iter().map(|tag| format!("{PREFIX}{{{tag}}}epoch")).collect();
+        let keys: Vec<_> = tags.iter().map(|tag| keys.epoch(tag)).collect();
         let known = Mutex::new(vec![String::new(); keys.len()]);
         Self { keys, known, turn: AtomicUsize::new(0) }
     }
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn keys_are_lost_where_another_epoch_or_none_is_found() {
-        let epochs = Epochs::new(true);
+        let keys = Keys::with("p").expect("it is right");
+        let epochs = Epochs::new(&keys, true);
         assert_eq!(epochs.places().len(), 16);
         assert!(!epochs.learn(1, "a"), "the first that is found");
         assert!(!epochs.learn(1, "a"));
@@ -76,9 +77,10 @@ mod tests {
 
     #[test]
     fn one_key_comes_after_the_other() {
-        let epochs = Epochs::new(true);
+        let keys = Keys::with("p").expect("it is right");
+        let epochs = Epochs::new(&keys, true);
         let places: Vec<_> = (0..17).map(|_| epochs.next_place()).collect();
         assert_eq!((places[0], places[15], places[16]), (0, 15, 0));
-        assert_eq!(Epochs::new(false).places(), 0..1);
+        assert_eq!(Epochs::new(&keys, false).places(), 0..1);
     }
 }

@@ -26,11 +26,11 @@ use tokio::{
 };
 
 use super::{
-    Name,
     ask::{LeaseAsk, Part, Told, Wish, excess},
     asking::{BACKGROUND, Store},
+    keys::Name,
     lease::{Care, Lease, Moment, Spent, look_every},
-    lock, name,
+    lock,
     value::Under,
     view::View,
 };
@@ -305,7 +305,8 @@ impl Holdings {
     }
 
     fn born(&self, charge: &StoreCharge<'_>, own: Under, now: Moment) -> Holding {
-        Holding::new(charge, own, now, self.births.fetch_add(1, Ordering::Relaxed))
+        let name = self.store.keys.name(charge);
+        Holding::new(charge, own, name, now, self.births.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Goes on by other numbers, or by another way to share: a view with what it has, a lease anew, after the old one went back.
@@ -588,12 +589,12 @@ fn spread(hash: u64) -> u64 {
 }
 
 impl Holding {
-    fn new(charge: &StoreCharge<'_>, own: Under, now: Moment, born: u64) -> Self {
+    fn new(charge: &StoreCharge<'_>, own: Under, name: Name, now: Moment, born: u64) -> Self {
         let kind = match charge.sharing {
             Sharing::Synced => Kind::Synced { view: View::new(now.own), text: None },
             _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
-        Self { hash: charge.hash, own, kind, name: Box::new(name(charge)), born }
+        Self { hash: charge.hash, own, kind, name: Box::new(name), born }
     }
 
     fn place(&self) -> Place {

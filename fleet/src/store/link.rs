@@ -48,8 +48,8 @@ pub(super) struct Link {
 
 impl Link {
     /// To one server, or to a cluster of which these are some. Neither has to be there yet.
-    pub(super) fn to(infos: Vec<ConnectionInfo>, code: &'static str) -> RedisResult<Self> {
-        let id = id_of(&infos);
+    pub(super) fn to(infos: Vec<ConnectionInfo>, prefix: &str, code: &'static str) -> RedisResult<Self> {
+        let id = id_of(&infos, prefix);
         let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
             Ok([info]) => {
                 let client = Client::open(info.set_tcp_settings(tcp()))?;
@@ -69,7 +69,7 @@ impl Link {
         Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
-    /// Of the same addresses the same number, of 52 bits.
+    /// Returns a number of 52 bits that the same addresses and the same prefix have.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -156,10 +156,11 @@ fn tcp() -> TcpSettings {
     settings
 }
 
-fn id_of(infos: &[ConnectionInfo]) -> u64 {
+fn id_of(infos: &[ConnectionInfo], prefix: &str) -> u64 {
     let name = |info: &ConnectionInfo| format!("{} {}", info.addr(), info.redis_settings().db());
     let mut names: Vec<_> = infos.iter().map(name).collect();
     names.sort();
+    names.push(prefix.to_owned());
     let digest = Sha256::digest(names.join("\n"));
     digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12
 }

@@ -4,10 +4,11 @@
 //! # async fn share() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use tidegate::{Decide, Engine, Identity, Request};
-//! use tidegate_fleet::store::{Shared, StoreSettings};
+//! use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 //!
 //! let engine = Arc::new(Engine::new()); // its policy has limits with sharing = "strict"
-//! let shared = Shared::new(Arc::clone(&engine), &["redis://127.0.0.1".to_owned()], StoreSettings::default()).await?;
+//! let address = StoreAddress::new(&["redis://127.0.0.1"]);
+//! let shared = Shared::new(Arc::clone(&engine), &address, StoreSettings::default()).await?;
 //! let who = [Identity::new("user", "ada")?];
 //! let request = Request::new(&who)?.endpoint("/api/v1/search")?;
 //! let decision = shared.decide(&request).await;
@@ -17,9 +18,9 @@
 //! ```
 //!
 //! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; its user needs
-//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with `tidegate:`, and `INFO`.
+//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with the prefix (`tidegate:` unless given), and `INFO`.
 //!
-//! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
+//! From the ground up: `address` (where it is), `keys` (how keys are called), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
 //! connection: to a cluster, or to one `server`), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
 //! `asking` (questions that go out together, and what happens when nobody answers), `watch` (probes it, and watches for
 //! evictions), `lease` and `view` (what a
@@ -31,6 +32,7 @@ mod asking;
 mod epoch;
 mod fault;
 mod holdings;
+mod keys;
 mod lease;
 mod link;
 mod server;
@@ -49,9 +51,7 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use redis::RedisError;
-use sha2::{Digest, Sha256};
 use tidegate::{
     Answer, Begun, Decide, Decision, Engine, Pending, Request, Reservation, StoreCharge,
     algorithm::{NUMBER_MAX, Receipt, Verdict},
@@ -63,21 +63,20 @@ use tokio::time::{Instant, timeout};
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub use self::ask::script::{Batch, Comparison, KEYS, Step};
+pub use self::{
+    address::StoreAddress,
+    fault::{FaultReport, StoreFault},
+    waits::Waits,
+};
 use self::{
     ask::{Part, Told, Wish},
     asking::Store,
     holdings::{Holdings, Says},
+    keys::{Keys, Name},
     link::{CONNECT_IN, Link},
     value::{LEASE_NS, Under},
 };
-pub use self::{
-    fault::{FaultReport, StoreFault},
-    waits::Waits,
-};
 use crate::wire::StoreReport;
-
-/// Before the name of every key: two releases that understand each other's values share them.
-const PREFIX: &str = "tidegate:1:";
 
 /// How the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,6 +128,11 @@ pub enum StoreError {
         /// What is wrong, and what to do; it has no word of the address, which may hold a password.
         why: String,
     },
+    /// The prefix of the keys has a character that it may not have, or too many.
+    Prefix {
+        /// What is wrong.
+        why: String,
+    },
     /// There was no answer in time.
     Silent,
 }
@@ -139,6 +143,9 @@ impl fmt::Display for StoreError {
             ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
         let (place, of, why) = match self {
             Self::Address { place, of, why } => (*place, *of, why),
+            Self::Prefix { why } => {
+                return write!(f, "the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _");
+            }
             Self::Silent => return f.write_str("the store: it did not answer in time"),
         };
         match PLACES.get(place) {
@@ -166,16 +173,22 @@ impl<C> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// With a store at one address (`redis://...`), or a cluster of which some are given. It is greeted, for a second at most;
-    /// one that does not answer is connected to when it does, and limits do meanwhile what they say for that case.
+    /// Shares the limits of an engine through the store at an address. The store is greeted, for a second at most; one that
+    /// does not answer is connected to when it does, and limits do meanwhile what they say for that case.
     ///
     /// # Errors
     ///
-    /// An address is none.
-    pub async fn new(engine: Arc<Engine<C>>, urls: &[String], settings: StoreSettings) -> Result<Self, StoreError> {
+    /// The address is none.
+    pub async fn new(
+        engine: Arc<Engine<C>>,
+        address: &StoreAddress,
+        settings: StoreSettings,
+    ) -> Result<Self, StoreError> {
+        let StoreAddress { urls, prefix } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
-        let link = Link::to(address::read(urls)?, include_str!("script.lua")).map_err(unusable)?;
-        let store = Arc::new(Store::new(link, settings));
+        let keys = Keys::with(prefix)?;
+        let link = Link::to(address::read(urls)?, prefix, include_str!("script.lua")).map_err(unusable)?;
+        let store = Arc::new(Store::new(link, keys, settings));
         let greeted = store.greet(CONNECT_IN).await;
         if let Err(fault) = greeted {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
@@ -185,7 +198,7 @@ impl<C: Clock> Shared<C> {
         Ok(Self { engine, store, holdings })
     }
 
-    /// Which store it is: of the same addresses the same number, below 2^53.
+    /// Which store it is: the same addresses and the same prefix have the same number, below 2^53.
     #[must_use]
     pub fn store_id(&self) -> u64 {
         self.store.id()
@@ -206,7 +219,7 @@ impl<C: Clock> Shared<C> {
         };
         let (begun, in_vain) = self.engine.begin_with(request, held);
         if let Some(in_vain) = in_vain {
-            self.take_back(in_vain.charges().filter_map(|charge| charged(&charge)));
+            self.take_back(in_vain.charges().filter_map(|charge| charged(self.keys(), &charge)));
         }
         begun
     }
@@ -231,9 +244,9 @@ impl<C: Clock> Shared<C> {
             }
             match self.charge(&charge, true) {
                 Says::Answer(answer) => answers[place] = answer,
-                Says::Waits(answer) => waits.push((place, answer, part(&charge))),
+                Says::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
                 Says::Store => {
-                    add(&mut questions, part(&charge), place);
+                    add(&mut questions, part(self.keys(), &charge), place);
                     if charge.sharing == Sharing::Synced {
                         views.push((place, charge.hash, charge.meter));
                     }
@@ -282,7 +295,7 @@ impl<C: Clock> Shared<C> {
     /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
     pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
         let charges = pending.iter().flat_map(|pending| pending.charges());
-        let asked = charges.map(|charge| part(&charge)).collect();
+        let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
         let mut told = self.store.ask_for_people(asked).await.into_iter();
         let answer = |told: Option<Told>| told.map_or(Answer::Failed, |told| told.answer);
         let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
@@ -293,14 +306,14 @@ impl<C: Clock> Shared<C> {
     pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
         let (decision, in_vain) = self.engine.finish(pending, answers);
         if let Some(in_vain) = in_vain {
-            self.take_back(in_vain.charges().filter_map(|charge| charged(&charge)));
+            self.take_back(in_vain.charges().filter_map(|charge| charged(self.keys(), &charge)));
         }
         decision
     }
 
     /// As [`finish`](Self::finish), and what was charged can be settled.
     pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
-        let (stored, estimate) = (all_charged(&pending, answers), pending.cost());
+        let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
         if in_vain.is_some() {
             self.take_back(stored.into_iter());
@@ -311,7 +324,7 @@ impl<C: Clock> Shared<C> {
 
     /// A check is not finished after all: gives back what was charged for it.
     pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
-        self.take_back(all_charged(pending, answers).into_iter());
+        self.take_back(all_charged(self.keys(), pending, answers).into_iter());
     }
 
     /// Settles a reservation: see [`Engine::settle`].
@@ -339,7 +352,7 @@ impl<C: Clock> Shared<C> {
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
         let cleared = |charge: StoreCharge<'_>| {
-            let Name { slot, key } = name(&charge);
+            let Name { slot, key } = self.keys().name(&charge);
             (slot, Part::new(key, &charge, Wish::Reset))
         };
         let asked: Vec<_> = pending.charges().map(cleared).collect();
@@ -383,6 +396,10 @@ impl<C: Clock> Shared<C> {
     /// Gives back leases, and tells what is untold: before the process ends. Within a second.
     pub async fn close(&self) {
         self.holdings.close(self.store.close_timeout()).await;
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.store.keys
     }
 
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
@@ -517,29 +534,29 @@ struct Charged {
     receipt: Receipt,
 }
 
-fn charged(charge: &StoreCharge<'_>) -> Option<Charged> {
+fn charged(keys: &Keys, charge: &StoreCharge<'_>) -> Option<Charged> {
     let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
     Some(Charged {
         hash: charge.hash,
         sharing: charge.sharing,
-        name: name(charge),
+        name: keys.name(charge),
         own: Under { meter: charge.meter, version: charge.version },
         max_debt: charge.max_debt,
         receipt: Receipt { cost: charge.cost, charged_at: now, word, moved_ns: u64::MAX },
     })
 }
 
-fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+fn all_charged(keys: &Keys, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
     let each = pending.charges().zip(answers);
     each.filter_map(|(mut charge, &answer)| {
         charge.answered = Some(answer);
-        charged(&charge)
+        charged(keys, &charge)
     })
     .collect()
 }
 
-fn part(charge: &StoreCharge<'_>) -> (String, Part) {
-    let Name { slot, key } = name(charge);
+fn part(keys: &Keys, charge: &StoreCharge<'_>) -> (String, Part) {
+    let Name { slot, key } = keys.name(charge);
     let wish = if charge.is_look { Wish::Look(charge.cost) } else { Wish::Charge(charge.cost) };
     (slot, Part::new(key, charge, wish))
 }
@@ -553,33 +570,6 @@ fn add(questions: &mut Vec<(String, Vec<Part>, Vec<usize>)>, (slot, part): (Stri
         }
         None => questions.push((slot, vec![part], vec![place])),
     }
-}
-
-/// Where a charge lies.
-#[derive(Clone, Debug)]
-struct Name {
-    /// Of the identities that are counted together: all of their limits share a hash slot of a cluster.
-    slot: String,
-    key: String,
-}
-
-/// Nobody's name is in a key: digests of the limit's name and of the identities, and the length of each part.
-fn name(charge: &StoreCharge<'_>) -> Name {
-    let digest = |parts: &mut dyn Iterator<Item = &str>| {
-        let mut hash = Sha256::new();
-        for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        URL_SAFE_NO_PAD.encode(&hash.finalize()[..15])
-    };
-    let slot = match &charge.identities()[..] {
-        // What counts everyone has nothing to be together with.
-        [] => digest(&mut [charge.limit_id].into_iter()),
-        identities => digest(&mut identities.iter().flat_map(|who| [who.kind(), who.value()])),
-    };
-    let key = format!("{PREFIX}{{{slot}}}{}", digest(&mut [charge.limit_id].into_iter()));
-    Name { slot, key }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

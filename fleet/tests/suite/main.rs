@@ -5,6 +5,7 @@ mod faults;
 mod load;
 mod nodes;
 mod people;
+mod prefix;
 mod refusals;
 mod replicas;
 mod script;

@@ -8,7 +8,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tidegate_testkit::PATIENCE;
 use tokio::{
     runtime,
@@ -87,10 +87,15 @@ pub(crate) async fn node(urls: &[String], settings: StoreSettings, user: &Value)
 
 /// Whose clock goes wrong by so many seconds.
 pub(crate) async fn skewed_node(urls: &[String], settings: StoreSettings, user: &Value, seconds: i64) -> Node {
+    node_at(&StoreAddress::new(urls), settings, user, seconds).await
+}
+
+/// A node of the store at this address, whose clock goes wrong by so many seconds.
+pub(crate) async fn node_at(address: &StoreAddress, settings: StoreSettings, user: &Value, seconds: i64) -> Node {
     let clock = Skewed { clock: SystemClock::new(), by: seconds * 1_000_000_000 };
     let engine = Arc::new(Engine::with_clock(1_000, clock));
     publish(&engine, &json!([user]), &wide());
-    let shared = Shared::new(Arc::clone(&engine), urls, settings).await.expect("a store");
+    let shared = Shared::new(Arc::clone(&engine), address, settings).await.expect("a store");
     Node { engine, shared }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::SystemClock, formats::Format};
-use tidegate_fleet::store::{Shared, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tidegate_service::{
     Decider, Doors, Handle, Settings,
     grpc::{
@@ -65,7 +65,7 @@ impl Server {
     fn start() -> Self {
         let redis = Redis::start();
         let proxy = FaultProxy::before(redis.address());
-        let urls = [proxy.url()];
+        let address = StoreAddress::new(&[proxy.url()]);
         let ((http_in, http), (grpc_in, grpc), (resp_in, resp)) = (listen(), listen(), listen());
         let (started, handle) = mpsc::channel();
         thread::spawn(move || {
@@ -74,7 +74,7 @@ impl Server {
                 engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room");
                 // The machine may be busy, and the store is made to wait.
                 let settings = StoreSettings { timeout: PATIENCE, ..StoreSettings::default() };
-                let store = Shared::new(Arc::clone(&engine), &urls, settings).await.expect("an address");
+                let store = Shared::new(Arc::clone(&engine), &address, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
                 let mut settings = Settings { workers: 2, ..Settings::default() };
                 settings.browsers.hosts.push("tidegate".to_owned());
