@@ -1,10 +1,16 @@
 //! Settings of the store that nodes share limits through.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use tidegate::{Engine, clock::SystemClock, time::parse_period};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreError, StoreSettings};
+use tidegate_fleet::store::{ClientCertificate, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart};
 
 use crate::output::Failure;
 
@@ -12,13 +18,24 @@ use crate::output::Failure;
 pub(crate) struct StoreArguments {
     #[arg(long, value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true, value_delimiter = ',', value_parser = address,
         help = "Redis or Valkey where limits are kept that nodes share (sharing strict, leased or synced): \
-                redis://USER:PASSWORD@HOST:PORT/DATABASE, of which all but the host may be left out, or unix:///PATH. Nodes with \
+                redis://USER:PASSWORD@HOST:PORT/DATABASE, of which all but the host may be left out, rediss:// for TLS, or \
+                unix:///PATH. Nodes with \
                 the same store hold such limits together; without one each counts them alone, as their on_failure says. Several \
                 addresses, each with its own flag or with commas between them, are of one cluster; a few of its servers are \
                 enough. It need not be there when this starts. In user and password write %40 for @, %2F for /, %3F for ?, %23 \
-                for #, %2C for a comma and %25 for %. TLS (rediss://) takes a tunnel, such as stunnel. Flags are seen by others on \
+                for #, %2C for a comma and %25 for %. Flags are seen by others on \
                 the machine: give a password by the variable or the file")]
     redis: Vec<Address>,
+    /// Certificates of the authorities that sign those of the store's servers, PEM; the authorities that this machine trusts,
+    /// unless given. For addresses that ask for TLS (rediss://).
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_CA")]
+    redis_ca: Option<PathBuf>,
+    /// The certificate that is shown to a store that asks for one, PEM.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_CERT", requires = "redis_key")]
+    redis_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_KEY", requires = "redis_cert")]
+    redis_key: Option<PathBuf>,
     /// First part of the name of every key in the store: 1 to 64 letters, digits, dots, colons, - and _. Fleets that use the same
     /// Redis and should not share limits need different prefixes. All nodes of a fleet need the same one.
     #[arg(long, value_name = "PREFIX", env = "TIDEGATE_REDIS_PREFIX", default_value = "tidegate")]
@@ -60,11 +77,19 @@ fn address(text: &str) -> Result<Address, Infallible> {
 impl StoreArguments {
     /// Opens the store, if there is one, on the runtime of the process.
     pub(crate) async fn open(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+        let (ca, cert, key) = (self.redis_ca.as_deref(), self.redis_cert.as_deref(), self.redis_key.as_deref());
         if self.redis.is_empty() {
-            return Ok(None);
+            let given = [("--redis-ca", ca), ("--redis-cert", cert)].into_iter().find(|(_, file)| file.is_some());
+            let unused = |(flag, _)| Failure(format!("{flag}: there is no store; --redis says where it is"));
+            return given.map_or(Ok(None), |given| Err(unused(given)));
         }
+        let authorities = ca.map(|file| read("--redis-ca", file)).transpose()?;
+        let own = cert.zip(key).map(|(cert, key)| {
+            Ok(ClientCertificate { certificate: read("--redis-cert", cert)?, key: read("--redis-key", key)? })
+        });
+        let tls = StoreTls { authorities, client: own.transpose()? };
         let urls = self.redis.iter().map(|Address(url)| url.clone()).collect();
-        let address = StoreAddress { urls, prefix: self.redis_prefix.clone() };
+        let address = StoreAddress { urls, prefix: self.redis_prefix.clone(), tls };
         let settings = StoreSettings {
             timeout: Duration::from_nanos(self.redis_timeout),
             failures_max: self.redis_failures,
@@ -74,8 +99,21 @@ impl StoreArguments {
         };
         let opened = Shared::new(Arc::clone(engine), &address, settings).await;
         opened.map(|store| Some(Arc::new(store))).map_err(|error| {
-            let flag = if matches!(error, StoreError::Prefix { .. }) { "--redis-prefix" } else { "--redis" };
-            Failure(format!("{flag}: {error}"))
+            Failure(match (&error, ca, cert.zip(key)) {
+                (StoreError::Prefix { .. }, ..) => format!("--redis-prefix: {error}"),
+                (StoreError::Tls { part: TlsPart::Authorities, why }, Some(ca), _) => {
+                    format!("--redis-ca {}: {why}", ca.display())
+                }
+                (StoreError::Tls { part: TlsPart::Authorities, why }, None, _) => format!("--redis-ca: {why}"),
+                (StoreError::Tls { part: TlsPart::Client, why }, _, Some((cert, key))) => {
+                    format!("--redis-cert {}, --redis-key {}: {why}", cert.display(), key.display())
+                }
+                _ => format!("--redis: {error}"),
+            })
         })
     }
+}
+
+fn read(flag: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure(format!("{flag} {}: {error}", file.display())))
 }

@@ -1,8 +1,12 @@
 //! Certificates, signed by an authority of the test's own.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
 
 /// An authority that signs certificates.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ impl Authority {
     pub fn new() -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        // Of another name than what it signs, which OpenSSL takes for self-signed otherwise.
+        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).expect("a certificate").pem();
         Self { issuer: Issuer::new(params, key), pem }
@@ -48,6 +54,45 @@ impl Authority {
         let (signed, its_key) = self.sign();
         fs::write(certificate, signed).expect("room for a file");
         fs::write(key, its_key).expect("room for a file");
+    }
+}
+
+/// Files with an authority, a certificate of this machine that it signed, and its key, until this is dropped.
+#[derive(Debug)]
+pub struct CertificateFiles {
+    folder: TempDir,
+}
+
+impl CertificateFiles {
+    /// Writes the files.
+    ///
+    /// # Panics
+    ///
+    /// The files cannot be written.
+    #[must_use]
+    pub fn of(authority: &Authority) -> Self {
+        let files = Self { folder: TempDir::new().expect("a folder") };
+        fs::write(files.authority(), &authority.pem).expect("room for a file");
+        authority.write(&files.certificate(), &files.key());
+        files
+    }
+
+    /// Returns the file of the authority.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Returns the file of the certificate.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    /// Returns the file of the key.
+    #[must_use]
+    pub fn key(&self) -> PathBuf {
+        self.folder.path().join("key.pem")
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     env,
     net::SocketAddr,
+    path::PathBuf,
     process::{Child, Stdio},
     time::Duration,
 };
@@ -12,7 +13,11 @@ use redis::{Client, Cmd, Connection, FromRedisValue, RedisResult, cmd};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
-use crate::{port::ReservedPort, process, wait_for};
+use crate::{
+    certificate::{Authority, CertificateFiles},
+    port::ReservedPort,
+    process, wait_for,
+};
 
 /// The limit for one answer of a server. One that is alive is asked again where that matters.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -252,6 +257,63 @@ impl Redis {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).expect("it runs");
     }
+}
+
+/// A server that listens with TLS, and at another port without it.
+#[derive(Debug)]
+pub struct TlsRedis {
+    /// The server, as it listens without TLS.
+    pub server: Redis,
+    /// Its certificate, which serves as one of a client too.
+    pub files: CertificateFiles,
+    port: ReservedPort,
+}
+
+impl TlsRedis {
+    /// Starts a server with a certificate of this authority.
+    ///
+    /// # Panics
+    ///
+    /// There is no such program, or it does not come up.
+    #[must_use]
+    pub fn start(authority: &Authority) -> Self {
+        Self::with(authority, false)
+    }
+
+    /// Starts a server that asks its clients for a certificate of this authority too.
+    ///
+    /// # Panics
+    ///
+    /// There is no such program, or it does not come up.
+    #[must_use]
+    pub fn that_asks_for_certificates(authority: &Authority) -> Self {
+        Self::with(authority, true)
+    }
+
+    fn with(authority: &Authority, asks: bool) -> Self {
+        let (files, port) = (CertificateFiles::of(authority), ReservedPort::new());
+        let mut settings = tls_settings(&files, port.port());
+        settings.extend(["--tls-auth-clients", if asks { "yes" } else { "no" }].map(str::to_owned));
+        Self { server: Redis::try_start(ReservedPort::new, &settings), files, port }
+    }
+
+    /// Returns where it listens with TLS, as a URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("rediss://{}", self.port.address())
+    }
+}
+
+/// Returns the settings of a server, or of a Sentinel, that listens with TLS at this port.
+pub(crate) fn tls_settings(files: &CertificateFiles, port: u16) -> Vec<String> {
+    let file = |path: PathBuf| path.into_os_string().into_string().expect("UTF-8");
+    let settings = [
+        ("--tls-port", port.to_string()),
+        ("--tls-ca-cert-file", file(files.authority())),
+        ("--tls-cert-file", file(files.certificate())),
+        ("--tls-key-file", file(files.key())),
+    ];
+    settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
 impl Drop for Redis {

@@ -1,8 +1,14 @@
 //! The settings of a store: addresses that are none, what help says, and a store that is not there yet; of the real binary.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_testkit::{redis::Redis, wait_for};
+use tidegate_testkit::{
+    certificate::{Authority, CertificateFiles},
+    redis::{Redis, TlsRedis},
+    wait_for,
+};
 
 use crate::support::{
     SERVE, command,
@@ -21,7 +27,11 @@ fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
     let data = ["--data", data.to_str().expect("UTF-8")];
     for (urls, words) in [
         ("127.0.0.1:6379", ["--redis: the address: it does not begin with redis://", "redis://HOST:PORT"]),
-        ("rediss://:hunter2@store", ["--redis: the address: it asks for TLS", "stunnel"]),
+        ("rediss://:hunter2@store#insecure", ["--redis: the address: it has a #", "rediss:// for TLS"]),
+        (
+            "redis://a,rediss://b",
+            ["--redis: the second of 2 addresses: one of it and the first one asks for TLS", "all"],
+        ),
         ("redis://:hunter2/x@store", ["--redis: the address: there is a / or ? or # before its @", "%2F for /"]),
         ("redis://ana:hunter2@store:port", ["no port from 1 to 65535", "%40 for @"]),
         (
@@ -41,6 +51,65 @@ fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
     // Each with its own flag.
     let run = tidegate([&SERVE[..], &data[..], &["--redis", "redis://a", "--redis", "b"]].concat());
     assert!(run.stderr.contains("--redis: the second of 2 addresses: it does not begin"), "{run:?}");
+}
+
+#[test]
+fn files_of_tls_that_cannot_be_used_stop_the_start() {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let files = CertificateFiles::of(&Authority::new());
+    let of = |path: PathBuf| path.to_str().expect("UTF-8").to_owned();
+    let (ca, cert, key) = (of(files.authority()), of(files.certificate()), of(files.key()));
+    let (absent, data) = (path("absent"), path("data"));
+    let (over_tls, plain) = ("rediss://127.0.0.1:9", "redis://127.0.0.1:9");
+    for (url, files, says) in [
+        (over_tls, ["--redis-ca", &absent].to_vec(), format!("--redis-ca {absent}: No such file")),
+        (
+            over_tls,
+            ["--redis-ca", &key].to_vec(),
+            format!("--redis-ca {key}: the certificate of the authority: there is no"),
+        ),
+        (
+            over_tls,
+            ["--redis-cert", &absent, "--redis-key", &key].to_vec(),
+            format!("--redis-cert {absent}: No such file"),
+        ),
+        (
+            over_tls,
+            ["--redis-cert", &cert, "--redis-key", &cert].to_vec(),
+            format!("--redis-cert {cert}, --redis-key {cert}: the client's key: there is no key"),
+        ),
+        (over_tls, ["--redis-key", &key].to_vec(), "--redis-cert <FILE>".to_owned()),
+        (plain, ["--redis-ca", &ca].to_vec(), format!("--redis-ca {ca}: no address asks for TLS: write rediss://")),
+        (
+            plain,
+            ["--redis-cert", &cert, "--redis-key", &key].to_vec(),
+            format!("--redis-key {key}: no address asks for TLS: write rediss://"),
+        ),
+        ("", ["--redis-ca", &ca].to_vec(), "--redis-ca: there is no store; --redis says where it is".to_owned()),
+    ] {
+        let url: &[&str] = if url.is_empty() { &[] } else { &["--redis", url] };
+        let run = tidegate([&SERVE[..], &["--data", &data], url, &files].concat());
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.stderr.contains(&says), "{says}: {run:?}");
+    }
+}
+
+#[test]
+fn a_server_shares_limits_over_tls() {
+    let authority = Authority::new();
+    let redis = TlsRedis::that_asks_for_certificates(&authority);
+    let folder = TempDir::new().expect("a folder");
+    let of = |path: PathBuf| path.to_str().expect("UTF-8").to_owned();
+    let (ca, cert, key) = (of(redis.files.authority()), of(redis.files.certificate()), of(redis.files.key()));
+    let url = redis.url();
+    let settings = ["--redis", &url, "--redis-ca", &ca, "--redis-cert", &cert, "--redis-key", &key];
+    let served = Served::start_with(folder.path(), &[&settings[..], &["--redis-timeout", "10s"]].concat());
+    let ana = Session::of_first_administrator(&served);
+    let limit = json!({ "id": "s", "algorithm": "fixed_window", "limit": 100, "period": "300d", "sharing": "strict" });
+    publish(&served, &ana, &limit);
+    let (_, decision) = check(&served, "ada");
+    assert!(decision.get("degraded").is_none() && decision["remaining"] == 99, "{decision}");
 }
 
 #[test]
@@ -70,6 +139,8 @@ fn help_says_what_a_store_is_and_shows_no_password() {
             "on_failure",
             "TIDEGATE_REDIS",
             "--redis-prefix",
+            "--redis-ca",
+            "--redis-cert",
         ] {
             assert!(line.contains(word), "{of}: {word}");
         }

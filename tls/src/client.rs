@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
-use crate::{TlsError, certificates, of, provider};
+use crate::{TlsError, certificates, no_pem, of, provider};
 
 const AUTHORITY: &str = "the certificate of the authority";
 const OWN: &str = "the client's certificate";
@@ -64,7 +64,7 @@ impl ClientTls<'_> {
         let config = config.map_err(|error| of("TLS", error))?.with_root_certificates(roots);
         let Some(Own { certificate, key }) = self.own else { return Ok(config.with_no_client_auth()) };
         let chain = certificates(OWN, certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| of("the client's key", error))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| no_pem("the client's key", &error))?;
         config.with_client_auth_cert(chain, key).map_err(|error| of(OWN, error))
     }
 }

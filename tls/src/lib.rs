@@ -15,7 +15,10 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, Error as RustlsError, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, UnixTime,
+        pem::{self, PemObject},
+    },
     server::{
         ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
@@ -151,7 +154,7 @@ impl TlsFiles {
 
     fn load(&self, contents: &Contents) -> Result<InUse, TlsError> {
         let chain = certificates(self.certificate.display(), &contents.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| of(self.key.display(), error))?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| no_pem(self.key.display(), &error))?;
         let key =
             CertifiedKey::from_der(chain, key, &provider()).map_err(|error| of(self.certificate.display(), error))?;
         let clients = match self.clients.as_deref().zip(contents.clients.as_deref()) {
@@ -173,7 +176,7 @@ impl TlsFiles {
 fn certificates(what: impl fmt::Display, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
-        Err(error) => Err(of(what, error)),
+        Err(error) => Err(no_pem(what, &error)),
         Ok(none) if none.is_empty() => Err(of(what, "there is no certificate in it")),
         Ok(certificates) => Ok(certificates),
     }
@@ -181,6 +184,22 @@ fn certificates(what: impl fmt::Display, pem: &[u8]) -> Result<Vec<CertificateDe
 
 fn of(what: impl fmt::Display, why: impl fmt::Display) -> TlsError {
     TlsError(format!("{what}: {why}"))
+}
+
+/// Returns what is wrong with PEM. The library's own words may repeat a line of it, and with it a key.
+fn no_pem(what: impl fmt::Display, error: &pem::Error) -> TlsError {
+    let why = match error {
+        pem::Error::NoItemsFound => "there is no key in it",
+        pem::Error::Base64Decode(_) => "it is damaged: between its BEGIN and END lines is no base64",
+        _ => "it is no PEM: a line -----BEGIN ...-----, lines of base64, and a line -----END ...-----",
+    };
+    of(what, why)
+}
+
+/// Makes ring the provider of this process, unless it has one: for libraries that take none with a connection.
+pub fn install_provider() {
+    // Another one does as well.
+    let _ = provider().install_default();
 }
 
 fn provider() -> CryptoProvider {

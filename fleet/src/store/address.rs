@@ -2,17 +2,15 @@
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use tidegate_tls::{ClientTls, Own, install_provider};
 
-use super::StoreError;
+use super::{StoreError, TlsPart};
 
-const HOW: &str = "write redis://HOST:PORT, or redis://USER:PASSWORD@HOST:PORT";
+const HOW: &str = "write redis://HOST:PORT or redis://USER:PASSWORD@HOST:PORT, and rediss:// for TLS";
 
 const PASSWORD: &str =
     "in its user and password write %40 for @, %2F for /, %3F for ?, %23 for #, %2C for a comma and %25 for %";
-
-const NO_TLS: &str = "it asks for TLS, which this build does not speak to a store: let a tunnel such as stunnel on this machine \
-                      speak it, and give the tunnel's address with redis://; or reach the store over a network of your own";
 
 /// Where a store is, and what its keys begin with.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,15 +20,83 @@ pub struct StoreAddress {
     /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and `_`.
     /// Fleets with different prefixes share nothing, also where they share a server.
     pub prefix: String,
+    /// TLS of URLs that ask for it (`rediss://`).
+    pub tls: StoreTls,
+}
+
+/// The certificates that a node checks, and shows, on connections to its store over TLS.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct StoreTls {
+    /// PEM: authorities, one of which must have signed the certificate of a server. Those that the machine trusts, unless given.
+    pub authorities: Option<Vec<u8>>,
+    /// The certificate that the node shows to a server that asks for one.
+    pub client: Option<ClientCertificate>,
+}
+
+/// A certificate and its key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// PEM: the certificate, and those that lead from it to one that the server knows.
+    pub certificate: Vec<u8>,
+    /// PEM: its key.
+    pub key: Vec<u8>,
 }
 
 impl StoreAddress {
-    /// Returns the address of the store at these URLs, with the usual prefix.
+    /// Returns the address of the store at these URLs, with the usual prefix and the machine's authorities.
     #[must_use]
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Self {
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
-        Self { urls, prefix: "tidegate".to_owned() }
+        Self { urls, prefix: "tidegate".to_owned(), tls: StoreTls::default() }
     }
+}
+
+/// Shows no certificate, and no key.
+impl fmt::Debug for StoreTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreTls").finish_non_exhaustive()
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").finish_non_exhaustive()
+    }
+}
+
+impl StoreTls {
+    /// Checks the certificates, if one of the servers is reached over TLS.
+    pub(super) fn check(&self, servers: &[ConnectionInfo]) -> Result<Option<TlsCertificates>, StoreError> {
+        let of = |part| move |why: String| StoreError::Tls { part, why };
+        let given = match self {
+            Self { authorities: Some(_), .. } => Some(TlsPart::Authorities),
+            Self { client: Some(_), .. } => Some(TlsPart::Client),
+            _ => None,
+        };
+        if !servers.iter().any(is_tls) {
+            let unused =
+                |part| of(part)("no address asks for TLS: write rediss:// in the place of redis://".to_owned());
+            return given.map_or(Ok(None), |part| Err(unused(part)));
+        }
+        // A library that takes a provider from the process alone makes the connections.
+        install_provider();
+        let authorities = self.authorities.as_deref();
+        let servers = ClientTls { machine: authorities.is_none(), authorities, own: None };
+        servers.config().map_err(|error| of(TlsPart::Authorities)(error.to_string()))?;
+        let own = self.client.as_ref().map(|own| Own { certificate: &own.certificate, key: &own.key });
+        let client = ClientTls { machine: false, authorities: None, own };
+        client.config().map_err(|error| of(TlsPart::Client)(error.to_string()))?;
+        let client_tls = self.client.clone();
+        Ok(Some(TlsCertificates {
+            root_cert: self.authorities.clone(),
+            client_tls: client_tls.map(|own| ClientTlsConfig { client_cert: own.certificate, client_key: own.key }),
+        }))
+    }
+}
+
+fn is_tls(server: &ConnectionInfo) -> bool {
+    matches!(server.addr(), ConnectionAddr::TcpTls { .. })
 }
 
 /// Shows no URL, which may hold a password.
@@ -61,11 +127,10 @@ fn read_one(url: &str) -> Result<ConnectionInfo, String> {
         return Err(format!("{what}: {HOW}"));
     };
     match scheme {
-        "redis" | "valkey" => {}
+        "redis" | "rediss" | "valkey" | "valkeys" => {}
         "unix" | "redis+unix" | "valkey+unix" => {
             return url.into_connection_info().map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned());
         }
-        "rediss" | "valkeys" => return Err(NO_TLS.to_owned()),
         _ => return Err(format!("it does not begin with redis://: {HOW}")),
     }
     let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -94,9 +159,15 @@ fn read_one(url: &str) -> Result<ConnectionInfo, String> {
 /// Beside others of a cluster, which are asked alike.
 fn fits_cluster(info: &ConnectionInfo, first: &ConnectionInfo) -> Result<(), &'static str> {
     let (its, others) = (info.redis_settings(), first.redis_settings());
-    if !matches!(info.addr(), ConnectionAddr::Tcp(..)) {
+    if matches!(info.addr(), ConnectionAddr::Unix(_)) {
         return Err(
             "it is a socket on this machine; several addresses are of one cluster, which is reached by HOST:PORT",
+        );
+    }
+    if is_tls(info) != is_tls(first) {
+        return Err(
+            "one of it and the first one asks for TLS (rediss://), and the other does not; several addresses are of one \
+                    cluster, all with TLS or all without",
         );
     }
     if (its.username(), its.password()) != (others.username(), others.password()) {
@@ -126,7 +197,8 @@ mod tests {
             ("", "it is empty: write redis://HOST:PORT"),
             ("127.0.0.1:6379", "it does not begin with redis://"),
             ("http://secret@host", "it does not begin with redis://"),
-            ("rediss://:secret@host", "let a tunnel such as stunnel"),
+            ("rediss://:secret@host:6379#insecure", "it has a #"),
+            ("valkeys://:secret@", "it has no host"),
             ("redis://", "it has no host"),
             ("redis://:secret@", "it has no host"),
             ("redis://:secret@:6379", "it has no host"),
@@ -156,6 +228,7 @@ mod tests {
         for (second, said) in [
             ("redis://:secret@b", "its user or password is another"),
             ("unix:///run/redis", "it is a socket"),
+            ("rediss://b", "asks for TLS"),
             ("redis://b/1", "it names a database"),
         ] {
             let told = why(&["redis://a", second]);
@@ -172,6 +245,8 @@ mod tests {
             "redis://[::1]:6379",
             "redis://[::1]",
             "valkey://store.internal",
+            "rediss://store.internal:6380/2",
+            "valkeys://:p@[::1]",
             "redis://me:p%40ss%2Fw%23rd@host:6379/0",
             "redis://:p@ss@host",
             "unix:///run/redis.sock",

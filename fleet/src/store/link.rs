@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::{
-    Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
+    Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates,
     aio::ConnectionLike,
     cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
@@ -48,21 +48,30 @@ pub(super) struct Link {
 
 impl Link {
     /// To one server, or to a cluster of which these are some. Neither has to be there yet.
-    pub(super) fn to(infos: Vec<ConnectionInfo>, prefix: &str, code: &'static str) -> RedisResult<Self> {
+    pub(super) fn to(
+        infos: Vec<ConnectionInfo>,
+        tls: Option<TlsCertificates>,
+        prefix: &str,
+        code: &'static str,
+    ) -> RedisResult<Self> {
         let id = id_of(&infos, prefix);
         let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
             Ok([info]) => {
-                let client = Client::open(info.set_tcp_settings(tcp()))?;
+                let info = info.set_tcp_settings(tcp());
+                let client = match tls {
+                    Some(tls) => Client::build_with_tls(info, tls)?,
+                    None => Client::open(info)?,
+                };
                 Connection::Server(Arc::new(ServerConnection::to(client)))
             }
             Err(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
-                let client = ClusterClientBuilder::new(infos)
+                let builder = ClusterClientBuilder::new(infos)
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
                     .response_timeout(ANSWER_IN_CLUSTER)
-                    .tcp_settings(tcp())
-                    .build()?;
+                    .tcp_settings(tcp());
+                let client = if let Some(tls) = tls { builder.certs(tls) } else { builder }.build()?;
                 Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
             }
         };

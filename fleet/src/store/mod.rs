@@ -64,7 +64,7 @@ use tokio::time::{Instant, timeout};
 #[doc(hidden)]
 pub use self::ask::script::{Batch, Comparison, KEYS, Step};
 pub use self::{
-    address::StoreAddress,
+    address::{ClientCertificate, StoreAddress, StoreTls},
     fault::{FaultReport, StoreFault},
     waits::Waits,
 };
@@ -133,8 +133,24 @@ pub enum StoreError {
         /// What is wrong.
         why: String,
     },
+    /// TLS to the store cannot be used as it is given.
+    Tls {
+        /// The part that is wrong.
+        part: TlsPart,
+        /// What is wrong with it; it has no word of a certificate or a key.
+        why: String,
+    },
     /// There was no answer in time.
     Silent,
+}
+
+/// A part of [`StoreTls`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TlsPart {
+    /// The authorities whose certificates servers have.
+    Authorities,
+    /// The client's certificate and its key.
+    Client,
 }
 
 impl fmt::Display for StoreError {
@@ -146,6 +162,7 @@ impl fmt::Display for StoreError {
             Self::Prefix { why } => {
                 return write!(f, "the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _");
             }
+            Self::Tls { why, .. } => return write!(f, "TLS to the store: {why}"),
             Self::Silent => return f.write_str("the store: it did not answer in time"),
         };
         match PLACES.get(place) {
@@ -184,10 +201,12 @@ impl<C: Clock> Shared<C> {
         address: &StoreAddress,
         settings: StoreSettings,
     ) -> Result<Self, StoreError> {
-        let StoreAddress { urls, prefix } = address;
+        let StoreAddress { urls, prefix, tls } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
         let keys = Keys::with(prefix)?;
-        let link = Link::to(address::read(urls)?, prefix, include_str!("script.lua")).map_err(unusable)?;
+        let servers = address::read(urls)?;
+        let tls = tls.check(&servers)?;
+        let link = Link::to(servers, tls, prefix, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, keys, settings));
         let greeted = store.greet(CONNECT_IN).await;
         if let Err(fault) = greeted {

@@ -11,3 +11,4 @@ mod replicas;
 mod script;
 mod start;
 mod strict;
+mod tls;
