@@ -10,7 +10,9 @@ use std::{
 
 use clap::Args;
 use tidegate::{Engine, clock::SystemClock, time::parse_period};
-use tidegate_fleet::store::{ClientCertificate, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart};
+use tidegate_fleet::store::{
+    ClientCertificate, KeySecret, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart,
+};
 
 use crate::output::Failure;
 
@@ -40,6 +42,11 @@ pub(crate) struct StoreArguments {
     /// Redis and should not share limits need different prefixes. All nodes of a fleet need the same one.
     #[arg(long, value_name = "PREFIX", env = "TIDEGATE_REDIS_PREFIX", default_value = "tidegate")]
     redis_prefix: String,
+    /// File with the secret from which the names of keys in the store are derived, 16 bytes or more: without it nobody who reads the
+    /// store can find out by trying which client a key is of. All nodes need the same one. Unless given, the admin server makes
+    /// one, keeps it in its database, and sends it to its nodes.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_SECRET_FILE")]
+    redis_secret_file: Option<PathBuf>,
     /// No check waits longer for the store; then what the limit says for that case decides. A few round trips to the store are
     /// right.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
@@ -78,8 +85,11 @@ impl StoreArguments {
     /// Opens the store, if there is one, on the runtime of the process.
     pub(crate) async fn open(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
         let (ca, cert, key) = (self.redis_ca.as_deref(), self.redis_cert.as_deref(), self.redis_key.as_deref());
+        let secret = self.redis_secret_file.as_deref();
         if self.redis.is_empty() {
-            let given = [("--redis-ca", ca), ("--redis-cert", cert)].into_iter().find(|(_, file)| file.is_some());
+            let given = [("--redis-ca", ca), ("--redis-cert", cert), ("--redis-secret-file", secret)]
+                .into_iter()
+                .find(|(_, file)| file.is_some());
             let unused = |(flag, _)| Failure(format!("{flag}: there is no store; --redis says where it is"));
             return given.map_or(Ok(None), |given| Err(unused(given)));
         }
@@ -89,7 +99,9 @@ impl StoreArguments {
         });
         let tls = StoreTls { authorities, client: own.transpose()? };
         let urls = self.redis.iter().map(|Address(url)| url.clone()).collect();
-        let address = StoreAddress { urls, prefix: self.redis_prefix.clone(), tls };
+        let given = secret.map(|file| read("--redis-secret-file", file)).transpose()?;
+        let key_secret = given.map_or(KeySecret::Sent, |bytes| KeySecret::Given(bytes.trim_ascii_end().to_vec()));
+        let address = StoreAddress { urls, prefix: self.redis_prefix.clone(), tls, secret: key_secret };
         let settings = StoreSettings {
             timeout: Duration::from_nanos(self.redis_timeout),
             failures_max: self.redis_failures,
@@ -100,6 +112,10 @@ impl StoreArguments {
         let opened = Shared::new(Arc::clone(engine), &address, settings).await;
         opened.map(|store| Some(Arc::new(store))).map_err(|error| {
             Failure(match (&error, ca, cert.zip(key)) {
+                (StoreError::Secret, ..) => {
+                    let file = secret.map(|file| file.display().to_string()).unwrap_or_default();
+                    format!("--redis-secret-file {file}: it has fewer than 16 bytes")
+                }
                 (StoreError::Prefix { .. }, ..) => format!("--redis-prefix: {error}"),
                 (StoreError::Tls { part: TlsPart::Authorities, why }, Some(ca), _) => {
                     format!("--redis-ca {}: {why}", ca.display())

@@ -27,6 +27,7 @@ use actix_web::{
     middleware::{Next, from_fn},
     web::{self, Bytes},
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipnet::IpNet;
 use openidconnect::url::Url;
 use tempfile::TempDir;
@@ -231,6 +232,8 @@ pub(crate) struct State {
     pub(crate) policy_file: Option<String>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fleet: Arc<Fleet>,
+    /// The secret of the keys in the store, as nodes are sent it.
+    pub(crate) store_keys: String,
     pub(crate) events: Arc<Events>,
     pub(crate) alerts: Alerts,
     pub(crate) telemetry: telemetry::Shared,
@@ -360,7 +363,11 @@ impl Admin {
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(scratch_folder().map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
-        let (secret, sign_ins, browsers) = secrets(&store, database.is_none().then_some(&*data)).await?;
+        let Secrets { hashing: secret, sign_ins, browsers, store_keys } =
+            Secrets::read(&store, database.is_none().then_some(&*data)).await?;
+        if let Some(shared) = &shared {
+            shared.take_key_secret(Some(&store_keys));
+        }
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let spool = Spool::in_folder(place.join("uploads"));
@@ -394,6 +401,7 @@ impl Admin {
             telemetry,
             readiness: Readiness::default(),
             privacy,
+            store_keys: URL_SAFE_NO_PAD.encode(store_keys),
             recorder,
             heavy: WorkQueue::heavy(),
             queries: WorkQueue::queries(),
@@ -648,17 +656,38 @@ async fn follow_file(
     Ok((Some(name), Some(file.follow(store).await?)))
 }
 
-/// What identities are hashed with, from the database (what older builds kept in this folder is taken over), what seals
-/// sign-ins by the provider, and what signs the cookies of browsers that are known.
-async fn secrets(store: &Store, folder: Option<&Path>) -> Result<([u8; SECRET_BYTES], Seal, Browsers), StartError> {
-    let broken =
-        |why: io::Error| StartError::Folder { path: folder.unwrap_or(Path::new("")).to_owned(), why: why.to_string() };
-    let failed = |error: sqlx::Error| StartError::Database { database: store.name(), why: error.to_string() };
-    let hashing = store.secret("hashing", &first_secret(folder).map_err(broken)?).await.map_err(failed)?;
-    folder.map_or(Ok(()), forget_secret).map_err(broken)?;
-    let sealing = store.secret("sign_ins", &first_secret(None).map_err(broken)?).await.map_err(failed)?;
-    let signing = store.secret("browsers", &first_secret(None).map_err(broken)?).await.map_err(failed)?;
-    Ok((hashing, Seal::of(&sealing), Browsers::of(&signing)))
+/// The secrets that all servers of a database share, each made by the first of them.
+struct Secrets {
+    /// Hashes identities that are not shown.
+    hashing: [u8; SECRET_BYTES],
+    /// Seals sign-ins by the provider.
+    sign_ins: Seal,
+    /// Signs the cookies of browsers that are known.
+    browsers: Browsers,
+    /// Names the keys of shared limits in their store.
+    store_keys: [u8; SECRET_BYTES],
+}
+
+impl Secrets {
+    /// Reads them from the database. What older builds kept in this folder is taken over.
+    async fn read(store: &Store, folder: Option<&Path>) -> Result<Self, StartError> {
+        let broken = |why: io::Error| StartError::Folder {
+            path: folder.unwrap_or(Path::new("")).to_owned(),
+            why: why.to_string(),
+        };
+        let named = async |name, first: io::Result<[u8; SECRET_BYTES]>| {
+            let failed = |error: sqlx::Error| StartError::Database { database: store.name(), why: error.to_string() };
+            store.secret(name, &first.map_err(broken)?).await.map_err(failed)
+        };
+        let hashing = named("hashing", first_secret(folder)).await?;
+        folder.map_or(Ok(()), forget_secret).map_err(broken)?;
+        Ok(Self {
+            hashing,
+            sign_ins: Seal::of(&named("sign_ins", first_secret(None)).await?),
+            browsers: Browsers::of(&named("browsers", first_secret(None)).await?),
+            store_keys: named("store_keys", first_secret(None)).await?,
+        })
+    }
 }
 
 /// Takes in what checks recorded, for ever.

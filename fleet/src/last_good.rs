@@ -20,6 +20,8 @@ use crate::{
 };
 
 const FILE: &str = "last-good.json";
+/// The secret of the keys in the store, as it was sent last.
+const STORE_KEYS: &str = "store-keys";
 /// Extension of a file while it is written.
 const UNFINISHED: &str = "unfinished";
 const DAMAGED: &str = "last-good.damaged";
@@ -95,6 +97,20 @@ impl LastGood {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the secret of the keys in the store, as text, unless it is there already.
+    pub(crate) fn write_store_keys(&self, secret: &str) -> io::Result<()> {
+        if self.read_store_keys()?.as_deref() == Some(secret) {
+            return Ok(());
+        }
+        replace(&self.folder, STORE_KEYS, format_args!("{secret}"))
+    }
+
+    /// Returns the secret of the keys in the store; `None`: none was kept.
+    pub(crate) fn read_store_keys(&self) -> io::Result<Option<String>> {
+        let bytes = read(&self.folder.join(STORE_KEYS))?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// Keeps what differs from the policy that is there.

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::from_str;
 use tidegate::{
     Engine, Publish,
@@ -28,7 +29,9 @@ use crate::{
     sse::{Event, EventReader},
     steps::{Ended, Steps},
     store::Shared,
-    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, Told},
+    wire::{
+        self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, StoreKeys, Told,
+    },
 };
 
 /// The admin server says that it is alive every ten seconds; after this it is not.
@@ -68,6 +71,8 @@ struct Position {
     is_not_kept: bool,
     /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
     is_behind: bool,
+    /// The admin server sent the secret of the keys in the store over this connection.
+    is_keyed: bool,
 }
 
 /// What the next connection is to bring.
@@ -102,6 +107,11 @@ impl Node {
     /// Starts with the last good policy.
     pub(crate) fn begin(&self) -> Option<Compiled> {
         let last_good = self.last_good.as_ref()?;
+        match last_good.read_store_keys() {
+            Ok(None) => {}
+            Ok(Some(secret)) => self.take_store_keys(Some(&secret)),
+            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
+        }
         let found = match last_good.read() {
             Ok(Found::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
                 Ok((compiled, refused)) => {
@@ -158,7 +168,7 @@ impl Node {
         // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
         let digest = |has: &Compiled| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
         let sha256 = position.has.as_ref().map(digest);
-        position.is_behind = false;
+        (position.is_behind, position.is_keyed) = (false, false);
         let hello = Hello {
             name: self.name.clone(),
             instance: self.instance.clone(),
@@ -210,7 +220,21 @@ impl Node {
 
     /// Does what an event says; answers how the connection is to end, if it is.
     async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Ended> {
+        if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
+            // It would have come first: the server is of a release without.
+            self.take_store_keys(None);
+        }
         match event.name.as_str() {
+            wire::STORE_KEYS => {
+                let StoreKeys { secret } = from_str(&event.data).ok()?;
+                position.is_keyed = true;
+                self.take_store_keys(Some(&secret));
+                if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
+                    self.has_trouble(format!(
+                        "the secret of the keys in the store is not kept for the next start: {error}"
+                    ));
+                }
+            }
             wire::SNAPSHOT => return self.take(from_str(&event.data).map(Sent::Whole), position).await,
             wire::DELTA => return self.take(from_str(&event.data).map(Sent::Delta), position).await,
             wire::CURRENT => {
@@ -237,6 +261,15 @@ impl Node {
             _ => {}
         }
         None
+    }
+
+    /// Takes the secret of the keys in the store: base64url.
+    fn take_store_keys(&self, secret: Option<&str>) {
+        let Some(store) = &self.store else { return };
+        match secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose() {
+            Ok(secret) => store.take_key_secret(secret.as_deref()),
+            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
+        }
     }
 
     /// Takes in a policy that was sent.

@@ -37,6 +37,8 @@ pub const CURRENT: &str = "current";
 pub const COMMAND: &str = "command";
 /// The node reads too slowly, and is to connect again.
 pub const RESTART: &str = "restart";
+/// The secret of the keys in the store: [`StoreKeys`]. It comes first, and only to a node that has a store.
+pub const STORE_KEYS: &str = "store_keys";
 /// The stream ends, and [`Bye`] says why.
 pub const BYE: &str = "bye";
 
@@ -161,6 +163,13 @@ pub struct Delta {
 pub struct Current {
     /// Its version.
     pub version: u64,
+}
+
+/// The secret with which the nodes of a fleet derive the names of keys in their store.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreKeys {
+    /// 32 bytes, base64url without padding.
+    pub secret: String,
 }
 
 /// The stream ends.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use std::fs;
+
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_testkit::{
@@ -14,7 +16,7 @@ use crate::support::{
     SERVE, command,
     server::Served,
     session::{Session, check},
-    shared::publish,
+    shared::{Fleet, publish},
     tidegate,
 };
 
@@ -177,4 +179,48 @@ fn a_server_starts_before_its_cluster() {
     // Nobody listens there.
     let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9,redis://127.0.0.1:19"]);
     assert_eq!(check(&served, "ada").0, 200);
+}
+
+/// Names of keys are derived with a secret of the admin server, which its nodes keep.
+#[test]
+fn nodes_of_one_admin_server_share_and_those_of_another_do_not() {
+    let redis = Redis::start();
+    let limit = json!({ "id": "s", "algorithm": "fixed_window", "limit": 100, "period": "300d", "sharing": "strict" });
+    let remaining = |node: &Served| check(node, "ada").1["remaining"].as_u64();
+    let [mut one, other] = [(); 2].map(|()| Fleet::start(&redis, &limit, (&["n-1", "n-2"], "2s")));
+    assert_eq!((remaining(&one.nodes[0]), remaining(&one.nodes[1])), (Some(99), Some(98)));
+    assert_eq!((remaining(&other.nodes[0]), remaining(&other.nodes[1])), (Some(99), Some(98)));
+    // A node that starts while its admin server is away has it on its disk.
+    one.admin.kill();
+    one.nodes[1].kill();
+    let again = one.start_node("n-2");
+    assert_eq!(remaining(&again), Some(97));
+    // One without it asks nothing of the store.
+    let new = Served::node_with(&one.admin.admin, &one.token(), "n-3", &one.data("n-3"), &["--redis", &redis.url()]);
+    let mut health = ureq::get(format!("{}/metrics", new.checks)).call().expect("an answer");
+    let health = health.body_mut().read_to_string().expect("text");
+    assert!(health.contains("tidegate_store_fault{code=\"no_secret\"} 1\n"), "{health}");
+}
+
+#[test]
+fn a_secret_of_keys_is_read_from_a_file() {
+    let (redis, folder) = (Redis::start(), TempDir::new().expect("a folder"));
+    let file = folder.path().join("secret");
+    let (url, name) = (redis.url(), file.to_str().expect("UTF-8").to_owned());
+    let arguments = ["--redis", &url, "--redis-timeout", "2s", "--redis-secret-file", &name];
+    let limit = json!({ "id": "s", "algorithm": "fixed_window", "limit": 100, "period": "300d", "sharing": "strict" });
+    let remaining = |data: &str, secret: &str| {
+        fs::write(&file, secret).expect("it is written");
+        let served = Served::start_with(&folder.path().join(data), &arguments);
+        publish(&served, &Session::of_first_administrator(&served), &limit);
+        check(&served, "ada").1["remaining"].as_u64()
+    };
+    assert_eq!(remaining("one", "0123456789abcdef\n"), Some(99));
+    assert_eq!(remaining("two", "0123456789abcdef"), Some(98));
+    assert_eq!(remaining("three", "another secret of keys"), Some(99));
+    fs::write(&file, "short").expect("it is written");
+    let data = folder.path().join("four");
+    let run = tidegate([&SERVE[..], &["--data", data.to_str().expect("UTF-8")], &arguments].concat());
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stderr.contains(&format!("--redis-secret-file {name}: it has fewer than 16 bytes")), "{run:?}");
 }

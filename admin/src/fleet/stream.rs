@@ -7,7 +7,7 @@ use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, DELTAS_MAX, Hello, RESTART};
+use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, DELTAS_MAX, Hello, RESTART, STORE_KEYS, StoreKeys};
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
@@ -78,6 +78,10 @@ pub(crate) async fn events(
         since: Instant::now(),
         is_over: false,
     };
+    // A node that has no store is not to know it.
+    if hello.store.is_some() {
+        reader.say(STORE_KEYS, &StoreKeys { secret: reader.state.store_keys.clone() });
+    }
     let target = reader.target();
     let version = target.version.version;
     let is_same = |digest: &String| *digest == target.version.sha256;

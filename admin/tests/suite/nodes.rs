@@ -64,6 +64,23 @@ pub(crate) fn row(ana: &Client, name: &str) -> Value {
 }
 
 #[test]
+fn nodes_with_a_store_are_sent_the_same_secret_of_its_keys_first() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let first = |name: &str, store: &str| {
+        let mut events = Events::of_node(&server.url, &node, &format!("{}{store}", hello(name, "a")));
+        events.next().expect("an event")
+    };
+    let (name, sent) = first("n-1", "&store=7");
+    assert_eq!(name, "store_keys");
+    // 32 bytes, as base64url.
+    assert_eq!(sent["secret"].as_str().expect("text").len(), 43);
+    assert_eq!(first("n-2", "&store=8"), (name, sent.clone()));
+    assert_eq!(first("n-3", "").0, "snapshot", "it has no store");
+}
+
+#[test]
 fn a_node_is_sent_the_policy_then_every_new_one_and_goes_on_where_it_was() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

@@ -5,7 +5,7 @@ use std::fmt;
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tidegate_tls::{ClientTls, Own, install_provider};
 
-use super::{StoreError, TlsPart};
+use super::{KeySecret, StoreError, TlsPart};
 
 const HOW: &str = "write redis://HOST:PORT or redis://USER:PASSWORD@HOST:PORT, and rediss:// for TLS";
 
@@ -22,6 +22,8 @@ pub struct StoreAddress {
     pub prefix: String,
     /// TLS of URLs that ask for it (`rediss://`).
     pub tls: StoreTls,
+    /// The secret with which the names of keys are derived.
+    pub secret: KeySecret,
 }
 
 /// The certificates that a node checks, and shows, on connections to its store over TLS.
@@ -47,7 +49,7 @@ impl StoreAddress {
     #[must_use]
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Self {
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
-        Self { urls, prefix: "tidegate".to_owned(), tls: StoreTls::default() }
+        Self { urls, prefix: "tidegate".to_owned(), tls: StoreTls::default(), secret: KeySecret::default() }
     }
 }
 

@@ -61,10 +61,11 @@ impl Epochs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::KeySecret;
 
     #[test]
     fn keys_are_lost_where_another_epoch_or_none_is_found() {
-        let keys = Keys::with("p").expect("it is right");
+        let keys = Keys::with("p", &KeySecret::Unkeyed).expect("it is right");
         let epochs = Epochs::new(&keys, true);
         assert_eq!(epochs.places().len(), 16);
         assert!(!epochs.learn(1, "a"), "the first that is found");
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn one_key_comes_after_the_other() {
-        let keys = Keys::with("p").expect("it is right");
+        let keys = Keys::with("p", &KeySecret::Unkeyed).expect("it is right");
         let epochs = Epochs::new(&keys, true);
         let places: Vec<_> = (0..17).map(|_| epochs.next_place()).collect();
         assert_eq!((places[0], places[15], places[16]), (0, 15, 0));

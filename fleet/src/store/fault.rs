@@ -145,6 +145,9 @@ faults! {
     /// It refused for another reason.
     Refused, "refused", AtOnce, "it refused",
         "see its own words, and its log";
+    /// The admin server has not sent the secret of the keys.
+    NoSecret, "no_secret", AtOnce, "the admin server has not sent the secret of the keys yet",
+        "see whether the admin server can be reached, or give the node a file with the secret (--redis-secret-file)";
     /// It may evict keys.
     Evicts, "evicts", AtOnce, "it evicts keys when its memory is full, and with each key a quota starts anew",
         "set maxmemory-policy to noeviction";
@@ -309,14 +312,17 @@ impl Faults {
 
     /// Takes in that a fault is over.
     pub(super) fn end(&self, fault: StoreFault) {
-        lock(&self.met).entries[fault as usize] = None;
+        let mut met = lock(&self.met);
+        met.entries[fault as usize] = None;
+        met.last = met.last.filter(|last| *last != fault);
     }
 
     /// Takes in that the store answers again: all faults but warnings are over.
     pub(super) fn end_all(&self) {
         let mut met = lock(&self.met);
         met.last = None;
-        for fault in StoreFault::ALL.into_iter().filter(|fault| !fault.is_warning()) {
+        let is_over = |fault: &StoreFault| !fault.is_warning() && *fault != StoreFault::NoSecret;
+        for fault in StoreFault::ALL.into_iter().filter(is_over) {
             met.entries[fault as usize] = None;
         }
     }

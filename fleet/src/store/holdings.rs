@@ -319,7 +319,25 @@ impl Holdings {
         self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
         let new = self.born(charge, own, now);
         self.look_at(new.place());
-        let mut old = mem::replace(holding, new);
+        let old = mem::replace(holding, new);
+        self.retire(old, now);
+    }
+
+    /// Gives back all leases and tells all views, and forgets them.
+    pub(super) fn release_all(&self) {
+        let now = self.store.moment();
+        for shard in &self.shards {
+            let all: Vec<_> = lock(shard).drain().collect();
+            for holding in all {
+                self.keys.fetch_sub(1, Ordering::Relaxed);
+                self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+                self.retire(holding, now);
+            }
+        }
+    }
+
+    /// Gives back a lease, or tells a view, that this node does not go on with.
+    fn retire(&self, mut old: Holding, now: Moment) {
         let slot = self.store.background_slot(&old.name.slot);
         let key = old.name.key.clone();
         match &mut old.kind {

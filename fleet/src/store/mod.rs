@@ -66,6 +66,7 @@ pub use self::ask::script::{Batch, Comparison, KEYS, Step};
 pub use self::{
     address::{ClientCertificate, StoreAddress, StoreTls},
     fault::{FaultReport, StoreFault},
+    keys::KeySecret,
     waits::Waits,
 };
 use self::{
@@ -77,6 +78,9 @@ use self::{
     value::{LEASE_NS, Under},
 };
 use crate::wire::StoreReport;
+
+/// How long the fault of a secret that was not sent counts as there: longer than it can be.
+const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 
 /// How the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +144,8 @@ pub enum StoreError {
         /// What is wrong with it; it has no word of a certificate or a key.
         why: String,
     },
+    /// The secret of the keys is too short.
+    Secret,
     /// There was no answer in time.
     Silent,
 }
@@ -162,6 +168,7 @@ impl fmt::Display for StoreError {
             Self::Prefix { why } => {
                 return write!(f, "the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _");
             }
+            Self::Secret => return f.write_str("the secret of the keys: it has fewer than 16 bytes"),
             Self::Tls { why, .. } => return write!(f, "TLS to the store: {why}"),
             Self::Silent => return f.write_str("the store: it did not answer in time"),
         };
@@ -201,13 +208,16 @@ impl<C: Clock> Shared<C> {
         address: &StoreAddress,
         settings: StoreSettings,
     ) -> Result<Self, StoreError> {
-        let StoreAddress { urls, prefix, tls } = address;
+        let StoreAddress { urls, prefix, tls, secret } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
-        let keys = Keys::with(prefix)?;
+        let keys = Keys::with(prefix, secret)?;
         let servers = address::read(urls)?;
         let tls = tls.check(&servers)?;
         let link = Link::to(servers, tls, prefix, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, keys, settings));
+        if store.keys.are_awaited() {
+            store.faults.note(StoreFault::NoSecret, NO_SECRET_FOR, String::new);
+        }
         let greeted = store.greet(CONNECT_IN).await;
         if let Err(fault) = greeted {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
@@ -221,6 +231,19 @@ impl<C: Clock> Shared<C> {
     #[must_use]
     pub fn store_id(&self) -> u64 {
         self.store.id()
+    }
+
+    /// Takes the secret with which the admin server has its fleet derive the names of keys; `None`: the server has none. It counts
+    /// unless one was [given](KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
+    /// and each limit starts anew: as with another version of the keys.
+    pub fn take_key_secret(&self, sent: Option<&[u8]>) {
+        if self.store.keys.take(sent) {
+            tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
+            self.holdings.release_all();
+        }
+        if !self.store.keys.are_awaited() {
+            self.store.faults.end(StoreFault::NoSecret);
+        }
     }
 
     /// The engine that decides.
@@ -313,6 +336,9 @@ impl<C: Clock> Shared<C> {
     /// What the store has of the limits of each inspection, whatever this node holds of them; for
     /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
     pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
+        if self.store.keys.are_awaited() {
+            return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
+        }
         let charges = pending.iter().flat_map(|pending| pending.charges());
         let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
         let mut told = self.store.ask_for_people(asked).await.into_iter();
@@ -370,6 +396,9 @@ impl<C: Clock> Shared<C> {
     /// error: the store did not answer.
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
+        if self.store.keys.are_awaited() {
+            return Err(StoreError::Silent);
+        }
         let cleared = |charge: StoreCharge<'_>| {
             let Name { slot, key } = self.keys().name(&charge);
             (slot, Part::new(key, &charge, Wish::Reset))
@@ -422,6 +451,10 @@ impl<C: Clock> Shared<C> {
     }
 
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
+        // The key has no name yet.
+        if self.store.keys.are_awaited() {
+            return Says::Answer(Answer::Failed);
+        }
         // Without its store a view is nobody's: what the limit says for that case decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
             self.holdings.note_view();

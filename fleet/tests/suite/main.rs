@@ -9,6 +9,7 @@ mod prefix;
 mod refusals;
 mod replicas;
 mod script;
+mod secret;
 mod start;
 mod strict;
 mod tls;

@@ -1,5 +1,7 @@
 //! Nodes that share a limit through a real Redis.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_testkit::{redis::Redis, wait_for};
@@ -15,7 +17,8 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Served>,
     pub(crate) admin: Served,
     pub(crate) ana: Session,
-    _folder: TempDir,
+    folder: TempDir,
+    settings: Vec<String>,
 }
 
 /// The one limit of users, on top of the first version.
@@ -55,12 +58,29 @@ impl Fleet {
         let (_, made) = ana.send(&admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
         write_token(&token, made["secret"].as_str().expect("a secret"));
         publish(&admin, &ana);
-        let settings = ["--redis", urls, "--redis-timeout", timeout, "--redis-pause", "1s"];
-        let start = |name| Served::node_with(&admin.admin, &token, name, &folder.path().join(name), &settings);
-        let nodes: Vec<_> = names.iter().copied().map(start).collect();
-        for node in &nodes {
-            wait_for("the policy is in force", || (check(node, "warm").1["policy_version"] == 2).then_some(()));
+        let settings = ["--redis", urls, "--redis-timeout", timeout, "--redis-pause", "1s"].map(str::to_owned).to_vec();
+        let mut fleet = Self { nodes: Vec::new(), admin, ana, folder, settings };
+        for name in names {
+            let node = fleet.start_node(name);
+            wait_for("the policy is in force", || (check(&node, "warm").1["policy_version"] == 2).then_some(()));
+            fleet.nodes.push(node);
         }
-        Self { nodes, admin, ana, _folder: folder }
+        fleet
+    }
+
+    /// Starts a node of this name, on the folder of those that had the name before.
+    pub(crate) fn start_node(&self, name: &str) -> Served {
+        let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
+        Served::node_with(&self.admin.admin, &self.token(), name, &self.data(name), &settings)
+    }
+
+    /// Returns the file with the token of nodes.
+    pub(crate) fn token(&self) -> PathBuf {
+        self.folder.path().join("token")
+    }
+
+    /// Returns the folder of the node of this name.
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 }
