@@ -62,7 +62,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         control: ControlArguments,
     },
-    Node(Box<NodeArguments>),
+    Node(NodeArguments),
     Check(AskArguments),
     Replay(ReplayArguments),
     /// Checks, compares, imports, exports and publishes policies.

@@ -78,7 +78,7 @@ pub(crate) struct DoorArguments {
     #[command(flatten)]
     authorize: AuthorizeArguments,
     #[command(flatten)]
-    store: StoreArguments,
+    store: Box<StoreArguments>,
     #[command(flatten)]
     pub(crate) traces: TracesArguments,
 }
