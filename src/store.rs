@@ -24,12 +24,13 @@ pub(crate) struct StoreArguments {
                 unix:///PATH. Nodes with \
                 the same store hold such limits together; without one each counts them alone, as their on_failure says. Several \
                 addresses, each with its own flag or with commas between them, are of one cluster; a few of its servers are \
-                enough. It need not be there when this starts. In user and password write %40 for @, %2F for /, %3F for ?, %23 \
+                enough. Sentinels are redis-sentinel://USER:PASSWORD@HOST:PORT/MASTER/DATABASE, with user and password of the \
+                servers, and rediss-sentinel:// for TLS: name each Sentinel of the master. It need not be there when this starts. In user and password write %40 for @, %2F for /, %3F for ?, %23 \
                 for #, %2C for a comma and %25 for %. Flags are seen by others on \
                 the machine: give a password by the variable or the file")]
     redis: Vec<Address>,
     /// Certificates of the authorities that sign those of the store's servers, PEM; the authorities that this machine trusts,
-    /// unless given. For addresses that ask for TLS (rediss://).
+    /// unless given. For addresses that ask for TLS (rediss://, rediss-sentinel://).
     #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_CA")]
     redis_ca: Option<PathBuf>,
     /// The certificate that is shown to a store that asks for one, PEM.

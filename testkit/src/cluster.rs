@@ -119,12 +119,7 @@ impl Cluster {
         let is_its =
             |node: &&Redis| node.facts("replication").is_some_and(|facts| facts.get("master_port") == Some(&port));
         let replica = self.nodes.iter().find(is_its).expect("a replica");
-        // It cannot come back: the master knows no password.
-        replica.ask::<()>(cmd("CONFIG").arg("SET").arg("masterauth").arg("wrong")).expect("it answers");
-        self.nodes[place].ask::<()>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("REPLICA")).expect("it answers");
-        let is_cut =
-            || replica.facts("replication")?.get("master_link_status").filter(|status| *status == "down").map(drop);
-        wait_for("the replica is cut off", is_cut);
+        self.nodes[place].cut_off(replica);
         place
     }
 

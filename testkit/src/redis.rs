@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     env,
+    ffi::OsString,
     net::SocketAddr,
     path::PathBuf,
     process::{Child, Stdio},
@@ -32,8 +33,12 @@ pub struct Redis {
     port: ReservedPort,
     settings: Vec<String>,
     folder: TempDir,
+    run: Run,
     process: Child,
 }
+
+/// Starts a process that listens at a port, with its files in a folder, by its settings.
+pub(crate) type Run = fn(&ReservedPort, &TempDir, &[String]) -> Child;
 
 impl Redis {
     /// Starts a server, and waits until it answers.
@@ -59,10 +64,15 @@ impl Redis {
 
     /// Starts a server with more arguments, at a port that `reserve` returns.
     pub(crate) fn try_start(reserve: impl Fn() -> ReservedPort, settings: &[String]) -> Self {
+        Self::try_start_by(run, reserve, settings)
+    }
+
+    /// Starts a process that answers as a server does, such as a Sentinel.
+    pub(crate) fn try_start_by(run: Run, reserve: impl Fn() -> ReservedPort, settings: &[String]) -> Self {
         let started = (0..20).find_map(|_| {
             let (port, folder) = (reserve(), TempDir::new().expect("a folder"));
             let process = run(&port, &folder, settings);
-            let mut redis = Self { port, settings: settings.to_vec(), folder, process };
+            let mut redis = Self { port, settings: settings.to_vec(), folder, run, process };
             redis.comes_up().then_some(redis)
         });
         started.expect("one of 20 servers that does not end as soon as it is started")
@@ -187,18 +197,31 @@ impl Redis {
     ///
     /// One of both does not answer.
     pub fn replicate(&self, master: &Self) {
+        self.replicate_port(master, master.port());
+    }
+
+    /// Makes this server a replica of `master` at a port of it.
+    pub(crate) fn replicate_port(&self, master: &Self, port: u16) {
         // Replicas are served at once.
         let delay = "repl-diskless-sync-delay";
         master.ask::<()>(cmd("CONFIG").arg("SET").arg(delay).arg(0)).expect("it answers");
-        let address = master.address();
-        let follow = cmd("REPLICAOF").arg(address.ip().to_string()).arg(address.port()).to_owned();
-        self.ask::<()>(&follow).expect("it answers");
+        self.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).expect("it answers");
         master.wait_for_replica(self);
     }
 
     /// Waits until `replica` has all that this server has.
     pub fn wait_for_replica(&self, replica: &Self) {
         wait_for("the replica has everything", || replica.is_in_sync(self)?.then_some(()));
+    }
+
+    /// Cuts `replica` off this master, for ever.
+    pub(crate) fn cut_off(&self, replica: &Self) {
+        // It cannot come back: the master knows no password.
+        replica.ask::<()>(cmd("CONFIG").arg("SET").arg("masterauth").arg("wrong")).expect("it answers");
+        self.ask::<()>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("REPLICA")).expect("it answers");
+        let is_cut =
+            || replica.facts("replication")?.get("master_link_status").filter(|status| *status == "down").map(drop);
+        wait_for("the replica is cut off", is_cut);
     }
 
     /// Makes this replica a master.
@@ -230,7 +253,7 @@ impl Redis {
     ///
     /// Another program took its port.
     pub fn start_again(&mut self) {
-        self.process = run(&self.port, &self.folder, &self.settings);
+        self.process = (self.run)(&self.port, &self.folder, &self.settings);
         assert!(self.comes_up(), "its port is free");
     }
 
@@ -322,9 +345,13 @@ impl Drop for Redis {
     }
 }
 
+/// Returns the program of a server.
+pub(crate) fn program() -> OsString {
+    env::var_os("TIDEGATE_TESTED_STORE").unwrap_or_else(|| "redis-server".into())
+}
+
 fn run(port: &ReservedPort, folder: &TempDir, settings: &[String]) -> Child {
-    let server = env::var_os("TIDEGATE_TESTED_STORE").unwrap_or_else(|| "redis-server".into());
-    let mut command = process::command(server);
+    let mut command = process::command(program());
     command
         .args(["--bind", "127.0.0.1", "--port", &port.port().to_string(), "--daemonize", "no"])
         .args(["--save", "", "--appendonly", "no", "--dir"])

@@ -31,6 +31,14 @@ fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
         ("127.0.0.1:6379", ["--redis: the address: it does not begin with redis://", "redis://HOST:PORT"]),
         ("rediss://:hunter2@store#insecure", ["--redis: the address: it has a #", "rediss:// for TLS"]),
         (
+            "redis-sentinel://ana:hunter2@a",
+            ["--redis: the address: it has no name of a master", "redis-sentinel://HOST:PORT/MASTER"],
+        ),
+        (
+            "redis-sentinel://:hunter2@a/m,redis-sentinel://b/m",
+            ["--redis: the second of 2 addresses: its user or password is another", "all have the same"],
+        ),
+        (
             "redis://a,rediss://b",
             ["--redis: the second of 2 addresses: one of it and the first one asks for TLS", "all"],
         ),
@@ -138,6 +146,7 @@ fn help_says_what_a_store_is_and_shows_no_password() {
             "redis://USER:PASSWORD@HOST:PORT",
             "%40 for @",
             "rediss://",
+            "redis-sentinel://USER:PASSWORD@HOST:PORT/MASTER/DATABASE",
             "on_failure",
             "TIDEGATE_REDIS",
             "--redis-prefix",

@@ -2,20 +2,29 @@
 
 use std::fmt;
 
-use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use percent_encoding::percent_decode_str;
+use redis::{
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
+};
 use tidegate_tls::{ClientTls, Own, install_provider};
 
-use super::{KeySecret, StoreError, TlsPart};
+use super::{KeySecret, StoreError, TlsPart, sentinel::WatchedMaster};
 
 const HOW: &str = "write redis://HOST:PORT or redis://USER:PASSWORD@HOST:PORT, and rediss:// for TLS";
 
 const PASSWORD: &str =
     "in its user and password write %40 for @, %2F for /, %3F for ?, %23 for #, %2C for a comma and %25 for %";
 
+const SENTINELS: &str = "write redis-sentinel://HOST:PORT/MASTER for each Sentinel";
+
+/// The port of a Sentinel that says no other.
+const SENTINEL_PORT: u16 = 26_379;
+
 /// Where a store is, and what its keys begin with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreAddress {
-    /// The URL of one server (`redis://HOST:PORT`), or those of some servers of a cluster.
+    /// The URL of one server (`redis://HOST:PORT`), those of some servers of a cluster, or those of the Sentinels of a master
+    /// (`redis-sentinel://HOST:PORT/MASTER`).
     pub urls: Vec<String>,
     /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and `_`.
     /// Fleets with different prefixes share nothing, also where they share a server.
@@ -68,15 +77,15 @@ impl fmt::Debug for ClientCertificate {
 }
 
 impl StoreTls {
-    /// Checks the certificates, if one of the servers is reached over TLS.
-    pub(super) fn check(&self, servers: &[ConnectionInfo]) -> Result<Option<TlsCertificates>, StoreError> {
+    /// Checks the certificates, if the servers are reached over TLS (`is_used`).
+    pub(super) fn check(&self, is_used: bool) -> Result<Option<TlsCertificates>, StoreError> {
         let of = |part| move |why: String| StoreError::Tls { part, why };
         let given = match self {
             Self { authorities: Some(_), .. } => Some(TlsPart::Authorities),
             Self { client: Some(_), .. } => Some(TlsPart::Client),
             _ => None,
         };
-        if !servers.iter().any(is_tls) {
+        if !is_used {
             let unused =
                 |part| of(part)("no address asks for TLS: write rediss:// in the place of redis://".to_owned());
             return given.map_or(Ok(None), |part| Err(unused(part)));
@@ -108,30 +117,68 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// Of one server, or of some of a cluster.
-pub(super) fn read(urls: &[String]) -> Result<Vec<ConnectionInfo>, StoreError> {
-    let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
-    let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
-    let infos = each.collect::<Result<Vec<_>, _>>()?;
-    if let [first, others @ ..] = &infos[..]
-        && !others.is_empty()
-    {
-        for (place, info) in infos.iter().enumerate() {
-            fits_cluster(info, first).map_err(|why| at(place)(why.to_owned()))?;
-        }
-    }
-    if infos.is_empty() { Err(at(0)("there is none".to_owned())) } else { Ok(infos) }
+/// The servers that URLs name.
+pub(super) enum Servers {
+    Single(ConnectionInfo),
+    /// Some servers of a cluster.
+    Cluster(Vec<ConnectionInfo>),
+    Watched(WatchedMaster),
 }
 
-fn read_one(url: &str) -> Result<ConnectionInfo, String> {
+impl Servers {
+    /// Returns the servers of the URLs themselves.
+    pub(super) fn infos(&self) -> &[ConnectionInfo] {
+        match self {
+            Self::Single(info) => std::slice::from_ref(info),
+            Self::Cluster(infos) => infos,
+            Self::Watched(master) => &master.sentinels,
+        }
+    }
+
+    pub(super) fn use_tls(&self) -> bool {
+        self.infos().iter().any(is_tls)
+    }
+}
+
+/// What one URL says.
+struct Read {
+    info: ConnectionInfo,
+    /// Of a Sentinel: the master, and the settings of its servers.
+    master: Option<(String, RedisConnectionInfo)>,
+}
+
+/// Reads the URLs of a store.
+pub(super) fn read(urls: &[String]) -> Result<Servers, StoreError> {
+    let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
+    let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
+    let mut all = each.collect::<Result<Vec<_>, _>>()?;
+    if let [first, _, ..] = &all[..] {
+        for (place, one) in all.iter().enumerate() {
+            fits(one, first).map_err(|why| at(place)(why.to_owned()))?;
+        }
+    }
+    let master = all.first_mut().and_then(|first| first.master.take());
+    let mut infos: Vec<_> = all.into_iter().map(|one| one.info).collect();
+    Ok(match (master, infos.len()) {
+        (Some((name, settings)), _) => Servers::Watched(WatchedMaster { sentinels: infos, name, settings }),
+        (None, 2..) => Servers::Cluster(infos),
+        (None, _) => Servers::Single(infos.pop().ok_or_else(|| at(0)("there is none".to_owned()))?),
+    })
+}
+
+fn read_one(url: &str) -> Result<Read, String> {
     let Some((scheme, rest)) = url.split_once("://") else {
         let what = if url.is_empty() { "it is empty" } else { "it does not begin with redis://" };
         return Err(format!("{what}: {HOW}"));
     };
+    let of_sentinel = scheme.strip_suffix("-sentinel");
+    let scheme = of_sentinel.unwrap_or(scheme);
     match scheme {
         "redis" | "rediss" | "valkey" | "valkeys" => {}
-        "unix" | "redis+unix" | "valkey+unix" => {
-            return url.into_connection_info().map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned());
+        "unix" | "redis+unix" | "valkey+unix" if of_sentinel.is_none() => {
+            let info = url.into_connection_info();
+            let info = info.map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned())?;
+            return Ok(Read { info, master: None });
         }
         _ => return Err(format!("it does not begin with redis://: {HOW}")),
     }
@@ -146,40 +193,95 @@ fn read_one(url: &str) -> Result<ConnectionInfo, String> {
     if after.contains('#') {
         return Err(format!("it has a #, which says nothing there: {HOW}"));
     }
-    let database = after.split('?').next().unwrap_or_default().trim_matches('/');
+    let (path, query) = after.split_once('?').unwrap_or((after, ""));
+    let path = path.trim_matches('/');
+    let (master, database) = match of_sentinel {
+        Some(_) => path.split_once('/').unwrap_or((path, "")),
+        None => ("", path),
+    };
     if !database.is_empty() && database.parse::<u32>().is_err() {
-        return Err("what follows the / after its host is no number of a database, such as 0".to_owned());
+        let after = if of_sentinel.is_some() { "the name of its master" } else { "its host" };
+        return Err(format!("what follows the / after {after} is no number of a database, such as 0"));
     }
     let port = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
     if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
         let unless = if authority.contains('@') { PASSWORD } else { HOW };
         return Err(format!("what follows the : after its host is no port from 1 to 65535: {unless}"));
     }
-    url.into_connection_info().map_err(|_| format!("it cannot be read: {HOW}; {PASSWORD}"))
+    let info = |url: &str| url.into_connection_info().map_err(|_| format!("it cannot be read: {HOW}; {PASSWORD}"));
+    if of_sentinel.is_none() {
+        return Ok(Read { info: info(url)?, master: None });
+    }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if master.is_empty() || !master.chars().all(is_allowed) {
+        return Err(format!("it has no name of a master, of letters, digits, dots, - and _: {SENTINELS}"));
+    }
+    let port = if port.is_some() { String::new() } else { format!(":{SENTINEL_PORT}") };
+    let sentinel = info(&format!("{scheme}://{authority}{port}"))?;
+    let of_servers = sentinel.redis_settings().clone().set_db(database.parse().unwrap_or(0));
+    let info = sentinel.set_redis_settings(sentinel_settings(query)?);
+    Ok(Read { info, master: Some((master.to_owned(), of_servers)) })
 }
 
-/// Beside others of a cluster, which are asked alike.
-fn fits_cluster(info: &ConnectionInfo, first: &ConnectionInfo) -> Result<(), &'static str> {
-    let (its, others) = (info.redis_settings(), first.redis_settings());
-    if matches!(info.addr(), ConnectionAddr::Unix(_)) {
+/// Reads user and password of a Sentinel itself.
+fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
+    let mut settings = RedisConnectionInfo::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decode_str(value).decode_utf8().map_err(|_| format!("it is not UTF-8 text: {PASSWORD}"))?;
+        settings = match name {
+            "sentinel_user" => settings.set_username(value),
+            "sentinel_password" => settings.set_password(value),
+            _ => {
+                return Err(
+                    "after its ? stands something else than sentinel_user=... and sentinel_password=...".to_owned()
+                );
+            }
+        };
+    }
+    if settings.username().is_some() && settings.password().is_none() {
+        return Err("it has a sentinel_user without a sentinel_password".to_owned());
+    }
+    Ok(settings)
+}
+
+/// Checks an address beside others: several are of one cluster, or of the Sentinels of one master.
+fn fits(one: &Read, first: &Read) -> Result<(), &'static str> {
+    if matches!(one.info.addr(), ConnectionAddr::Unix(_)) {
         return Err(
             "it is a socket on this machine; several addresses are of one cluster, which is reached by HOST:PORT",
         );
     }
-    if is_tls(info) != is_tls(first) {
+    if is_tls(&one.info) != is_tls(&first.info) {
         return Err(
-            "one of it and the first one asks for TLS (rediss://), and the other does not; several addresses are of one \
-                    cluster, all with TLS or all without",
+            "one of it and the first one asks for TLS (rediss://), and the other does not; several addresses all \
+                    have TLS, or none of them has",
         );
     }
+    let (its, others) = match (&one.master, &first.master) {
+        (Some((master, its)), Some((other, others))) => {
+            if (master, its.db()) != (other, others.db()) {
+                return Err(
+                    "its master or database is another than the first one's; several Sentinels are of one master, \
+                            all with the same",
+                );
+            }
+            (its, others)
+        }
+        (None, None) => {
+            if one.info.redis_settings().db() != 0 {
+                return Err("it names a database; several addresses are of one cluster, which has none but 0");
+            }
+            (one.info.redis_settings(), first.info.redis_settings())
+        }
+        _ => {
+            return Err(
+                "one of it and the first one is of a Sentinel, and the other is not; give those of the Sentinels alone",
+            );
+        }
+    };
     if (its.username(), its.password()) != (others.username(), others.password()) {
-        return Err(
-            "its user or password is another than the first one's; several addresses are of one cluster, all with the \
-                    same",
-        );
-    }
-    if its.db() != 0 {
-        return Err("it names a database; several addresses are of one cluster, which has none but 0");
+        return Err("its user or password is another than the first one's; several addresses all have the same");
     }
     Ok(())
 }
@@ -190,7 +292,7 @@ mod tests {
 
     fn why(urls: &[&str]) -> String {
         let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
-        read(&urls).expect_err("it is wrong").to_string()
+        read(&urls).map(drop).expect_err("it is wrong").to_string()
     }
 
     #[test]
@@ -215,6 +317,15 @@ mod tests {
             ("redis://:secret@0.0.0.0", "it cannot be read"),
             ("redis://:secret@ho st", "it cannot be read"),
             ("unix://", "it is no path"),
+            ("redis-sentinel://:secret@host:26379", "no name of a master"),
+            ("redis-sentinel://host/my master", "no name of a master"),
+            ("redis-sentinel://host/mymaster/first", "after the name of its master is no number"),
+            ("redis-sentinel://host:secret/mymaster", "no port from 1 to 65535"),
+            ("redis-sentinel://host/mymaster?password=secret", "sentinel_user=..."),
+            ("redis-sentinel://host/mymaster?sentinel_user=secret", "without a sentinel_password"),
+            ("redis-sentinel://host/mymaster?sentinel_password=%FFsecret", "it is not UTF-8"),
+            ("redis-sentinel://host/mymaster#insecure", "it has a #"),
+            ("unix-sentinel:///run/redis.sock", "it does not begin with redis://"),
         ] {
             let told = why(&[url]);
             assert!(told.contains(said) && !told.contains("secret"), "{url}: {told}");
@@ -255,9 +366,37 @@ mod tests {
         ] {
             assert!(read(&[url.to_owned()]).is_ok(), "{url}");
         }
-        let infos = read(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
-        assert_eq!(infos[0].redis_settings().password(), Some("p@ss/w#rd"));
+        let server = read(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
+        assert_eq!(server.infos()[0].redis_settings().password(), Some("p@ss/w#rd"));
         let cluster = ["redis://:p@a:1", "redis://:p@b:2"].map(str::to_owned);
-        assert_eq!(read(&cluster).expect("addresses").len(), 2);
+        assert!(matches!(read(&cluster).expect("addresses"), Servers::Cluster(infos) if infos.len() == 2));
+    }
+
+    #[test]
+    fn addresses_of_sentinels_name_their_master() {
+        let urls = [
+            "rediss-sentinel://me:p%40ss@one.internal/my.master-1/3?sentinel_user=ana&sentinel_password=a+%2B%26",
+            "valkeys-sentinel://me:p%40ss@[::1]:5000/my.master-1/3",
+        ];
+        let Servers::Watched(of) = read(&urls.map(str::to_owned)).expect("addresses") else { panic!("of Sentinels") };
+        assert_eq!((of.name.as_str(), of.settings.db()), ("my.master-1", 3));
+        assert_eq!((of.settings.username(), of.settings.password()), (Some("me"), Some("p@ss")));
+        let sentinels: Vec<_> = of.sentinels.iter().map(|info| info.addr().to_string()).collect();
+        assert_eq!(sentinels, ["one.internal:26379", "::1:5000"]);
+        assert!(of.sentinels.iter().all(is_tls));
+        let own = of.sentinels.iter().map(|info| (info.redis_settings().username(), info.redis_settings().password()));
+        assert_eq!(own.collect::<Vec<_>>(), [(Some("ana"), Some("a++&")), (None, None)]);
+        for (second, said) in [
+            ("redis-sentinel://b/other", "its master or database"),
+            ("redis-sentinel://b/m/1", "its master or database"),
+            ("redis-sentinel://:secret@b/m", "its user or password is another"),
+            ("rediss-sentinel://b/m", "asks for TLS"),
+            ("redis://b", "is of a Sentinel"),
+            ("b", "it does not begin with redis://"),
+        ] {
+            let told = why(&["redis-sentinel://a/m", second]);
+            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
+            assert!(!told.contains("secret"), "{told}");
+        }
     }
 }

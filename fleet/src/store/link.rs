@@ -1,4 +1,4 @@
-//! The connection to the store: one server, or a cluster; made when it is first needed, and again when it broke.
+//! The connection to the store: one server, the master of Sentinels, or a cluster; made when it is first needed, and again when it broke.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,14 +13,17 @@ use redis::{
 use sha2::{Digest, Sha256};
 use tokio::{sync::OnceCell, time::timeout};
 
-use super::server::ServerConnection;
+use super::{
+    address::Servers,
+    server::{Server, ServerConnection},
+};
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; whoever asked has gone before. Of a cluster another server may come in the place of
-/// one that is gone.
+/// What has no answer by then is let go of; the check that asked has gone before.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
-const ANSWER_IN_CLUSTER: Duration = Duration::from_secs(1);
+/// The same, where another server may come in the place of one that is gone: in a cluster, and with Sentinels.
+pub(super) const MOVED_IN: Duration = Duration::from_secs(1);
 /// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
 /// nothing, and one that stands receives.
 const RECEIVED_IN: Duration = Duration::from_secs(2);
@@ -47,29 +50,24 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// To one server, or to a cluster of which these are some. Neither has to be there yet.
+    /// Returns a connection to servers that need not be there yet.
     pub(super) fn to(
-        infos: Vec<ConnectionInfo>,
+        servers: Servers,
         tls: Option<TlsCertificates>,
         prefix: &str,
         code: &'static str,
     ) -> RedisResult<Self> {
-        let id = id_of(&infos, prefix);
-        let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
-            Ok([info]) => {
-                let info = info.set_tcp_settings(tcp());
-                let client = match tls {
-                    Some(tls) => Client::build_with_tls(info, tls)?,
-                    None => Client::open(info)?,
-                };
-                Connection::Server(Arc::new(ServerConnection::to(client)))
-            }
-            Err(infos) => {
+        let id = id_of(&servers, prefix);
+        let to = |server| Connection::Server(Arc::new(ServerConnection::to(server)));
+        let connection = match servers {
+            Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
+            Servers::Watched(master) => to(Server::Watched(master, tls)),
+            Servers::Cluster(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
                 let builder = ClusterClientBuilder::new(infos)
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
-                    .response_timeout(ANSWER_IN_CLUSTER)
+                    .response_timeout(MOVED_IN)
                     .tcp_settings(tcp());
                 let client = if let Some(tls) = tls { builder.certs(tls) } else { builder }.build()?;
                 Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
@@ -158,17 +156,28 @@ pub(super) fn has_moved(error: &RedisError) -> bool {
 }
 
 /// A question does not wait for the answer to the one before it.
-fn tcp() -> TcpSettings {
+pub(super) fn tcp() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(RECEIVED_IN);
     settings
 }
 
-fn id_of(infos: &[ConnectionInfo], prefix: &str) -> u64 {
+/// Returns a client of a server; over TLS where there are certificates.
+pub(super) fn open(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> RedisResult<Client> {
+    match tls {
+        Some(tls) => Client::build_with_tls(info, tls.clone()),
+        None => Client::open(info),
+    }
+}
+
+fn id_of(servers: &Servers, prefix: &str) -> u64 {
     let name = |info: &ConnectionInfo| format!("{} {}", info.addr(), info.redis_settings().db());
-    let mut names: Vec<_> = infos.iter().map(name).collect();
+    let mut names: Vec<_> = servers.infos().iter().map(name).collect();
     names.sort();
+    if let Servers::Watched(master) = servers {
+        names.push(format!("{} {}", master.name, master.settings.db()));
+    }
     names.push(prefix.to_owned());
     let digest = Sha256::digest(names.join("\n"));
     digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12

@@ -21,7 +21,7 @@
 //! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with the prefix (`tidegate:` unless given), and `INFO`.
 //!
 //! From the ground up: `address` (where it is), `keys` (how keys are called), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
-//! connection: to a cluster, or to one `server`), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
+//! connection: to a cluster, or to one `server`, which a `sentinel` may name), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
 //! `asking` (questions that go out together, and what happens when nobody answers), `watch` (probes it, and watches for
 //! evictions), `lease` and `view` (what a
 //! node holds of one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
@@ -35,6 +35,7 @@ mod holdings;
 mod keys;
 mod lease;
 mod link;
+mod sentinel;
 mod server;
 mod value;
 mod view;
@@ -212,7 +213,7 @@ impl<C: Clock> Shared<C> {
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
         let keys = Keys::with(prefix, secret)?;
         let servers = address::read(urls)?;
-        let tls = tls.check(&servers)?;
+        let tls = tls.check(servers.use_tls())?;
         let link = Link::to(servers, tls, prefix, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, keys, settings));
         if store.keys.are_awaited() {

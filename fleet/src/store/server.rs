@@ -1,4 +1,5 @@
-//! The connection to one server. It is made again when it breaks, and when its server turns out to be a replica.
+//! The connection to one server, or to the master that Sentinels name. It is made again when it breaks, and when its server
+//! turns out to be a replica.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,7 +7,7 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 use tokio::{
@@ -17,6 +18,7 @@ use tokio::{
 use super::{
     link::{ANSWER_IN, CONNECT_IN},
     lock,
+    sentinel::WatchedMaster,
 };
 
 /// The time after which an attempt to connect that failed is made once more, before its failure counts.
@@ -28,8 +30,16 @@ const REPLACE_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection that requests share. They go out without waiting for one another's answers.
 pub(super) struct ServerConnection {
-    client: Client,
+    server: Server,
     current: Mutex<Arc<Attempt>>,
+}
+
+/// The server that is connected to.
+pub(super) enum Server {
+    /// The server at a fixed address. Its name is resolved for each connection.
+    At(Box<Client>),
+    /// The master that Sentinels name.
+    Watched(WatchedMaster, Option<TlsCertificates>),
 }
 
 /// One attempt to connect, and the connection that it made. Requests that need it wait for the same attempt.
@@ -46,8 +56,8 @@ impl Attempt {
 
 impl ServerConnection {
     /// Returns a connection that the first request makes.
-    pub(super) fn to(client: Client) -> Self {
-        Self { client, current: Mutex::new(Attempt::new()) }
+    pub(super) fn to(server: Server) -> Self {
+        Self { server, current: Mutex::new(Attempt::new()) }
     }
 
     /// Sends a command, and returns the answer.
@@ -56,7 +66,9 @@ impl ServerConnection {
         let mut connection = self.connection(&attempt).await?;
         let answer = connection.req_packed_command(command).await.and_then(Value::extract_error);
         if let Err(error) = &answer
-            && (error.is_unrecoverable_error() || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
+            && (error.is_unrecoverable_error()
+                || self.is_elsewhere(error)
+                || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
             && let Some(next) = self.replace(&attempt)
         {
             // The next request finds it made.
@@ -83,9 +95,20 @@ impl ServerConnection {
     }
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(ANSWER_IN));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+        match &self.server {
+            Server::At(client) => {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(CONNECT_IN))
+                    .set_response_timeout(Some(ANSWER_IN));
+                client.get_multiplexed_async_connection_with_config(&config).await
+            }
+            Server::Watched(master, tls) => master.connect(tls.as_ref()).await,
+        }
+    }
+
+    /// Returns whether another server may have come in the place of one that did not answer.
+    fn is_elsewhere(&self, error: &RedisError) -> bool {
+        matches!(self.server, Server::Watched(..)) && error.is_timeout()
     }
 
     /// Puts a new attempt in the place of this one, unless another request has done so.

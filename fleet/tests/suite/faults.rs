@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tidegate::{Begun, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
-use tidegate_testkit::{PATIENCE, cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
+use tidegate_testkit::{PATIENCE, cluster::Cluster, fault_proxy::FaultProxy, redis::Redis, sentinel::Sentinels};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
@@ -452,11 +452,44 @@ fn releases_with_keys_of_other_versions_admit_one_limit_each() {
     releases_with_keys_of_other_versions(None);
 }
 
+/// Servers of which a replica takes the place of a master that is gone.
+trait FailsOver {
+    fn urls(&self) -> Vec<String>;
+    fn wait_for_replicas(&self);
+    fn cut_off(&self) -> usize;
+    fn kill(&mut self, place: usize);
+}
+
+macro_rules! fails_over {
+    ($servers:ty) => {
+        impl FailsOver for $servers {
+            fn urls(&self) -> Vec<String> {
+                self.urls()
+            }
+
+            fn wait_for_replicas(&self) {
+                self.wait_for_replicas();
+            }
+
+            fn cut_off(&self) -> usize {
+                self.cut_off()
+            }
+
+            fn kill(&mut self, place: usize) {
+                self.kill(place);
+            }
+        }
+    };
+}
+
+fails_over!(Cluster);
+fails_over!(Sentinels);
+
 /// Views are above the limit by so many at most, or by what nodes did not know of each other.
-fn a_replica_that_lacks_what_was_granted(unseen_at_most: Option<usize>) {
+fn a_replica_that_lacks_what_was_granted<S: FailsOver>(start: impl Fn() -> S, unseen_at_most: Option<usize>) {
     let settings = StoreSettings { timeout: Duration::from_secs(1), failures_max: 2, ..PATIENT };
     each(|sharing| {
-        let mut cluster = Cluster::that_fails_over();
+        let mut cluster = start();
         run(async {
             let nodes = four_with(&cluster.urls(), settings, &closed(sharing, "token_bucket", 1_000, "1d")).await;
             let mut found = allowed(&nodes, 75, "ada").await;
@@ -497,7 +530,12 @@ fn a_replica_that_lacks_what_was_granted(unseen_at_most: Option<usize>) {
 
 #[test]
 fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
-    a_replica_that_lacks_what_was_granted(None);
+    a_replica_that_lacks_what_was_granted(Cluster::that_fails_over, None);
+}
+
+#[test]
+fn a_replica_that_sentinels_promote_admits_what_it_lacks_again_and_no_more() {
+    a_replica_that_lacks_what_was_granted(Sentinels::start, None);
 }
 
 #[test]
@@ -616,7 +654,7 @@ mod long {
     #[test]
     #[ignore = "long: bounds what views admit before they know of each other, on an idle machine"]
     fn a_replica_that_lacks_what_was_granted_admits_300_more_at_most() {
-        a_replica_that_lacks_what_was_granted(Some(300));
+        a_replica_that_lacks_what_was_granted(Cluster::that_fails_over, Some(300));
     }
 
     #[test]

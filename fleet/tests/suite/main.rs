@@ -10,6 +10,7 @@ mod refusals;
 mod replicas;
 mod script;
 mod secret;
+mod sentinels;
 mod start;
 mod strict;
 mod tls;
