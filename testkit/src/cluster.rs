@@ -1,6 +1,6 @@
 //! A Redis or Valkey cluster that a test starts, cuts and kills.
 
-use std::{process::Command, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
 use redis::cmd;
 
@@ -87,8 +87,66 @@ impl Cluster {
         &self.nodes[self.place_of_master(key)]
     }
 
-    /// Returns the index of that node. Others name it instead of answering.
-    fn place_of_master(&self, key: &str) -> usize {
+    /// Pauses the node of this index: see [`Redis::pause`].
+    pub fn pause(&self, place: usize) {
+        self.nodes[place].pause();
+    }
+
+    /// Moves the slot of a key to the next master, key by key, as `redis-cli --cluster reshard` does, with a pause before each step.
+    ///
+    /// # Panics
+    ///
+    /// A node does not answer, or refuses.
+    pub fn move_slot_of(&self, key: &str, pause: Duration) {
+        let ask = |node: &Redis, words: &[&str]| -> redis::Value {
+            thread::sleep(pause);
+            node.ask(cmd("CLUSTER").arg(words)).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        };
+        let slot: u16 = self.nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(key)).expect("it answers");
+        let slot = slot.to_string();
+        let from = self.place_of_master(key);
+        let is_master = |node: &Redis| node.facts("replication").is_some_and(|facts| facts["role"] == "master");
+        let masters: Vec<_> = (0..self.nodes.len()).filter(|&place| is_master(&self.nodes[place])).collect();
+        let next = masters.iter().position(|&place| place == from).expect("it is a master") + 1;
+        let (from, to) = (&self.nodes[from], &self.nodes[masters[next % masters.len()]]);
+        let id = |node: &Redis| -> String { node.ask(cmd("CLUSTER").arg("MYID")).expect("it answers") };
+        let (from_id, to_id) = (id(from), id(to));
+        ask(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
+        ask(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
+        loop {
+            let keys: Vec<String> =
+                from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(&slot).arg(1)).expect("it answers");
+            let Some(key) = keys.first() else { break };
+            thread::sleep(pause);
+            let address = to.address();
+            let mut migrate = cmd("MIGRATE");
+            migrate.arg(address.ip().to_string()).arg(address.port()).arg(key).arg(0).arg(10_000);
+            from.ask::<redis::Value>(&migrate).expect("it is moved");
+        }
+        for node in [to, from] {
+            ask(node, &["SETSLOT", &slot, "NODE", &to_id]);
+        }
+    }
+
+    /// Returns how often a node of the cluster has answered with this error, such as `MOVED`.
+    ///
+    /// # Panics
+    ///
+    /// A node does not answer.
+    #[must_use]
+    pub fn count_errors(&self, code: &str) -> u64 {
+        let name = format!("errorstat_{code}");
+        let of = |node: &Redis| {
+            let facts = node.facts("errorstats").expect("it answers");
+            let count = facts.get(&name).and_then(|value| value.strip_prefix("count=")).map_or("0", |count| count);
+            count.parse::<u64>().expect("a number")
+        };
+        self.nodes.iter().map(of).sum()
+    }
+
+    /// Returns the index of the node that answers for this key. Others name it instead of answering.
+    #[must_use]
+    pub fn place_of_master(&self, key: &str) -> usize {
         let answers = |node: &Redis| node.ask::<u64>(cmd("EXISTS").arg(key)).is_ok();
         wait_for("a master", || self.nodes.iter().position(answers))
     }

@@ -1,20 +1,17 @@
 //! The connection to the store: one server, the master of Sentinels, or a cluster; made when it is first needed, and again when it broke.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use redis::{
-    Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates,
-    aio::ConnectionLike,
-    cluster::{ClusterClient, ClusterClientBuilder},
-    cluster_async::ClusterConnection,
-    cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
-    io::tcp::TcpSettings,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    RedisResult, Script, ServerErrorKind, TlsCertificates, io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::time::timeout;
 
 use super::{
     address::Servers,
+    cluster::Cluster,
     server::{Server, ServerConnection},
 };
 
@@ -32,12 +29,6 @@ const RECEIVED_IN: Duration = Duration::from_secs(2);
 enum Connection {
     Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
-}
-
-/// What it consists of is known once some server of it answered.
-struct Cluster {
-    client: ClusterClient,
-    connection: OnceCell<ClusterConnection>,
 }
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
@@ -62,16 +53,7 @@ impl Link {
         let connection = match servers {
             Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
             Servers::Watched(master) => to(Server::Watched(master, tls)),
-            Servers::Cluster(infos) => {
-                // Tried again here: a charge whose answer was lost is not sent twice.
-                let builder = ClusterClientBuilder::new(infos)
-                    .retries(0)
-                    .connection_timeout(CONNECT_IN)
-                    .response_timeout(MOVED_IN)
-                    .tcp_settings(tcp());
-                let client = if let Some(tls) = tls { builder.certs(tls) } else { builder }.build()?;
-                Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
-            }
+            Servers::Cluster(infos) => Connection::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
         Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
     }
@@ -109,14 +91,7 @@ impl Link {
                 Connection::Server(server) => {
                     Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
                 }
-                Connection::Cluster(cluster) => {
-                    let masters = (MultipleNodeRoutingInfo::AllMasters, None);
-                    let command = redis::cmd("INFO");
-                    let told =
-                        cluster.connection().await?.route_command(command, RoutingInfo::MultiNode(masters)).await?;
-                    let told: HashMap<String, String> = redis::from_redis_value(told.extract_error()?)?;
-                    Ok(told.into_values().collect())
-                }
+                Connection::Cluster(cluster) => cluster.info().await,
             }
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
@@ -127,21 +102,15 @@ impl Link {
         let mut asked = Box::pin(async move {
             match connection {
                 Connection::Server(server) => server.send(&command).await,
-                Connection::Cluster(cluster) => cluster.connection().await?.req_packed_command(&command).await,
+                Connection::Cluster(cluster) => cluster.send(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
-            return redis::from_redis_value(answer?.extract_error()?).map_err(RedisError::from);
+            return redis::from_redis_value(answer?).map_err(RedisError::from);
         }
         // A connection that is being made is made for the next.
         tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
         Err(late())
-    }
-}
-
-impl Cluster {
-    async fn connection(&self) -> RedisResult<ClusterConnection> {
-        Ok(self.connection.get_or_try_init(|| self.client.get_async_connection()).await?.clone())
     }
 }
 
@@ -169,6 +138,20 @@ pub(super) fn open(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> Redis
         Some(tls) => Client::build_with_tls(info, tls.clone()),
         None => Client::open(info),
     }
+}
+
+/// Returns a client of the server at this host and port; over TLS where there are certificates.
+pub(super) fn client_of(
+    host: String,
+    port: u16,
+    settings: RedisConnectionInfo,
+    tls: Option<&TlsCertificates>,
+) -> RedisResult<Client> {
+    let address = match tls {
+        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        None => ConnectionAddr::Tcp(host, port),
+    };
+    open(address.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp()), tls)
 }
 
 fn id_of(servers: &Servers, prefix: &str) -> u64 {

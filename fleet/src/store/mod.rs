@@ -21,7 +21,7 @@
 //! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with the prefix (`tidegate:` unless given), and `INFO`.
 //!
 //! From the ground up: `address` (where it is), `keys` (how keys are called), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
-//! connection: to a cluster, or to one `server`, which a `sentinel` may name), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
+//! connection: to a `cluster`, or to one `server`, which a `sentinel` may name), `fault` (why it refuses or fails), `epoch` (keys by which lost ones are noticed),
 //! `asking` (questions that go out together, and what happens when nobody answers), `watch` (probes it, and watches for
 //! evictions), `lease` and `view` (what a
 //! node holds of one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
@@ -29,6 +29,7 @@
 mod address;
 mod ask;
 mod asking;
+mod cluster;
 mod epoch;
 mod fault;
 mod holdings;

@@ -1,12 +1,12 @@
 //! The master that Sentinels name: which server it is changes when they promote a replica.
 
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, cmd, from_redis_value,
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError, RedisResult,
+    TlsCertificates, Value, aio::MultiplexedConnection, cmd, from_redis_value,
 };
 use tokio::task::JoinSet;
 
-use super::link::{CONNECT_IN, MOVED_IN, open, tcp};
+use super::link::{CONNECT_IN, MOVED_IN, client_of, open, tcp};
 
 /// A master, and the Sentinels that look after it.
 #[derive(Clone)]
@@ -52,13 +52,7 @@ impl WatchedMaster {
         (host, port): &(String, u16),
         tls: Option<&TlsCertificates>,
     ) -> RedisResult<MultiplexedConnection> {
-        let (host, port) = (host.clone(), *port);
-        let address = match tls {
-            Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-            None => ConnectionAddr::Tcp(host, port),
-        };
-        let info = address.into_connection_info()?.set_redis_settings(self.settings.clone());
-        let mut connection = connect(info, tls).await?;
+        let mut connection = connect(client_of(host.clone(), *port, self.settings.clone(), tls)?).await?;
         let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
         match role.into_iter().next().map(from_redis_value::<String>) {
             Some(Ok(role)) if role == "master" => Ok(connection),
@@ -69,15 +63,15 @@ impl WatchedMaster {
 
 /// Asks one Sentinel for the address of the master.
 async fn ask(sentinel: ConnectionInfo, master: String, tls: Option<TlsCertificates>) -> RedisResult<(String, u16)> {
-    let mut connection = connect(sentinel, tls.as_ref()).await?;
+    let mut connection = connect(open(sentinel.set_tcp_settings(tcp()), tls.as_ref())?).await?;
     let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master).to_owned();
     let address: Option<(String, u16)> = question.query_async(&mut connection).await?;
     address.ok_or_else(|| RedisError::from((ErrorKind::Client, "a Sentinel knows no master of this name", master)))
 }
 
 /// A server that does not answer is not waited for, since another one may have come in its place.
-async fn connect(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> RedisResult<MultiplexedConnection> {
+async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(MOVED_IN));
-    open(info.set_tcp_settings(tcp()), tls)?.get_multiplexed_async_connection_with_config(&config).await
+    client.get_multiplexed_async_connection_with_config(&config).await
 }

@@ -62,9 +62,26 @@ impl ServerConnection {
 
     /// Sends a command, and returns the answer.
     pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
+        self.exchange(command, false).await
+    }
+
+    /// Sends a command about a slot that is being moved to this server of a cluster, and returns the answer.
+    pub(super) async fn send_asking(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
+        self.exchange(command, true).await
+    }
+
+    async fn exchange(self: &Arc<Self>, command: &Cmd, is_asking: bool) -> RedisResult<Value> {
         let attempt = Arc::clone(&lock(&self.current));
         let mut connection = self.connection(&attempt).await?;
-        let answer = connection.req_packed_command(command).await.and_then(Value::extract_error);
+        let answer = if is_asking {
+            // Both go out together: the first is for the very next command.
+            let both = redis::pipe().cmd("ASKING").add_command(command.clone()).to_owned();
+            let answers = connection.req_packed_commands(&both, 1, 1).await;
+            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+        } else {
+            connection.req_packed_command(command).await
+        };
+        let answer = answer.and_then(Value::extract_error);
         if let Err(error) = &answer
             && (error.is_unrecoverable_error()
                 || self.is_elsewhere(error)

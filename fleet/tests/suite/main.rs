@@ -1,10 +1,12 @@
 //! Limits that nodes share through Redis or Valkey, over real servers: nodes are engines of the test's process.
 
 mod ahead;
+mod clusters;
 mod faults;
 mod load;
 mod nodes;
 mod people;
+mod permissions;
 mod prefix;
 mod refusals;
 mod replicas;

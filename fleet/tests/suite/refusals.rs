@@ -8,7 +8,7 @@ use tidegate_testkit::{cluster::Cluster, port::ReservedPort, redis::Redis};
 
 use crate::nodes::{Node, PATIENT, limit, node, run, until};
 
-const SETTINGS: StoreSettings = StoreSettings {
+pub(crate) const SETTINGS: StoreSettings = StoreSettings {
     timeout: Duration::from_millis(300),
     pause: Duration::from_millis(200),
     watch_interval: Duration::from_millis(200),
@@ -28,7 +28,7 @@ fn words(line: &str) -> Cmd {
     command
 }
 
-fn tell(redis: &Redis, lines: &[&str]) {
+pub(crate) fn tell(redis: &Redis, lines: &[&str]) {
     for line in lines {
         redis.ask::<redis::Value>(&words(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
@@ -323,71 +323,6 @@ fn keys_that_are_flushed_are_noticed() {
             .await;
         });
     }
-}
-
-/// Returns the words of the documented rules of a user: of one server, and what it needs besides in a cluster.
-fn documented_rules() -> [Vec<String>; 2] {
-    let lines = include_str!("../../../docs/store.md").lines();
-    let rules = lines
-        .filter_map(|line| Some(line.strip_prefix("ACL SETUSER tidegate ")?.split(' ').map(str::to_owned).collect()));
-    rules.collect::<Vec<_>>().try_into().expect("two rules")
-}
-
-/// Makes the user of a rule.
-fn permit(redis: &Redis, rule: &[String]) {
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("tidegate").arg(rule)).expect("it is a rule");
-}
-
-/// Returns whether each sharing mode decides over these addresses, without a fault.
-async fn all_modes_decide(urls: &[String]) -> bool {
-    for sharing in ["strict", "leased", "synced"] {
-        // The second one finds what the first one wrote.
-        for _ in 0..2 {
-            let node = node(urls, SETTINGS, &limit(sharing, "fixed_window", 1_000, "300d")).await;
-            if node.check("ada").await.degraded.is_some() {
-                return false;
-            }
-            // A view is told, and a lease goes back.
-            node.shared.close().await;
-            tokio::time::sleep(2 * SETTINGS.watch_interval).await;
-            let figures = node.shared.figures();
-            if figures.failed > 0 || figures.leased_out > 0 || !figures.faults.is_empty() {
-                return false;
-            }
-        }
-    }
-    true
-}
-
-#[test]
-fn the_documented_rule_suffices_and_nothing_of_it_can_be_left_out() {
-    let [rule, _] = documented_rules();
-    let redis = Redis::start();
-    let url = format!("redis://tidegate:PASSWORD@{}", redis.address());
-    run(async {
-        permit(&redis, &rule);
-        assert!(all_modes_decide(std::slice::from_ref(&url)).await);
-        for left_out in rule.iter().filter(|word| word.starts_with('+') || word.starts_with('~')) {
-            let less: Vec<_> = rule.iter().filter(|word| *word != left_out).cloned().collect();
-            permit(&redis, &[vec!["reset".to_owned()], less].concat());
-            // It has to be loaded.
-            tell(&redis, &["SCRIPT FLUSH"]);
-            assert!(!all_modes_decide(std::slice::from_ref(&url)).await, "without {left_out}");
-        }
-    });
-}
-
-#[test]
-fn the_documented_rule_of_a_cluster_suffices() {
-    let rule = documented_rules().concat();
-    let cluster = Cluster::start();
-    run(async {
-        for node in cluster.nodes() {
-            permit(node, &rule);
-        }
-        let urls = cluster.nodes().iter().map(|node| format!("redis://tidegate:PASSWORD@{}", node.address()));
-        assert!(all_modes_decide(&urls.collect::<Vec<_>>()).await);
-    });
 }
 
 #[test]
