@@ -257,7 +257,7 @@ impl NodeRow {
         }
         if let Some(store) = &self.figures.store {
             let faults = store.faults.iter().filter(|fault| !fault.code.is_warning());
-            let faults: String = faults.map(|fault| format!(": {fault}")).collect();
+            let faults = faults.fold(String::new(), |all, fault| format!("{all}: {fault}"));
             if store.is_away {
                 let message = format!("The store that node {node} shares limits through does not answer it{faults}");
                 troubles.push(trouble("node_store_away", None, message));

@@ -12,7 +12,7 @@ use std::{
 use serde_json::json;
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::cluster::Cluster;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 
 use crate::nodes::{Node, PATIENT, four, limit, node, publish, run, until, wide};
 use crate::permissions::as_documented_user_of_cluster;
@@ -69,7 +69,9 @@ fn a_slot_that_is_moved_under_load_keeps_its_limit() {
                 let limits = json!([limit(sharing, "fixed_window", LIMIT, "300d"), {
                     "id": "more", "algorithm": "sliding_window_counter", "limit": LIMIT, "period": "300d", "sharing": sharing,
                 }]);
-                nodes.iter().for_each(|node| publish(&node.engine, &limits, &wide()));
+                for node in &nodes {
+                    publish(&node.engine, &limits, &wide());
+                }
             }
             assert!(nodes[0].check("ada").await.allowed);
             until("it is in the store", async || !cluster.nodes().iter().all(|it| it.keys().expect("few").is_empty()))
@@ -138,7 +140,6 @@ fn a_master_that_stands_is_left_for_its_replica() {
         let key = key(&cluster);
         let stands = cluster.place_of_master(&key);
         cluster.pause(stands);
-        let began = Instant::now();
         let mut answered = [false; 4];
         until("the replica answers all", async || {
             for (node, answered) in nodes.iter().zip(&mut answered) {
@@ -149,7 +150,6 @@ fn a_master_that_stands_is_left_for_its_replica() {
             answered == [true; 4]
         })
         .await;
-        println!("after {:?} all nodes ask the replica", began.elapsed());
         // Nothing was lost: the replica had everything.
         let mut denied = 0;
         while denied < 4 {

@@ -1,6 +1,6 @@
 //! Each fault of a store happens on a real server: nodes report it under its code, and go on when it is over.
 
-use std::{thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
 use redis::{Cmd, cmd};
 use tidegate_fleet::store::{StoreFault, StoreSettings};
@@ -30,7 +30,7 @@ fn words(line: &str) -> Cmd {
 
 pub(crate) fn tell(redis: &Redis, lines: &[&str]) {
     for line in lines {
-        redis.ask::<redis::Value>(&words(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+        redis.ask::<redis::Value>(&words(line)).expect(line);
     }
 }
 
@@ -159,23 +159,24 @@ fn a_password_that_is_wrong() {
 
 #[test]
 fn a_disk_that_takes_nothing() {
-    let mut redis = Redis::with(&["--enable-protected-configs", "yes"]);
-    let fault = (StoreFault::Misconfigured, "RDB");
+    let mut redis = Redis::start();
     let begin = |redis: &mut Redis| {
-        // No file can be made there.
-        tell(redis, &["CONFIG SET dir /proc", "CONFIG SET save 3600_1000", "BGSAVE"]);
+        // The file cannot be put where a folder is.
+        let (_, folder): (String, String) = redis.ask(&words("CONFIG GET dir")).expect("it answers");
+        fs::create_dir(Path::new(&folder).join("dump.rdb")).expect("there is room");
+        tell(redis, &["CONFIG SET save 3600_1000", "BGSAVE"]);
     };
-    comes_and_goes(&mut redis, fault, begin, |redis| tell(redis, &["CONFIG SET stop-writes-on-bgsave-error no"]));
+    let end = |redis: &mut Redis| tell(redis, &["CONFIG SET stop-writes-on-bgsave-error no"]);
+    comes_and_goes(&mut redis, (StoreFault::Misconfigured, "RDB"), begin, end);
 }
 
 #[test]
 fn data_that_is_read_from_disk() {
-    // A tenth of a second for each of 200 keys of a kilobyte, between which it answers.
-    let slowly = ["--key-load-delay", "100000", "--loading-process-events-interval-bytes", "1024"];
-    let mut redis = Redis::with(&slowly);
-    let fill = "for place = 1, 200 do redis.call('SET', 'x' .. place, string.rep(place, 1000)) end";
+    // It answers after every second megabyte, and waits before each.
+    let mut redis = Redis::with(&["--key-load-delay", "200000", "--rdbcompression", "no"]);
+    let fill = "for place = 1, 30 do redis.call('SET', 'x' .. place, string.rep('x', 1048576)) end";
     redis.ask::<()>(cmd("EVAL").arg(fill).arg(0)).expect("it is filled");
-    tell(&redis, &["CONFIG SET rdbcompression no", "SAVE"]);
+    tell(&redis, &["SAVE"]);
     comes_and_goes(
         &mut redis,
         (StoreFault::Loading, "loading the dataset"),
@@ -221,7 +222,8 @@ fn a_cluster_without_its_slots() {
     run(async {
         let node = strict_node(&[redis.url()]).await;
         is_met(&node, fault, "Hash slot not served").await;
-        tell(&redis, &["CLUSTER ADDSLOTSRANGE 0 16383"]);
+        let all: Vec<_> = (0..16_384).collect();
+        redis.ask::<()>(words("CLUSTER ADDSLOTS").arg(all)).expect("it answers");
         is_over(&node, fault).await;
     });
     redis.kill();
