@@ -4,7 +4,13 @@ use std::{process::Command, thread, time::Duration};
 
 use redis::cmd;
 
-use crate::{PATIENCE, port::ReservedPort, redis::Redis, wait_for};
+use crate::{
+    PATIENCE,
+    certificate::{Authority, CertificateFiles},
+    port::ReservedPort,
+    redis::{Redis, tls_settings},
+    wait_for,
+};
 
 /// Returns the settings of a node of a cluster. Another node that is silent for `failed_after` counts as failed.
 fn settings(failed_after: Duration) -> Vec<String> {
@@ -25,10 +31,21 @@ fn settings(failed_after: Duration) -> Vec<String> {
     .to_vec()
 }
 
-/// A cluster of three masters, each with one replica.
+/// The masters of a cluster.
+const MASTERS: usize = 3;
+
+/// A cluster of three masters, each with one replica unless it speaks TLS.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Redis>,
+    tls: Option<TlsPorts>,
+}
+
+/// Where the nodes listen with TLS.
+#[derive(Debug)]
+struct TlsPorts {
+    files: CertificateFiles,
+    ports: Vec<ReservedPort>,
 }
 
 impl Cluster {
@@ -52,18 +69,47 @@ impl Cluster {
         Self::with(Duration::from_secs(1))
     }
 
+    /// Starts a cluster of three masters without replicas, whose nodes speak TLS with each other and with clients, with a
+    /// certificate of this authority.
+    ///
+    /// # Panics
+    ///
+    /// There are no such programs, or it does not come up.
+    #[must_use]
+    pub fn with_tls(authority: &Authority) -> Self {
+        let (files, settings) = (CertificateFiles::of(authority), settings(PATIENCE));
+        let ports: Vec<_> = (0..MASTERS).map(|_| ReservedPort::of_cluster_node()).collect();
+        let start = |port: &ReservedPort| {
+            let mut settings = [&settings[..], &tls_settings(&files, port.port())].concat();
+            settings.extend(["--tls-cluster", "yes", "--tls-auth-clients", "no"].map(str::to_owned));
+            Redis::try_start(ReservedPort::new, &settings)
+        };
+        let nodes = ports.iter().map(start).collect();
+        Self::of(nodes, Some(TlsPorts { files, ports }))
+    }
+
     fn with(failed_after: Duration) -> Self {
         let settings = settings(failed_after);
         let start = |_| Redis::try_start(ReservedPort::of_cluster_node, &settings);
-        let nodes: Vec<_> = (0..6).map(start).collect();
-        let made = Command::new("redis-cli")
-            .args(["--cluster-yes", "--cluster-replicas", "1", "--cluster", "create"])
-            .args(nodes.iter().map(|node| node.address().to_string()))
-            .output()
-            .expect("the Debian package redis-tools is there");
-        let cluster = Self { nodes };
+        Self::of((0..2 * MASTERS).map(start).collect(), None)
+    }
+
+    /// Makes one cluster of nodes.
+    fn of(nodes: Vec<Redis>, tls: Option<TlsPorts>) -> Self {
+        let mut command = Command::new("redis-cli");
+        if let Some(tls) = &tls {
+            command.arg("--tls").arg("--cacert").arg(tls.files.authority());
+        }
+        let replicas = nodes.len() / MASTERS - 1;
+        command.args(["--cluster-yes", "--cluster-replicas", &replicas.to_string(), "--cluster", "create"]);
+        match &tls {
+            Some(tls) => command.args(tls.ports.iter().map(|port| port.address().to_string())),
+            None => command.args(nodes.iter().map(|node| node.address().to_string())),
+        };
+        let made = command.output().expect("the Debian package redis-tools is there");
+        let cluster = Self { nodes, tls };
         // It may have looked before all nodes knew; whether they do is seen here.
-        wait_for(&format!("a cluster: {made:?}"), || cluster.nodes.iter().all(knows_all).then_some(()));
+        wait_for(&format!("a cluster: {made:?}"), || cluster.knows_itself().then_some(()));
         cluster.wait_for_replicas();
         cluster
     }
@@ -71,7 +117,10 @@ impl Cluster {
     /// Returns the addresses of all nodes.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Redis::url).collect()
+        match &self.tls {
+            Some(tls) => tls.ports.iter().map(|port| format!("rediss://{}", port.address())).collect(),
+            None => self.nodes.iter().map(Redis::url).collect(),
+        }
     }
 
     /// Returns all nodes.
@@ -194,7 +243,7 @@ impl Cluster {
     /// Starts all nodes empty, each at its port, and waits until they found each other; after [`kill_all`](Self::kill_all).
     pub fn start_again(&mut self) {
         self.nodes.iter_mut().for_each(Redis::start_again);
-        wait_for("the cluster is back", || self.nodes.iter().all(knows_all).then_some(()));
+        wait_for("the cluster is back", || self.knows_itself().then_some(()));
     }
 
     /// Ends the node that answers for this key at once. What was written just before may be lost, unless
@@ -217,11 +266,15 @@ impl Cluster {
         let master = self.nodes.iter().find(|node| node.port().to_string() == port)?;
         node.is_in_sync(master)
     }
-}
 
-/// Returns whether this node of a cluster knows all others, and which of them are replicas.
-fn knows_all(node: &Redis) -> bool {
-    let is_ok = node.ask(cmd("CLUSTER").arg("INFO")).is_ok_and(|text: String| text.contains("cluster_state:ok"));
-    let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).unwrap_or_default();
-    is_ok && nodes.matches("master - ").count() == 3 && nodes.matches("slave ").count() == 3
+    /// Returns whether each node knows all others, and which of them are replicas.
+    fn knows_itself(&self) -> bool {
+        let replicas = self.nodes.len() - MASTERS;
+        self.nodes.iter().all(|node| {
+            let is_ok =
+                node.ask(cmd("CLUSTER").arg("INFO")).is_ok_and(|text: String| text.contains("cluster_state:ok"));
+            let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).unwrap_or_default();
+            is_ok && nodes.matches("master - ").count() == MASTERS && nodes.matches("slave ").count() == replicas
+        })
+    }
 }

@@ -171,3 +171,31 @@ fn call(how: &str, script: &str, keys: &[String], arguments: &[Vec<u8>]) -> Cmd 
     command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::address;
+
+    fn id(urls: &[&str], prefix: &str) -> u64 {
+        let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
+        id_of(&address::read(&urls).expect("addresses"), prefix)
+    }
+
+    #[test]
+    fn a_store_is_known_by_its_addresses_its_master_and_its_prefix() {
+        let (a, b) = ("redis-sentinel://a/limits", "redis-sentinel://b/limits");
+        let of_two = id(&[a, b], "tidegate");
+        assert_eq!(of_two, id(&[b, "redis-sentinel://a:26379/limits?sentinel_password=x"], "tidegate"));
+        assert_eq!(id(&["redis://a"], "p"), id(&["redis://user:password@a:6379/0"], "p"));
+        let others = [
+            id(&[a, b], "shop"),
+            id(&[a], "tidegate"),
+            id(&["redis-sentinel://a/others", "redis-sentinel://b/others"], "tidegate"),
+            id(&["redis-sentinel://a/limits/1", "redis-sentinel://b/limits/1"], "tidegate"),
+            id(&["redis://a:26379", "redis://b:26379"], "tidegate"),
+        ];
+        assert!(!others.contains(&of_two), "{of_two}: {others:?}");
+        assert!(others.iter().all(|id| *id < 1 << 52));
+    }
+}

@@ -6,6 +6,7 @@ use tidegate::Engine;
 use tidegate_fleet::store::{ClientCertificate, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart};
 use tidegate_testkit::{
     certificate::{Authority, CertificateFiles},
+    cluster::Cluster,
     redis::TlsRedis,
 };
 use tidegate_tls::ClientTls;
@@ -43,6 +44,25 @@ fn limits_are_shared_over_tls() {
         let node = node_at(&address, PATIENT, &limit("strict", "fixed_window", 100, "300d"), 0).await;
         redis.server.ask::<()>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("NORMAL")).expect("it answers");
         until("the store answers again", async || node.check("ada").await.degraded.is_none()).await;
+    });
+}
+
+#[test]
+fn limits_are_shared_over_the_tls_of_a_cluster() {
+    let authority = Authority::new();
+    let cluster = Cluster::with_tls(&authority);
+    run(async {
+        let limit = limit("strict", "fixed_window", 100, "300d");
+        let one = node_at(&over(&cluster.urls(), trusting(&authority)), PATIENT, &limit, 0).await;
+        let other = node_at(&over(&cluster.urls()[..2], trusting(&authority)), PATIENT, &limit, 0).await;
+        // Of all three masters.
+        for user in (0..12).map(|user| format!("user-{user}")) {
+            until("the store answers", async || one.check(&user).await.degraded.is_none()).await;
+            let left = one.check_of(&[("user", &user)], 0).await.remaining.expect("a limit");
+            assert_eq!(other.check(&user).await.remaining, Some(left - 1));
+        }
+        let stranger = node_at(&over(&cluster.urls(), trusting(&Authority::new())), BRIEF, &limit, 0).await;
+        assert!(stranger.check("user-1").await.degraded.is_some());
     });
 }
 
