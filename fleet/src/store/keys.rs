@@ -128,7 +128,7 @@ impl Keys {
         let derivation = self.derivation.read().unwrap_or_else(PoisonError::into_inner);
         let limit = derivation.digest([charge.limit_id]);
         let slot = match &charge.identities()[..] {
-            // What counts everyone has nothing to be together with.
+            // A limit that counts everyone together has a slot of its own.
             [] => limit.clone(),
             identities => derivation.digest(identities.iter().flat_map(|who| [who.kind(), who.value()])),
         };

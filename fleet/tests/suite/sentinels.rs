@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tidegate_fleet::store::{StoreAddress, StoreSettings, StoreTls};
 use tidegate_testkit::{certificate::Authority, sentinel::Sentinels};
+use tokio::time::Instant;
 
 use crate::{
-    load::{Load, load},
+    load::{Load, load_since},
     nodes::{Node, PATIENT, limit, node, node_at, run, until},
 };
 
@@ -52,14 +53,16 @@ fn nodes_go_on_with_the_promoted_server_when_the_master_is_killed_under_load() {
             are_answered(&nodes).await;
             servers.wait_for_replicas();
             let master = servers.master();
-            let loaded = nodes.clone();
-            let loading = tokio::spawn(async move { load(&loaded, 100, Duration::from_secs(8)).await });
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let (loaded, began) = (nodes.clone(), Instant::now());
+            let loading = tokio::spawn(async move { load_since(began, &loaded, 100, Duration::from_secs(9)).await });
+            tokio::time::sleep(Duration::from_secs(2)).await;
             servers.kill(master);
+            let killed = began.elapsed();
             let seen = loading.await.expect("no panic");
             go_on_with(&servers, 1 - master, &nodes).await;
             // What was charged in the last moment may not be on the replica; it is charged again then.
-            let last = Load::between(&seen, Duration::from_millis(500), Duration::from_millis(1_500));
+            let last =
+                Load::between(&seen, killed.saturating_sub(Duration::from_secs(1)), killed + Duration::from_secs(1));
             let all = Load::of(&seen);
             let untold: u64 = nodes.iter().map(|node| node.shared.figures().untold_max).sum();
             let untold = if sharing == "synced" { usize::try_from(untold).expect("few") } else { 0 };
