@@ -177,7 +177,7 @@ impl StoreFault {
         let has = |part| text.contains(part);
         if has("max number of clients") {
             Self::Unreachable
-        } else if has("The user executing the script can't") {
+        } else if has("The user executing the script can't") || has("ACL failure") {
             Self::NoPermission
         } else if has("unknown command") || has("Unknown Redis command") || has("Unknown command") {
             Self::UnknownCommand
@@ -403,6 +403,10 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", StoreFault::OutOfMemory),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 1f",
+                StoreFault::NoPermission,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: on @user_script:1.",
                 StoreFault::NoPermission,
             ),
             ("NOPERM User x has no permissions to run the 'set' command", StoreFault::NoPermission),

@@ -118,7 +118,7 @@ fn too_few_replicas() {
 
 #[test]
 fn a_user_without_a_command() {
-    let fault = (StoreFault::NoPermission, "run this command");
+    let fault = (StoreFault::NoPermission, " run t");
     is_switched(fault, &["ACL SETUSER default -set"], &["ACL SETUSER default +@all"]);
 }
 
