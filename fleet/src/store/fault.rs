@@ -26,6 +26,10 @@ const SETTLES_IN: Duration = Duration::from_secs(1);
 /// The longest detail of a fault, bytes.
 const DETAIL_MAX: usize = 200;
 
+/// Parts of the texts of rustls' errors.
+const TLS_ERRORS: [&str; 5] =
+    ["certificate", "fatal alert", "corrupt message", "peer is incompatible", "peer misbehaved"];
+
 /// When a fault is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Report {
@@ -99,7 +103,8 @@ faults! {
         "see whether the server runs, its address, port and firewall are right, and it takes more clients (maxclients)";
     /// There was no answer in time.
     Timeout, "timeout", Away, "it does not answer in time",
-        "see what keeps the server busy (SLOWLOG), or raise --redis-timeout above a few round trips";
+        "see what keeps the server busy (SLOWLOG) and whether it speaks TLS as the address says, or raise --redis-timeout above a \
+         few round trips";
     /// The connection could not be secured.
     Tls, "tls", Away, "the connection could not be secured by TLS",
         "see whether the address speaks TLS and the certificates are valid for this host and signed by the given authority";
@@ -185,7 +190,7 @@ impl StoreFault {
             Self::WrongPassword
         } else if error.is_timeout() || has("took too long") || has("timed out") {
             Self::Timeout
-        } else if has("certificate") || has("TLS") || has("InvalidContentType") || has("corrupt message") {
+        } else if TLS_ERRORS.into_iter().any(has) {
             Self::Tls
         } else if error.code().is_some() {
             Self::Refused
@@ -431,6 +436,13 @@ mod tests {
         }
         assert_eq!(error("READONLY x").kind(), ErrorKind::Server(ServerErrorKind::ReadOnly));
         assert_eq!(StoreFault::of(&RedisError::from((ErrorKind::Io, "it took too long"))), StoreFault::Timeout);
+        for (text, fault) in [
+            ("invalid peer certificate: UnknownIssuer", StoreFault::Tls),
+            ("received fatal alert: CertificateRequired", StoreFault::Tls),
+            ("Connection refused", StoreFault::Unreachable),
+        ] {
+            assert_eq!(StoreFault::of(&RedisError::from(std::io::Error::other(text))), fault, "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use tidegate::Engine;
-use tidegate_fleet::store::{ClientCertificate, Shared, StoreAddress, StoreError, StoreSettings, StoreTls, TlsPart};
+use tidegate_fleet::store::{
+    ClientCertificate, Shared, StoreAddress, StoreError, StoreFault, StoreSettings, StoreTls, TlsPart,
+};
 use tidegate_testkit::{
     certificate::{Authority, CertificateFiles},
     cluster::Cluster,
@@ -149,4 +151,24 @@ fn certificates_without_an_address_that_asks_for_tls_are_refused() {
         assert!(matches!(&error, StoreError::Tls { part: of, .. } if *of == part), "{error:?}");
         assert!(error.to_string().contains("write rediss://"), "{error}");
     }
+}
+
+/// The fault is named, whichever side refuses.
+#[test]
+fn a_connection_that_cannot_be_secured_is_named() {
+    let authority = Authority::new();
+    let asks = TlsRedis::that_asks_for_certificates(&authority);
+    let of_another = TlsRedis::start(&Authority::new());
+    run(async {
+        for url in [asks.url(), of_another.url()] {
+            let settings = StoreSettings { timeout: Duration::from_millis(300), ..PATIENT };
+            let limit = limit("strict", "fixed_window", 100, "300d");
+            let node = node_at(&over(&[url], trusting(&authority)), settings, &limit, 0).await;
+            until("it is named", async || {
+                node.check("ada").await;
+                node.shared.figures().faults.iter().any(|fault| fault.code == StoreFault::Tls)
+            })
+            .await;
+        }
+    });
 }
