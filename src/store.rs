@@ -43,11 +43,15 @@ pub(crate) struct StoreArguments {
     /// Redis and should not share limits need different prefixes. All nodes of a fleet need the same one.
     #[arg(long, value_name = "PREFIX", env = "TIDEGATE_REDIS_PREFIX", default_value = "tidegate")]
     redis_prefix: String,
-    /// File with the secret from which the names of keys in the store are derived, 16 bytes or more: without it nobody who reads the
-    /// store can find out by trying which client a key is of. All nodes need the same one. Unless given, the admin server makes
-    /// one, keeps it in its database, and sends it to its nodes.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_SECRET_FILE")]
+    /// File with the secret from which the names of keys in the store are derived, 16 bytes or more. With a secret, a reader of the
+    /// store cannot find out by trying which client a key is of. All nodes need the same one. Unless given, the admin server makes one,
+    /// keeps it in its database, and sends it to its nodes.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_REDIS_SECRET_FILE", conflicts_with = "redis_plain_keys")]
     redis_secret_file: Option<PathBuf>,
+    /// Derive the names of keys without a secret, as releases before did: for servers of several databases that share limits already,
+    /// and an upgrade in which no limit starts anew. All nodes need it then.
+    #[arg(long, env = "TIDEGATE_REDIS_PLAIN_KEYS")]
+    redis_plain_keys: bool,
     /// No check waits longer for the store; then what the limit says for that case decides. A few round trips to the store are
     /// right.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
@@ -101,7 +105,11 @@ impl StoreArguments {
         let tls = StoreTls { authorities, client: own.transpose()? };
         let urls = self.redis.iter().map(|Address(url)| url.clone()).collect();
         let given = secret.map(|file| read("--redis-secret-file", file)).transpose()?;
-        let key_secret = given.map_or(KeySecret::Sent, |bytes| KeySecret::Given(bytes.trim_ascii_end().to_vec()));
+        let key_secret = match given {
+            Some(bytes) => KeySecret::Given(bytes.trim_ascii_end().to_vec()),
+            None if self.redis_plain_keys => KeySecret::Plain,
+            None => KeySecret::Sent,
+        };
         let address = StoreAddress { urls, prefix: self.redis_prefix.clone(), tls, secret: key_secret };
         let settings = StoreSettings {
             timeout: Duration::from_nanos(self.redis_timeout),

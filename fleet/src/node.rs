@@ -42,6 +42,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 const WALL_EVERY: Duration = Duration::from_secs(5);
 /// An acknowledgement that is lost is told by the next report too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
+/// Bytes of the secret of the keys in the store.
+const STORE_KEYS_BYTES: usize = 32;
 /// For the admin server to hear that the node stops, which waits for it.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -109,7 +111,7 @@ impl Node {
         let last_good = self.last_good.as_ref()?;
         match last_good.read_store_keys() {
             Ok(None) => {}
-            Ok(Some(secret)) => self.take_store_keys(Some(&secret)),
+            Ok(Some(secret)) => drop(self.take_store_keys(Some(&secret))),
             Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
         }
         let found = match last_good.read() {
@@ -222,13 +224,21 @@ impl Node {
     async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Ended> {
         if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
             // It would have come first: the server is of a release without.
-            self.take_store_keys(None);
+            let _ = self.take_store_keys(None);
         }
         match event.name.as_str() {
             wire::STORE_KEYS => {
-                let StoreKeys { secret } = from_str(&event.data).ok()?;
                 position.is_keyed = true;
-                self.take_store_keys(Some(&secret));
+                let secret = match from_str(&event.data) {
+                    Ok(StoreKeys { secret }) => secret,
+                    Err(error) => {
+                        self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}"));
+                        return None;
+                    }
+                };
+                if !self.take_store_keys(Some(&secret)) {
+                    return None;
+                }
                 if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
                     self.has_trouble(format!(
                         "the secret of the keys in the store is not kept for the next start: {error}"
@@ -263,13 +273,19 @@ impl Node {
         None
     }
 
-    /// Takes the secret of the keys in the store: base64url.
-    fn take_store_keys(&self, secret: Option<&str>) {
-        let Some(store) = &self.store else { return };
-        match secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose() {
-            Ok(secret) => store.take_key_secret(secret.as_deref()),
-            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
+    /// Takes the secret of the keys in the store: 32 bytes, base64url. Returns whether it is one.
+    fn take_store_keys(&self, secret: Option<&str>) -> bool {
+        let Some(store) = &self.store else { return false };
+        let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
+        match decoded.map(|secret| secret.map(<[u8; STORE_KEYS_BYTES]>::try_from)) {
+            Ok(None) => store.take_key_secret(None),
+            Ok(Some(Ok(secret))) => store.take_key_secret(Some(&secret)),
+            Ok(Some(Err(_))) | Err(_) => {
+                self.has_trouble("the secret of the keys in the store is damaged".to_owned());
+                return false;
+            }
         }
+        true
     }
 
     /// Takes in a policy that was sent.

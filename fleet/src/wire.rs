@@ -100,7 +100,7 @@ pub struct Hello {
     /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
     /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
     pub deltas: Option<u32>,
-    /// Which store it shares limits through: nodes that were given the same addresses say the same number, below 2^53. Nothing:
+    /// The store that it shares limits through: nodes that were given the same addresses and prefix say the same number, below 2^53. Nothing:
     /// it has none, or does not say.
     pub store: Option<u64>,
     /// Does it say so when it stops ([`Goodbye`])? One that does not is not missed when it is gone.

@@ -12,7 +12,7 @@ use tidegate::{
     clock::{WallStep, WallSteps},
     time::Nanos,
 };
-use tidegate_fleet::store::{FaultReport, StoreFigures};
+use tidegate_fleet::store::{StoreFault, StoreFigures};
 
 use crate::reservations::OPEN_MAX;
 
@@ -67,7 +67,7 @@ pub(crate) enum Fault {
     /// Whose certificate cannot be used.
     Certificate,
     /// The faults of the store. `is_away`: limits that nodes share are decided without it.
-    Store { is_away: bool, faults: Vec<FaultReport> },
+    Store { is_away: bool, faults: Vec<StoreFault> },
     /// So many reservations are open, nearly as many as there can be.
     Reservations(usize),
     /// The engine knows so many limits, of as many as it can.
@@ -116,6 +116,8 @@ impl Fault {
     /// What is wrong with a store of these figures, if anything is.
     pub(crate) fn of_store(figures: StoreFigures) -> Option<Self> {
         let StoreFigures { is_open: is_away, faults, .. } = figures;
+        // The store's own words are not for everyone who may ask for the health.
+        let faults: Vec<_> = faults.iter().map(|fault| fault.code).collect();
         (is_away || !faults.is_empty()).then_some(Self::Store { is_away, faults })
     }
 
@@ -158,9 +160,13 @@ impl fmt::Display for Fault {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
             Self::Store { is_away, faults } => {
-                let state = "the store does not answer; limits that nodes share are decided without it";
-                f.write_str(if *is_away { state } else { "the store" })?;
-                faults.iter().try_for_each(|fault| write!(f, ": {fault}"))
+                let is_silent = faults.iter().all(|code| code.is_warning() || code.is_silence());
+                f.write_str(match (is_away, is_silent) {
+                    (true, true) => "the store does not answer; limits that nodes share are decided without it",
+                    (true, false) => "the store is left alone; limits that nodes share are decided without it",
+                    (false, _) => "the store",
+                })?;
+                faults.iter().try_for_each(|code| write!(f, ": {code}: {}", code.means()))
             }
             Self::Reservations(open) => write!(
                 f,

@@ -381,7 +381,7 @@ impl<C: Clock> Collector for OfStore<C> {
         let codes = StoreFault::ALL.map(|fault| [("code", fault.code())]);
         let help = "Errors of the store by fault, those of probes included";
         counters(&mut encoder, "store_fault_errors", help, codes.into_iter().zip(figures.fault_counts))?;
-        let help = "1 while the store has this fault, as this node meets it; docs/sharing.md says what to do";
+        let help = "1 while the store has this fault, as this node meets it; docs/store.md says what to do";
         let mut family = encoder.encode_descriptor("store_fault", help, None, MetricType::Gauge)?;
         for (code, fault) in codes.iter().zip(StoreFault::ALL) {
             let is_there = figures.faults.iter().any(|report| report.code == fault);

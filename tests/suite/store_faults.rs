@@ -48,7 +48,7 @@ fn a_store_that_became_a_replica_is_named_everywhere() {
         message.ends_with("; point the address at the master, or name the sentinels or the cluster, which know it")
     );
     let alert = wait_for("an alert", || fleet.alert("node_store_away", "n-1"));
-    assert!(alert.contains("does not answer it: read_only: it is a replica"), "{alert}");
+    assert!(alert.contains("is left alone by it: read_only: it is a replica"), "{alert}");
     let metrics = get(node, "/metrics");
     assert!(metrics.contains("tidegate_store_fault{code=\"read_only\"} 1\n"), "{metrics}");
     assert!(metrics.contains("tidegate_store_fault{code=\"out_of_memory\"} 0\n"), "{metrics}");
@@ -66,7 +66,7 @@ fn a_store_that_became_a_replica_is_named_everywhere() {
     wait_until("the alert is closed", || fleet.alert("node_store_away", "n-1").is_none());
     let is_over = || get(node, "/metrics").contains("tidegate_store_fault{code=\"read_only\"} 0\n");
     wait_until("a page of metrics that was made since", is_over);
-    wait_until("the log has it", || node.has_logged("this is over"));
+    wait_until("the log has it", || node.has_logged("read_only is over"));
     // It has what its master had: nothing.
     assert!(get(node, "/healthz").contains("keys_lost: it lost keys"), "{}", get(node, "/healthz"));
     let alert = wait_for("an alert", || fleet.alert("node_store_lost_keys", "n-1"));

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tidegate_testkit::{
     certificate::{Authority, CertificateFiles},
     redis::{Redis, TlsRedis},
-    wait_for,
+    wait_for, wait_until,
 };
 
 use crate::support::{
@@ -206,9 +206,11 @@ fn nodes_of_one_admin_server_share_and_those_of_another_do_not() {
     assert_eq!(remaining(&again), Some(97));
     // One without it asks nothing of the store.
     let new = Served::node_with(&one.admin.admin, &one.token(), "n-3", &one.data("n-3"), &["--redis", &redis.url()]);
-    let mut health = ureq::get(format!("{}/metrics", new.checks)).call().expect("an answer");
-    let health = health.body_mut().read_to_string().expect("text");
-    assert!(health.contains("tidegate_store_fault{code=\"no_secret\"} 1\n"), "{health}");
+    wait_until("the fault is reported", || {
+        let mut page = ureq::get(format!("{}/metrics", new.checks)).call().expect("an answer");
+        let page = page.body_mut().read_to_string().expect("text");
+        page.contains("tidegate_store_fault{code=\"no_secret\"} 1\n")
+    });
 }
 
 #[test]

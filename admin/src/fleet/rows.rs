@@ -256,14 +256,15 @@ impl NodeRow {
             (_, None) => {}
         }
         if let Some(store) = &self.figures.store {
-            let faults = store.faults.iter().filter(|fault| !fault.code.is_warning());
-            let faults = faults.fold(String::new(), |all, fault| format!("{all}: {fault}"));
+            let refusals = store.faults.iter().filter(|fault| !fault.code.is_warning());
+            let is_silent = refusals.clone().all(|fault| fault.code.is_silence());
+            let faults = refusals.fold(String::new(), |all, fault| format!("{all}: {fault}"));
+            let of_store = format!("The store that node {node} shares limits through");
             if store.is_away {
-                let message = format!("The store that node {node} shares limits through does not answer it{faults}");
-                troubles.push(trouble("node_store_away", None, message));
+                let state = if is_silent { "does not answer it" } else { "is left alone by it" };
+                troubles.push(trouble("node_store_away", None, format!("{of_store} {state}{faults}")));
             } else if !faults.is_empty() {
-                let message = format!("The store that node {node} shares limits through refuses{faults}");
-                troubles.push(trouble("node_store_refuses", None, message));
+                troubles.push(trouble("node_store_refuses", None, format!("{of_store}{faults}")));
             }
             for fault in &store.faults {
                 let code = match fault.code {
@@ -271,8 +272,7 @@ impl NodeRow {
                     StoreFault::KeysLost => "node_store_lost_keys",
                     _ => continue,
                 };
-                let message = format!("The store that node {node} shares limits through: {fault}");
-                troubles.push(trouble(code, None, message));
+                troubles.push(trouble(code, None, format!("{of_store}: {fault}")));
             }
         }
         if let (true, Some(ms)) = (self.figures.is_clock_apart, self.figures.clock_ahead_ms) {
@@ -414,7 +414,7 @@ mod tests {
         row.figures.store = Some(StoreReport { faults, ..StoreReport::default() });
         let of_store = "The store that node n-1 shares limits through";
         let expected = [
-            ("node_store_refuses", format!("{of_store} refuses: read_only: it is so; do this")),
+            ("node_store_refuses", format!("{of_store}: read_only: it is so; do this")),
             ("node_store_evicts", format!("{of_store}: evicts: it is so; do this")),
             ("node_store_lost_keys", format!("{of_store}: keys_lost: it is so; do this")),
         ];

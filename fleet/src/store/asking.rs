@@ -41,6 +41,10 @@ const GATHER: Duration = Duration::from_millis(5);
 /// After a server said that a slot is at another.
 const MOVED: Duration = Duration::from_millis(2);
 
+/// How long a slot may be elsewhere before that counts as a failure; and the most slots of which it is known since when they are.
+const SETTLES_IN: Duration = Duration::from_secs(1);
+const MOVING_MAX: usize = 1_024;
+
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
@@ -56,7 +60,8 @@ pub(super) struct Store {
     pub(super) keys: Keys,
     pub(super) settings: StoreSettings,
     pub(super) epochs: Epochs,
-    pub(super) faults: Faults,
+    pub(super) faults: Arc<Faults>,
+    moving: Moving,
     breaker: Breaker,
     state: Mutex<State>,
     /// Whether that is open: each check of a view asks.
@@ -140,6 +145,37 @@ impl Slot {
     }
 }
 
+/// Slots that servers said are elsewhere, and since when no server answered for them.
+#[derive(Default)]
+struct Moving {
+    slots: Mutex<HashMap<String, Instant>>,
+    /// Whether there are any: each script that is answered asks.
+    are_any: AtomicBool,
+}
+
+impl Moving {
+    /// Returns whether a slot, which is elsewhere once more, has been so for a second.
+    fn is_lasting(&self, name: &str) -> bool {
+        let mut slots = lock(&self.slots);
+        if let Some(since) = slots.get(name) {
+            return since.elapsed() >= SETTLES_IN;
+        }
+        if slots.len() < MOVING_MAX {
+            slots.insert(name.to_owned(), Instant::now());
+            self.are_any.store(true, Ordering::Relaxed);
+        }
+        false
+    }
+
+    fn has_settled(&self, name: &str) {
+        if self.are_any.load(Ordering::Relaxed) {
+            let mut slots = lock(&self.slots);
+            slots.remove(name);
+            self.are_any.store(!slots.is_empty(), Ordering::Relaxed);
+        }
+    }
+}
+
 /// A question that was put to a slot.
 pub(super) struct Asked {
     answer: oneshot::Receiver<Vec<Told>>,
@@ -178,13 +214,14 @@ impl Waiting {
 impl Store {
     pub(super) fn new(link: Link, keys: Keys, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
-        let epochs = Epochs::new(&keys, link.is_cluster());
+        let (epochs, faults) = (Epochs::new(&keys, link.is_cluster()), Arc::clone(&link.faults));
         Self {
             link,
             keys,
             settings,
             epochs,
-            faults: Faults::default(),
+            faults,
+            moving: Moving::default(),
             breaker,
             state: Mutex::default(),
             is_open: AtomicBool::new(false),
@@ -301,6 +338,10 @@ impl Store {
             let began = Instant::now();
             let is_there = self.greet_one(self.notices_in()).await.is_ok();
             self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
+            if !is_there {
+                // It may have refused at once.
+                sleep(MOVED).await;
+            }
         }
     }
 
@@ -352,9 +393,20 @@ impl Store {
         self.is_open() || self.heard_at.load(Ordering::Relaxed) == 0
     }
 
-    /// May it be asked? Whoever has it learns what becomes of the question.
+    /// Returns whether the store may be asked, of which the permit learns what becomes of the question. One that is left alone is tried
+    /// by the watch alone: what checks ask may need no write, and says nothing then of a store that takes none.
     pub(super) fn permit(&self) -> Option<Permit> {
+        if self.is_open() { None } else { self.trial() }
+    }
+
+    /// Returns a permit as [`permit`](Self::permit) does, also for a store that is left alone, when it is time.
+    pub(super) fn trial(&self) -> Option<Permit> {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
+    }
+
+    /// Brings the next trial of a store that is left alone forward: it was connected to anew.
+    pub(super) fn hurry_trial(&self) {
+        self.step(|_, state| (Breaker::late(state, Instant::now()), ()));
     }
 
     /// Learns from an answer, or from a silence of this length. A silence counts as one failure for each timeout in it: at least
@@ -370,7 +422,7 @@ impl Store {
             let next = breaker.learn(state, permit, outcome, now);
             if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("the store does not answer; limits that nodes share are decided without it");
+                tracing::warn!("the store is left alone; limits that nodes share are decided without it");
             } else if matches!((state, next), (State::Open { .. }, State::Closed { .. })) {
                 self.faults.end_all();
                 tracing::info!("the store answers again");
@@ -432,13 +484,13 @@ impl Store {
                 batch
             };
             if !batch.is_empty() {
-                again = self.round(batch, heard_at).await;
+                again = self.round(name, batch, heard_at).await;
             }
         }
     }
 
     /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
-    async fn round(&self, mut batch: Vec<Waiting>, heard_at: &AtomicU64) -> Vec<Waiting> {
+    async fn round(&self, name: &str, mut batch: Vec<Waiting>, heard_at: &AtomicU64) -> Vec<Waiting> {
         let (now, mut told) = (self.moment().store, Telling::default());
         for waiting in &mut batch {
             told.question(&mut waiting.question, now);
@@ -448,8 +500,7 @@ impl Store {
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         let told = match self.link.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
-            Err(error) if has_moved(&error) => {
-                self.faults.meet(&error);
+            Err(error) if has_moved(&error) && !self.moving.is_lasting(name) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
                 // Where it is now is known soon.
                 sleep(MOVED).await;
@@ -465,6 +516,7 @@ impl Store {
                 return Vec::new();
             }
         };
+        self.moving.has_settled(name);
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
         heard_at.store(self.now(), Ordering::Relaxed);
         let mut told = told.into_iter();

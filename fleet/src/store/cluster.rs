@@ -15,7 +15,10 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo},
 };
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout},
+};
 
 use super::{
     link::{CONNECT_IN, MOVED_IN, client_of, tcp},
@@ -25,6 +28,9 @@ use super::{
 
 /// The least age of a connection that is given up because a server of the cluster stands.
 const REPLACE_AFTER: Duration = Duration::from_secs(2);
+
+/// The limit for a new connection to all servers.
+const MADE_IN: Duration = Duration::from_secs(10);
 
 /// A connection to all servers of a cluster that requests share.
 pub(super) struct Cluster {
@@ -103,12 +109,13 @@ impl Cluster {
         }
         let cluster = Arc::clone(self);
         tokio::spawn(async move {
-            let made = cluster.client.get_async_connection().await;
+            let made = timeout(MADE_IN, cluster.client.get_async_connection()).await;
             let mut current = lock(&cluster.current);
             (current.since, current.is_replaced) = (Instant::now(), false);
             match made {
-                Ok(connection) => current.connection = Arc::new(OnceCell::new_with(Some(connection))),
-                Err(error) => tracing::debug!(%error, "the cluster was not connected to anew"),
+                Ok(Ok(connection)) => current.connection = Arc::new(OnceCell::new_with(Some(connection))),
+                Ok(Err(error)) => tracing::debug!(%error, "the cluster was not connected to anew"),
+                Err(_) => tracing::debug!("the cluster was not connected to anew in time"),
             }
         });
     }

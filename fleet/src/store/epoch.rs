@@ -17,7 +17,7 @@ const TAGS: [&str; 16] =
 #[derive(Debug)]
 pub(super) struct Epochs {
     keys: Vec<String>,
-    /// By key; empty: none is known.
+    /// The epoch of each key; empty: none is known.
     known: Mutex<Vec<String>>,
     turn: AtomicUsize,
 }

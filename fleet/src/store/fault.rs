@@ -30,14 +30,14 @@ const DETAIL_MAX: usize = 200;
 const TLS_ERRORS: [&str; 5] =
     ["certificate", "fatal alert", "corrupt message", "peer is incompatible", "peer misbehaved"];
 
-/// When a fault is reported.
+/// The time at which a fault is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Report {
-    /// As soon as it is met.
+    /// The fault is reported when it is met.
     AtOnce,
-    /// After it has lasted for [`SETTLES_IN`], or while the store is left alone.
+    /// The fault is reported when it has lasted for [`SETTLES_IN`], or the store is left alone.
     Lasting,
-    /// While the store is left alone: a single one says nothing.
+    /// The fault is reported while the store is left alone, or a part of it does not answer: a single one says nothing.
     Away,
 }
 
@@ -139,10 +139,10 @@ faults! {
     ClusterDown, "cluster_down", Lasting, "the cluster does not serve some of its slots",
         "see CLUSTER INFO, and start the missing masters or assign their slots";
     /// The key lies on another server of a cluster.
-    Moved, "moved", Lasting, "the key lies on another server of a cluster",
+    Moved, "moved", AtOnce, "the key lies on another server of a cluster",
         "give the addresses of two or more servers of the cluster: a single address is of a server alone";
     /// The slot is being moved to another server of a cluster.
-    TryAgain, "try_again", Lasting, "a slot is being moved to another server of the cluster",
+    TryAgain, "try_again", AtOnce, "a slot is being moved to another server of the cluster",
         "wait until the move has ended, or end it: redis-cli --cluster fix";
     /// It lacks a command.
     UnknownCommand, "unknown_command", AtOnce, "it lacks a command that is needed",
@@ -157,7 +157,7 @@ faults! {
     Evicts, "evicts", AtOnce, "it evicts keys when its memory is full, and with each key a quota starts anew",
         "set maxmemory-policy to noeviction";
     /// It lost keys.
-    KeysLost, "keys_lost", AtOnce, "it lost keys, so quotas that were used started anew",
+    KeysLost, "keys_lost", AtOnce, "it lost keys, so quotas that were used may have started anew",
         "see whether it was flushed or restarted without its data, or evicts keys";
     /// Whether it evicts keys is not known.
     Unwatched, "unwatched", AtOnce, "whether it evicts keys is not known",
@@ -171,11 +171,17 @@ impl StoreFault {
         matches!(self, Self::Evicts | Self::KeysLost | Self::Unwatched)
     }
 
+    /// Returns whether the store did not answer, rather than refuse.
+    #[must_use]
+    pub fn is_silence(self) -> bool {
+        self.report() == Report::Away
+    }
+
     /// Returns the fault that an error of the client shows.
     pub(super) fn of(error: &RedisError) -> Self {
         // Before Redis 7 the code of what a script met stands in the text of another error.
         let text = said(error);
-        let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let mut words = text.split_ascii_whitespace().map(|word| word.trim_start_matches('-').trim_end_matches(':'));
         if let Some(fault) = words.find_map(Self::of_word) {
             return fault;
         }
@@ -218,16 +224,17 @@ impl StoreFault {
     }
 }
 
-/// Returns an error as the server said it, or in the words of the client.
+/// Returns an error in one line, as the server said it, or in the words of the client.
 fn said(error: &RedisError) -> String {
-    match error.code() {
+    let text = match error.code() {
         Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
         // The script's arguments are no text.
         None if error.kind() == ErrorKind::Parse => {
             "unknown command: the answer repeats bytes of EVALSHA or EVAL".to_owned()
         }
         None => error.to_string(),
-    }
+    };
+    text.replace(char::is_control, " ")
 }
 
 impl fmt::Display for StoreFault {
@@ -241,9 +248,9 @@ impl fmt::Display for StoreFault {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "StoreFaultReport"))]
 pub struct FaultReport {
-    /// Which one.
+    /// The code of the fault.
     pub code: StoreFault,
-    /// What it means, what the store said, and what to do: for people.
+    /// The meaning of the fault, the store's own words, and what to do: for people.
     pub message: String,
 }
 
@@ -270,9 +277,9 @@ pub(super) struct Faults {
 #[derive(Debug, Default)]
 struct Met {
     entries: [Option<Entry>; StoreFault::ALL.len()],
-    /// The one that was met last, other than warnings.
+    /// The fault that was met last, other than warnings.
     last: Option<StoreFault>,
-    /// Those that the log has as there.
+    /// Whether the log says that a fault is there.
     logged: [bool; StoreFault::ALL.len()],
 }
 
@@ -280,8 +287,10 @@ struct Met {
 struct Entry {
     first: Instant,
     last: Instant,
-    /// Until when it counts as there.
+    /// The time until which it counts as there.
     until: Instant,
+    /// Whether it is reported while the store is asked.
+    is_shown: bool,
     detail: String,
 }
 
@@ -308,11 +317,21 @@ impl Faults {
         if !fault.is_warning() {
             met.last = Some(fault);
         }
-        let before = met.entries[fault as usize].take();
-        let first = before.filter(|entry| now <= entry.until).map_or(now, |entry| entry.first);
+        let before = met.entries[fault as usize].take().filter(|entry| now <= entry.until);
+        let is_shown = before.as_ref().is_some_and(|entry| entry.is_shown);
+        // What ends by itself, and comes again later, has not lasted.
+        let before = before.filter(|entry| now <= entry.last + SETTLES_IN);
+        let first = before.map_or(now, |entry| entry.first);
         let mut detail = detail();
         detail.truncate(detail.floor_char_boundary(DETAIL_MAX));
-        met.entries[fault as usize] = Some(Entry { first, last: now, until: now + lasts, detail });
+        met.entries[fault as usize] = Some(Entry { first, last: now, until: now + lasts, is_shown, detail });
+    }
+
+    /// Reports a fault of a part of the store, while the rest answers.
+    pub(super) fn show(&self, fault: StoreFault) {
+        if let Some(entry) = &mut lock(&self.met).entries[fault as usize] {
+            entry.is_shown = true;
+        }
     }
 
     /// Takes in that a fault is over.
@@ -377,7 +396,7 @@ impl Met {
         let is_there = match fault.report() {
             Report::AtOnce => true,
             Report::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
-            Report::Away => false,
+            Report::Away => entry.is_shown,
         };
         is_there.then(|| FaultReport::new(fault, &entry.detail))
     }
@@ -480,12 +499,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_settles_by_itself_is_reported_when_it_does_not() {
         let faults = Faults::default();
-        faults.meet(&error("MOVED 3999 127.0.0.1:6381"));
+        for (pause, is_reported) in [(0, false), (2_000, false), (700, false), (700, true)] {
+            tokio::time::advance(Duration::from_millis(pause)).await;
+            faults.meet(&error("LOADING Redis is loading the dataset in memory"));
+            faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
+            let expected: &[&str] = if is_reported { &["loading"] } else { &[] };
+            assert_eq!(codes(&faults.current(false)), expected, "{pause}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_a_store_that_does_not_answer_is_reported() {
+        let faults = Faults::default();
         faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
+        faults.show(StoreFault::Timeout);
+        assert_eq!(codes(&faults.current(false)), ["timeout"]);
+        tokio::time::advance(HOLD).await;
         assert_eq!(faults.current(false), []);
-        tokio::time::advance(SETTLES_IN).await;
-        faults.meet(&error("MOVED 3999 127.0.0.1:6381"));
-        assert_eq!(codes(&faults.current(false)), ["moved"]);
     }
 
     #[tokio::test(start_paused = true)]

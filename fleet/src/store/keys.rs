@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{PoisonError, RwLock},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -25,12 +28,14 @@ const SECRET_MIN: usize = 16;
 /// values, such as an IPv4 address, is found by trying all of them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum KeySecret {
-    /// None, until a follower brings that of its admin server.
+    /// Names have none until a follower brings that of its admin server.
     #[default]
     Unkeyed,
-    /// These bytes, 16 at least. All nodes of a fleet need the same ones.
+    /// Names have none, also where the admin server sends one: as releases before had them.
+    Plain,
+    /// Names have these bytes, 16 at least. All nodes of a fleet need the same ones.
     Given(Vec<u8>),
-    /// That of the admin server, which a follower brings. Until then the store is not asked.
+    /// Names have that of the admin server, which a follower brings. Until then the store is not asked.
     Sent,
 }
 
@@ -39,6 +44,7 @@ impl fmt::Debug for KeySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unkeyed => "Unkeyed",
+            Self::Plain => "Plain",
             Self::Given(_) => "Given",
             Self::Sent => "Sent",
         })
@@ -49,6 +55,8 @@ impl fmt::Debug for KeySecret {
 pub(super) struct Keys {
     prefix: String,
     derivation: RwLock<Derivation>,
+    /// Whether that is awaited: each charge of a lease or a view asks.
+    are_awaited: AtomicBool,
     /// Whether the secret was given, so that none which is sent replaces it.
     is_given: bool,
 }
@@ -87,20 +95,25 @@ impl Keys {
             format!("it has {c:?}")
         } else {
             let derivation = match secret {
-                KeySecret::Unkeyed => Some(Derivation::Unkeyed),
+                KeySecret::Unkeyed | KeySecret::Plain => Some(Derivation::Unkeyed),
                 KeySecret::Given(secret) if secret.len() < SECRET_MIN => None,
                 KeySecret::Given(secret) => Derivation::keyed(secret),
                 KeySecret::Sent => Some(Derivation::Awaited),
             };
             let derivation = RwLock::new(derivation.ok_or(StoreError::Secret)?);
-            return Ok(Self { prefix: prefix.to_owned(), derivation, is_given: matches!(secret, KeySecret::Given(_)) });
+            return Ok(Self {
+                prefix: prefix.to_owned(),
+                derivation,
+                are_awaited: AtomicBool::new(*secret == KeySecret::Sent),
+                is_given: matches!(secret, KeySecret::Given(_) | KeySecret::Plain),
+            });
         };
         Err(StoreError::Prefix { why })
     }
 
     /// Returns whether names cannot be derived yet.
     pub(super) fn are_awaited(&self) -> bool {
-        matches!(*self.derivation.read().unwrap_or_else(PoisonError::into_inner), Derivation::Awaited)
+        self.are_awaited.load(Ordering::Relaxed)
     }
 
     /// Takes the secret that the admin server sends; `None`: it has none. Returns whether names that were derived before are others
@@ -114,7 +127,10 @@ impl Keys {
             (_, Some(sent)) => Derivation::keyed(sent),
             (_, None) => None,
         };
-        next.is_some_and(|next| !matches!(std::mem::replace(&mut *derivation, next), Derivation::Awaited))
+        let Some(next) = next else { return false };
+        let before = std::mem::replace(&mut *derivation, next);
+        self.are_awaited.store(false, Ordering::Relaxed);
+        !matches!(before, Derivation::Awaited)
     }
 
     /// Returns the epoch key in the slot of this hash tag.
@@ -207,6 +223,7 @@ mod tests {
         assert!(!unkeyed.are_awaited() && !unkeyed.take(None) && unkeyed.take(Some(b"one")));
         let given = keys(KeySecret::Given(vec![7; 16]));
         assert!(!given.are_awaited() && !given.take(Some(b"one")));
+        assert!(!keys(KeySecret::Plain).take(Some(b"one")));
         assert!(matches!(Keys::with("p", &KeySecret::Given(vec![7; 15])), Err(StoreError::Secret)));
     }
 }

@@ -12,12 +12,13 @@ use tokio::time::timeout;
 use super::{
     address::Servers,
     cluster::Cluster,
+    fault::Faults,
     server::{Server, ServerConnection},
 };
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; the check that asked has gone before.
+/// The limit for an answer; the check that asked has gone before.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
 /// The same, where another server may come in the place of one that is gone: in a cluster, and with Sentinels.
 pub(super) const MOVED_IN: Duration = Duration::from_secs(1);
@@ -35,6 +36,7 @@ enum Connection {
 #[derive(Clone)]
 pub(super) struct Link {
     connection: Connection,
+    pub(super) faults: Arc<Faults>,
     id: u64,
     code: &'static str,
     hash: String,
@@ -55,7 +57,7 @@ impl Link {
             Servers::Watched(master) => to(Server::Watched(master, tls)),
             Servers::Cluster(infos) => Connection::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
-        Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
+        Ok(Self { connection, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
     /// Returns a number of 52 bits that the same addresses and the same prefix have.
@@ -65,6 +67,15 @@ impl Link {
 
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self.connection, Connection::Cluster(_))
+    }
+
+    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server that
+    /// is back. Returns how many connections were made since the start; of a cluster, whose client does this itself, none.
+    pub(super) fn reconnect(&self) -> u64 {
+        match &self.connection {
+            Connection::Server(server) => server.reconnect(),
+            Connection::Cluster(_) => 0,
+        }
     }
 
     /// Runs the script, and loads it where it is not known. An error: it may have run.
@@ -108,8 +119,13 @@ impl Link {
         if let Ok(answer) = timeout(patience, &mut asked).await {
             return redis::from_redis_value(answer?).map_err(RedisError::from);
         }
-        // A connection that is being made is made for the next.
-        tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
+        // A connection that is being made is made for the next. What becomes of it says why there was no answer.
+        let faults = Arc::clone(&self.faults);
+        tokio::spawn(async move {
+            if let Ok(Err(error)) = timeout(CONNECT_IN + ANSWER_IN, asked).await {
+                faults.meet(&error);
+            }
+        });
         Err(late())
     }
 }

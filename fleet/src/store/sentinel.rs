@@ -69,7 +69,7 @@ async fn ask(sentinel: ConnectionInfo, master: String, tls: Option<TlsCertificat
     address.ok_or_else(|| RedisError::from((ErrorKind::Client, "a Sentinel knows no master of this name", master)))
 }
 
-/// A server that does not answer is not waited for, since another one may have come in its place.
+/// Connects to a server. One that does not answer is not waited for, since another one may have come in its place.
 async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(MOVED_IN));

@@ -2,7 +2,10 @@
 //! turns out to be a replica.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,6 +35,8 @@ const REPLACE_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct ServerConnection {
     server: Server,
     current: Mutex<Arc<Attempt>>,
+    /// Connections that were made.
+    made: AtomicU64,
 }
 
 /// The server that is connected to.
@@ -57,7 +62,7 @@ impl Attempt {
 impl ServerConnection {
     /// Returns a connection that the first request makes.
     pub(super) fn to(server: Server) -> Self {
-        Self { server, current: Mutex::new(Attempt::new()) }
+        Self { server, current: Mutex::new(Attempt::new()), made: AtomicU64::new(0) }
     }
 
     /// Sends a command, and returns the answer.
@@ -76,8 +81,8 @@ impl ServerConnection {
         let answer = if is_asking {
             // Both go out together: the first is for the very next command.
             let both = redis::pipe().cmd("ASKING").add_command(command.clone()).to_owned();
-            let answers = connection.req_packed_commands(&both, 1, 1).await;
-            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            let answers = connection.req_packed_commands(&both, 0, 2).await;
+            answers.and_then(|answers| answers.into_iter().map(Value::extract_error).last().unwrap_or(Ok(Value::Nil)))
         } else {
             connection.req_packed_command(command).await
         };
@@ -104,7 +109,11 @@ impl ServerConnection {
             sleep(RETRY_AFTER).await;
             self.connect().await
         };
+        let is_first = attempt.connection.get().is_none();
         let made = attempt.connection.get_or_init(connect).await.clone();
+        if is_first && made.is_ok() {
+            self.made.fetch_add(1, Ordering::Relaxed);
+        }
         if made.is_err() {
             self.replace(attempt);
         }
@@ -126,6 +135,16 @@ impl ServerConnection {
     /// Returns whether another server may have come in the place of one that did not answer.
     fn is_elsewhere(&self, error: &RedisError) -> bool {
         matches!(self.server, Server::Watched(..)) && error.is_timeout()
+    }
+
+    /// Begins an attempt where there is no connection. Returns how many connections were made since the start.
+    pub(super) fn reconnect(self: &Arc<Self>) -> u64 {
+        let attempt = Arc::clone(&lock(&self.current));
+        if attempt.connection.get().is_none() {
+            let server = Arc::clone(self);
+            tokio::spawn(async move { server.connection(&attempt).await.map(drop) });
+        }
+        self.made.load(Ordering::Relaxed)
     }
 
     /// Puts a new attempt in the place of this one, unless another request has done so.

@@ -20,11 +20,20 @@ use super::{
     fault::{FaultChange, FaultReport, HOLD, StoreFault},
 };
 
+/// The limit for a probe: a connection is made within it, and tried once more.
+const TRIAL_IN: Duration = Duration::from_millis(1_500);
+
+/// How often a store that is left alone is connected to, without being asked.
+const RECONNECT_EVERY: Duration = Duration::from_secs(1);
+
 /// How long lost keys are reported.
 const LOSS_SHOWN: Duration = Duration::from_hours(1);
 
 /// The life of an epoch key from when it was written last, seconds.
 const EPOCH_LIFE_S: u64 = 30 * 86_400;
+
+/// The most runs of servers of which counts are kept.
+const RUNS_MAX: usize = 10_000;
 
 /// Tries of a probe. Another node may have begun an epoch between two of them.
 const TRIES: usize = 3;
@@ -33,21 +42,30 @@ impl Store {
     /// Watches the store until it is dropped: tries one that is left alone whether it is back, looks for losses, and logs faults
     /// as they come and go. `is_greeted`: it was just probed.
     pub(super) async fn watch(store: Weak<Self>, mut is_greeted: bool) {
-        let (mut looked_at, mut evicted) = (None::<Instant>, None);
+        let (mut looked_at, mut evictions) = (None::<Instant>, Evictions::default());
+        let (mut connected_at, mut connections) = (Instant::now(), 0);
         loop {
             let Some(store) = store.upgrade() else { return };
             store.log_changes();
+            if store.is_open() && connected_at.elapsed() >= RECONNECT_EVERY {
+                connected_at = Instant::now();
+                let before = std::mem::replace(&mut connections, store.link.reconnect());
+                if connections > before {
+                    store.hurry_trial();
+                }
+            }
             // What the store refuses is tried again while it counts as there.
             let every = store.settings.watch_interval;
             let every = if store.faults.is_refusing() { every.min(HOLD / 2) } else { every };
             let is_due = looked_at.is_none_or(|at| at.elapsed() >= every);
             if (is_due || store.is_open())
-                && let Some(permit) = store.permit()
+                && let Some(permit) = store.trial()
             {
                 looked_at = Some(Instant::now());
                 if std::mem::take(&mut is_greeted) || store.is_there(permit).await {
-                    store.look_for_evictions(&mut evicted).await;
+                    store.look_for_evictions(&mut evictions).await;
                 }
+                connections = store.link.reconnect();
             }
             drop(store);
             sleep(BACKGROUND).await;
@@ -57,9 +75,8 @@ impl Store {
     /// Probes the store with this permit.
     async fn is_there(self: &Arc<Self>, permit: Permit) -> bool {
         let began = Instant::now();
-        // One that answered so far is not left alone for a short stop of this machine.
-        let patience = if permit == Permit::Trial { BACKGROUND } else { self.settings.operator_timeout };
-        let is_there = self.greet(patience.max(self.timeout())).await.is_ok();
+        // Long enough to connect: nothing waits for it.
+        let is_there = self.greet(TRIAL_IN.max(self.timeout())).await.is_ok();
         self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
         is_there
     }
@@ -68,7 +85,7 @@ impl Store {
         for change in self.faults.changes(self.is_open()) {
             match change {
                 FaultChange::Began(FaultReport { code, message }) => tracing::warn!(%code, "the store: {message}"),
-                FaultChange::Ended(code) => tracing::info!(%code, "the store: this is over"),
+                FaultChange::Ended(code) => tracing::info!("the store: {code} is over"),
             }
         }
     }
@@ -81,18 +98,25 @@ impl Store {
             let store = Arc::clone(self);
             probes.spawn_on(async move { store.probe_at(place, patience).await }, self.runtime());
         }
-        let mut outcome = Err(StoreFault::Timeout);
+        let (mut is_there, mut failed) = (false, Vec::new());
         while let Some(probed) = probes.join_next().await {
             match probed {
-                Ok(Ok(())) => outcome = Ok(()),
-                Ok(Err(fault)) if outcome.is_err() => outcome = Err(fault),
-                _ => {}
+                Ok(Ok(())) => is_there = true,
+                Ok(Err(fault)) => failed.push(fault),
+                Err(_) => {}
             }
         }
-        outcome
+        if !is_there {
+            return Err(failed.pop().unwrap_or(StoreFault::Timeout));
+        }
+        // The others answer, so the store is not left alone.
+        for fault in failed {
+            self.faults.show(fault);
+        }
+        Ok(())
     }
 
-    /// As [`greet`](Self::greet); of a cluster one server, another one each time.
+    /// Probes the store as [`greet`](Self::greet) does; of a cluster one server, another one each time.
     pub(super) async fn greet_one(&self, patience: Duration) -> Result<(), StoreFault> {
         self.probe_at(self.epochs.next_place(), patience).await
     }
@@ -103,8 +127,9 @@ impl Store {
 
     /// Writes an epoch as it is known, or begins one.
     async fn write_epoch(&self, place: usize, patience: Duration) -> RedisResult<()> {
-        let key = [self.epochs.key(place).to_owned()];
+        let (key, until) = ([self.epochs.key(place).to_owned()], Instant::now() + patience);
         for _ in 0..TRIES {
+            let patience = until.saturating_duration_since(Instant::now());
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
             let told = self.link.run(&key, &[ask::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
@@ -126,9 +151,8 @@ impl Store {
         self.faults.note(StoreFault::KeysLost, LOSS_SHOWN, || detail);
     }
 
-    /// Sees whether the store evicts keys. `evicted`: how many keys each server had evicted when it was asked last, by the ID of
-    /// its run.
-    async fn look_for_evictions(&self, evicted: &mut Option<HashMap<String, u64>>) {
+    /// Sees whether the store evicts keys.
+    async fn look_for_evictions(&self, evictions: &mut Evictions) {
         let patience = self.settings.operator_timeout.max(self.timeout());
         let infos = match self.link.info(patience).await {
             Ok(infos) => infos,
@@ -139,18 +163,15 @@ impl Store {
                 return;
             }
         };
-        let servers: Vec<_> = infos.iter().map(|info| Evictions::read(info)).collect();
+        let servers: Vec<_> = infos.iter().map(|info| Evicting::read(info)).collect();
         let is_unknown = servers.iter().any(|server| server.policy.is_none());
         self.set(StoreFault::Unwatched, is_unknown.then(|| "INFO does not name maxmemory_policy".to_owned()));
         let policy = servers.iter().filter_map(|server| server.policy).find(|policy| *policy != "noeviction");
         self.set(StoreFault::Evicts, policy.map(|policy| format!("maxmemory-policy is {policy}")));
-        let since: u64 = evicted.as_ref().map_or(0, |before| {
-            servers.iter().map(|it| it.evicted.saturating_sub(before.get(it.run).copied().unwrap_or(0))).sum()
-        });
-        if since > 0 {
-            self.lost(format!("it evicted {since} keys since it was seen last"));
+        let count = evictions.since(&servers);
+        if count > 0 {
+            self.lost(format!("it evicted {count} keys since it was seen last"));
         }
-        *evicted = Some(servers.iter().map(|server| (server.run.to_owned(), server.evicted)).collect());
     }
 
     fn set(&self, fault: StoreFault, detail: Option<String>) {
@@ -161,23 +182,57 @@ impl Store {
     }
 }
 
+/// The counts of evicted keys, by the run of each server.
+#[derive(Default)]
+struct Evictions {
+    runs: HashMap<String, u64>,
+    looked_at: Option<Instant>,
+}
+
+impl Evictions {
+    /// Returns how many keys were evicted since the look before; none in the first look.
+    fn since(&mut self, servers: &[Evicting<'_>]) -> u64 {
+        let since = self.looked_at.replace(Instant::now()).map(|at| at.elapsed().as_secs());
+        if self.runs.len() > RUNS_MAX {
+            self.runs.clear();
+        }
+        let mut count = 0;
+        for server in servers {
+            let before = self.runs.insert(server.run.to_owned(), server.evicted);
+            // A run that was not known began since, or is of a server that was not asked before.
+            let is_new = || since.is_some_and(|since| server.uptime_s <= since);
+            count += before.map_or_else(
+                || if is_new() { server.evicted } else { 0 },
+                |before| server.evicted.saturating_sub(before),
+            );
+        }
+        count
+    }
+}
+
 /// What a server says of evictions.
 #[derive(PartialEq, Eq, Debug)]
-struct Evictions<'i> {
+struct Evicting<'i> {
     run: &'i str,
+    uptime_s: u64,
     policy: Option<&'i str>,
     evicted: u64,
 }
 
-impl<'i> Evictions<'i> {
+impl<'i> Evicting<'i> {
     /// Reads what `INFO` answered.
     fn read(info: &'i str) -> Self {
         let field = |name: &str| {
             let mut lines = info.lines().filter_map(|line| line.split_once(':'));
             lines.find_map(|(its, value)| (its == name).then_some(value))
         };
-        let evicted = field("evicted_keys").and_then(|count| count.parse().ok()).unwrap_or(0);
-        Self { run: field("run_id").unwrap_or_default(), policy: field("maxmemory_policy"), evicted }
+        let number = |name| field(name).and_then(|count| count.parse().ok());
+        Self {
+            run: field("run_id").unwrap_or_default(),
+            uptime_s: number("uptime_in_seconds").unwrap_or(u64::MAX),
+            policy: field("maxmemory_policy"),
+            evicted: number("evicted_keys").unwrap_or(0),
+        }
     }
 }
 
@@ -192,9 +247,22 @@ mod tests {
 
     #[test]
     fn what_a_server_says_of_evictions_is_read() {
-        let info =
-            "# Server\r\nrun_id:4a\r\n# Memory\r\nmaxmemory_policy:allkeys-lru\r\n# Stats\r\nevicted_keys:12\r\n";
-        assert_eq!(Evictions::read(info), Evictions { run: "4a", policy: Some("allkeys-lru"), evicted: 12 });
-        assert_eq!(Evictions::read("ERR"), Evictions { run: "", policy: None, evicted: 0 });
+        let info = "run_id:4a\r\nuptime_in_seconds:7\r\nmaxmemory_policy:allkeys-lru\r\nevicted_keys:12\r\n";
+        let read = Evicting { run: "4a", uptime_s: 7, policy: Some("allkeys-lru"), evicted: 12 };
+        assert_eq!(Evicting::read(info), read);
+        assert_eq!(Evicting::read("ERR"), Evicting { run: "", uptime_s: u64::MAX, policy: None, evicted: 0 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_count_that_were_evicted_between_two_looks() {
+        let server = |run, uptime_s, evicted| Evicting { run, uptime_s, policy: None, evicted };
+        let mut evictions = Evictions::default();
+        assert_eq!(evictions.since(&[server("a", 1_000, 500)]), 0, "before the first look");
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(evictions.since(&[server("a", 1_060, 503)]), 3);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(evictions.since(&[server("b", 90_000, 700)]), 0, "a replica that is master now");
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(evictions.since(&[server("a", 1_180, 503), server("c", 30, 4)]), 4, "one is back, and one is new");
     }
 }

@@ -72,6 +72,19 @@ pub(crate) fn as_documented_user_of_cluster(cluster: &Cluster) -> Vec<String> {
 }
 
 #[test]
+fn another_database_needs_select() {
+    let [rule, ..] = documented_rules();
+    let redis = Redis::start();
+    let url = [format!("redis://tidegate:PASSWORD@{}/2", redis.address())];
+    run(async {
+        permit(&redis, &rule);
+        assert!(!all_modes_decide(&url).await);
+        permit(&redis, &["+select".to_owned()]);
+        assert!(all_modes_decide(&url).await);
+    });
+}
+
+#[test]
 fn the_documented_rule_of_a_cluster_suffices() {
     let cluster = Cluster::start();
     let urls = as_documented_user_of_cluster(&cluster);

@@ -157,6 +157,77 @@ fn a_password_that_is_wrong() {
     });
 }
 
+/// With the settings that nodes have unless told, under which a check and a connection have little time.
+#[test]
+fn the_cause_is_named_with_the_usual_settings_too() {
+    let wrong = Redis::start();
+    tell(&wrong, &["CONFIG SET requirepass right"]);
+    let mut gone = Redis::start();
+    gone.kill();
+    let settings = StoreSettings { pause: Duration::from_secs(1), ..StoreSettings::default() };
+    let cases = [
+        (format!("redis://:wrong@{}", wrong.address()), StoreFault::WrongPassword),
+        (gone.url(), StoreFault::Unreachable),
+    ];
+    run(async {
+        for (url, fault) in cases {
+            let node = node(&[url], settings, &limit("strict", "fixed_window", 100, "300d")).await;
+            until("it is left alone", async || {
+                node.check("ada").await;
+                node.shared.figures().is_open
+            })
+            .await;
+            // Over some trials.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            until("the cause is named", async || reported(&node, fault).is_some()).await;
+            let others: Vec<_> = node.shared.figures().faults.into_iter().filter(|it| it.code != fault).collect();
+            assert!(others.iter().all(|it| it.code == StoreFault::WrongPassword), "{others:?}");
+        }
+    });
+}
+
+/// A check that is denied needs no write, and does not have a store that takes none counted as back.
+#[test]
+fn a_replica_stays_away_while_it_is_read() {
+    let (redis, master) = (Redis::start(), Redis::start());
+    run(async {
+        let node = node(&[redis.url()], SETTINGS, &limit("strict", "fixed_window", 1, "300d")).await;
+        for is_allowed in [true, false] {
+            assert_eq!(node.check("ada").await.allowed, is_allowed);
+        }
+        // It takes what its master has, so it has that before.
+        let value: Vec<u8> = redis.ask(cmd("GET").arg(&redis.keys().expect("few")[0])).expect("it answers");
+        master.ask::<()>(cmd("SET").arg(&redis.keys().expect("few")[0]).arg(value)).expect("it answers");
+        tell(&redis, &[&format!("REPLICAOF 127.0.0.1 {}", master.address().port())]);
+        until("it is left alone", async || {
+            node.check("bob").await;
+            node.shared.figures().is_open
+        })
+        .await;
+        let opened = node.shared.figures().opened;
+        for _ in 0..100 {
+            assert!(node.check("ada").await.degraded.is_some());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let figures = node.shared.figures();
+        assert_eq!((figures.is_open, figures.opened), (true, opened), "over some pauses");
+        assert!(reported(&node, StoreFault::ReadOnly).is_some());
+    });
+}
+
+/// One master of a cluster stands, and the others answer.
+#[test]
+fn a_part_of_a_cluster_that_does_not_answer() {
+    let cluster = Cluster::start();
+    run(async {
+        let node = strict_node(&cluster.urls()).await;
+        assert!(node.check("ada").await.degraded.is_none());
+        cluster.pause(cluster.place_of_master("{18}"));
+        until("it is reported", async || reported(&node, StoreFault::Timeout).is_some()).await;
+        assert!(!node.shared.figures().is_open, "the others are asked");
+    });
+}
+
 #[test]
 fn a_disk_that_takes_nothing() {
     let mut redis = Redis::start();

@@ -72,6 +72,25 @@ fn nodes_go_on_with_the_promoted_server_when_the_master_is_killed_under_load() {
     }
 }
 
+/// A node that leaves the store alone asks the Sentinels every second. It does not wait for the end of the pause.
+#[test]
+fn a_promotion_ends_the_pause() {
+    let mut servers = Sentinels::start();
+    run(async {
+        let settings = StoreSettings { pause: Duration::from_mins(10), ..BRISK };
+        let node = node(&servers.urls(), settings, &limit("strict", "token_bucket", 1_000, "1d")).await;
+        until("the store answers", async || node.check("ada").await.degraded.is_none()).await;
+        servers.wait_for_replicas();
+        servers.kill(servers.master());
+        until("it is left alone", async || {
+            node.check("ada").await;
+            node.shared.figures().is_open
+        })
+        .await;
+        until("the promoted server answers", async || node.check("ada").await.degraded.is_none()).await;
+    });
+}
+
 #[test]
 fn nodes_follow_a_planned_failover_and_a_master_that_stands() {
     let servers = Sentinels::start();

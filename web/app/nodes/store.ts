@@ -17,10 +17,15 @@ export function storeWords(node: NodeRow): string {
 /** Faults by which a store may lose keys, and refuses nothing. */
 const RISKS: StoreFault[] = ['evicts', 'keys_lost'];
 
+/** Faults by which a store does not answer. */
+const SILENCES: StoreFault[] = ['unreachable', 'timeout', 'tls'];
+
 /** What is the matter with a store, in a few words; null: nothing is. */
 export function storeTrouble({ is_away: isAway, faults = [] }: StoreReport): string | null {
-  if (isAway) return t.storeAway;
-  if (faults.some(({ code }) => !RISKS.includes(code) && code !== 'unwatched')) return t.storeRefuses;
+  const refusals = faults.filter(({ code }) => !RISKS.includes(code) && code !== 'unwatched');
+  if (refusals.some(({ code }) => code === 'no_secret')) return t.storeWaits;
+  if (refusals.some(({ code }) => !SILENCES.includes(code))) return t.storeRefuses;
+  if (isAway || refusals.length > 0) return t.storeAway;
   return faults.some(({ code }) => RISKS.includes(code)) ? t.storeRisk : null;
 }
 

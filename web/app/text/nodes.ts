@@ -24,6 +24,7 @@ export const nodes = {
   storeIdle: 'Not asked just now',
   storeAnswers: (took: string) => `Answers in ${took}`,
   storeAway: '! Does not answer',
+  storeWaits: '! Waits for the secret of its keys',
   storeRefuses: '! Refuses',
   storeRisk: '! Keys at risk',
   storeFault: (message: string, code: string) => `Store: ${message} (${code})`,
