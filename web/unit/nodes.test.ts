@@ -126,6 +126,8 @@ test('a store is told in words, first that it is away', () => {
   expect(storeTrouble(fault('evicts'))).toBe('! Keys at risk');
   expect(storeTrouble(fault('keys_lost'))).toBe('! Keys at risk');
   expect(storeTrouble(fault('unwatched'))).toBeNull();
+  expect(storeTrouble(fault('timeout'))).toBe('! Does not answer');
+  expect(storeTrouble(fault('no_secret'))).toBe('! Waits for the secret of its keys');
   expect(storeTitle(away)).toContain('30 tokens of a synced limit were spent here');
   expect(storeTitle(store)).toBe('0 questions without an answer');
 });

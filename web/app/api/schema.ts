@@ -2386,6 +2386,7 @@ export type StoreFault =
   | 'try_again'
   | 'unknown_command'
   | 'refused'
+  | 'no_secret'
   | 'evicts'
   | 'keys_lost'
   | 'unwatched'
@@ -2393,9 +2394,9 @@ export type StoreFault =
 
 /** A fault that a node has with its store now. */
 export type StoreFaultReport = {
-  /** Which one. */
+  /** The code of the fault. */
   code: StoreFault;
-  /** What it means, what the store said, and what to do: for people. */
+  /** The meaning of the fault, the store's own words, and what to do: for people. */
   message: string;
 };
 
