@@ -257,6 +257,15 @@ impl Holdings {
         }
     }
 
+    /// Returns the tokens of a synced key that were spent here and that no answer of the store has covered yet.
+    #[cfg(feature = "model")]
+    pub(super) fn unanswered(&self, hash: u64) -> u64 {
+        match held(&mut lock(self.shard(hash)), hash) {
+            Some(Holding { kind: Kind::Synced { view, .. }, .. }) => view.unanswered(),
+            _ => 0,
+        }
+    }
+
     /// A view is asked.
     pub(super) fn note_view(&self) {
         // Written once for many checks: they are of several threads.

@@ -443,6 +443,17 @@ impl<C: Clock> Shared<C> {
         }
     }
 
+    /// Returns the store's time as this node knows it, 0 or more behind, and the tokens of the synced limits of a request that this
+    /// node spent and that no answer of the store has covered yet.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unanswered(&self, request: &Request<'_>) -> (u64, u64) {
+        let pending = self.engine.pend_inspection(request);
+        let charges = pending.iter().flat_map(Pending::charges);
+        (self.store.moment().store, charges.map(|charge| self.holdings.unanswered(charge.hash)).sum())
+    }
+
     /// Gives back leases, and tells what is untold: before the process ends. Within a second.
     pub async fn close(&self) {
         self.holdings.close(self.store.close_timeout()).await;

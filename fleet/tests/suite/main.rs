@@ -3,6 +3,7 @@
 mod ahead;
 mod clusters;
 mod faults;
+mod histories;
 mod load;
 mod nodes;
 mod people;

@@ -49,6 +49,12 @@ pub(crate) struct Skewed {
     by: i64,
 }
 
+impl Skewed {
+    pub(crate) fn by_seconds(seconds: i64) -> Self {
+        Self { clock: SystemClock::new(), by: seconds * 1_000_000_000 }
+    }
+}
+
 impl Clock for Skewed {
     fn now(&self) -> Nanos {
         self.clock.now().saturating_add_signed(self.by)
@@ -92,8 +98,7 @@ pub(crate) async fn skewed_node(urls: &[String], settings: StoreSettings, user: 
 
 /// A node of the store at this address, whose clock goes wrong by so many seconds.
 pub(crate) async fn node_at(address: &StoreAddress, settings: StoreSettings, user: &Value, seconds: i64) -> Node {
-    let clock = Skewed { clock: SystemClock::new(), by: seconds * 1_000_000_000 };
-    let engine = Arc::new(Engine::with_clock(1_000, clock));
+    let engine = Arc::new(Engine::with_clock(1_000, Skewed::by_seconds(seconds)));
     publish(&engine, &json!([user]), &wide());
     let shared = Shared::new(Arc::clone(&engine), address, settings).await.expect("a store");
     Node { engine, shared }

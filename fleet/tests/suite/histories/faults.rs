@@ -1,0 +1,251 @@
+//! A schedule of faults, drawn from one seed.
+//!
+//! The store, each node and the policy have a lane of their own, in which one thing happens after the other with quiet times in
+//! between; lanes do not wait for each other, so faults of different lanes overlap. A lane goes through all of its kinds in random
+//! order before it begins again, so that a history of a minute has each kind.
+
+use std::time::Duration;
+
+/// Nodes of a history.
+pub(crate) const NODES: usize = 4;
+
+/// Numbers from a seed: `SplitMix64`.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Returns the numbers of one part of a history.
+    pub(crate) fn of(seed: u64, part: u64) -> Self {
+        let mut random = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        random.next();
+        random
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Returns a number from `least` to `most`.
+    pub(crate) fn within(&mut self, least: u64, most: u64) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+
+    pub(crate) fn ms(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.within(least, most))
+    }
+
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for place in (1..all.len()).rev() {
+            all.swap(place, self.within(0, place as u64) as usize);
+        }
+    }
+}
+
+/// The kinds of faults, as they are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    /// The store is killed, and started again empty.
+    StoreKilled,
+    /// The store stands, and goes on.
+    StorePaused,
+    /// The store forgets its scripts.
+    ScriptsFlushed,
+    /// Answers to a node are held back.
+    Held,
+    /// Answers to a node are late.
+    Delayed,
+    /// Half of the answers to a node are lost, with their connections.
+    Dropped,
+    /// A node dies, and another with another clock takes its place.
+    NodeKilled,
+    /// A node hears of other numbers.
+    Published,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::StoreKilled,
+        Self::StorePaused,
+        Self::ScriptsFlushed,
+        Self::Held,
+        Self::Delayed,
+        Self::Dropped,
+        Self::NodeKilled,
+        Self::Published,
+    ];
+    const OF_STORE: [Self; 3] = [Self::StoreKilled, Self::StorePaused, Self::ScriptsFlushed];
+    const OF_NODE: [Self; 4] = [Self::Held, Self::Delayed, Self::Dropped, Self::NodeKilled];
+}
+
+/// Something that is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    KillStore,
+    StartStore,
+    PauseStore,
+    ResumeStore,
+    FlushScripts,
+    Hold {
+        node: usize,
+        holds: bool,
+    },
+    Delay {
+        node: usize,
+        by: Duration,
+    },
+    Drop {
+        node: usize,
+        drops: bool,
+    },
+    /// The clock of the node that takes its place goes wrong by so many seconds.
+    KillNode {
+        node: usize,
+        wrong_by_s: i64,
+    },
+    /// A node hears of the numbers of this version: so many hundredths of the usual ones.
+    Publish {
+        node: usize,
+        version: u64,
+        percent: u64,
+    },
+}
+
+impl Step {
+    /// Returns the fault that it begins.
+    pub(crate) fn begins(self) -> Option<Kind> {
+        Some(match self {
+            Self::KillStore => Kind::StoreKilled,
+            Self::PauseStore => Kind::StorePaused,
+            Self::FlushScripts => Kind::ScriptsFlushed,
+            Self::Hold { holds: true, .. } => Kind::Held,
+            Self::Delay { by, .. } if !by.is_zero() => Kind::Delayed,
+            Self::Drop { drops: true, .. } => Kind::Dropped,
+            Self::KillNode { .. } => Kind::NodeKilled,
+            Self::Publish { .. } => Kind::Published,
+            Self::StartStore | Self::ResumeStore | Self::Hold { .. } | Self::Delay { .. } | Self::Drop { .. } => {
+                return None;
+            }
+        })
+    }
+}
+
+/// A step, and when it is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Planned {
+    pub(crate) at: Duration,
+    pub(crate) step: Step,
+}
+
+/// How long nothing happens at the beginning, and at the end.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Draws the faults of a history that lasts so long, in their order. All of them are over at its end.
+pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<Planned> {
+    let ends = lasts.saturating_sub(QUIET);
+    let mut planned = Vec::new();
+    lane(&mut Random::of(seed, 1), ends, &Kind::OF_STORE, (2_000, 5_000), |random, at, kind| match kind {
+        Kind::StoreKilled => {
+            let until = at + random.ms(200, 1_500);
+            planned.extend([Planned { at, step: Step::KillStore }, Planned { at: until, step: Step::StartStore }]);
+            until
+        }
+        Kind::StorePaused => {
+            let until = at + random.ms(100, 2_500);
+            planned.extend([Planned { at, step: Step::PauseStore }, Planned { at: until, step: Step::ResumeStore }]);
+            until
+        }
+        _ => {
+            planned.push(Planned { at, step: Step::FlushScripts });
+            at
+        }
+    });
+    for node in 0..NODES {
+        lane(&mut Random::of(seed, 10 + node as u64), ends, &Kind::OF_NODE, (2_000, 7_000), |random, at, kind| {
+            let until = at + random.ms(200, 2_500);
+            let (begins, ends) = match kind {
+                Kind::Held => (Step::Hold { node, holds: true }, Step::Hold { node, holds: false }),
+                Kind::Delayed => {
+                    (Step::Delay { node, by: random.ms(20, 300) }, Step::Delay { node, by: Duration::ZERO })
+                }
+                Kind::Dropped => (Step::Drop { node, drops: true }, Step::Drop { node, drops: false }),
+                _ => {
+                    let wrong_by_s = random.within(0, 20_000).cast_signed() - 10_000;
+                    planned.push(Planned { at, step: Step::KillNode { node, wrong_by_s } });
+                    return at;
+                }
+            };
+            planned.extend([Planned { at, step: begins }, Planned { at: until, step: ends }]);
+            until
+        });
+    }
+    let (mut version, mut before) = (1, 100);
+    lane(&mut Random::of(seed, 2), ends, &[Kind::Published], (7_000, 11_000), |random, at, _| {
+        version += 1;
+        let others = [50, 75, 100, 150].into_iter().filter(|percent| *percent != before);
+        let percent = others.clone().nth(random.within(0, 2) as usize).unwrap_or(100);
+        before = percent;
+        let mut last = at;
+        for node in 0..NODES {
+            let heard_at = at + random.ms(0, 1_500);
+            last = last.max(heard_at);
+            planned.push(Planned { at: heard_at, step: Step::Publish { node, version, percent } });
+        }
+        last
+    });
+    planned.sort_by_key(|planned| planned.at);
+    planned
+}
+
+/// Has one thing happen after the other. `happen` returns when it is over.
+fn lane(
+    random: &mut Random,
+    ends: Duration,
+    kinds: &[Kind],
+    (least, most): (u64, u64),
+    mut happen: impl FnMut(&mut Random, Duration, Kind) -> Duration,
+) {
+    let (mut at, mut left) = (QUIET.saturating_sub(Duration::from_millis(least)), Vec::new());
+    loop {
+        at += random.ms(least, most);
+        // The longest fault lasts so long.
+        if at + Duration::from_millis(2_500) > ends {
+            return;
+        }
+        if left.is_empty() {
+            left = kinds.to_vec();
+            random.shuffle(&mut left);
+        }
+        at = left.pop().map_or(at, |kind| happen(random, at, kind));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn a_seed_has_one_schedule() {
+        assert_eq!(schedule(7, MINUTE), schedule(7, MINUTE));
+        assert_ne!(schedule(7, MINUTE), schedule(8, MINUTE));
+    }
+
+    #[test]
+    fn each_kind_of_fault_is_in_a_minute_and_all_are_over_at_its_end() {
+        for seed in 0..200 {
+            let planned = schedule(seed, MINUTE);
+            for kind in Kind::ALL {
+                let count = planned.iter().filter(|planned| planned.step.begins() == Some(kind)).count();
+                assert!((2..60).contains(&count), "seed {seed}: {count} times {kind:?}");
+            }
+            let count = |step| planned.iter().filter(|planned| planned.step == step).count();
+            assert_eq!(count(Step::KillStore), count(Step::StartStore));
+            assert_eq!(count(Step::PauseStore), count(Step::ResumeStore));
+            assert!(planned.iter().all(|planned| planned.at >= QUIET && planned.at + QUIET <= MINUTE));
+        }
+    }
+}

@@ -1,0 +1,684 @@
+//! Decides whether the admissions of one key keep the bound that is promised. Pure: it knows nothing but the record.
+//!
+//! Each admission has an interval of store time in which it happened. A stretch of time surely holds an admission whose whole
+//! interval lies in it, and possibly holds none of the others. So a stretch is judged by the sum of those that it surely holds: it
+//! breaks the bound only if it does so for every choice of instants within the intervals (no false alarm), and of one stretch by
+//! itself no more can be known (every true alarm).
+//!
+//! The bounds, and the sentences that promise them:
+//!
+//! | limit | at most, in a stretch from `a` to `b` | promised by |
+//! |---|---|---|
+//! | `strict` and `leased`, `token_bucket` and `leaky_bucket` | the burst in force at `b`, and what came back between `a` and `b` at the rates in force | docs/guarantees.md: "b + n t/p in any stretch of time t"; docs/sharing.md: "exactly the limit of the algorithm, over all nodes", "never above the limit" |
+//! | `strict` and `leased`, `fixed_window` | n in a window | "n counted in a window" |
+//! | `strict`, `sliding_window_counter` | n in an aligned window, 2 n - 1 in a stretch that is shorter than p | "n in an aligned window; fewer than 2 n in any stretch of p" |
+//! | `strict`, `sliding_window_log` | n in a stretch that is shorter than p | "n in every stretch of p, wherever it begins" |
+//! | `synced` | the same, of the admissions that are *covered* at a later admission of the same node in the stretch | "above the limit by at most what all nodes admit in one interval of exchange (100 ms), and until the store has answered" |
+//!
+//! **Synced.** An admission is covered once the node has an answer of the store to the exchange that told it. Take the last
+//! admission of each node in a stretch, and of these the one whose node heard of the store last. That node knew all that any of
+//! these nodes had covered by then, and was admitted all the same. So what is covered at the last admission of its node in the
+//! stretch keeps the bound of the algorithm, and what is above it is not covered: at most what each node admitted since it sent the
+//! last exchange that was answered. An admission therefore counts from its own beginning until the end of the first later
+//! admission at which it was covered, and one that never was does not count. A node's idea of the store's time may be late, which
+//! decides in which window it admits; an interval begins by that idea.
+//!
+//! **Losses.** "A store that comes back empty admits one more burst of each key, at most": each loss in a stretch allows one more
+//! burst. Leases that the lost store gave are spent for one life of a lease after it, and the new store may take what their nodes
+//! give back for what others have, until the end of the epoch after: a stretch that begins within two lives after a loss may hold
+//! another quarter of the limit ("At most a quarter of a limit is out").
+//!
+//! **Changes of the numbers.** Nodes hear of them at different times, and a question may be under way: numbers are in force from
+//! the first publish on any node until the last node has others and nothing that was asked by them is under way. Where several
+//! are in force the largest count. "Used tokens stay used, up to the new capacity" (`Carry::Keep`): a change to a smaller limit
+//! forgets what is above it, so a stretch that holds one may have the difference to the largest capacity more. A view may owe more
+//! than there is, which is forgotten likewise; so of a `synced` limit only stretches without a change are judged.
+
+use std::{collections::HashMap, fmt};
+
+use tidegate::{
+    policy::{Algorithm, Sharing},
+    time::Nanos,
+};
+
+/// The numbers of a limit that a policy changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Numbers {
+    pub(crate) limit: u64,
+    /// Of a window, its limit.
+    pub(crate) burst: u64,
+}
+
+/// Numbers, and when a node may have used them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct InForce {
+    pub(crate) numbers: Numbers,
+    /// When the first publish of them began, and when the last node had them.
+    pub(crate) from: Nanos,
+    pub(crate) everywhere_from: Nanos,
+    /// When the last node had others.
+    pub(crate) until: Nanos,
+}
+
+/// An instant between these two at which the store lost everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Loss {
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
+}
+
+/// Tokens that were admitted between these two instants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Admission {
+    /// A node that takes the place of a dead one is another.
+    pub(crate) node: usize,
+    pub(crate) cost: u64,
+    pub(crate) earliest: Nanos,
+    pub(crate) latest: Nanos,
+    /// Of a synced limit: the last tokens that the node admitted before this, which no answer of the store covered yet.
+    pub(crate) uncovered: u64,
+}
+
+/// All that the judge knows of one key. Admissions of a node to a synced limit are in their order and do not overlap.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyHistory {
+    pub(crate) sharing: Sharing,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) period_ns: Nanos,
+    /// The life of a lease.
+    pub(crate) lease_ns: Nanos,
+    /// For how long a question that was asked by other numbers may be under way.
+    pub(crate) under_way_ns: Nanos,
+    /// In their order.
+    pub(crate) in_force: Vec<InForce>,
+    /// In their order.
+    pub(crate) losses: Vec<Loss>,
+    pub(crate) admissions: Vec<Admission>,
+}
+
+/// A stretch of time that breaks its bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Violation {
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
+    /// Tokens that the stretch surely holds, and the most that it may.
+    pub(crate) admitted: u64,
+    pub(crate) bound: u64,
+    pub(crate) rule: &'static str,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, until, admitted, bound, rule } = self;
+        let ms = (until - from) as f64 / 1e6;
+        write!(f, "{admitted} admitted in {ms:.3} ms, from {from} to {until}; at most {bound}: {rule}")
+    }
+}
+
+/// How near to its bound a history came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Judged {
+    /// The fewest tokens that were left below the bound of a stretch, and its bound.
+    pub(crate) least_left: u64,
+    pub(crate) of_bound: u64,
+}
+
+/// Decides whether the history keeps its bound.
+pub(crate) fn judge(history: &KeyHistory) -> Result<Judged, Violation> {
+    match history.sharing {
+        Sharing::Synced => judge_covered(history),
+        _ => judge_algorithm(history),
+    }
+}
+
+/// Judges what is covered, between two changes of the numbers.
+fn judge_covered(history: &KeyHistory) -> Result<Judged, Violation> {
+    let counted = covered(&history.admissions, &history.losses);
+    let mut judged = Judged::NOTHING;
+    for (place, now) in history.in_force.iter().enumerate() {
+        let from = now.everywhere_from.saturating_add(if place == 0 { 0 } else { history.under_way_ns });
+        let until = history.in_force.get(place + 1).map_or(Nanos::MAX, |next| next.from);
+        let within = |it: &&Admission| it.earliest >= from && it.latest <= until;
+        let alone = InForce { from: 0, everywhere_from: 0, until: Nanos::MAX, ..*now };
+        let admissions = counted.iter().filter(within).copied().collect();
+        let part = KeyHistory { in_force: vec![alone], admissions, ..history.clone() };
+        judged = judged.nearer(judge_algorithm(&part)?);
+    }
+    Ok(judged)
+}
+
+/// Those that count, each until the end of the first later admission of its node at which it was covered. What a store that was
+/// lost covered is not known to those that came after, so both must lie before the loss, or both after it.
+fn covered(admissions: &[Admission], losses: &[Loss]) -> Vec<Admission> {
+    let mut by_node: HashMap<usize, Vec<&Admission>> = HashMap::new();
+    for it in admissions {
+        by_node.entry(it.node).or_default().push(it);
+    }
+    let mut counted = Vec::new();
+    for of_node in by_node.values() {
+        // All that the node admitted before, and the first that is not covered yet.
+        let (mut admitted, mut next, mut told) = (0, 0, 0);
+        for it in of_node {
+            let is_covered = admitted - it.uncovered.min(admitted);
+            while let Some(first) = of_node.get(next).filter(|first| told + first.cost <= is_covered) {
+                told += first.cost;
+                next += 1;
+                let loss = losses.iter().find(|loss| loss.until >= first.earliest);
+                if loss.is_none_or(|loss| it.latest < loss.from) {
+                    counted.push(Admission { latest: it.latest, ..**first });
+                }
+            }
+            admitted += it.cost;
+        }
+    }
+    counted
+}
+
+fn judge_algorithm(history: &KeyHistory) -> Result<Judged, Violation> {
+    let limit = |numbers: &Numbers| numbers.limit;
+    match history.algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let rule = "a burst, and what came back";
+            stretches(
+                history,
+                &Rule { name: rule, capacity: |numbers: &Numbers| numbers.burst, comes_back: true, below: None },
+            )
+        }
+        Algorithm::FixedWindow => windows(history),
+        Algorithm::SlidingWindowCounter => {
+            let rule = "fewer than twice the limit in a period";
+            let capacity = |numbers: &Numbers| 2 * numbers.limit - 1;
+            let below = Some(history.period_ns);
+            Ok(windows(history)?.nearer(stretches(history, &Rule { name: rule, capacity, comes_back: false, below })?))
+        }
+        Algorithm::SlidingWindowLog => {
+            let (rule, below) = ("the limit in a period", Some(history.period_ns));
+            stretches(history, &Rule { name: rule, capacity: limit, comes_back: false, below })
+        }
+    }
+}
+
+impl Judged {
+    const NOTHING: Self = Self { least_left: u64::MAX, of_bound: 0 };
+
+    fn nearer(self, other: Self) -> Self {
+        if other.least_left < self.least_left { other } else { self }
+    }
+}
+
+impl KeyHistory {
+    /// Until when these numbers may be in force.
+    fn until(&self, it: &InForce) -> Nanos {
+        it.until.saturating_add(self.under_way_ns)
+    }
+
+    /// The largest number of those in force in a stretch.
+    fn largest(&self, number: impl Fn(&Numbers) -> u64, from: Nanos, until: Nanos) -> u64 {
+        let in_force = self.in_force.iter().filter(|it| it.from <= until && self.until(it) >= from);
+        in_force.map(|it| number(&it.numbers)).max().unwrap_or(0)
+    }
+
+    /// Changes of the numbers: when they may happen, and how much of what was used they may forget.
+    fn changes(&self, capacity: impl Fn(&Numbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
+        let most = self.largest(&capacity, 0, Nanos::MAX);
+        let pairs = self.in_force.windows(2);
+        let change = |pair: &[InForce]| (pair[1].from, self.until(&pair[0]), most - capacity(&pair[1].numbers));
+        let mut changes: Vec<_> = pairs.map(change).collect();
+        // A store that lost everything may be given the old numbers once more, and then the new ones.
+        for loss in &self.losses {
+            let again = changes.iter().find(|(from, until, _)| *from <= loss.until && loss.from <= *until).copied();
+            changes.extend(again);
+        }
+        changes
+    }
+
+    /// What leases of a lost store, and the return of them, may add to a stretch that begins then.
+    fn leases_of_lost_stores(&self, capacity: impl Fn(&Numbers) -> u64, from: Nanos) -> u64 {
+        if self.sharing != Sharing::Leased {
+            return 0;
+        }
+        let quarter = self.largest(capacity, 0, Nanos::MAX) / 4;
+        let (mut more, mut chain, mut last) = (0, 0, None::<Nanos>);
+        for loss in &self.losses {
+            // One that comes so soon after another may find a quarter more out.
+            chain = if last.is_some_and(|last| loss.from <= last) { chain + 1 } else { 1 };
+            let ends = loss.until.saturating_add(2 * self.lease_ns);
+            last = Some(ends);
+            if loss.from < from && from <= ends {
+                more = more.max(chain * quarter);
+            }
+        }
+        more
+    }
+}
+
+/// Judges each aligned window by what it surely holds, and the parts of it between losses.
+fn windows(history: &KeyHistory) -> Result<Judged, Violation> {
+    let period_ns = history.period_ns;
+    let mut of_windows: HashMap<Nanos, Vec<&Admission>> = HashMap::new();
+    for it in history.admissions.iter().filter(|it| it.earliest / period_ns == it.latest / period_ns) {
+        of_windows.entry(it.earliest / period_ns).or_default().push(it);
+    }
+    let changes = history.changes(|numbers| numbers.limit);
+    let mut judged = Judged::NOTHING;
+    for (window, admissions) in of_windows {
+        let (begins, ends) = (window * period_ns, (window + 1) * period_ns - 1);
+        let losses: Vec<_> = history.losses.iter().filter(|loss| loss.from <= ends && loss.until >= begins).collect();
+        let after = losses.iter().map(|loss| loss.until + 1).filter(|at| *at <= ends);
+        let before: Vec<_> = losses.iter().map(|loss| loss.from.saturating_sub(1)).chain([ends]).collect();
+        let parts = after.chain([begins]).flat_map(|from| before.iter().map(move |&until| (from, until)));
+        for (from, until) in parts.filter(|(from, until)| from <= until) {
+            let held = admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
+            let admitted: u64 = held.map(|it| it.cost).sum();
+            let limit = history.largest(|numbers| numbers.limit, from, until);
+            let lost = losses.iter().filter(|loss| loss.from <= until && loss.until >= from).count() as u64;
+            let is_held = |change: &&(Nanos, Nanos, u64)| change.0 <= until && change.1 >= from;
+            let forgotten: u64 = changes.iter().filter(is_held).map(|change| change.2).sum();
+            let of_lost = if from > begins { history.leases_of_lost_stores(|numbers| numbers.limit, from) } else { 0 };
+            let bound = limit * (1 + lost) + forgotten + of_lost;
+            if admitted > bound {
+                return Err(Violation { from, until, admitted, bound, rule: "the limit in a window" });
+            }
+            judged = judged.nearer(Judged { least_left: bound - admitted, of_bound: bound });
+        }
+    }
+    Ok(judged)
+}
+
+/// What a stretch may hold.
+struct Rule<F> {
+    name: &'static str,
+    capacity: F,
+    /// Whether the limit comes back in each period.
+    comes_back: bool,
+    /// Only stretches that are shorter than this are judged.
+    below: Option<Nanos>,
+}
+
+/// Judges each stretch that begins where an admission begins and ends where one ends, in n log n. Tokens are counted in parts, of
+/// which a token has as many as a period has nanoseconds, so that what comes back is a whole number.
+///
+/// What a stretch from `a` to `b` holds beyond its bound is a sum of what depends on `a` and what depends on `b`, but for the
+/// admissions in it. So stretches that begin at `a` are looked at together, from the last `a` to the first: a tree over all `b` has
+/// the sum for each, and an admission is added to all stretches that end after it.
+fn stretches<F: Fn(&Numbers) -> u64 + Copy>(history: &KeyHistory, rule: &Rule<F>) -> Result<Judged, Violation> {
+    let token = i128::from(history.period_ns);
+    let tokens = |tokens: u64| i128::from(tokens) * token;
+    let burst = tokens(history.largest(rule.capacity, 0, Nanos::MAX));
+    let changes = history.changes(rule.capacity);
+    let supply = Supply::of(history, rule.comes_back);
+    let lost = |is_in: &dyn Fn(&Loss) -> bool| history.losses.iter().filter(|loss| is_in(loss)).count() as i128 * burst;
+    let forgotten = |is_in: &dyn Fn(Nanos, Nanos) -> bool| {
+        changes.iter().filter(|(from, until, _)| is_in(*from, *until)).map(|it| tokens(it.2)).sum::<i128>()
+    };
+    // A loss or a change is held by a stretch unless it begins after `b` or ends before `a`.
+    let until_b = |b: Nanos| {
+        tokens(history.largest(rule.capacity, b, b))
+            + supply.until(b)
+            + lost(&|loss| loss.from <= b)
+            + forgotten(&|from, _| from <= b)
+    };
+    let before_a = |a: Nanos| {
+        supply.until(a) + lost(&|loss| loss.until < a) + forgotten(&|_, until| until < a)
+            - tokens(history.leases_of_lost_stores(rule.capacity, a))
+    };
+    let mut ends: Vec<_> = history.admissions.iter().map(|it| it.latest).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut tree = Tree::new(ends.iter().map(|&b| -until_b(b)).collect());
+    let mut admissions = history.admissions.clone();
+    admissions.sort_unstable_by_key(|it| std::cmp::Reverse(it.earliest));
+    let (mut judged, mut place) = (Judged::NOTHING, 0);
+    while let Some(&Admission { earliest: a, .. }) = admissions.get(place) {
+        while let Some(it) = admissions.get(place).filter(|it| it.earliest == a) {
+            tree.add(ends.partition_point(|&b| b < it.latest)..ends.len(), tokens(it.cost));
+            place += 1;
+        }
+        let beyond = rule.below.map_or(ends.len(), |below| ends.partition_point(|&b| b < a.saturating_add(below)));
+        let Some((above, at)) = tree.largest(ends.partition_point(|&b| b < a)..beyond) else { continue };
+        let (b, above) = (ends[at], above + before_a(a));
+        // Rounded against an alarm: a part of a token is none.
+        let bound = (until_b(b) - before_a(a)).div_euclid(token);
+        if above > 0 {
+            let held = admissions.iter().filter(|it| it.earliest >= a && it.latest <= b);
+            let admitted = held.map(|it| it.cost).sum();
+            let bound = u64::try_from(bound).unwrap_or(0);
+            return Err(Violation { from: a, until: b, admitted, bound, rule: rule.name });
+        }
+        let least_left = u64::try_from(-above / token).unwrap_or(u64::MAX);
+        judged = judged.nearer(Judged { least_left, of_bound: u64::try_from(bound).unwrap_or(u64::MAX) });
+    }
+    Ok(judged)
+}
+
+/// Parts of tokens that come back, at the largest rate that is in force.
+struct Supply {
+    /// From when on there is which rate, and what came back before.
+    steps: Vec<(Nanos, i128, i128)>,
+}
+
+impl Supply {
+    fn of(history: &KeyHistory, comes_back: bool) -> Self {
+        let mut times: Vec<_> = history.in_force.iter().map(|it| it.from).collect();
+        times.extend(history.in_force.iter().map(|it| history.until(it).saturating_add(1)));
+        times.sort_unstable();
+        times.dedup();
+        let mut steps: Vec<(Nanos, i128, i128)> = Vec::new();
+        for from in times {
+            let rate = history.largest(|numbers| numbers.limit, from, from);
+            let rate = if comes_back { i128::from(rate) } else { 0 };
+            let before = steps.last().map_or(0, |&(since, rate, before)| before + rate * i128::from(from - since));
+            steps.push((from, rate, before));
+        }
+        Self { steps }
+    }
+
+    fn until(&self, at: Nanos) -> i128 {
+        let place = self.steps.partition_point(|step| step.0 <= at);
+        let Some(&(since, rate, before)) = place.checked_sub(1).map(|place| &self.steps[place]) else { return 0 };
+        before + rate * i128::from(at - since)
+    }
+}
+
+/// Numbers of which ranges are added to, and of whose ranges the largest is wanted.
+struct Tree {
+    size: usize,
+    /// By node of the tree: the largest below it, where that is, and what is added to all below it.
+    largest: Vec<(i128, usize)>,
+    added: Vec<i128>,
+}
+
+impl Tree {
+    fn new(numbers: Vec<i128>) -> Self {
+        let size = numbers.len().next_power_of_two().max(1);
+        let mut largest = vec![(i128::MIN / 4, 0); 2 * size];
+        for (place, number) in numbers.into_iter().enumerate() {
+            largest[size + place] = (number, place);
+        }
+        for node in (1..size).rev() {
+            largest[node] = largest[2 * node].max(largest[2 * node + 1]);
+        }
+        Self { size, largest, added: vec![0; 2 * size] }
+    }
+
+    fn add(&mut self, range: std::ops::Range<usize>, number: i128) {
+        self.add_below(1, 0..self.size, &range, number);
+    }
+
+    fn add_below(&mut self, node: usize, of: std::ops::Range<usize>, to: &std::ops::Range<usize>, number: i128) {
+        if to.end <= of.start || of.end <= to.start {
+            return;
+        }
+        if to.start <= of.start && of.end <= to.end {
+            self.largest[node].0 += number;
+            self.added[node] += number;
+            return;
+        }
+        let middle = usize::midpoint(of.start, of.end);
+        self.add_below(2 * node, of.start..middle, to, number);
+        self.add_below(2 * node + 1, middle..of.end, to, number);
+        let (largest, place) = self.largest[2 * node].max(self.largest[2 * node + 1]);
+        self.largest[node] = (largest + self.added[node], place);
+    }
+
+    /// Returns the largest in a range, and its place; `None`: the range is empty.
+    fn largest(&self, range: std::ops::Range<usize>) -> Option<(i128, usize)> {
+        self.largest_below(1, 0..self.size, &range)
+    }
+
+    fn largest_below(
+        &self,
+        node: usize,
+        of: std::ops::Range<usize>,
+        within: &std::ops::Range<usize>,
+    ) -> Option<(i128, usize)> {
+        if within.end <= of.start || of.end <= within.start {
+            return None;
+        }
+        if within.start <= of.start && of.end <= within.end {
+            return Some(self.largest[node]);
+        }
+        let middle = usize::midpoint(of.start, of.end);
+        let left = self.largest_below(2 * node, of.start..middle, within);
+        let right = self.largest_below(2 * node + 1, middle..of.end, within);
+        let (largest, place) = left.max(right)?;
+        Some((largest + self.added[node], place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate::time::SECOND_NS;
+
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const START: Nanos = 1_790_035_200 * SECOND_NS;
+
+    /// A limit of ten a second, whose burst is ten.
+    fn history(sharing: Sharing, algorithm: Algorithm) -> KeyHistory {
+        let numbers = Numbers { limit: 10, burst: 10 };
+        KeyHistory {
+            sharing,
+            algorithm,
+            period_ns: SECOND_NS,
+            lease_ns: 2 * SECOND_NS,
+            under_way_ns: 0,
+            in_force: vec![InForce { numbers, from: 0, everywhere_from: 0, until: Nanos::MAX }],
+            losses: Vec::new(),
+            admissions: Vec::new(),
+        }
+    }
+
+    /// Admitted within a millisecond before this one.
+    fn at(ms: Nanos, cost: u64) -> Admission {
+        let latest = START + ms * MS;
+        Admission { node: 0, cost, earliest: latest - MS, latest, uncovered: 0 }
+    }
+
+    fn by(node: usize, uncovered: u64, it: Admission) -> Admission {
+        Admission { node, uncovered, ..it }
+    }
+
+    fn loss(ms: Nanos) -> Loss {
+        Loss { from: START + ms * MS, until: START + (ms + 1) * MS }
+    }
+
+    impl KeyHistory {
+        fn with(&self, admissions: &[Admission]) -> Self {
+            Self { admissions: admissions.to_vec(), ..self.clone() }
+        }
+
+        fn admits(&self, admissions: &[Admission]) -> bool {
+            judge(&self.with(admissions)).is_ok()
+        }
+    }
+
+    #[test]
+    fn a_bucket_has_its_burst_and_what_came_back() {
+        for (sharing, algorithm) in [
+            (Sharing::Strict, Algorithm::TokenBucket),
+            (Sharing::Strict, Algorithm::LeakyBucket),
+            (Sharing::Leased, Algorithm::TokenBucket),
+        ] {
+            let it = history(sharing, algorithm);
+            assert!(it.admits(&[at(100, 10)]));
+            assert!(!it.admits(&[at(100, 11)]), "one more");
+            // Two come back in 200 ms, a third after 300.
+            assert!(it.admits(&[at(100, 10), at(299, 2)]));
+            assert!(!it.admits(&[at(100, 10), at(299, 3)]), "one more");
+            assert!(it.admits(&[at(100, 10), at(399, 3)]));
+            // A pause saves up no more than a burst.
+            assert!(it.admits(&[at(100, 10), at(90_000, 10)]));
+            assert!(!it.admits(&[at(100, 10), at(90_000, 11)]), "one more");
+        }
+    }
+
+    #[test]
+    fn what_may_have_happened_outside_of_a_stretch_is_no_alarm() {
+        let it = history(Sharing::Strict, Algorithm::TokenBucket);
+        // The second may have come at the end of its second, when ten had come back.
+        let late = Admission { latest: START + 1_200 * MS, ..at(101, 10) };
+        assert!(it.admits(&[at(100, 10), late]));
+        assert!(!it.admits(&[at(100, 10), late, at(1_199, 3)]), "in 1,100 ms there are 21 at most");
+    }
+
+    #[test]
+    fn the_nearest_stretch_is_told() {
+        let it = history(Sharing::Strict, Algorithm::TokenBucket).with(&[at(100, 7), at(5_000, 4)]);
+        assert_eq!(judge(&it), Ok(Judged { least_left: 3, of_bound: 10 }));
+        let told = judge(&it.with(&[at(100, 7), at(5_000, 11)])).expect_err("one more");
+        assert_eq!((told.admitted, told.bound, told.until), (11, 10, START + 5_000 * MS));
+    }
+
+    #[test]
+    fn a_window_has_its_limit() {
+        for sharing in [Sharing::Strict, Sharing::Leased] {
+            let it = history(sharing, Algorithm::FixedWindow);
+            assert!(it.admits(&[at(900, 10), at(1_100, 10), at(1_999, 0)]));
+            assert!(!it.admits(&[at(900, 10), at(1_100, 10), at(1_999, 1)]), "one more");
+            // Begun in the window before.
+            assert!(it.admits(&[at(900, 10), at(1_000, 1), at(1_999, 10)]));
+        }
+    }
+
+    #[test]
+    fn sliding_windows_have_their_own_bounds() {
+        let it = history(Sharing::Strict, Algorithm::SlidingWindowCounter);
+        assert!(it.admits(&[at(900, 10), at(1_500, 9)]));
+        assert!(!it.admits(&[at(900, 10), at(1_500, 10)]), "twice the limit in a period");
+        assert!(it.admits(&[at(900, 10), at(1_950, 10)]));
+        assert!(!it.admits(&[at(900, 11)]), "one more in a window");
+        let it = history(Sharing::Strict, Algorithm::SlidingWindowLog);
+        assert!(it.admits(&[at(900, 6), at(1_500, 4), at(1_900, 6)]));
+        assert!(!it.admits(&[at(900, 6), at(1_500, 5)]), "one more");
+        assert!(!it.admits(&[at(900, 6), at(1_898, 5)]), "one more in a period");
+    }
+
+    #[test]
+    fn each_loss_allows_one_more_burst() {
+        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+            let it = KeyHistory { losses: vec![loss(200), loss(300)], ..history(Sharing::Strict, algorithm) };
+            assert!(it.admits(&[at(100, 10), at(250, 10), at(350, 10)]), "{algorithm:?}");
+            assert!(!it.admits(&[at(100, 11)]), "{algorithm:?}: before it");
+            assert!(!it.admits(&[at(250, 11)]), "{algorithm:?}: between them");
+            assert!(!it.admits(&[at(350, 11)]), "{algorithm:?}: after them");
+            assert!(!it.admits(&[at(100, 10), at(102, 1)]), "{algorithm:?}: before them");
+        }
+    }
+
+    #[test]
+    fn leases_of_a_lost_store_are_spent_for_a_while() {
+        let strict = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Strict, Algorithm::TokenBucket) };
+        let it = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Leased, Algorithm::TokenBucket) };
+        assert!(!strict.admits(&[at(300, 11)]));
+        assert!(it.admits(&[at(300, 12)]), "a quarter was out");
+        assert!(!it.admits(&[at(300, 13)]), "one more");
+        assert!(it.admits(&[at(4_200, 12)]));
+        assert!(!it.admits(&[at(4_203, 11)]), "two lives later");
+    }
+
+    #[test]
+    fn numbers_count_while_they_are_in_force() {
+        let seconds = |from: Nanos, until: Nanos, limit| {
+            let numbers = Numbers { limit, burst: limit };
+            let (from, until) = (START + from * SECOND_NS, START + until * SECOND_NS);
+            InForce { numbers, from, everywhere_from: from + SECOND_NS, until }
+        };
+        let it = history(Sharing::Strict, Algorithm::TokenBucket);
+        let it = KeyHistory { in_force: vec![seconds(0, 11, 10), seconds(10, 21, 4), seconds(20, 99, 8)], ..it };
+        assert!(it.admits(&[at(5_000, 10)]) && !it.admits(&[at(5_000, 11)]));
+        assert!(it.admits(&[at(15_000, 4)]) && !it.admits(&[at(15_000, 5)]));
+        assert!(it.admits(&[at(25_000, 8)]) && !it.admits(&[at(25_000, 9)]));
+        // What was above the smaller limit is forgotten: six, where four may be used then.
+        assert!(it.admits(&[at(10_000, 10), at(10_990, 15)]));
+        assert!(!it.admits(&[at(10_000, 10), at(10_990, 16)]), "one more");
+        // Four a second from the twelfth on.
+        assert!(it.admits(&[at(12_000, 4), at(13_001, 4)]) && !it.admits(&[at(12_000, 4), at(12_990, 4)]));
+    }
+
+    #[test]
+    fn what_no_answer_covered_is_above_a_synced_limit() {
+        let it = history(Sharing::Synced, Algorithm::TokenBucket);
+        // Two nodes that did not know of each other, and what they admit when they do.
+        let unseen = [by(0, 0, at(100, 10)), by(1, 0, at(101, 10))];
+        assert!(it.admits(&unseen));
+        let is_told = |left: u64| {
+            let after = [by(0, left, at(250, 1)), by(1, left, at(251, 1))];
+            it.admits(&[&unseen[..], &after].concat())
+        };
+        assert!(is_told(10), "no answer yet");
+        assert!(!is_told(0), "each was told, and admitted all the same");
+        // One of the two was told of its own ten, and admits one too many: the other may have known nothing.
+        assert!(it.admits(&[unseen[0], unseen[1], by(0, 0, at(250, 1))]));
+        assert!(!it.admits(&[unseen[0], by(0, 0, at(150, 1)), by(0, 0, at(151, 1)), by(1, 0, at(152, 1))]));
+    }
+
+    #[test]
+    fn what_a_dead_node_had_not_told_is_not_counted() {
+        let it = history(Sharing::Synced, Algorithm::FixedWindow);
+        assert!(it.admits(&[by(0, 0, at(100, 10)), by(1, 0, at(200, 10)), by(1, 0, at(300, 0))]));
+        let told = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 1)), by(1, 0, at(300, 0))];
+        assert!(it.admits(&told));
+        let one_more = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 2)), by(1, 0, at(300, 0))];
+        assert!(!it.admits(&one_more));
+    }
+
+    #[test]
+    fn what_a_lost_store_had_covered_is_not_known_after_it() {
+        let it = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Synced, Algorithm::FixedWindow) };
+        // Covered before the loss by an admission that came after it.
+        assert!(it.admits(&[by(0, 0, at(100, 10)), by(1, 0, at(101, 10)), by(0, 0, at(300, 9)), by(0, 0, at(400, 1))]));
+        let after = [by(0, 0, at(300, 10)), by(0, 0, at(301, 0)), by(1, 0, at(302, 11)), by(1, 0, at(303, 0))];
+        assert!(!it.admits(&after), "one burst more for one loss");
+    }
+
+    #[test]
+    fn a_change_cuts_the_history_of_a_synced_limit() {
+        let numbers = Numbers { limit: 10, burst: 10 };
+        let change = |from: Nanos, until: Nanos| InForce {
+            numbers,
+            from: START + from * MS,
+            everywhere_from: START + (from + 100) * MS,
+            until: START + until * MS,
+        };
+        let it = history(Sharing::Synced, Algorithm::TokenBucket);
+        let it = KeyHistory { in_force: vec![change(0, 1_100), change(1_000, 9_000)], ..it };
+        let twice = |first, then| {
+            [by(0, 0, at(first, 10)), by(0, 0, at(first + 2, 0)), by(0, 0, at(then, 10)), by(0, 0, at(then + 2, 0))]
+        };
+        assert!(it.admits(&twice(990, 1_150)));
+        assert!(!it.admits(&twice(800, 900)) && !it.admits(&twice(1_200, 1_300)));
+    }
+
+    /// Each pair of a beginning and an end, one after the other.
+    fn is_right_by_hand(it: &KeyHistory) -> bool {
+        let each = |a: &Admission| {
+            it.admissions.iter().all(|b| {
+                let (from, until) = (a.earliest, b.latest);
+                let held = it.admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
+                let sum: u64 = held.map(|it| it.cost).sum();
+                let losses = it.losses.iter().filter(|loss| loss.from <= until && loss.until >= from).count() as u64;
+                until < from || sum.saturating_sub(10 * (1 + losses)) * SECOND_NS <= 10 * (until - from)
+            })
+        };
+        it.admissions.iter().all(each)
+    }
+
+    proptest! {
+        #[test]
+        fn it_judges_as_one_that_looks_at_each_stretch(
+            admissions in prop::collection::vec((0_u64..3_000, 0_u64..200, 1_u64..5), 0..40),
+            losses in prop::collection::btree_set(0_u64..300, 0..3),
+        ) {
+            let admission = |&(ms, lasts, cost): &(u64, u64, u64)| {
+                Admission { node: 0, cost, earliest: START + ms * MS, latest: START + (ms + lasts) * MS, uncovered: 0 }
+            };
+            let it = history(Sharing::Strict, Algorithm::TokenBucket);
+            let it = KeyHistory { losses: losses.iter().map(|ms| loss(ms * 10)).collect(), ..it };
+            let it = it.with(&admissions.iter().map(admission).collect::<Vec<_>>());
+            prop_assert_eq!(judge(&it).is_ok(), is_right_by_hand(&it));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The record of a history: every check with the store's time, and every fault.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tidegate::{
+    policy::{Algorithm, Sharing},
+    time::Nanos,
+};
+
+use super::{
+    faults::{Kind, NODES, Step},
+    judge::{Admission, InForce, KeyHistory, Loss, Numbers},
+};
+
+/// Returns the time of the store, of which a Redis of this machine has whole microseconds, by the clock that both read.
+#[expect(clippy::disallowed_methods, reason = "the store's clock is the wall clock of this machine")]
+pub(crate) fn store_time() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_nanos()).expect("before 2554")
+}
+
+/// A limit of a history. Each has a key of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    pub(crate) sharing: Sharing,
+    pub(crate) algorithm: Algorithm,
+    /// With the version at the beginning; a later one has a part of it, or more.
+    pub(crate) tokens: u64,
+    pub(crate) burst: Option<u64>,
+    pub(crate) period: Duration,
+}
+
+impl Limit {
+    pub(crate) fn numbers(&self, percent: u64) -> Numbers {
+        let part = |number: u64| number * percent / 100;
+        let limit = part(self.tokens);
+        Numbers { limit, burst: self.burst.map_or(limit, part) }
+    }
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Admitted,
+    Denied,
+    /// Denied without the store.
+    Degraded,
+}
+
+/// A check, which was decided between these two instants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Check {
+    pub(crate) limit: usize,
+    /// A node that takes the place of a dead one is another.
+    pub(crate) node: usize,
+    pub(crate) cost: u64,
+    pub(crate) earliest: Nanos,
+    pub(crate) latest: Nanos,
+    pub(crate) uncovered: u64,
+    pub(crate) outcome: Outcome,
+}
+
+/// A step that was made between these two instants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Made {
+    pub(crate) step: Step,
+    pub(crate) from: Nanos,
+    pub(crate) until: Nanos,
+}
+
+/// Everything that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    pub(crate) seed: u64,
+    pub(crate) began: Nanos,
+    pub(crate) ended: Nanos,
+    pub(crate) lease: Duration,
+    /// In the order of their beginnings.
+    pub(crate) checks: Vec<Check>,
+    pub(crate) made: Vec<Made>,
+    /// By how much the wall clock was set meanwhile.
+    pub(crate) clock_set_by: Duration,
+}
+
+/// For how long after the last node heard of other numbers a question by the old ones may be under way, at most: the longest pause
+/// of a store, and some time for a busy machine. A lease that it is lent is spent for its whole life.
+const UNDER_WAY: Duration = Duration::from_secs(3);
+
+impl History {
+    /// Returns what the judge wants to know of one limit.
+    pub(crate) fn of(&self, place: usize, limit: &Limit) -> KeyHistory {
+        let checks = || self.checks.iter().filter(move |check| check.limit == place);
+        let mut admissions: Vec<_> = checks()
+            .filter(|check| check.outcome == Outcome::Admitted)
+            .map(|check| Admission {
+                node: check.node,
+                cost: check.cost,
+                // A store's clock has microseconds.
+                earliest: check.earliest / 1_000 * 1_000,
+                latest: check.latest,
+                uncovered: check.uncovered,
+            })
+            .collect();
+        admissions.sort_by_key(|it| it.latest);
+        let longest_ns = checks().map(|check| check.latest - check.earliest).max().unwrap_or(0);
+        let under_way_ns = match limit.sharing {
+            Sharing::Leased => nanos(UNDER_WAY + self.lease),
+            _ => longest_ns.max(nanos(UNDER_WAY)),
+        };
+        let losses = self.made.iter().filter(|made| made.step == Step::KillStore);
+        KeyHistory {
+            sharing: limit.sharing,
+            algorithm: limit.algorithm,
+            period_ns: nanos(limit.period),
+            lease_ns: nanos(self.lease),
+            under_way_ns,
+            in_force: self.in_force(limit),
+            losses: losses.map(|made| Loss { from: made.from, until: made.until }).collect(),
+            admissions,
+        }
+    }
+
+    fn in_force(&self, limit: &Limit) -> Vec<InForce> {
+        let first = InForce { numbers: limit.numbers(100), from: 0, everywhere_from: 0, until: Nanos::MAX };
+        let mut all = vec![first];
+        let mut versions: Vec<(u64, u64)> = Vec::new();
+        for made in &self.made {
+            if let Step::Publish { version, percent, .. } = made.step
+                && !versions.contains(&(version, percent))
+            {
+                versions.push((version, percent));
+            }
+        }
+        for (version, percent) in versions {
+            let of_it = || {
+                let is_its =
+                    move |made: &&Made| matches!(made.step, Step::Publish { version: of, .. } if of == version);
+                self.made.iter().filter(is_its)
+            };
+            let from = of_it().map(|made| made.from).min().unwrap_or(0);
+            // Where a node did not hear of it, both stay in force.
+            let is_everywhere = of_it().count() == NODES;
+            let everywhere_from =
+                if is_everywhere { of_it().map(|made| made.until).max().unwrap_or(0) } else { Nanos::MAX };
+            if let Some(before) = all.last_mut() {
+                before.until = everywhere_from;
+            }
+            all.push(InForce { numbers: limit.numbers(percent), from, everywhere_from, until: Nanos::MAX });
+        }
+        all
+    }
+
+    /// Returns how many faults of a kind there were while there were checks: some began after it and ended before the step that
+    /// ended it, or within a second where nothing ends it.
+    pub(crate) fn faults_under_load(&self, kind: Kind) -> usize {
+        let begun = self.made.iter().enumerate().filter(|(_, made)| made.step.begins() == Some(kind));
+        let is_under_load = |(place, made): &(usize, &Made)| {
+            let is_end = |after: &&Made| match made.step {
+                Step::KillStore => after.step == Step::StartStore,
+                Step::PauseStore => after.step == Step::ResumeStore,
+                Step::Hold { node, .. } => after.step == Step::Hold { node, holds: false },
+                Step::Drop { node, .. } => after.step == Step::Drop { node, drops: false },
+                Step::Delay { node, .. } => after.step == Step::Delay { node, by: Duration::ZERO },
+                _ => false,
+            };
+            let ends = self.made[*place..].iter().find(is_end).map_or(made.until + 1_000_000_000, |end| end.from);
+            self.checks.iter().any(|check| check.earliest >= made.from && check.latest <= ends)
+        };
+        begun.filter(is_under_load).count()
+    }
+
+    /// Returns the steps that were made in a stretch of time, or just before it.
+    pub(crate) fn faults_in(&self, from: Nanos, until: Nanos) -> String {
+        let from = from.saturating_sub(5_000_000_000);
+        let within = self.made.iter().filter(|made| made.until >= from && made.from <= until);
+        within.fold(String::new(), |mut text, made| {
+            let _ = write!(text, "\n    {:.3} s: {:?}", self.seconds(made.from), made.step);
+            text
+        })
+    }
+
+    /// Returns the seconds from the beginning of the history to this time.
+    pub(crate) fn seconds(&self, at: Nanos) -> f64 {
+        (at as f64 - self.began as f64) / 1e9
+    }
+
+    /// Writes everything to a file of the temporary folder, in which it stays.
+    pub(crate) fn write(&self, limits: &[Limit], why: &str) -> PathBuf {
+        let mut text = format!("seed {}, began at {} ns, ended at {} ns\n{why}\n", self.seed, self.began, self.ended);
+        for made in &self.made {
+            let _ = writeln!(text, "step\t{}\t{}\t{:?}", made.from, made.until, made.step);
+        }
+        text.push_str("check\tearliest\tlatest\tlimit\tnode\tcost\tuncovered\toutcome\n");
+        for check in &self.checks {
+            let Check { limit, node, cost, earliest, latest, uncovered, outcome } = check;
+            let name = limits[*limit].name;
+            let _ = writeln!(text, "check\t{earliest}\t{latest}\t{name}\t{node}\t{cost}\t{uncovered}\t{outcome:?}");
+        }
+        let path = std::env::temp_dir().join(format!("tidegate-history-{}-{}.tsv", self.seed, std::process::id()));
+        fs::write(&path, text).expect("the temporary folder has room");
+        path
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
