@@ -131,6 +131,14 @@ pub(crate) fn judge(history: &KeyHistory) -> Result<Judged, Violation> {
     }
 }
 
+/// Returns the tokens of a synced limit that count, and for how long half of them were not covered, at most.
+pub(crate) fn coverage(history: &KeyHistory) -> (u64, Nanos) {
+    let counted = covered(&history.admissions, &history.losses);
+    let mut lasted: Vec<_> = counted.iter().map(|it| it.latest - it.earliest).collect();
+    lasted.sort_unstable();
+    (counted.iter().map(|it| it.cost).sum(), lasted.get(lasted.len() / 2).copied().unwrap_or(Nanos::MAX))
+}
+
 /// Judges what is covered, between two changes of the numbers.
 fn judge_covered(history: &KeyHistory) -> Result<Judged, Violation> {
     let counted = covered(&history.admissions, &history.losses);
@@ -220,10 +228,13 @@ impl KeyHistory {
 
     /// Changes of the numbers: when they may happen, and how much of what was used they may forget.
     fn changes(&self, capacity: impl Fn(&Numbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
-        let most = self.largest(&capacity, 0, Nanos::MAX);
-        let pairs = self.in_force.windows(2);
-        let change = |pair: &[InForce]| (pair[1].from, self.until(&pair[0]), most - capacity(&pair[1].numbers));
-        let mut changes: Vec<_> = pairs.map(change).collect();
+        let change = |pair: &[InForce]| {
+            let (from, until) = (pair[1].from, self.until(&pair[0]));
+            // Leases of a larger limit may be charged to a smaller one when they are spent.
+            let since = if self.sharing == Sharing::Leased { 0 } else { from };
+            (from, until, self.largest(&capacity, since, until) - capacity(&pair[1].numbers))
+        };
+        let mut changes: Vec<_> = self.in_force.windows(2).map(change).collect();
         // A store that lost everything may be given the old numbers once more, and then the new ones.
         for loss in &self.losses {
             let again = changes.iter().find(|(from, until, _)| *from <= loss.until && loss.from <= *until).copied();
@@ -232,23 +243,28 @@ impl KeyHistory {
         changes
     }
 
+    /// What a loss allows: one more burst.
+    fn burst_of(&self, loss: &Loss, capacity: impl Fn(&Numbers) -> u64) -> u64 {
+        self.largest(capacity, loss.from, loss.until)
+    }
+
     /// What leases of a lost store, and the return of them, may add to a stretch that begins then.
     fn leases_of_lost_stores(&self, capacity: impl Fn(&Numbers) -> u64, from: Nanos) -> u64 {
         if self.sharing != Sharing::Leased {
             return 0;
         }
-        let quarter = self.largest(capacity, 0, Nanos::MAX) / 4;
-        let (mut more, mut chain, mut last) = (0, 0, None::<Nanos>);
+        let (mut most, mut chain, mut last) = (0, 0, None::<Nanos>);
         for loss in &self.losses {
+            let quarter = self.largest(&capacity, loss.from.saturating_sub(2 * self.lease_ns), loss.until) / 4;
             // One that comes so soon after another may find a quarter more out.
-            chain = if last.is_some_and(|last| loss.from <= last) { chain + 1 } else { 1 };
+            chain = if last.is_some_and(|last| loss.from <= last) { chain + quarter } else { quarter };
             let ends = loss.until.saturating_add(2 * self.lease_ns);
             last = Some(ends);
             if loss.from < from && from <= ends {
-                more = more.max(chain * quarter);
+                most = most.max(chain);
             }
         }
-        more
+        most
     }
 }
 
@@ -271,11 +287,12 @@ fn windows(history: &KeyHistory) -> Result<Judged, Violation> {
             let held = admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
             let admitted: u64 = held.map(|it| it.cost).sum();
             let limit = history.largest(|numbers| numbers.limit, from, until);
-            let lost = losses.iter().filter(|loss| loss.from <= until && loss.until >= from).count() as u64;
+            let lost = losses.iter().filter(|loss| loss.from <= until && loss.until >= from);
+            let lost: u64 = lost.map(|loss| history.burst_of(loss, |numbers| numbers.limit)).sum();
             let is_held = |change: &&(Nanos, Nanos, u64)| change.0 <= until && change.1 >= from;
             let forgotten: u64 = changes.iter().filter(is_held).map(|change| change.2).sum();
             let of_lost = if from > begins { history.leases_of_lost_stores(|numbers| numbers.limit, from) } else { 0 };
-            let bound = limit * (1 + lost) + forgotten + of_lost;
+            let bound = limit + lost + forgotten + of_lost;
             if admitted > bound {
                 return Err(Violation { from, until, admitted, bound, rule: "the limit in a window" });
             }
@@ -304,10 +321,12 @@ struct Rule<F> {
 fn stretches<F: Fn(&Numbers) -> u64 + Copy>(history: &KeyHistory, rule: &Rule<F>) -> Result<Judged, Violation> {
     let token = i128::from(history.period_ns);
     let tokens = |tokens: u64| i128::from(tokens) * token;
-    let burst = tokens(history.largest(rule.capacity, 0, Nanos::MAX));
     let changes = history.changes(rule.capacity);
     let supply = Supply::of(history, rule.comes_back);
-    let lost = |is_in: &dyn Fn(&Loss) -> bool| history.losses.iter().filter(|loss| is_in(loss)).count() as i128 * burst;
+    let lost = |is_in: &dyn Fn(&Loss) -> bool| {
+        let lost = history.losses.iter().filter(|loss| is_in(loss));
+        lost.map(|loss| tokens(history.burst_of(loss, rule.capacity))).sum::<i128>()
+    };
     let forgotten = |is_in: &dyn Fn(Nanos, Nanos) -> bool| {
         changes.iter().filter(|(from, until, _)| is_in(*from, *until)).map(|it| tokens(it.2)).sum::<i128>()
     };
@@ -596,6 +615,18 @@ mod tests {
         assert!(!it.admits(&[at(10_000, 10), at(10_990, 16)]), "one more");
         // Four a second from the twelfth on.
         assert!(it.admits(&[at(12_000, 4), at(13_001, 4)]) && !it.admits(&[at(12_000, 4), at(12_990, 4)]));
+    }
+
+    #[test]
+    fn a_loss_allows_a_burst_of_the_numbers_of_its_time() {
+        let numbers = |limit| Numbers { limit, burst: limit };
+        let from = START + 10 * SECOND_NS;
+        let before = InForce { numbers: numbers(10), from: 0, everywhere_from: 0, until: from };
+        let after = InForce { numbers: numbers(4), from, everywhere_from: from, until: Nanos::MAX };
+        let it = history(Sharing::Strict, Algorithm::TokenBucket);
+        let it = KeyHistory { in_force: vec![before, after], losses: vec![loss(20_000)], ..it };
+        assert!(it.admits(&[at(19_900, 4), at(20_100, 4)]));
+        assert!(!it.admits(&[at(19_900, 4), at(20_100, 5)]), "one more");
     }
 
     #[test]

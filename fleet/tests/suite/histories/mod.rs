@@ -24,11 +24,14 @@ mod run;
 
 use std::{fs, path::PathBuf, thread, time::Duration};
 
-use tidegate::policy::{Algorithm, Sharing};
+use tidegate::{
+    policy::{Algorithm, Sharing},
+    time::Nanos,
+};
 
 use self::{
     faults::Kind,
-    judge::{Judged, KeyHistory, judge},
+    judge::{Judged, KeyHistory, coverage, judge},
     record::{History, Limit, Outcome, store_time},
     run::{Mutation, Plan, history},
 };
@@ -97,6 +100,15 @@ impl Verdict {
         self.history.checks.iter().filter(|check| check.limit == place && check.outcome == outcome).count()
     }
 
+    /// Returns the part of the tokens of a synced limit that were covered, and so are judged, and for how long half of them were
+    /// not.
+    fn coverage(&self, place: usize, limit: &Limit) -> (f64, Nanos) {
+        let history = self.history.of(place, limit);
+        let admitted: u64 = history.admissions.iter().map(|it| it.cost).sum();
+        let (covered, half_within_ns) = coverage(&history);
+        (covered as f64 / admitted.max(1) as f64, half_within_ns)
+    }
+
     /// Prints what was seen.
     fn print(&self) {
         println!("history of seed {}:", self.history.seed);
@@ -109,6 +121,15 @@ impl Verdict {
                 Err(_) => "BROKEN".to_owned(),
             };
             println!("  {:16} {admitted:>9} {denied:>9} {degraded:>9}  {nearest}", limit.name);
+        }
+        for (place, limit) in LIMITS.iter().enumerate().filter(|(_, limit)| limit.sharing == Sharing::Synced) {
+            let (share, half_within_ns) = self.coverage(place, limit);
+            let ms = half_within_ns / 1_000_000;
+            println!(
+                "  {:16} {:.0} % of its tokens were covered, half of them within {ms} ms",
+                limit.name,
+                share * 100.0
+            );
         }
         for kind in Kind::ALL {
             println!("  {:16} {:>9} under load", format!("{kind:?}"), self.history.faults_under_load(kind));
@@ -157,6 +178,13 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<Verdict> {
             assert!(count >= least, "TIDEGATE_HISTORY_SEED={first}: {}: {outcome:?} {count} times", limit.name);
         }
     }
+    // A node that told nothing would be above its limit as it likes.
+    for (place, limit) in LIMITS.iter().enumerate().filter(|(_, limit)| limit.sharing == Sharing::Synced) {
+        for verdict in &verdicts {
+            let (share, _) = verdict.coverage(place, limit);
+            assert!(share >= 0.3, "TIDEGATE_HISTORY_SEED={first}: {}: {share} of its tokens were covered", limit.name);
+        }
+    }
     for kind in Kind::ALL {
         let count: usize = verdicts.iter().map(|verdict| verdict.history.faults_under_load(kind)).sum();
         assert!(count >= 2, "TIDEGATE_HISTORY_SEED={first}: {kind:?} {count} times under load");
@@ -169,24 +197,25 @@ fn a_minute_of_faults_keeps_each_bound() {
     keep_their_bounds(2, Duration::from_secs(50));
 }
 
-/// Runs histories with a defect, without faults, until the judge finds it in a limit that is shared so.
+/// Runs histories with a defect until the judge finds it in a limit that is shared so: without faults, and with them.
 fn is_found(mutation: Mutation, sharing: Sharing) {
-    let first = seed();
-    let is_in = |seed: u64| {
-        let plan = Plan { seed, lasts: Duration::from_secs(5), has_faults: false, mutation: Some(mutation) };
-        let verdict = run_all(&[plan]).pop().expect("one");
-        verdict.print();
-        let mut of_sharing = LIMITS.iter().zip(&verdict.judged).filter(|(limit, _)| limit.sharing == sharing);
-        let is_in = of_sharing.any(|(_, judged)| judged.is_err());
-        if let Some((why, path)) = verdict.report() {
-            println!("{mutation:?}: {why}");
-            let written = fs::read_to_string(&path).expect("it is written");
-            assert!(written.contains(&why) && written.lines().count() > verdict.history.checks.len());
-            fs::remove_file(path).expect("it is there");
-        }
-        is_in
-    };
-    assert!((first..first + 10).any(is_in), "{mutation:?} is not found in ten histories from seed {first} on");
+    for (has_faults, lasts) in [(false, Duration::from_secs(5)), (true, Duration::from_secs(15))] {
+        let first = seed();
+        let is_in = |seed| {
+            let verdict = run_all(&[Plan { seed, lasts, has_faults, mutation: Some(mutation) }]).pop().expect("one");
+            verdict.print();
+            let mut of_sharing = LIMITS.iter().zip(&verdict.judged).filter(|(limit, _)| limit.sharing == sharing);
+            let is_in = of_sharing.any(|(_, judged)| judged.is_err());
+            if let Some((why, path)) = verdict.report() {
+                println!("{mutation:?}: {why}");
+                let written = fs::read_to_string(&path).expect("it is written");
+                assert!(written.contains(&why) && written.lines().count() > verdict.history.checks.len());
+                fs::remove_file(path).expect("it is there");
+            }
+            is_in
+        };
+        assert!((first..first + 10).any(is_in), "{mutation:?} is not found in ten histories from seed {first} on");
+    }
 }
 
 #[test]
