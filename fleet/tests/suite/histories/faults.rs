@@ -9,11 +9,11 @@ use std::time::Duration;
 /// Nodes of a history.
 pub(crate) const NODES: usize = 4;
 
-/// Numbers from a seed: `SplitMix64`.
+/// A generator of numbers from a seed: `SplitMix64`.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Random {
+impl SeededRandom {
     /// Returns the numbers of one part of a history.
     pub(crate) fn of(seed: u64, part: u64) -> Self {
         let mut random = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -46,7 +46,7 @@ impl Random {
 
 /// The kinds of faults, as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// The store is killed, and started again empty.
     StoreKilled,
     /// The store stands, and goes on.
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Published,
 }
 
-impl Kind {
+impl FaultKind {
     pub(crate) const ALL: [Self; 8] = [
         Self::StoreKilled,
         Self::StorePaused,
@@ -80,9 +80,9 @@ impl Kind {
     const OF_NODE: [Self; 4] = [Self::Held, Self::Delayed, Self::Dropped, Self::NodeKilled];
 }
 
-/// Something that is done.
+/// A step of a fault: its beginning or its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub(crate) enum FaultStep {
     KillStore,
     StartStore,
     PauseStore,
@@ -113,18 +113,18 @@ pub(crate) enum Step {
     },
 }
 
-impl Step {
+impl FaultStep {
     /// Returns the fault that it begins.
-    pub(crate) fn begins(self) -> Option<Kind> {
+    pub(crate) fn begins(self) -> Option<FaultKind> {
         Some(match self {
-            Self::KillStore => Kind::StoreKilled,
-            Self::PauseStore => Kind::StorePaused,
-            Self::FlushScripts => Kind::ScriptsFlushed,
-            Self::Hold { holds: true, .. } => Kind::Held,
-            Self::Delay { by, .. } if !by.is_zero() => Kind::Delayed,
-            Self::Drop { drops: true, .. } => Kind::Dropped,
-            Self::KillNode { .. } => Kind::NodeKilled,
-            Self::Publish { .. } => Kind::Published,
+            Self::KillStore => FaultKind::StoreKilled,
+            Self::PauseStore => FaultKind::StorePaused,
+            Self::FlushScripts => FaultKind::ScriptsFlushed,
+            Self::Hold { holds: true, .. } => FaultKind::Held,
+            Self::Delay { by, .. } if !by.is_zero() => FaultKind::Delayed,
+            Self::Drop { drops: true, .. } => FaultKind::Dropped,
+            Self::KillNode { .. } => FaultKind::NodeKilled,
+            Self::Publish { .. } => FaultKind::Published,
             Self::StartStore | Self::ResumeStore | Self::Hold { .. } | Self::Delay { .. } | Self::Drop { .. } => {
                 return None;
             }
@@ -132,57 +132,72 @@ impl Step {
     }
 }
 
-/// A step, and when it is due.
+/// A step and the time at which it is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedStep {
     pub(crate) at: Duration,
-    pub(crate) step: Step,
+    pub(crate) step: FaultStep,
 }
 
-/// How long nothing happens at the beginning, and at the end.
+/// The time without faults at the beginning, and at the end.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Draws the faults of a history that lasts so long, in their order. All of them are over at its end.
-pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<Planned> {
+pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<PlannedStep> {
     let ends = lasts.saturating_sub(QUIET);
     let mut planned = Vec::new();
-    lane(&mut Random::of(seed, 1), ends, &Kind::OF_STORE, (2_000, 5_000), |random, at, kind| match kind {
-        Kind::StoreKilled => {
+    lane(&mut SeededRandom::of(seed, 1), ends, &FaultKind::OF_STORE, (2_000, 5_000), |random, at, kind| match kind {
+        FaultKind::StoreKilled => {
             let until = at + random.ms(200, 1_500);
-            planned.extend([Planned { at, step: Step::KillStore }, Planned { at: until, step: Step::StartStore }]);
+            planned.extend([
+                PlannedStep { at, step: FaultStep::KillStore },
+                PlannedStep { at: until, step: FaultStep::StartStore },
+            ]);
             until
         }
-        Kind::StorePaused => {
+        FaultKind::StorePaused => {
             let until = at + random.ms(100, 2_500);
-            planned.extend([Planned { at, step: Step::PauseStore }, Planned { at: until, step: Step::ResumeStore }]);
+            planned.extend([
+                PlannedStep { at, step: FaultStep::PauseStore },
+                PlannedStep { at: until, step: FaultStep::ResumeStore },
+            ]);
             until
         }
         _ => {
-            planned.push(Planned { at, step: Step::FlushScripts });
+            planned.push(PlannedStep { at, step: FaultStep::FlushScripts });
             at
         }
     });
     for node in 0..NODES {
-        lane(&mut Random::of(seed, 10 + node as u64), ends, &Kind::OF_NODE, (2_000, 7_000), |random, at, kind| {
-            let until = at + random.ms(200, 2_500);
-            let (begins, ends) = match kind {
-                Kind::Held => (Step::Hold { node, holds: true }, Step::Hold { node, holds: false }),
-                Kind::Delayed => {
-                    (Step::Delay { node, by: random.ms(20, 300) }, Step::Delay { node, by: Duration::ZERO })
-                }
-                Kind::Dropped => (Step::Drop { node, drops: true }, Step::Drop { node, drops: false }),
-                _ => {
-                    let wrong_by_s = random.within(0, 20_000).cast_signed() - 10_000;
-                    planned.push(Planned { at, step: Step::KillNode { node, wrong_by_s } });
-                    return at;
-                }
-            };
-            planned.extend([Planned { at, step: begins }, Planned { at: until, step: ends }]);
-            until
-        });
+        lane(
+            &mut SeededRandom::of(seed, 10 + node as u64),
+            ends,
+            &FaultKind::OF_NODE,
+            (2_000, 7_000),
+            |random, at, kind| {
+                let until = at + random.ms(200, 2_500);
+                let (begins, ends) = match kind {
+                    FaultKind::Held => (FaultStep::Hold { node, holds: true }, FaultStep::Hold { node, holds: false }),
+                    FaultKind::Delayed => (
+                        FaultStep::Delay { node, by: random.ms(20, 300) },
+                        FaultStep::Delay { node, by: Duration::ZERO },
+                    ),
+                    FaultKind::Dropped => {
+                        (FaultStep::Drop { node, drops: true }, FaultStep::Drop { node, drops: false })
+                    }
+                    _ => {
+                        let wrong_by_s = random.within(0, 20_000).cast_signed() - 10_000;
+                        planned.push(PlannedStep { at, step: FaultStep::KillNode { node, wrong_by_s } });
+                        return at;
+                    }
+                };
+                planned.extend([PlannedStep { at, step: begins }, PlannedStep { at: until, step: ends }]);
+                until
+            },
+        );
     }
     let (mut version, mut before) = (1, 100);
-    lane(&mut Random::of(seed, 2), ends, &[Kind::Published], (7_000, 11_000), |random, at, _| {
+    lane(&mut SeededRandom::of(seed, 2), ends, &[FaultKind::Published], (7_000, 11_000), |random, at, _| {
         version += 1;
         let others = [50, 75, 100, 150].into_iter().filter(|percent| *percent != before);
         let percent = others.clone().nth(random.within(0, 2) as usize).unwrap_or(100);
@@ -191,7 +206,7 @@ pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<Planned> {
         for node in 0..NODES {
             let heard_at = at + random.ms(0, 1_500);
             last = last.max(heard_at);
-            planned.push(Planned { at: heard_at, step: Step::Publish { node, version, percent } });
+            planned.push(PlannedStep { at: heard_at, step: FaultStep::Publish { node, version, percent } });
         }
         last
     });
@@ -201,11 +216,11 @@ pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<Planned> {
 
 /// Has one thing happen after the other. `happen` returns when it is over.
 fn lane(
-    random: &mut Random,
+    random: &mut SeededRandom,
     ends: Duration,
-    kinds: &[Kind],
+    kinds: &[FaultKind],
     (least, most): (u64, u64),
-    mut happen: impl FnMut(&mut Random, Duration, Kind) -> Duration,
+    mut happen: impl FnMut(&mut SeededRandom, Duration, FaultKind) -> Duration,
 ) {
     let (mut at, mut left) = (QUIET.saturating_sub(Duration::from_millis(least)), Vec::new());
     loop {
@@ -238,13 +253,13 @@ mod tests {
     fn each_kind_of_fault_is_in_a_minute_and_all_are_over_at_its_end() {
         for seed in 0..200 {
             let planned = schedule(seed, MINUTE);
-            for kind in Kind::ALL {
+            for kind in FaultKind::ALL {
                 let count = planned.iter().filter(|planned| planned.step.begins() == Some(kind)).count();
                 assert!((2..60).contains(&count), "seed {seed}: {count} times {kind:?}");
             }
             let count = |step| planned.iter().filter(|planned| planned.step == step).count();
-            assert_eq!(count(Step::KillStore), count(Step::StartStore));
-            assert_eq!(count(Step::PauseStore), count(Step::ResumeStore));
+            assert_eq!(count(FaultStep::KillStore), count(FaultStep::StartStore));
+            assert_eq!(count(FaultStep::PauseStore), count(FaultStep::ResumeStore));
             assert!(planned.iter().all(|planned| planned.at >= QUIET && planned.at + QUIET <= MINUTE));
         }
     }

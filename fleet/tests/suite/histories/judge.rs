@@ -15,7 +15,7 @@
 //! | `strict`, `sliding_window_log` | n in a stretch that is shorter than p | "n in every stretch of p, wherever it begins" |
 //! | `synced` | the same, of the admissions that are *covered* at a later admission of the same node in the stretch | "above the limit by at most what all nodes admit in one interval of exchange (100 ms), and until the store has answered" |
 //!
-//! **Synced.** An admission is covered once the node has an answer of the store to the exchange that told it. Take the last
+//! **Synced.** An admission is covered once the node has an answer of the store to the exchange that reported it. Take the last
 //! admission of each node in a stretch, and of these the one whose node heard of the store last. That node knew all that any of
 //! these nodes had covered by then, and was admitted all the same. So what is covered at the last admission of its node in the
 //! stretch keeps the bound of the algorithm, and what is above it is not covered: at most what each node admitted since it sent the
@@ -43,16 +43,16 @@ use tidegate::{
 
 /// The numbers of a limit that a policy changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct LimitNumbers {
     pub(crate) limit: u64,
-    /// Of a window, its limit.
+    /// The burst of a bucket; of a window, its limit.
     pub(crate) burst: u64,
 }
 
-/// Numbers, and when a node may have used them.
+/// Numbers of a limit and the time in which a node may have used them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InForce {
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: LimitNumbers,
     /// When the first publish of them began, and when the last node had them.
     pub(crate) from: Nanos,
     pub(crate) everywhere_from: Nanos,
@@ -62,7 +62,7 @@ pub(crate) struct InForce {
 
 /// An instant between these two at which the store lost everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Loss {
+pub(crate) struct StoreLoss {
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
 }
@@ -75,11 +75,13 @@ pub(crate) struct Admission {
     pub(crate) cost: u64,
     pub(crate) earliest: Nanos,
     pub(crate) latest: Nanos,
-    /// Of a synced limit: the last tokens that the node admitted before this, which no answer of the store covered yet.
+    /// The number of tokens, the last that the node admitted before this, that no answer of the store covered yet. Synced limits
+    /// have it.
     pub(crate) uncovered: u64,
 }
 
-/// All that the judge knows of one key. Admissions of a node to a synced limit are in their order and do not overlap.
+/// The record of one key, which is all that the judge knows. Admissions of a node to a synced limit are in their order and do not
+/// overlap.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHistory {
     pub(crate) sharing: Sharing,
@@ -87,12 +89,12 @@ pub(crate) struct KeyHistory {
     pub(crate) period_ns: Nanos,
     /// The life of a lease.
     pub(crate) lease_ns: Nanos,
-    /// For how long a question that was asked by other numbers may be under way.
+    /// The longest time for which a question by other numbers may be under way.
     pub(crate) under_way_ns: Nanos,
     /// In their order.
     pub(crate) in_force: Vec<InForce>,
     /// In their order.
-    pub(crate) losses: Vec<Loss>,
+    pub(crate) losses: Vec<StoreLoss>,
     pub(crate) admissions: Vec<Admission>,
 }
 
@@ -115,16 +117,16 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How near to its bound a history came.
+/// The distance of a history to its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct Headroom {
     /// The fewest tokens that were left below the bound of a stretch, and its bound.
     pub(crate) least_left: u64,
     pub(crate) of_bound: u64,
 }
 
 /// Decides whether the history keeps its bound.
-pub(crate) fn judge(history: &KeyHistory) -> Result<Judged, Violation> {
+pub(crate) fn judge(history: &KeyHistory) -> Result<Headroom, Violation> {
     match history.sharing {
         Sharing::Synced => judge_covered(history),
         _ => judge_algorithm(history),
@@ -140,9 +142,9 @@ pub(crate) fn coverage(history: &KeyHistory) -> (u64, Nanos) {
 }
 
 /// Judges what is covered, between two changes of the numbers.
-fn judge_covered(history: &KeyHistory) -> Result<Judged, Violation> {
+fn judge_covered(history: &KeyHistory) -> Result<Headroom, Violation> {
     let counted = covered(&history.admissions, &history.losses);
-    let mut judged = Judged::NOTHING;
+    let mut judged = Headroom::NOTHING;
     for (place, now) in history.in_force.iter().enumerate() {
         let from = now.everywhere_from.saturating_add(if place == 0 { 0 } else { history.under_way_ns });
         let until = history.in_force.get(place + 1).map_or(Nanos::MAX, |next| next.from);
@@ -155,21 +157,21 @@ fn judge_covered(history: &KeyHistory) -> Result<Judged, Violation> {
     Ok(judged)
 }
 
-/// Those that count, each until the end of the first later admission of its node at which it was covered. What a store that was
-/// lost covered is not known to those that came after, so both must lie before the loss, or both after it.
-fn covered(admissions: &[Admission], losses: &[Loss]) -> Vec<Admission> {
+/// Returns the admissions that count, each until the end of the first later admission of its node at which it was covered. A store
+/// that came back empty knows nothing of the exchanges before, so both must lie before a loss, or both after it.
+fn covered(admissions: &[Admission], losses: &[StoreLoss]) -> Vec<Admission> {
     let mut by_node: HashMap<usize, Vec<&Admission>> = HashMap::new();
     for it in admissions {
         by_node.entry(it.node).or_default().push(it);
     }
     let mut counted = Vec::new();
     for of_node in by_node.values() {
-        // All that the node admitted before, and the first that is not covered yet.
-        let (mut admitted, mut next, mut told) = (0, 0, 0);
+        // All that the node admitted before, and the first of them that is not covered yet.
+        let (mut admitted, mut next, mut covered) = (0, 0, 0);
         for it in of_node {
-            let is_covered = admitted - it.uncovered.min(admitted);
-            while let Some(first) = of_node.get(next).filter(|first| told + first.cost <= is_covered) {
-                told += first.cost;
+            let covered_now = admitted - it.uncovered.min(admitted);
+            while let Some(first) = of_node.get(next).filter(|first| covered + first.cost <= covered_now) {
+                covered += first.cost;
                 next += 1;
                 let loss = losses.iter().find(|loss| loss.until >= first.earliest);
                 if loss.is_none_or(|loss| it.latest < loss.from) {
@@ -182,31 +184,37 @@ fn covered(admissions: &[Admission], losses: &[Loss]) -> Vec<Admission> {
     counted
 }
 
-fn judge_algorithm(history: &KeyHistory) -> Result<Judged, Violation> {
-    let limit = |numbers: &Numbers| numbers.limit;
+fn judge_algorithm(history: &KeyHistory) -> Result<Headroom, Violation> {
+    let limit = |numbers: &LimitNumbers| numbers.limit;
     match history.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let rule = "a burst, and what came back";
             stretches(
                 history,
-                &Rule { name: rule, capacity: |numbers: &Numbers| numbers.burst, comes_back: true, below: None },
+                &StretchRule {
+                    name: rule,
+                    capacity: |numbers: &LimitNumbers| numbers.burst,
+                    comes_back: true,
+                    below: None,
+                },
             )
         }
         Algorithm::FixedWindow => windows(history),
         Algorithm::SlidingWindowCounter => {
             let rule = "fewer than twice the limit in a period";
-            let capacity = |numbers: &Numbers| 2 * numbers.limit - 1;
+            let capacity = |numbers: &LimitNumbers| 2 * numbers.limit - 1;
             let below = Some(history.period_ns);
-            Ok(windows(history)?.nearer(stretches(history, &Rule { name: rule, capacity, comes_back: false, below })?))
+            Ok(windows(history)?
+                .nearer(stretches(history, &StretchRule { name: rule, capacity, comes_back: false, below })?))
         }
         Algorithm::SlidingWindowLog => {
             let (rule, below) = ("the limit in a period", Some(history.period_ns));
-            stretches(history, &Rule { name: rule, capacity: limit, comes_back: false, below })
+            stretches(history, &StretchRule { name: rule, capacity: limit, comes_back: false, below })
         }
     }
 }
 
-impl Judged {
+impl Headroom {
     const NOTHING: Self = Self { least_left: u64::MAX, of_bound: 0 };
 
     fn nearer(self, other: Self) -> Self {
@@ -215,19 +223,19 @@ impl Judged {
 }
 
 impl KeyHistory {
-    /// Until when these numbers may be in force.
+    /// Returns until when these numbers may be in force.
     fn until(&self, it: &InForce) -> Nanos {
         it.until.saturating_add(self.under_way_ns)
     }
 
     /// The largest number of those in force in a stretch.
-    fn largest(&self, number: impl Fn(&Numbers) -> u64, from: Nanos, until: Nanos) -> u64 {
+    fn largest(&self, number: impl Fn(&LimitNumbers) -> u64, from: Nanos, until: Nanos) -> u64 {
         let in_force = self.in_force.iter().filter(|it| it.from <= until && self.until(it) >= from);
         in_force.map(|it| number(&it.numbers)).max().unwrap_or(0)
     }
 
-    /// Changes of the numbers: when they may happen, and how much of what was used they may forget.
-    fn changes(&self, capacity: impl Fn(&Numbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
+    /// Returns the changes of the numbers: when each may happen, and how many used tokens it may forget.
+    fn changes(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
         let change = |pair: &[InForce]| {
             let (from, until) = (pair[1].from, self.until(&pair[0]));
             // Leases of a larger limit may be charged to a smaller one when they are spent.
@@ -243,40 +251,46 @@ impl KeyHistory {
         changes
     }
 
-    /// What a loss allows: one more burst.
-    fn burst_of(&self, loss: &Loss, capacity: impl Fn(&Numbers) -> u64) -> u64 {
-        self.largest(capacity, loss.from, loss.until)
+    /// Returns the losses: when each may have happened, and the burst that it allows.
+    fn lost_bursts(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
+        let burst = |loss: &StoreLoss| (loss.from, loss.until, self.largest(&capacity, loss.from, loss.until));
+        self.losses.iter().map(burst).collect()
     }
 
-    /// What leases of a lost store, and the return of them, may add to a stretch that begins then.
-    fn leases_of_lost_stores(&self, capacity: impl Fn(&Numbers) -> u64, from: Nanos) -> u64 {
-        if self.sharing != Sharing::Leased {
-            return 0;
-        }
-        let (mut most, mut chain, mut last) = (0, 0, None::<Nanos>);
-        for loss in &self.losses {
+    /// Returns the tokens that leases of lost stores may add to a stretch that begins after an instant and until another.
+    fn lost_leases(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
+        let mut all: Vec<(Nanos, Nanos, u64)> = Vec::new();
+        for loss in self.losses.iter().filter(|_| self.sharing == Sharing::Leased) {
             let quarter = self.largest(&capacity, loss.from.saturating_sub(2 * self.lease_ns), loss.until) / 4;
             // One that comes so soon after another may find a quarter more out.
-            chain = if last.is_some_and(|last| loss.from <= last) { chain + quarter } else { quarter };
-            let ends = loss.until.saturating_add(2 * self.lease_ns);
-            last = Some(ends);
-            if loss.from < from && from <= ends {
-                most = most.max(chain);
-            }
+            let before = all.last().filter(|(_, ends, _)| loss.from <= *ends).map_or(0, |before| before.2);
+            all.push((loss.from, loss.until.saturating_add(2 * self.lease_ns), before + quarter));
         }
-        most
+        all
     }
 }
 
+/// Returns the most tokens that leases of lost stores may add to a stretch that begins then.
+fn of_lost_leases(lost: &[(Nanos, Nanos, u64)], from: Nanos) -> u64 {
+    lost.iter().filter(|it| it.0 < from && from <= it.1).map(|it| it.2).max().unwrap_or(0)
+}
+
+/// Returns the sum of the tokens of those that a stretch may hold.
+fn held_in(all: &[(Nanos, Nanos, u64)], from: Nanos, until: Nanos) -> u64 {
+    all.iter().filter(|it| it.0 <= until && it.1 >= from).map(|it| it.2).sum()
+}
+
 /// Judges each aligned window by what it surely holds, and the parts of it between losses.
-fn windows(history: &KeyHistory) -> Result<Judged, Violation> {
+fn windows(history: &KeyHistory) -> Result<Headroom, Violation> {
     let period_ns = history.period_ns;
     let mut of_windows: HashMap<Nanos, Vec<&Admission>> = HashMap::new();
     for it in history.admissions.iter().filter(|it| it.earliest / period_ns == it.latest / period_ns) {
         of_windows.entry(it.earliest / period_ns).or_default().push(it);
     }
-    let changes = history.changes(|numbers| numbers.limit);
-    let mut judged = Judged::NOTHING;
+    let limit = |numbers: &LimitNumbers| numbers.limit;
+    let (changes, lost_bursts, lost_leases) =
+        (history.changes(limit), history.lost_bursts(limit), history.lost_leases(limit));
+    let mut judged = Headroom::NOTHING;
     for (window, admissions) in of_windows {
         let (begins, ends) = (window * period_ns, (window + 1) * period_ns - 1);
         let losses: Vec<_> = history.losses.iter().filter(|loss| loss.from <= ends && loss.until >= begins).collect();
@@ -286,68 +300,60 @@ fn windows(history: &KeyHistory) -> Result<Judged, Violation> {
         for (from, until) in parts.filter(|(from, until)| from <= until) {
             let held = admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
             let admitted: u64 = held.map(|it| it.cost).sum();
-            let limit = history.largest(|numbers| numbers.limit, from, until);
-            let lost = losses.iter().filter(|loss| loss.from <= until && loss.until >= from);
-            let lost: u64 = lost.map(|loss| history.burst_of(loss, |numbers| numbers.limit)).sum();
-            let is_held = |change: &&(Nanos, Nanos, u64)| change.0 <= until && change.1 >= from;
-            let forgotten: u64 = changes.iter().filter(is_held).map(|change| change.2).sum();
-            let of_lost = if from > begins { history.leases_of_lost_stores(|numbers| numbers.limit, from) } else { 0 };
+            let limit = history.largest(limit, from, until);
+            let (lost, forgotten) = (held_in(&lost_bursts, from, until), held_in(&changes, from, until));
+            let of_lost = if from > begins { of_lost_leases(&lost_leases, from) } else { 0 };
             let bound = limit + lost + forgotten + of_lost;
             if admitted > bound {
                 return Err(Violation { from, until, admitted, bound, rule: "the limit in a window" });
             }
-            judged = judged.nearer(Judged { least_left: bound - admitted, of_bound: bound });
+            judged = judged.nearer(Headroom { least_left: bound - admitted, of_bound: bound });
         }
     }
     Ok(judged)
 }
 
-/// What a stretch may hold.
-struct Rule<F> {
+/// The bound of a stretch.
+struct StretchRule<F> {
     name: &'static str,
     capacity: F,
     /// Whether the limit comes back in each period.
     comes_back: bool,
-    /// Only stretches that are shorter than this are judged.
+    /// The length from which on stretches are not judged.
     below: Option<Nanos>,
 }
 
 /// Judges each stretch that begins where an admission begins and ends where one ends, in n log n. Tokens are counted in parts, of
 /// which a token has as many as a period has nanoseconds, so that what comes back is a whole number.
 ///
-/// What a stretch from `a` to `b` holds beyond its bound is a sum of what depends on `a` and what depends on `b`, but for the
-/// admissions in it. So stretches that begin at `a` are looked at together, from the last `a` to the first: a tree over all `b` has
+/// The excess of a stretch from `a` to `b` above its bound is a sum of parts that depend on `a` alone, parts that depend on `b` alone,
+/// and the admissions in it. So stretches that begin at `a` are looked at together, from the last `a` to the first: a tree over all `b` has
 /// the sum for each, and an admission is added to all stretches that end after it.
-fn stretches<F: Fn(&Numbers) -> u64 + Copy>(history: &KeyHistory, rule: &Rule<F>) -> Result<Judged, Violation> {
+fn stretches<F: Fn(&LimitNumbers) -> u64 + Copy>(
+    history: &KeyHistory,
+    rule: &StretchRule<F>,
+) -> Result<Headroom, Violation> {
     let token = i128::from(history.period_ns);
     let tokens = |tokens: u64| i128::from(tokens) * token;
-    let changes = history.changes(rule.capacity);
+    let mut allowances = history.changes(rule.capacity);
+    allowances.extend(history.lost_bursts(rule.capacity));
+    let lost_leases = history.lost_leases(rule.capacity);
     let supply = Supply::of(history, rule.comes_back);
-    let lost = |is_in: &dyn Fn(&Loss) -> bool| {
-        let lost = history.losses.iter().filter(|loss| is_in(loss));
-        lost.map(|loss| tokens(history.burst_of(loss, rule.capacity))).sum::<i128>()
+    // A stretch holds a loss or a change unless that begins after `b` or ends before `a`.
+    let allowed = |is_in: &dyn Fn(Nanos, Nanos) -> bool| {
+        allowances.iter().filter(|(from, until, _)| is_in(*from, *until)).map(|it| tokens(it.2)).sum::<i128>()
     };
-    let forgotten = |is_in: &dyn Fn(Nanos, Nanos) -> bool| {
-        changes.iter().filter(|(from, until, _)| is_in(*from, *until)).map(|it| tokens(it.2)).sum::<i128>()
-    };
-    // A loss or a change is held by a stretch unless it begins after `b` or ends before `a`.
-    let until_b = |b: Nanos| {
-        tokens(history.largest(rule.capacity, b, b))
-            + supply.until(b)
-            + lost(&|loss| loss.from <= b)
-            + forgotten(&|from, _| from <= b)
-    };
-    let before_a = |a: Nanos| {
-        supply.until(a) + lost(&|loss| loss.until < a) + forgotten(&|_, until| until < a)
-            - tokens(history.leases_of_lost_stores(rule.capacity, a))
-    };
+    let until_b =
+        |b: Nanos| tokens(history.largest(rule.capacity, b, b)) + supply.until(b) + allowed(&|from, _| from <= b);
+    let before_a =
+        |a: Nanos| supply.until(a) + allowed(&|_, until| until < a) - tokens(of_lost_leases(&lost_leases, a));
     let mut ends: Vec<_> = history.admissions.iter().map(|it| it.latest).collect();
     ends.sort_unstable();
     ends.dedup();
-    let mut tree = Tree::new(ends.iter().map(|&b| -until_b(b)).collect());
+    let mut tree = MaxTree::new(ends.iter().map(|&b| -until_b(b)).collect());
     let mut admissions = history.admissions.clone();
     admissions.sort_unstable_by_key(|it| std::cmp::Reverse(it.earliest));
-    let (mut judged, mut place) = (Judged::NOTHING, 0);
+    let (mut judged, mut place) = (Headroom::NOTHING, 0);
     while let Some(&Admission { earliest: a, .. }) = admissions.get(place) {
         while let Some(it) = admissions.get(place).filter(|it| it.earliest == a) {
             tree.add(ends.partition_point(|&b| b < it.latest)..ends.len(), tokens(it.cost));
@@ -365,14 +371,14 @@ fn stretches<F: Fn(&Numbers) -> u64 + Copy>(history: &KeyHistory, rule: &Rule<F>
             return Err(Violation { from: a, until: b, admitted, bound, rule: rule.name });
         }
         let least_left = u64::try_from(-above / token).unwrap_or(u64::MAX);
-        judged = judged.nearer(Judged { least_left, of_bound: u64::try_from(bound).unwrap_or(u64::MAX) });
+        judged = judged.nearer(Headroom { least_left, of_bound: u64::try_from(bound).unwrap_or(u64::MAX) });
     }
     Ok(judged)
 }
 
 /// Parts of tokens that come back, at the largest rate that is in force.
 struct Supply {
-    /// From when on there is which rate, and what came back before.
+    /// The beginning of each rate, the rate, and the parts that came back before.
     steps: Vec<(Nanos, i128, i128)>,
 }
 
@@ -399,15 +405,16 @@ impl Supply {
     }
 }
 
-/// Numbers of which ranges are added to, and of whose ranges the largest is wanted.
-struct Tree {
+/// A segment tree: adds to ranges of numbers, and finds the largest number of a range.
+struct MaxTree {
     size: usize,
-    /// By node of the tree: the largest below it, where that is, and what is added to all below it.
+    /// The largest number below each node of the tree, and its place.
     largest: Vec<(i128, usize)>,
+    /// The sum that was added to all numbers below each node.
     added: Vec<i128>,
 }
 
-impl Tree {
+impl MaxTree {
     fn new(numbers: Vec<i128>) -> Self {
         let size = numbers.len().next_power_of_two().max(1);
         let mut largest = vec![(i128::MIN / 4, 0); 2 * size];
@@ -477,7 +484,7 @@ mod tests {
 
     /// A limit of ten a second, whose burst is ten.
     fn history(sharing: Sharing, algorithm: Algorithm) -> KeyHistory {
-        let numbers = Numbers { limit: 10, burst: 10 };
+        let numbers = LimitNumbers { limit: 10, burst: 10 };
         KeyHistory {
             sharing,
             algorithm,
@@ -490,7 +497,7 @@ mod tests {
         }
     }
 
-    /// Admitted within a millisecond before this one.
+    /// Returns an admission within a millisecond before this one.
     fn at(ms: Nanos, cost: u64) -> Admission {
         let latest = START + ms * MS;
         Admission { node: 0, cost, earliest: latest - MS, latest, uncovered: 0 }
@@ -500,8 +507,8 @@ mod tests {
         Admission { node, uncovered, ..it }
     }
 
-    fn loss(ms: Nanos) -> Loss {
-        Loss { from: START + ms * MS, until: START + (ms + 1) * MS }
+    fn loss(ms: Nanos) -> StoreLoss {
+        StoreLoss { from: START + ms * MS, until: START + (ms + 1) * MS }
     }
 
     impl KeyHistory {
@@ -544,11 +551,11 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_stretch_is_told() {
+    fn the_stretch_nearest_to_its_bound_is_reported() {
         let it = history(Sharing::Strict, Algorithm::TokenBucket).with(&[at(100, 7), at(5_000, 4)]);
-        assert_eq!(judge(&it), Ok(Judged { least_left: 3, of_bound: 10 }));
-        let told = judge(&it.with(&[at(100, 7), at(5_000, 11)])).expect_err("one more");
-        assert_eq!((told.admitted, told.bound, told.until), (11, 10, START + 5_000 * MS));
+        assert_eq!(judge(&it), Ok(Headroom { least_left: 3, of_bound: 10 }));
+        let why = judge(&it.with(&[at(100, 7), at(5_000, 11)])).expect_err("one more");
+        assert_eq!((why.admitted, why.bound, why.until), (11, 10, START + 5_000 * MS));
     }
 
     #[test]
@@ -601,7 +608,7 @@ mod tests {
     #[test]
     fn numbers_count_while_they_are_in_force() {
         let seconds = |from: Nanos, until: Nanos, limit| {
-            let numbers = Numbers { limit, burst: limit };
+            let numbers = LimitNumbers { limit, burst: limit };
             let (from, until) = (START + from * SECOND_NS, START + until * SECOND_NS);
             InForce { numbers, from, everywhere_from: from + SECOND_NS, until }
         };
@@ -619,7 +626,7 @@ mod tests {
 
     #[test]
     fn a_loss_allows_a_burst_of_the_numbers_of_its_time() {
-        let numbers = |limit| Numbers { limit, burst: limit };
+        let numbers = |limit| LimitNumbers { limit, burst: limit };
         let from = START + 10 * SECOND_NS;
         let before = InForce { numbers: numbers(10), from: 0, everywhere_from: 0, until: from };
         let after = InForce { numbers: numbers(4), from, everywhere_from: from, until: Nanos::MAX };
@@ -635,23 +642,23 @@ mod tests {
         // Two nodes that did not know of each other, and what they admit when they do.
         let unseen = [by(0, 0, at(100, 10)), by(1, 0, at(101, 10))];
         assert!(it.admits(&unseen));
-        let is_told = |left: u64| {
+        let admits_after = |left: u64| {
             let after = [by(0, left, at(250, 1)), by(1, left, at(251, 1))];
             it.admits(&[&unseen[..], &after].concat())
         };
-        assert!(is_told(10), "no answer yet");
-        assert!(!is_told(0), "each was told, and admitted all the same");
-        // One of the two was told of its own ten, and admits one too many: the other may have known nothing.
+        assert!(admits_after(10), "no answer yet");
+        assert!(!admits_after(0), "each was answered, and admitted all the same");
+        // One of the two has an answer that covers its own ten, and admits one too many: it may not know of the other.
         assert!(it.admits(&[unseen[0], unseen[1], by(0, 0, at(250, 1))]));
         assert!(!it.admits(&[unseen[0], by(0, 0, at(150, 1)), by(0, 0, at(151, 1)), by(1, 0, at(152, 1))]));
     }
 
     #[test]
-    fn what_a_dead_node_had_not_told_is_not_counted() {
+    fn admissions_that_a_dead_node_had_not_exchanged_do_not_count() {
         let it = history(Sharing::Synced, Algorithm::FixedWindow);
         assert!(it.admits(&[by(0, 0, at(100, 10)), by(1, 0, at(200, 10)), by(1, 0, at(300, 0))]));
-        let told = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 1)), by(1, 0, at(300, 0))];
-        assert!(it.admits(&told));
+        let covered = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 1)), by(1, 0, at(300, 0))];
+        assert!(it.admits(&covered));
         let one_more = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 2)), by(1, 0, at(300, 0))];
         assert!(!it.admits(&one_more));
     }
@@ -667,7 +674,7 @@ mod tests {
 
     #[test]
     fn a_change_cuts_the_history_of_a_synced_limit() {
-        let numbers = Numbers { limit: 10, burst: 10 };
+        let numbers = LimitNumbers { limit: 10, burst: 10 };
         let change = |from: Nanos, until: Nanos| InForce {
             numbers,
             from: START + from * MS,
@@ -683,7 +690,7 @@ mod tests {
         assert!(!it.admits(&twice(800, 900)) && !it.admits(&twice(1_200, 1_300)));
     }
 
-    /// Each pair of a beginning and an end, one after the other.
+    /// Looks at each pair of a beginning and an end, one after the other.
     fn is_right_by_hand(it: &KeyHistory) -> bool {
         let each = |a: &Admission| {
             it.admissions.iter().all(|b| {

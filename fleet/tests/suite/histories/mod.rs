@@ -30,41 +30,43 @@ use tidegate::{
 };
 
 use self::{
-    faults::Kind,
-    judge::{Judged, KeyHistory, coverage, judge},
-    record::{History, Limit, Outcome, store_time},
-    run::{Mutation, Plan, history},
+    faults::FaultKind,
+    judge::{Headroom, KeyHistory, coverage, judge},
+    record::{CheckOutcome, HistoryRecord, TestedLimit, store_time},
+    run::{HistoryPlan, Mutation, history},
 };
 
-const fn limit(name: &'static str, sharing: Sharing, algorithm: Algorithm, tokens: u64, seconds: u64) -> Limit {
-    Limit { name, sharing, algorithm, tokens, burst: None, period: Duration::from_secs(seconds) }
+const fn limit(name: &'static str, sharing: Sharing, algorithm: Algorithm, tokens: u64, seconds: u64) -> TestedLimit {
+    TestedLimit { name, sharing, algorithm, tokens, burst: None, period: Duration::from_secs(seconds) }
 }
 
 /// Callers want more than each has. A lease is a sixteenth of its limit at most, which is to be some checks.
-const LIMITS: [Limit; 9] = [
-    Limit { burst: Some(90), ..limit("strict_bucket", Sharing::Strict, Algorithm::TokenBucket, 60, 1) },
+const LIMITS: [TestedLimit; 10] = [
+    TestedLimit { burst: Some(90), ..limit("strict_bucket", Sharing::Strict, Algorithm::TokenBucket, 60, 1) },
     limit("strict_queue", Sharing::Strict, Algorithm::LeakyBucket, 60, 1),
     limit("strict_window", Sharing::Strict, Algorithm::FixedWindow, 120, 2),
     limit("strict_counter", Sharing::Strict, Algorithm::SlidingWindowCounter, 120, 2),
     limit("strict_log", Sharing::Strict, Algorithm::SlidingWindowLog, 60, 1),
     limit("leased_bucket", Sharing::Leased, Algorithm::TokenBucket, 400, 1),
     limit("leased_window", Sharing::Leased, Algorithm::FixedWindow, 800, 2),
+    // Nothing of it comes back, so no lease may be spent that counts as spent.
+    limit("leased_month", Sharing::Leased, Algorithm::FixedWindow, 3_000, 30 * 86_400),
     limit("synced_bucket", Sharing::Synced, Algorithm::TokenBucket, 200, 1),
     limit("synced_window", Sharing::Synced, Algorithm::FixedWindow, 400, 2),
 ];
 
-/// What a history came to: of each limit how near it came to its bound, or why it broke it.
-struct Verdict {
-    history: History,
-    judged: Vec<Result<Judged, String>>,
+/// The outcome of a history: for each limit its distance to the bound, or why the bound is broken.
+struct HistoryVerdict {
+    history: HistoryRecord,
+    judged: Vec<Result<Headroom, String>>,
     /// Limits that would be above their bound if no store had lost anything.
     above_without_losses: usize,
 }
 
 /// Runs histories side by side, each with a store of its own. One in which the wall clock was set is run again.
-fn run_all(plans: &[Plan]) -> Vec<Verdict> {
+fn run_all(plans: &[HistoryPlan]) -> Vec<HistoryVerdict> {
     thread::scope(|scope| {
-        let run = |plan: &Plan| {
+        let run = |plan: &HistoryPlan| {
             let plan = *plan;
             scope.spawn(move || {
                 (0..5)
@@ -79,30 +81,30 @@ fn run_all(plans: &[Plan]) -> Vec<Verdict> {
     })
 }
 
-fn judge_all(history: History) -> Verdict {
-    let judge_one = |(place, limit): (usize, &Limit)| {
+fn judge_all(history: HistoryRecord) -> HistoryVerdict {
+    let judge_one = |(place, limit): (usize, &TestedLimit)| {
         judge(&history.of(place, limit)).map_err(|why| {
             let (from, until) = (history.seconds(why.from), history.seconds(why.until));
             let faults = history.faults_in(why.from, why.until);
             format!("{} from {from:.3} s to {until:.3} s: {why}; faults in it and 5 s before:{faults}", limit.name)
         })
     };
-    let is_above = |(place, limit): &(usize, &Limit)| {
+    let is_above = |(place, limit): &(usize, &TestedLimit)| {
         judge(&KeyHistory { losses: Vec::new(), ..history.of(*place, limit) }).is_err()
     };
     let judged = LIMITS.iter().enumerate().map(judge_one).collect();
     let above_without_losses = LIMITS.iter().enumerate().filter(is_above).count();
-    Verdict { history, judged, above_without_losses }
+    HistoryVerdict { history, judged, above_without_losses }
 }
 
-impl Verdict {
-    fn count(&self, place: usize, outcome: Outcome) -> usize {
+impl HistoryVerdict {
+    fn count(&self, place: usize, outcome: CheckOutcome) -> usize {
         self.history.checks.iter().filter(|check| check.limit == place && check.outcome == outcome).count()
     }
 
     /// Returns the part of the tokens of a synced limit that were covered, and so are judged, and for how long half of them were
     /// not.
-    fn coverage(&self, place: usize, limit: &Limit) -> (f64, Nanos) {
+    fn coverage(&self, place: usize, limit: &TestedLimit) -> (f64, Nanos) {
         let history = self.history.of(place, limit);
         let admitted: u64 = history.admissions.iter().map(|it| it.cost).sum();
         let (covered, half_within_ns) = coverage(&history);
@@ -114,10 +116,10 @@ impl Verdict {
         println!("history of seed {}:", self.history.seed);
         println!("  {:16} {:>9} {:>9} {:>9}  nearest to its bound", "limit", "admitted", "denied", "degraded");
         for (place, (limit, judged)) in LIMITS.iter().zip(&self.judged).enumerate() {
-            let [admitted, denied, degraded] =
-                [Outcome::Admitted, Outcome::Denied, Outcome::Degraded].map(|outcome| self.count(place, outcome));
+            let [admitted, denied, degraded] = [CheckOutcome::Admitted, CheckOutcome::Denied, CheckOutcome::Degraded]
+                .map(|outcome| self.count(place, outcome));
             let nearest = match judged {
-                Ok(Judged { least_left, of_bound }) => format!("{least_left} left of {of_bound}"),
+                Ok(Headroom { least_left, of_bound }) => format!("{least_left} left of {of_bound}"),
                 Err(_) => "BROKEN".to_owned(),
             };
             println!("  {:16} {admitted:>9} {denied:>9} {degraded:>9}  {nearest}", limit.name);
@@ -131,7 +133,7 @@ impl Verdict {
                 share * 100.0
             );
         }
-        for kind in Kind::ALL {
+        for kind in FaultKind::ALL {
             println!("  {:16} {:>9} under load", format!("{kind:?}"), self.history.faults_under_load(kind));
         }
         println!("  {} limits would be above their bound without the losses", self.above_without_losses);
@@ -163,17 +165,18 @@ fn seed() -> u64 {
 }
 
 /// Runs so many histories with faults, of successive seeds, and holds each to its bounds. Returns what was seen.
-fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<Verdict> {
+fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
     let first = seed();
     println!("TIDEGATE_HISTORY_SEED={first}");
     let plans: Vec<_> =
-        (first..first + count).map(|seed| Plan { seed, lasts, has_faults: true, mutation: None }).collect();
+        (first..first + count).map(|seed| HistoryPlan { seed, lasts, has_faults: true, mutation: None }).collect();
     let verdicts = run_all(&plans);
-    verdicts.iter().for_each(Verdict::print);
-    verdicts.iter().for_each(Verdict::assert_kept);
+    verdicts.iter().for_each(HistoryVerdict::print);
+    verdicts.iter().for_each(HistoryVerdict::assert_kept);
     // Something was shown.
     for (place, limit) in LIMITS.iter().enumerate() {
-        for (outcome, least) in [(Outcome::Admitted, 100), (Outcome::Denied, 50), (Outcome::Degraded, 1)] {
+        for (outcome, least) in [(CheckOutcome::Admitted, 100), (CheckOutcome::Denied, 50), (CheckOutcome::Degraded, 1)]
+        {
             let count: usize = verdicts.iter().map(|verdict| verdict.count(place, outcome)).sum();
             assert!(count >= least, "TIDEGATE_HISTORY_SEED={first}: {}: {outcome:?} {count} times", limit.name);
         }
@@ -185,7 +188,7 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<Verdict> {
             assert!(share >= 0.3, "TIDEGATE_HISTORY_SEED={first}: {}: {share} of its tokens were covered", limit.name);
         }
     }
-    for kind in Kind::ALL {
+    for kind in FaultKind::ALL {
         let count: usize = verdicts.iter().map(|verdict| verdict.history.faults_under_load(kind)).sum();
         assert!(count >= 2, "TIDEGATE_HISTORY_SEED={first}: {kind:?} {count} times under load");
     }
@@ -202,7 +205,8 @@ fn is_found(mutation: Mutation, sharing: Sharing) {
     for (has_faults, lasts) in [(false, Duration::from_secs(5)), (true, Duration::from_secs(15))] {
         let first = seed();
         let is_in = |seed| {
-            let verdict = run_all(&[Plan { seed, lasts, has_faults, mutation: Some(mutation) }]).pop().expect("one");
+            let verdict =
+                run_all(&[HistoryPlan { seed, lasts, has_faults, mutation: Some(mutation) }]).pop().expect("one");
             verdict.print();
             let mut of_sharing = LIMITS.iter().zip(&verdict.judged).filter(|(limit, _)| limit.sharing == sharing);
             let is_in = of_sharing.any(|(_, judged)| judged.is_err());
@@ -230,7 +234,7 @@ fn a_script_that_does_not_count_what_it_lends_is_found() {
 }
 
 #[test]
-fn a_script_that_forgets_what_it_is_told_is_found() {
+fn a_script_that_drops_what_views_spent_is_found() {
     is_found(Mutation::Script { this: "or 0) >= 0", instead_of: "or 0) >= number" }, Sharing::Synced);
 }
 

@@ -12,9 +12,11 @@ use tidegate::{
     time::Nanos,
 };
 
+use tokio::time::Instant;
+
 use super::{
-    faults::{Kind, NODES, Step},
-    judge::{Admission, InForce, KeyHistory, Loss, Numbers},
+    faults::{FaultKind, FaultStep, NODES},
+    judge::{Admission, InForce, KeyHistory, LimitNumbers, StoreLoss},
 };
 
 /// Returns the time of the store, of which a Redis of this machine has whole microseconds, by the clock that both read.
@@ -24,29 +26,61 @@ pub(crate) fn store_time() -> Nanos {
     u64::try_from(since.as_nanos()).expect("before 2554")
 }
 
+/// The two clocks of this machine at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClockReading {
+    pub(crate) wall: Nanos,
+    pub(crate) steady: Instant,
+}
+
+impl ClockReading {
+    /// Reads both, again where this thread was stopped in between.
+    pub(crate) fn now() -> Self {
+        let read = || {
+            let before = Instant::now();
+            let reading = Self { wall: store_time(), steady: before };
+            (before.elapsed(), reading)
+        };
+        let readings = (0..1_000).map(|_| read());
+        let mut nearest = read();
+        for reading in readings {
+            if nearest.0 < Duration::from_micros(50) {
+                break;
+            }
+            nearest = if reading.0 < nearest.0 { reading } else { nearest };
+        }
+        nearest.1
+    }
+
+    /// Returns the time by which the wall clock was set since another reading.
+    pub(crate) fn set_since(&self, before: &Self) -> Duration {
+        Duration::from_nanos(self.wall.saturating_sub(before.wall)).abs_diff(self.steady - before.steady)
+    }
+}
+
 /// A limit of a history. Each has a key of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct TestedLimit {
     pub(crate) name: &'static str,
     pub(crate) sharing: Sharing,
     pub(crate) algorithm: Algorithm,
-    /// With the version at the beginning; a later one has a part of it, or more.
+    /// The limit in the first version of the policy. A later version has a part of it, or more.
     pub(crate) tokens: u64,
     pub(crate) burst: Option<u64>,
     pub(crate) period: Duration,
 }
 
-impl Limit {
-    pub(crate) fn numbers(&self, percent: u64) -> Numbers {
+impl TestedLimit {
+    pub(crate) fn numbers(&self, percent: u64) -> LimitNumbers {
         let part = |number: u64| number * percent / 100;
         let limit = part(self.tokens);
-        Numbers { limit, burst: self.burst.map_or(limit, part) }
+        LimitNumbers { limit, burst: self.burst.map_or(limit, part) }
     }
 }
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CheckOutcome {
     Admitted,
     Denied,
     /// Denied without the store.
@@ -55,7 +89,7 @@ pub(crate) enum Outcome {
 
 /// A check, which was decided between these two instants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Check {
+pub(crate) struct CheckRecord {
     pub(crate) limit: usize,
     /// A node that takes the place of a dead one is another.
     pub(crate) node: usize,
@@ -63,41 +97,40 @@ pub(crate) struct Check {
     pub(crate) earliest: Nanos,
     pub(crate) latest: Nanos,
     pub(crate) uncovered: u64,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: CheckOutcome,
 }
 
 /// A step that was made between these two instants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Made {
-    pub(crate) step: Step,
+pub(crate) struct StepRecord {
+    pub(crate) step: FaultStep,
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
 }
 
 /// Everything that was seen.
 #[derive(Clone, Debug)]
-pub(crate) struct History {
+pub(crate) struct HistoryRecord {
     pub(crate) seed: u64,
     pub(crate) began: Nanos,
     pub(crate) ended: Nanos,
     pub(crate) lease: Duration,
     /// In the order of their beginnings.
-    pub(crate) checks: Vec<Check>,
-    pub(crate) made: Vec<Made>,
-    /// By how much the wall clock was set meanwhile.
+    pub(crate) checks: Vec<CheckRecord>,
+    pub(crate) made: Vec<StepRecord>,
+    /// The time by which the wall clock was set meanwhile.
     pub(crate) clock_set_by: Duration,
 }
 
-/// For how long after the last node heard of other numbers a question by the old ones may be under way, at most: the longest pause
-/// of a store, and some time for a busy machine. A lease that it is lent is spent for its whole life.
-const UNDER_WAY: Duration = Duration::from_secs(3);
+/// The longest time for which a question is under way after a store that stood goes on, also on a busy machine.
+const UNDER_WAY: Duration = Duration::from_secs(1);
 
-impl History {
+impl HistoryRecord {
     /// Returns what the judge wants to know of one limit.
-    pub(crate) fn of(&self, place: usize, limit: &Limit) -> KeyHistory {
+    pub(crate) fn of(&self, place: usize, limit: &TestedLimit) -> KeyHistory {
         let checks = || self.checks.iter().filter(move |check| check.limit == place);
         let mut admissions: Vec<_> = checks()
-            .filter(|check| check.outcome == Outcome::Admitted)
+            .filter(|check| check.outcome == CheckOutcome::Admitted)
             .map(|check| Admission {
                 node: check.node,
                 cost: check.cost,
@@ -108,12 +141,11 @@ impl History {
             })
             .collect();
         admissions.sort_by_key(|it| it.latest);
+        // By the old numbers of a limit nodes may ask a store that stands, and spend a lease for its whole life then.
+        let lease_ns = if limit.sharing == Sharing::Leased { nanos(self.lease) } else { 0 };
         let longest_ns = checks().map(|check| check.latest - check.earliest).max().unwrap_or(0);
-        let under_way_ns = match limit.sharing {
-            Sharing::Leased => nanos(UNDER_WAY + self.lease),
-            _ => longest_ns.max(nanos(UNDER_WAY)),
-        };
-        let losses = self.made.iter().filter(|made| made.step == Step::KillStore);
+        let under_way_ns = longest_ns.max(self.longest_pause()) + nanos(UNDER_WAY) + lease_ns;
+        let losses = self.made.iter().filter(|made| made.step == FaultStep::KillStore);
         KeyHistory {
             sharing: limit.sharing,
             algorithm: limit.algorithm,
@@ -121,17 +153,27 @@ impl History {
             lease_ns: nanos(self.lease),
             under_way_ns,
             in_force: self.in_force(limit),
-            losses: losses.map(|made| Loss { from: made.from, until: made.until }).collect(),
+            losses: losses.map(|made| StoreLoss { from: made.from, until: made.until }).collect(),
             admissions,
         }
     }
 
-    fn in_force(&self, limit: &Limit) -> Vec<InForce> {
+    /// Returns for how long the store stood at most.
+    fn longest_pause(&self) -> Nanos {
+        let pauses = self.made.iter().enumerate().filter(|(_, made)| made.step == FaultStep::PauseStore);
+        let lasts = |(place, made): (usize, &StepRecord)| {
+            let ends = self.made[place..].iter().find(|after| after.step == FaultStep::ResumeStore);
+            ends.map_or(0, |end| end.until - made.from)
+        };
+        pauses.map(lasts).max().unwrap_or(0)
+    }
+
+    fn in_force(&self, limit: &TestedLimit) -> Vec<InForce> {
         let first = InForce { numbers: limit.numbers(100), from: 0, everywhere_from: 0, until: Nanos::MAX };
         let mut all = vec![first];
         let mut versions: Vec<(u64, u64)> = Vec::new();
         for made in &self.made {
-            if let Step::Publish { version, percent, .. } = made.step
+            if let FaultStep::Publish { version, percent, .. } = made.step
                 && !versions.contains(&(version, percent))
             {
                 versions.push((version, percent));
@@ -139,8 +181,7 @@ impl History {
         }
         for (version, percent) in versions {
             let of_it = || {
-                let is_its =
-                    move |made: &&Made| matches!(made.step, Step::Publish { version: of, .. } if of == version);
+                let is_its = move |made: &&StepRecord| matches!(made.step, FaultStep::Publish { version: of, .. } if of == version);
                 self.made.iter().filter(is_its)
             };
             let from = of_it().map(|made| made.from).min().unwrap_or(0);
@@ -158,15 +199,15 @@ impl History {
 
     /// Returns how many faults of a kind there were while there were checks: some began after it and ended before the step that
     /// ended it, or within a second where nothing ends it.
-    pub(crate) fn faults_under_load(&self, kind: Kind) -> usize {
+    pub(crate) fn faults_under_load(&self, kind: FaultKind) -> usize {
         let begun = self.made.iter().enumerate().filter(|(_, made)| made.step.begins() == Some(kind));
-        let is_under_load = |(place, made): &(usize, &Made)| {
-            let is_end = |after: &&Made| match made.step {
-                Step::KillStore => after.step == Step::StartStore,
-                Step::PauseStore => after.step == Step::ResumeStore,
-                Step::Hold { node, .. } => after.step == Step::Hold { node, holds: false },
-                Step::Drop { node, .. } => after.step == Step::Drop { node, drops: false },
-                Step::Delay { node, .. } => after.step == Step::Delay { node, by: Duration::ZERO },
+        let is_under_load = |(place, made): &(usize, &StepRecord)| {
+            let is_end = |after: &&StepRecord| match made.step {
+                FaultStep::KillStore => after.step == FaultStep::StartStore,
+                FaultStep::PauseStore => after.step == FaultStep::ResumeStore,
+                FaultStep::Hold { node, .. } => after.step == FaultStep::Hold { node, holds: false },
+                FaultStep::Drop { node, .. } => after.step == FaultStep::Drop { node, drops: false },
+                FaultStep::Delay { node, .. } => after.step == FaultStep::Delay { node, by: Duration::ZERO },
                 _ => false,
             };
             let ends = self.made[*place..].iter().find(is_end).map_or(made.until + 1_000_000_000, |end| end.from);
@@ -191,14 +232,14 @@ impl History {
     }
 
     /// Writes everything to a file of the temporary folder, in which it stays.
-    pub(crate) fn write(&self, limits: &[Limit], why: &str) -> PathBuf {
+    pub(crate) fn write(&self, limits: &[TestedLimit], why: &str) -> PathBuf {
         let mut text = format!("seed {}, began at {} ns, ended at {} ns\n{why}\n", self.seed, self.began, self.ended);
         for made in &self.made {
             let _ = writeln!(text, "step\t{}\t{}\t{:?}", made.from, made.until, made.step);
         }
         text.push_str("check\tearliest\tlatest\tlimit\tnode\tcost\tuncovered\toutcome\n");
         for check in &self.checks {
-            let Check { limit, node, cost, earliest, latest, uncovered, outcome } = check;
+            let CheckRecord { limit, node, cost, earliest, latest, uncovered, outcome } = check;
             let name = limits[*limit].name;
             let _ = writeln!(text, "check\t{earliest}\t{latest}\t{name}\t{node}\t{cost}\t{uncovered}\t{outcome:?}");
         }

@@ -22,8 +22,8 @@ use tokio::{
 
 use super::{
     LIMITS,
-    faults::{NODES, Planned, Random, Step, schedule},
-    record::{Check, History, Limit, Made, Outcome, store_time},
+    faults::{FaultStep, NODES, PlannedStep, SeededRandom, schedule},
+    record::{CheckOutcome, CheckRecord, ClockReading, HistoryRecord, StepRecord, TestedLimit, store_time},
 };
 use crate::nodes::{Node, Skewed, run};
 
@@ -48,23 +48,23 @@ pub(crate) enum Mutation {
     Numbers { percent: u64 },
 }
 
-/// What is run.
+/// A history to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct HistoryPlan {
     pub(crate) seed: u64,
     pub(crate) lasts: Duration,
     pub(crate) has_faults: bool,
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// The place of a node, in which one comes after the other.
-struct Place {
+/// A place for a node, in which one comes after the other.
+struct NodeSlot {
     proxy: FaultProxy,
     /// The node that is there, and which one of all it is.
     node: RwLock<Option<(Arc<Node>, usize)>>,
 }
 
-impl Place {
+impl NodeSlot {
     fn set(&self, node: Option<(Arc<Node>, usize)>) {
         *self.node.write().expect("no panic") = node;
     }
@@ -74,12 +74,37 @@ impl Place {
     }
 }
 
+/// A time in which the callers of a limit ask a node with the same pauses.
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    until: Duration,
+    /// The factor of the pauses between two checks; `None`: the callers do not ask.
+    slowness: Option<u32>,
+}
+
+/// Draws the phases of the callers of a limit at one node. All begin busy, and then now and then have little to ask or nothing, so
+/// that leases run out and go back.
+fn phases(random: &mut SeededRandom, lasts: Duration) -> Vec<Phase> {
+    let (mut phases, mut at) = (Vec::new(), Duration::ZERO);
+    while at < lasts {
+        let (slowness, ms) = match random.within(0, 5) {
+            0 => (None, (500, 3_000)),
+            1 => (Some(10), (1_000, 5_000)),
+            _ => (Some(1), (2_000, 5_000)),
+        };
+        let slowness = if phases.is_empty() { Some(1) } else { slowness };
+        at = lasts.min(at + random.ms(ms.0, ms.1));
+        phases.push(Phase { until: at, slowness });
+    }
+    phases
+}
+
 /// Runs a history.
-pub(crate) fn history(plan: Plan) -> History {
+pub(crate) fn history(plan: HistoryPlan) -> HistoryRecord {
     run(play(plan))
 }
 
-async fn play(plan: Plan) -> History {
+async fn play(plan: HistoryPlan) -> HistoryRecord {
     let redis = Redis::start();
     let proxy = || match plan.mutation {
         Some(Mutation::Script { this, instead_of }) => {
@@ -88,18 +113,20 @@ async fn play(plan: Plan) -> History {
         }
         _ => FaultProxy::before(redis.address()),
     };
-    let places: Arc<[Place]> = (0..NODES).map(|_| Place { proxy: proxy(), node: RwLock::new(None) }).collect();
+    let places: Arc<[NodeSlot]> = (0..NODES).map(|_| NodeSlot { proxy: proxy(), node: RwLock::new(None) }).collect();
     for (number, place) in places.iter().enumerate() {
         let node = node(place, (plan, number), (1, 100), 0).await;
         place.set(Some((Arc::new(node), number)));
     }
-    let (began, began_at) = (store_time(), Instant::now());
-    let ends = began_at + plan.lasts;
+    let began = ClockReading::now();
+    let began_at = began.steady;
     let mut callers = JoinSet::new();
     for (place, limit) in (0..NODES).flat_map(|place| (0..LIMITS.len()).map(move |limit| (place, limit))) {
+        let part = 100 + (place * LIMITS.len() + limit) as u64;
+        let phases: Arc<[_]> = phases(&mut SeededRandom::of(plan.seed, part), plan.lasts).into();
         for caller in 0..callers_of(&LIMITS[limit]) {
-            let random = Random::of(plan.seed, 1_000 + ((place * LIMITS.len() + limit) * 10 + caller) as u64);
-            callers.spawn(call(Arc::clone(&places), (place, limit), random, ends));
+            let random = SeededRandom::of(plan.seed, 1_000 + ((place * LIMITS.len() + limit) * 10 + caller) as u64);
+            callers.spawn(call(Arc::clone(&places), (place, limit), random, (began_at, Arc::clone(&phases))));
         }
     }
     let (of, handle) = (Arc::clone(&places), Handle::current());
@@ -108,19 +135,25 @@ async fn play(plan: Plan) -> History {
     let mut checks = callers.join_all().await.concat();
     let made = made.await.expect("no panic");
     checks.sort_by_key(|check| check.earliest);
-    let ended = store_time();
-    let wall = Duration::from_nanos(ended.saturating_sub(began));
-    let clock_set_by = wall.abs_diff(began_at.elapsed());
-    History { seed: plan.seed, began, ended, lease: SETTINGS.lease, checks, made, clock_set_by }
+    let ended = ClockReading::now();
+    HistoryRecord {
+        seed: plan.seed,
+        began: began.wall,
+        ended: ended.wall,
+        lease: SETTINGS.lease,
+        checks,
+        made,
+        clock_set_by: ended.set_since(&began),
+    }
 }
 
 /// A view is covered in the order of its admissions, so one caller after the other asks for a synced limit.
-fn callers_of(limit: &Limit) -> usize {
+fn callers_of(limit: &TestedLimit) -> usize {
     if limit.sharing == Sharing::Synced { 1 } else { 2 }
 }
 
 fn policy(percent: u64) -> Snapshot {
-    let limit = |limit: &Limit| {
+    let limit = |limit: &TestedLimit| {
         let numbers = limit.numbers(percent);
         let mut value = json!({
             "id": "s", "algorithm": limit.algorithm, "limit": numbers.limit, "sharing": limit.sharing, "on_failure": "closed",
@@ -137,7 +170,7 @@ fn policy(percent: u64) -> Snapshot {
     Snapshot::compile(&serde_json::from_value(policy).expect("a policy")).expect("it is right")
 }
 
-fn publish(engine: &Engine<Skewed>, (plan, number): (Plan, usize), (version, percent): (u64, u64)) {
+fn publish(engine: &Engine<Skewed>, (plan, number): (HistoryPlan, usize), (version, percent): (u64, u64)) {
     let percent = match plan.mutation {
         Some(Mutation::Numbers { percent: of_node }) if number == 0 => percent * of_node / 100,
         _ => percent,
@@ -145,7 +178,7 @@ fn publish(engine: &Engine<Skewed>, (plan, number): (Plan, usize), (version, per
     engine.publish(Publish::of(policy(percent)).under_version(version)).expect("a newer version, and few limits");
 }
 
-async fn node(place: &Place, which: (Plan, usize), numbers: (u64, u64), wrong_by_s: i64) -> Node {
+async fn node(place: &NodeSlot, which: (HistoryPlan, usize), numbers: (u64, u64), wrong_by_s: i64) -> Node {
     let engine = Arc::new(Engine::with_clock(1_000, Skewed::by_seconds(wrong_by_s)));
     publish(&engine, which, numbers);
     let address = StoreAddress::new(&[place.proxy.url()]);
@@ -156,61 +189,70 @@ async fn node(place: &Place, which: (Plan, usize), numbers: (u64, u64), wrong_by
 /// Makes the steps, each when it is due or as soon after it as it can be.
 fn make(
     mut redis: Redis,
-    places: &[Place],
+    places: &[NodeSlot],
     handle: &Handle,
-    (plan, began_at): (Plan, Instant),
-    steps: &[Planned],
-) -> Vec<Made> {
+    (plan, began_at): (HistoryPlan, Instant),
+    steps: &[PlannedStep],
+) -> Vec<StepRecord> {
     let mut made = Vec::new();
     let mut numbers = [(1, 100); NODES];
     let mut nodes = NODES;
-    for &Planned { at, step } in steps {
+    for &PlannedStep { at, step } in steps {
         std::thread::sleep(at.saturating_sub(began_at.elapsed()));
         let from = store_time();
         match step {
-            Step::KillStore => redis.kill(),
-            Step::StartStore => redis.start_again(),
-            Step::PauseStore => redis.pause(),
-            Step::ResumeStore => redis.resume(),
-            Step::FlushScripts => redis.ask::<()>(cmd("SCRIPT").arg("FLUSH")).expect("it answers"),
-            Step::Hold { node, holds } => places[node].proxy.hold(holds),
-            Step::Delay { node, by } => places[node].proxy.delay(by),
-            Step::Drop { node, drops } => places[node].proxy.drop_half(drops),
-            Step::KillNode { node: at, wrong_by_s } => {
+            FaultStep::KillStore => redis.kill(),
+            FaultStep::StartStore => redis.start_again(),
+            FaultStep::PauseStore => redis.pause(),
+            FaultStep::ResumeStore => redis.resume(),
+            FaultStep::FlushScripts => redis.ask::<()>(cmd("SCRIPT").arg("FLUSH")).expect("it answers"),
+            FaultStep::Hold { node, holds } => places[node].proxy.hold(holds),
+            FaultStep::Delay { node, by } => places[node].proxy.delay(by),
+            FaultStep::Drop { node, drops } => places[node].proxy.drop_half(drops),
+            FaultStep::KillNode { node: at, wrong_by_s } => {
                 // Its leases are not given back, and what it has not told is lost.
                 places[at].set(None);
                 let new = handle.block_on(node(&places[at], (plan, at), numbers[at], wrong_by_s));
                 places[at].set(Some((Arc::new(new), nodes)));
                 nodes += 1;
             }
-            Step::Publish { node, version, percent } => {
+            FaultStep::Publish { node, version, percent } => {
                 numbers[node] = (version, percent);
                 if let Some((it, _)) = places[node].node() {
                     publish(&it.engine, (plan, node), numbers[node]);
                 }
             }
         }
-        made.push(Made { step, from, until: store_time() });
+        made.push(StepRecord { step, from, until: store_time() });
     }
     std::thread::sleep(plan.lasts.saturating_sub(began_at.elapsed()));
     made
 }
 
-/// Asks the node of a place for one limit again and again, and records what it says.
-async fn call(places: Arc<[Place]>, (place, limit): (usize, usize), mut random: Random, ends: Instant) -> Vec<Check> {
-    let Limit { name, sharing, algorithm, .. } = LIMITS[limit];
+/// Asks the node of a place for one limit again and again, and records each check.
+async fn call(
+    places: Arc<[NodeSlot]>,
+    (place, limit): (usize, usize),
+    mut random: SeededRandom,
+    (began_at, phases): (Instant, Arc<[Phase]>),
+) -> Vec<CheckRecord> {
+    let TestedLimit { name, sharing, algorithm, .. } = LIMITS[limit];
     let who = [Identity::new(name, "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let is_synced = sharing == Sharing::Synced;
     let mut checks = Vec::new();
-    while Instant::now() < ends {
+    while let Some(phase) = phases.iter().find(|phase| began_at.elapsed() < phase.until) {
+        let Some(slowness) = phase.slowness else {
+            sleep(phase.until.saturating_sub(began_at.elapsed())).await;
+            continue;
+        };
         // Now and then many at once.
         let pause = match random.within(0, 9) {
             0 => random.ms(100, 300),
             1..=3 => Duration::ZERO,
             _ => random.ms(10, 80),
         };
-        sleep(pause / if is_synced { 2 } else { 1 }).await;
+        sleep(slowness * pause / if is_synced { 2 } else { 1 }).await;
         let Some((node, number)) = places[place].node() else { continue };
         let cost = cost(&mut random, sharing, algorithm);
         let (idea, uncovered) = if is_synced { node.shared.unanswered(&request) } else { (0, 0) };
@@ -226,17 +268,17 @@ async fn call(places: Arc<[Place]>, (place, limit): (usize, usize), mut random: 
         };
         assert!(!said.allowed || said.degraded.is_none(), "{name} is closed, and was admitted without the store");
         let outcome = match (said.allowed, said.degraded) {
-            (true, _) => Outcome::Admitted,
-            (false, None) => Outcome::Denied,
-            (false, Some(_)) => Outcome::Degraded,
+            (true, _) => CheckOutcome::Admitted,
+            (false, None) => CheckOutcome::Denied,
+            (false, Some(_)) => CheckOutcome::Degraded,
         };
-        checks.push(Check { limit, node: number, cost, earliest, latest, uncovered, outcome });
+        checks.push(CheckRecord { limit, node: number, cost, earliest, latest, uncovered, outcome });
     }
     checks
 }
 
-/// Mostly little, and now and then much.
-fn cost(random: &mut Random, sharing: Sharing, algorithm: Algorithm) -> u64 {
+/// Returns the cost of a check: mostly little, and now and then much.
+fn cost(random: &mut SeededRandom, sharing: Sharing, algorithm: Algorithm) -> u64 {
     let cost = match random.within(0, 19) {
         0 => random.within(6, 20),
         1..=4 => random.within(2, 5),
