@@ -181,7 +181,7 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
             assert!(count >= least, "TIDEGATE_HISTORY_SEED={first}: {}: {outcome:?} {count} times", limit.name);
         }
     }
-    // A node that told nothing would be above its limit as it likes.
+    // A node that exchanged nothing would be above its limit as it likes.
     for (place, limit) in LIMITS.iter().enumerate().filter(|(_, limit)| limit.sharing == Sharing::Synced) {
         for verdict in &verdicts {
             let (share, _) = verdict.coverage(place, limit);

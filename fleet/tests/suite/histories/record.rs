@@ -143,7 +143,9 @@ impl HistoryRecord {
         admissions.sort_by_key(|it| it.latest);
         // By the old numbers of a limit nodes may ask a store that stands, and spend a lease for its whole life then.
         let lease_ns = if limit.sharing == Sharing::Leased { nanos(self.lease) } else { 0 };
-        let longest_ns = checks().map(|check| check.latest - check.earliest).max().unwrap_or(0);
+        // A check of a synced limit does not wait for the store, and its interval is long where its node knows no time yet.
+        let waits = checks().filter(|_| limit.sharing != Sharing::Synced);
+        let longest_ns = waits.map(|check| check.latest - check.earliest).max().unwrap_or(0);
         let under_way_ns = longest_ns.max(self.longest_pause()) + nanos(UNDER_WAY) + lease_ns;
         let losses = self.made.iter().filter(|made| made.step == FaultStep::KillStore);
         KeyHistory {

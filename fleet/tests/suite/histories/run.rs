@@ -210,7 +210,7 @@ fn make(
             FaultStep::Delay { node, by } => places[node].proxy.delay(by),
             FaultStep::Drop { node, drops } => places[node].proxy.drop_half(drops),
             FaultStep::KillNode { node: at, wrong_by_s } => {
-                // Its leases are not given back, and what it has not told is lost.
+                // Its leases are not given back, and what it has not exchanged is lost.
                 places[at].set(None);
                 let new = handle.block_on(node(&places[at], (plan, at), numbers[at], wrong_by_s));
                 places[at].set(Some((Arc::new(new), nodes)));
