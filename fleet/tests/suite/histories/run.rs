@@ -8,10 +8,7 @@ use std::{
 
 use redis::cmd;
 use serde_json::{Value, json};
-use tidegate::{
-    Engine, Identity, Publish, Request, Snapshot,
-    policy::{Algorithm, Sharing},
-};
+use tidegate::{Engine, Identity, Publish, Request, Snapshot, policy::Sharing};
 use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tidegate_testkit::{fault_proxy::FaultProxy, redis::Redis};
 use tokio::{
@@ -236,7 +233,7 @@ async fn call(
     mut random: SeededRandom,
     (began_at, phases): (Instant, Arc<[Phase]>),
 ) -> Vec<CheckRecord> {
-    let TestedLimit { name, sharing, algorithm, .. } = LIMITS[limit];
+    let TestedLimit { name, sharing, .. } = LIMITS[limit];
     let who = [Identity::new(name, "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let is_synced = sharing == Sharing::Synced;
@@ -254,7 +251,7 @@ async fn call(
         };
         sleep(slowness * pause / if is_synced { 2 } else { 1 }).await;
         let Some((node, number)) = places[place].node() else { continue };
-        let cost = cost(&mut random, sharing, algorithm);
+        let cost = cost(&mut random, sharing);
         let (idea, uncovered) = if is_synced { node.shared.unanswered(&request) } else { (0, 0) };
         let before = store_time();
         let said = node.check_of(&[(name, "ada")], cost).await;
@@ -278,15 +275,15 @@ async fn call(
 }
 
 /// Returns the cost of a check: mostly little, and now and then much.
-fn cost(random: &mut SeededRandom, sharing: Sharing, algorithm: Algorithm) -> u64 {
+fn cost(random: &mut SeededRandom, sharing: Sharing) -> u64 {
     let cost = match random.within(0, 19) {
         0 => random.within(6, 20),
         1..=4 => random.within(2, 5),
         _ => 1,
     };
-    match (sharing, algorithm) {
-        (Sharing::Leased, _) => 6 * cost,
-        (Sharing::Synced, _) => 3 * cost,
+    match sharing {
+        Sharing::Leased => 8 * cost - random.within(0, 7),
+        Sharing::Synced => 4 * cost - random.within(0, 3),
         _ => cost,
     }
 }
