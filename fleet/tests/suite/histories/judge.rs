@@ -228,7 +228,7 @@ impl KeyHistory {
         it.until.saturating_add(self.under_way_ns)
     }
 
-    /// The largest number of those in force in a stretch.
+    /// Returns the largest number of those in force in a stretch.
     fn largest(&self, number: impl Fn(&LimitNumbers) -> u64, from: Nanos, until: Nanos) -> u64 {
         let in_force = self.in_force.iter().filter(|it| it.from <= until && self.until(it) >= from);
         in_force.map(|it| number(&it.numbers)).max().unwrap_or(0)

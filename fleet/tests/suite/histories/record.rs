@@ -199,8 +199,8 @@ impl HistoryRecord {
         all
     }
 
-    /// Returns how many faults of a kind there were while there were checks: some began after it and ended before the step that
-    /// ended it, or within a second where nothing ends it.
+    /// Returns how many faults of a kind there were under load: at least one check began and ended during the fault, or in the
+    /// second after one that is over at once.
     pub(crate) fn faults_under_load(&self, kind: FaultKind) -> usize {
         let begun = self.made.iter().enumerate().filter(|(_, made)| made.step.begins() == Some(kind));
         let is_under_load = |(place, made): &(usize, &StepRecord)| {
