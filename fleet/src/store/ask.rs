@@ -171,6 +171,20 @@ impl Done {
             _ => return None,
         })
     }
+
+    /// Returns the name that the script gives it.
+    #[cfg(any(test, feature = "model"))]
+    fn name(self) -> &'static str {
+        match self {
+            Self::Charged => "charged",
+            Self::Refused => "refused",
+            Self::Spared => "spared",
+            Self::Looked => "looked",
+            Self::Known => "known",
+            Self::Other => "other",
+            Self::Unasked => "unasked",
+        }
+    }
 }
 
 impl Deed {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 #[cfg(test)]
 use super::Told;
 use super::{
-    Addition, Deed, Done, Found, Held, LEASE_NS, LeaseAsk, Leases, Meter, Nanos, Part, Receipt, SECOND_NS, Telling,
-    Under, Wish,
+    Addition, Deed, Done, Found, Held, LEASE_NS, LeaseAsk, Leases, Meter, Nanos, Part, Question, Receipt, SECOND_NS,
+    Telling, Under, Wish,
 };
 
 /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
@@ -146,59 +146,195 @@ impl Step {
     }
 }
 
-/// What lies there, by key.
-#[derive(Debug, Default)]
-struct Lying {
-    values: [String; KEYS],
-    /// The last number of each node, by its key.
-    sent: HashMap<String, u64>,
-    /// Seconds to live, of what was written.
-    lives: [Option<u64>; KEYS],
-    /// How often that was for what is used above the limit.
-    debts: usize,
+/// A charge as the script reads it from an argument.
+#[derive(Debug)]
+struct Charge {
+    is_last: bool,
+    deed: Deed,
+    /// Place of its key, from 1.
+    key: usize,
+    is_shadow: bool,
+    /// Version of the policy that an addition is charged by.
+    version: u64,
+    /// Seconds to live: of a value, and of one with leases.
+    lives: [u64; 2],
+    /// Place of the key of the last number that the node sent (0: none), and the number of this charge.
+    sent: usize,
+    number: u64,
 }
 
-impl Lying {
-    /// All of a question, or nothing; the keys of its parts come one after the other.
-    fn ask(&mut self, question: &[Part], deeds: &[Deed], now: Nanos) -> Vec<(Done, String)> {
-        let mut is_made = true;
-        let mut told = Vec::new();
-        for (key, (part, deed)) in question.iter().zip(deeds).enumerate() {
-            let mut after = self.values[key].clone();
-            let done = match &part.wish {
-                _ if !is_made => Done::Unasked,
-                Wish::Delta { sent, number, .. }
-                    if self.sent.get(sent) >= Some(number) && !matches!(deed, Deed::Look) =>
-                {
-                    Done::Known
-                }
-                _ => made(deed, &mut after, part.own.version, now),
-            };
-            is_made &= done != Done::Other && (done != Done::Refused || part.is_shadow);
-            told.push((done, after));
-        }
-        for (key, (part, (done, told))) in question.iter().zip(&mut told).enumerate() {
-            if *done == Done::Charged && is_made {
-                self.lives[key] = Found::read(told.clone(), &part.own.meter).held.map(|held| {
-                    let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
-                    let debt_ns = held.under.meter.reset_after_ns(held.word, now);
-                    let known = part.found.as_ref().and_then(|found| found.held);
-                    let theirs = known.map_or(0, |held| held.under.meter.period_ns());
-                    let life_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
-                    self.debts += usize::from(debt_ns > life_ns);
-                    let life_ns = life_ns.max(debt_ns);
-                    life_ns.div_ceil(SECOND_NS) + 1
-                });
-                self.values[key].clone_from(told);
-                if let Wish::Delta { sent, number, .. } = &part.wish {
-                    self.sent.insert(sent.clone(), *number);
-                }
-            } else if *done == Done::Charged {
-                *done = Done::Spared;
+impl Charge {
+    /// Reads an argument.
+    fn read(argument: &[u8]) -> Self {
+        let mut values = Unpacked(argument);
+        let (is_last, what) = (values.flag(), values.text());
+        let (key, is_shadow) = (values.place(), values.flag());
+        let mut charge =
+            Self { is_last, deed: Deed::Look, key, is_shadow, version: 0, lives: [1; 2], sent: 0, number: 0 };
+        match what {
+            "look" => return charge,
+            "clear" => {
+                charge.deed = Deed::Clear;
+                return charge;
             }
-            *told = if *done == Done::Unasked { String::new() } else { self.values[key].clone() };
+            _ => {}
         }
-        told
+        let (from, until) = (values.number().saturating_mul(1_000), values.number().saturating_mul(1_000));
+        charge.lives = [values.number(), values.number()];
+        (charge.sent, charge.number) = (values.place(), values.number());
+        if what == "swap" {
+            let (after, before) = (values.text().to_owned(), values.text().to_owned());
+            charge.deed = Deed::Swap { before, after, from, until };
+            return charge;
+        }
+        let (is_instant, head) = (values.flag(), values.text().to_owned());
+        let mut tail = || {
+            let (first, second) = (values.signed().unsigned_abs(), values.signed().unsigned_abs());
+            if is_instant { first.saturating_mul(SECOND_NS).saturating_add(second) } else { first }
+        };
+        let (add, most) = (tail(), tail());
+        charge.version = values.number();
+        let word_head = head.split_once(';').map(|(_, word)| u64::from_str_radix(word, 16));
+        let word_head = word_head.expect("numbers and a word").expect("a word");
+        let addition = Addition { head: word_head, is_instant, add, most, from, until };
+        charge.deed = match what {
+            "add" => Deed::Add { head, leases: values.text().to_owned(), addition },
+            "take" => Deed::Take { head, take: addition },
+            "lend" => {
+                let (epoch, more) = (values.number(), [values.signed(), values.signed()]);
+                Deed::Lend { head, epoch, more, out_most: values.number(), addition }
+            }
+            _ => unreachable!("{what}"),
+        };
+        charge
+    }
+
+    /// Returns how many seconds its value lives once it is charged.
+    fn life_s(&self, after: &str, now: Nanos) -> u64 {
+        let (_, rest) = after.split_once('|').unwrap_or_default();
+        let life = self.lives[usize::from(rest.starts_with(|sign: char| sign.is_ascii_digit()))];
+        match &self.deed {
+            Deed::Add { addition, .. } | Deed::Take { take: addition, .. } | Deed::Lend { addition, .. }
+                if addition.is_instant =>
+            {
+                let seconds = rest.split('|').nth(1).and_then(|seconds| seconds.parse::<u64>().ok());
+                life.max((seconds.expect("seconds") + 2).saturating_sub(now / SECOND_NS))
+            }
+            _ => life,
+        }
+    }
+}
+
+/// Reads what [`Packed`](super::Packed) wrote.
+struct Unpacked<'a>(&'a [u8]);
+
+impl<'a> Unpacked<'a> {
+    fn bytes(&mut self, length: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        bytes
+    }
+
+    fn flag(&mut self) -> bool {
+        match self.bytes(1) {
+            [0xc2] => false,
+            [0xc3] => true,
+            other => unreachable!("a flag: {other:?}"),
+        }
+    }
+
+    fn signed(&mut self) -> i64 {
+        assert_eq!(self.bytes(1), [0xd3], "a number");
+        i64::from_be_bytes(self.bytes(8).try_into().expect("eight bytes"))
+    }
+
+    fn number(&mut self) -> u64 {
+        self.signed().try_into().expect("it is not negative")
+    }
+
+    fn place(&mut self) -> usize {
+        usize::try_from(self.number()).expect("a place")
+    }
+
+    fn text(&mut self) -> &'a str {
+        assert_eq!(self.bytes(1), [0xdb], "a text");
+        let length = u32::from_be_bytes(self.bytes(4).try_into().expect("four bytes"));
+        str::from_utf8(self.bytes(length as usize)).expect("UTF-8")
+    }
+}
+
+/// A value of a [`ScriptTwin`].
+#[derive(Debug)]
+struct Value {
+    text: String,
+    life_s: u64,
+    expires: Nanos,
+}
+
+/// A store of one server that runs the script: its keys and values, and the script as a function.
+#[derive(Debug, Default)]
+pub(in crate::store) struct ScriptTwin {
+    values: HashMap<String, Value>,
+    /// Keys that the last run wrote.
+    written: Vec<String>,
+}
+
+impl ScriptTwin {
+    /// Returns the value of a key; nothing, where there is none.
+    pub(in crate::store) fn value(&self, key: &str, now: Nanos) -> &str {
+        self.values.get(key).filter(|value| now < value.expires).map_or("", |value| &value.text)
+    }
+
+    /// Runs the script, and returns its answer. The time is in whole microseconds.
+    pub(in crate::store) fn run(&mut self, keys: &[String], arguments: &[&[u8]], now: Nanos) -> Vec<String> {
+        self.written.clear();
+        let mut answer = vec![(now / 1_000).to_string()];
+        let charges: Vec<_> = arguments.iter().map(|argument| Charge::read(argument)).collect();
+        for question in charges.split_inclusive(|charge| charge.is_last) {
+            self.ask(keys, question, now, &mut answer);
+        }
+        answer
+    }
+
+    /// Makes all of a question, or nothing.
+    fn ask(&mut self, keys: &[String], question: &[Charge], now: Nanos, answer: &mut Vec<String>) {
+        let mut is_made = true;
+        let mut outcomes = Vec::with_capacity(question.len());
+        for charge in question {
+            let mut after = self.value(&keys[charge.key - 1], now).to_owned();
+            let done = if !is_made {
+                Done::Unasked
+            } else if charge.sent > 0 && self.sent(&keys[charge.sent - 1], now) >= charge.number {
+                Done::Known
+            } else {
+                made(&charge.deed, &mut after, charge.version, now)
+            };
+            is_made &= done != Done::Other && (done != Done::Refused || charge.is_shadow);
+            outcomes.push((done, after));
+        }
+        for (charge, (done, after)) in question.iter().zip(outcomes) {
+            let key = &keys[charge.key - 1];
+            let done = if done == Done::Charged && !is_made { Done::Spared } else { done };
+            if done == Done::Charged {
+                let life_s = charge.life_s(&after, now);
+                self.write(key, after, life_s, now);
+                if charge.sent > 0 {
+                    self.write(&keys[charge.sent - 1], charge.number.to_string(), charge.lives[0].max(60), now);
+                }
+            }
+            let value = if done == Done::Unasked { "" } else { self.value(key, now) };
+            answer.extend([done.name().to_owned(), value.to_owned()]);
+        }
+    }
+
+    fn sent(&self, key: &str, now: Nanos) -> u64 {
+        self.value(key, now).parse().unwrap_or(0)
+    }
+
+    fn write(&mut self, key: &str, text: String, life_s: u64, now: Nanos) {
+        let expires = now.saturating_add(life_s.saturating_mul(SECOND_NS));
+        self.values.insert(key.to_owned(), Value { text, life_s, expires });
+        self.written.push(key.to_owned());
     }
 }
 
@@ -218,10 +354,13 @@ fn kind(deed: &Deed) -> &'static str {
 pub struct Comparison {
     numbers: usize,
     keys: Vec<String>,
-    lying: Lying,
+    twin: ScriptTwin,
     before: Vec<[String; KEYS]>,
     heard: Nanos,
-    asked: Vec<(Vec<Part>, Vec<Deed>)>,
+    asked: Vec<Question>,
+    told: Telling,
+    /// How often a key lives for what is used above the limit.
+    debts: usize,
 }
 
 impl Comparison {
@@ -231,10 +370,12 @@ impl Comparison {
         Self {
             numbers: case % NUMBERS.len(),
             keys: (0..KEYS).map(|at| format!("{{{case}}}{at}")).collect(),
-            lying: Lying::default(),
+            twin: ScriptTwin::default(),
             before: vec![Default::default()],
             heard: 0,
             asked: Vec::new(),
+            told: Telling::default(),
+            debts: 0,
         }
     }
 
@@ -246,7 +387,7 @@ impl Comparison {
     #[must_use]
     pub fn command(&mut self, batch: Batch) -> redis::Cmd {
         let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
-        let mut telling = Telling::default();
+        self.told = Telling::default();
         self.asked.clear();
         for steps in batch.questions {
             let part = |(at, (step, key)): (usize, (&Step, &String))| {
@@ -258,14 +399,12 @@ impl Comparison {
                 Part { is_shadow: step.is_shadow, ..Part::again(key.clone(), under, wish, Some(text)) }
             };
             let mut question: Vec<_> = steps.iter().zip(&self.keys).enumerate().map(part).collect();
-            telling.question(&mut question, supposed);
-            let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(supposed)).collect();
-            let is_refused = question.iter().zip(&deeds).any(|(part, it)| it.is_err() && !part.is_shadow);
-            let deeds = deeds.into_iter().map(|it| it.ok().filter(|_| !is_refused).unwrap_or(Deed::Look));
-            self.asked.push((question, deeds.collect()));
+            self.told.question(&mut question, supposed);
+            self.asked.push(question);
         }
         let mut command = redis::cmd("EVAL");
-        command.arg(include_str!("../script.lua")).arg(telling.keys.len()).arg(telling.keys).arg(telling.arguments);
+        let Telling { keys, arguments, .. } = &self.told;
+        command.arg(include_str!("../script.lua")).arg(keys.len()).arg(keys).arg(arguments);
         command
     }
 
@@ -277,32 +416,54 @@ impl Comparison {
     /// They differ.
     pub fn compare(&mut self, told: &[String]) -> Vec<(String, &'static str)> {
         self.heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
-        self.lying.lives = [None; KEYS];
+        let arguments: Vec<_> = self.told.arguments.iter().map(Vec::as_slice).collect();
+        let expected = self.twin.run(&self.told.keys, &arguments, self.heard);
         let mut seen = Vec::new();
-        let mut told = told[1..].chunks_exact(2);
-        for (question, deeds) in &self.asked {
-            let expected = self.lying.ask(question, deeds, self.heard);
-            for ((done, value), deed) in expected.into_iter().zip(deeds) {
-                let told = told.next().expect("one for each charge");
-                assert_eq!((Done::named(&told[0]), &told[1]), (Some(done), &value), "{deed:?} of {deeds:?}");
-                seen.push((told[0].clone(), kind(deed)));
+        let mut parts = self.asked.iter().flatten();
+        for ((argument, told), expected) in
+            arguments.iter().zip(told[1..].chunks_exact(2)).zip(expected[1..].chunks_exact(2))
+        {
+            let (charge, part) = (Charge::read(argument), parts.next().expect("one for each charge"));
+            assert_eq!(told, expected, "{charge:?}");
+            if told[0] == Done::Charged.name() {
+                let life_s = charge.life_s(&told[1], self.heard);
+                self.debts += usize::from(is_long_enough(part, &told[1], life_s, self.heard));
             }
+            seen.push((told[0].clone(), kind(&charge.deed)));
         }
-        assert_eq!(told.next(), None);
-        self.before.push(self.lying.values.clone());
+        assert_eq!(told.len(), expected.len());
+        let value = |key: &String| self.twin.value(key, self.heard).to_owned();
+        self.before.push(std::array::from_fn(|at| value(&self.keys[at])));
         seen
     }
 
     /// Returns the keys that the last batch wrote, and how many seconds each is to live.
     pub fn lives(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.keys.iter().zip(self.lying.lives).filter_map(|(key, life)| Some((key.as_str(), life?)))
+        self.twin.written.iter().map(|key| (key.as_str(), self.twin.values[key].life_s))
     }
 
     /// Returns how often a key lives for what is used above the limit.
     #[must_use]
     pub fn debts(&self) -> usize {
-        self.lying.debts
+        self.debts
     }
+}
+
+/// Checks the life of a value by what it says, and returns whether that is longer since more is used than there is.
+fn is_long_enough(part: &Part, value: &str, life_s: u64, now: Nanos) -> bool {
+    let Some(held) = Found::read(value.to_owned(), &part.own.meter).held else {
+        assert_eq!(life_s, 1, "{value}");
+        return false;
+    };
+    let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
+    let debt_ns = held.under.meter.reset_after_ns(held.word, now);
+    let known = part.found.as_ref().and_then(|found| found.held);
+    let theirs = known.map_or(0, |held| held.under.meter.period_ns());
+    let usual_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
+    // Of a debt the script has whole seconds.
+    let expected_s = usual_ns.max(debt_ns).div_ceil(SECOND_NS) + 1;
+    assert!((expected_s - 1..=expected_s + 1).contains(&life_s), "{life_s} s instead of {expected_s}: {value}");
+    debt_ns > usual_ns
 }
 
 #[cfg(test)]
