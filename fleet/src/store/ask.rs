@@ -285,9 +285,18 @@ impl Part {
         let before = || self.text().to_owned();
         // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
         let soon = now.saturating_add(self.in_time(SWAP_IN));
-        let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
-            let until = until.min(soon).min(held.leases.until(self.lease_ns)).min(held.under.meter.ends(held.word));
-            Deed::Swap { before: before(), after: held.write(), from, until }
+        // What a node knows of the store's time may be late. A bucket refills meanwhile, so what is charged or given back is reckoned
+        // for a time by which the store has it.
+        let by = now.saturating_add(self.in_time(TAKE_IN));
+        let swap = |after: &Held, (from, until): (Nanos, Nanos)| {
+            let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
+            let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));
+            if is_instant(&meter) && after.word > held.word {
+                // While tokens are missing, they come back at the same time whenever more is charged.
+                until = until.min(held.word.max(by));
+                after.word = after.word.saturating_add(until.saturating_sub(held.word.max(now)));
+            }
+            Deed::Swap { before: before(), after: after.write(), from, until }
         };
         let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
             // The script refuses where more is owed than was known here, and then this begins again with what it found.
@@ -304,8 +313,7 @@ impl Part {
             // There is nothing.
             Wish::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
             Wish::GiveBack(receipt) => {
-                let until = now + self.in_time(TAKE_IN);
-                if let Some(take) = self.own.meter.deduction(now, until, &receipt)
+                if let Some(take) = self.own.meter.deduction(now, by, &receipt)
                     && (self.found.is_none()
                         || !is_other && meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
                 {
@@ -315,10 +323,11 @@ impl Part {
                 if self.found.is_none() {
                     return Ok(Deed::Look);
                 }
-                let after = meter.give_back(held.word, now, &receipt).filter(|_| meter == self.own.meter);
+                let (at, until) = if is_instant(&meter) { (by, by) } else { (now, Nanos::MAX) };
+                let after = meter.give_back(held.word, at, &receipt).filter(|_| meter == self.own.meter);
                 let after = Held { word: after.ok_or(Verdict::Never)?, ..held };
                 if is_other {
-                    return Ok(swap(&after, (now, Nanos::MAX)));
+                    return Ok(swap(&after, (now, until)));
                 }
                 Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon })
             }

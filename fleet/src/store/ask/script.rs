@@ -482,4 +482,29 @@ mod tests {
         assert_eq!(newer.remaining(run(&mut part, &mut value, now, now).word, now), 90 - 3);
         assert!(value.starts_with("fixed_window/90/"), "{value}");
     }
+
+    /// Runs a wish of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
+    /// in the epoch before, so that it is a swap. Returns the tokens that are left then, and those that are out.
+    fn left_after(wish: Wish) -> (u64, u64) {
+        let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
+        let (under, start) = (Under { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
+        let mut leases = Leases::default();
+        leases.lend(start - SECOND_NS, 6, LEASE_NS);
+        let mut value = Held { under, word: start - SECOND_NS, leases }.write();
+        let mut part = Part::again(String::new(), under, wish, Some(&value));
+        let now = start + SECOND_NS / 2;
+        run(&mut part, &mut value, now - SECOND_NS / 50, now);
+        let held = Found::read(value, &meter).held.expect("a value");
+        (meter.remaining(held.word, now), held.leases.out())
+    }
+
+    #[test]
+    fn what_a_late_node_charges_by_a_swap_counts_from_when_the_store_has_it() {
+        let epoch = 1_790_035_200 * SECOND_NS / LEASE_NS - 1;
+        let ask = LeaseAsk { epoch, ends: Nanos::MAX, out: 6, left: 2, keep: 2, want: 4, need: 0 };
+        let (left, out) = left_after(Wish::Lease(ask));
+        assert!((90..=96).contains(&left) && out == 6, "{left} are left, and {out} are out: 4 were spent");
+        let (left, out) = left_after(Wish::Charge(10));
+        assert!((84..=90).contains(&left) && out == 6, "{left} are left, and {out} are out: 10 were charged");
+    }
 }
