@@ -8,6 +8,8 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
+#[cfg(test)]
+use super::simulation::Mutation;
 use super::value::{Found, Held, LEASE_NS, Leases, Under, head, is_instant, parts};
 
 /// What is wished of one word.
@@ -49,6 +51,17 @@ pub(super) struct LeaseAsk {
     pub(super) want: u64,
     /// What waits for them: so many, or none.
     pub(super) need: u64,
+}
+
+impl LeaseAsk {
+    /// Returns the tokens of the lease that were spent.
+    fn spent(&self) -> u64 {
+        #[cfg(test)]
+        if Mutation::SpentTokensAreNotCharged.is_on() {
+            return 0;
+        }
+        self.out.saturating_sub(self.left)
+    }
 }
 
 /// What a node may spend.
@@ -208,7 +221,7 @@ impl Deed {
         // What it had, as long as the store counts that.
         if ask.out > 0 && ask.ends == grant.ends && epoch - ask.epoch.min(epoch) < 2 {
             more[usize::from(ask.epoch < epoch)] -= signed(ask.out)?;
-            spent = ask.out.saturating_sub(ask.left);
+            spent = ask.spent();
         }
         let out_most = meter.capacity() / 4;
         let addition = meter.lent(*word, now, spent, out_most)?;
@@ -349,6 +362,8 @@ impl Part {
                     // What nobody has seen yet may be there all the same.
                     (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
+                        #[cfg(test)]
+                        let lent = if Mutation::ChargeIgnoresLeases.is_on() { 0 } else { lent };
                         Ok(Deed::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }, self.lease_ns))
                     }
                     (Transition::Add(add), Verdict::Admit(word)) => {
@@ -500,9 +515,11 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     let mut word = meter.rolled(word, now);
     let ends = meter.ends(word);
     if ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out) {
-        word = Held { under, word, leases }.with(ask.out.saturating_sub(ask.left), now);
+        word = Held { under, word, leases }.with(ask.spent(), now);
     }
     let others = leases.out();
+    #[cfg(test)]
+    let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
     let taken = Held { under, word, leases }.with(others + ask.keep, now);
     let room = meter.remaining(taken, now);
     // At most a quarter is lent.

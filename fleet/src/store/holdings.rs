@@ -560,6 +560,14 @@ impl Holdings {
         }
     }
 
+    /// Returns the most tokens of one key that were spent here and that no answer of the store has covered.
+    #[cfg(test)]
+    pub(super) fn unanswered_max(&self) -> u64 {
+        let unanswered =
+            |holding: &Holding| if let Kind::Synced { view, .. } = &holding.kind { view.unanswered() } else { 0 };
+        self.shards.iter().filter_map(|shard| lock(shard).iter().map(unanswered).max()).max().unwrap_or(0)
+    }
+
     /// Gives back what is left, and tells what is untold, before this node goes.
     pub(super) async fn close(self: &Arc<Self>, within: Duration) {
         let all = async {

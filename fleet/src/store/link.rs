@@ -30,6 +30,8 @@ const RECEIVED_IN: Duration = Duration::from_secs(2);
 enum Connection {
     Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
+    #[cfg(test)]
+    Simulated(Arc<super::simulation::Wire>),
 }
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
@@ -60,13 +62,25 @@ impl Link {
         Ok(Self { connection, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
+    /// To the store of a simulation.
+    #[cfg(test)]
+    pub(super) fn simulated(wire: Arc<super::simulation::Wire>, code: &'static str) -> Self {
+        let hash = Script::new(code).get_hash().to_owned();
+        Self { connection: Connection::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+    }
+
     /// Returns a number of 52 bits that the same addresses and the same prefix have.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.connection, Connection::Cluster(_))
+        match &self.connection {
+            Connection::Server(_) => false,
+            Connection::Cluster(_) => true,
+            #[cfg(test)]
+            Connection::Simulated(wire) => wire.is_cluster(),
+        }
     }
 
     /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server that
@@ -75,6 +89,8 @@ impl Link {
         match &self.connection {
             Connection::Server(server) => server.reconnect(),
             Connection::Cluster(_) => 0,
+            #[cfg(test)]
+            Connection::Simulated(_) => 0,
         }
     }
 
@@ -103,6 +119,10 @@ impl Link {
                     Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
                 }
                 Connection::Cluster(cluster) => cluster.info().await,
+                #[cfg(test)]
+                Connection::Simulated(wire) => {
+                    Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?])
+                }
             }
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
@@ -114,6 +134,8 @@ impl Link {
             match connection {
                 Connection::Server(server) => server.send(&command).await,
                 Connection::Cluster(cluster) => cluster.send(&command).await,
+                #[cfg(test)]
+                Connection::Simulated(wire) => wire.send(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {

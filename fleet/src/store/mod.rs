@@ -38,6 +38,8 @@ mod lease;
 mod link;
 mod sentinel;
 mod server;
+#[cfg(test)]
+mod simulation;
 mod value;
 mod view;
 mod waits;
@@ -216,6 +218,11 @@ impl<C: Clock> Shared<C> {
         let servers = address::read(urls)?;
         let tls = tls.check(servers.use_tls())?;
         let link = Link::to(servers, tls, prefix, include_str!("script.lua")).map_err(unusable)?;
+        Ok(Self::over(engine, link, keys, settings).await)
+    }
+
+    /// Shares the limits of an engine over this connection.
+    async fn over(engine: Arc<Engine<C>>, link: Link, keys: Keys, settings: StoreSettings) -> Self {
         let store = Arc::new(Store::new(link, keys, settings));
         if store.keys.are_awaited() {
             store.faults.note(StoreFault::NoSecret, NO_SECRET_FOR, String::new);
@@ -226,7 +233,7 @@ impl<C: Clock> Shared<C> {
         }
         store.runtime().spawn(Store::watch(Arc::downgrade(&store), greeted.is_ok()));
         let holdings = Holdings::new(&store, settings.sync_interval);
-        Ok(Self { engine, store, holdings })
+        Self { engine, store, holdings }
     }
 
     /// Which store it is: the same addresses and the same prefix have the same number, below 2^53.

@@ -8,6 +8,9 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
+#[cfg(test)]
+use super::simulation::Mutation;
+
 /// The numbers that a word is written under.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Under {
@@ -117,6 +120,8 @@ impl Held {
             return Self { word: under.meter.overcharge(word, end - 1, leases.out()), leases: leases_at, under };
         }
         let (leases, spent) = leases.at(at, lease_ns);
+        #[cfg(test)]
+        let spent = if Mutation::ExpiredLeasesVanish.is_on() { 0 } else { spent };
         let word = if spent > 0 { under.meter.overcharge(word, at, spent) } else { word };
         Self { under, word, leases }
     }

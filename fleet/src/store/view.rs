@@ -7,6 +7,9 @@ use tidegate::{
     time::Nanos,
 };
 
+#[cfg(test)]
+use super::simulation::Mutation;
+
 /// What all have used, as far as it is known here, and what was spent here and not told yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct View {
@@ -86,6 +89,12 @@ impl View {
             self.telling = Some(std::mem::take(&mut self.untold));
         }
         self.is_listed = self.telling.is_some();
+        #[cfg(test)]
+        if Mutation::DeltaGetsNewNumber.is_on() {
+            self.number += 1;
+        } else if Mutation::DeltaIsForgotten.is_on() {
+            return self.telling.take().map(|tokens| (self.number, tokens));
+        }
         self.telling.map(|tokens| (self.number, tokens))
     }
 

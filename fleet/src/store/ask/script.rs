@@ -263,6 +263,12 @@ impl<'a> Unpacked<'a> {
     }
 }
 
+/// Reads the arguments of a script, to be printed.
+#[cfg(test)]
+pub(in crate::store) fn read(arguments: &[&[u8]]) -> impl std::fmt::Debug {
+    arguments.iter().map(|argument| Charge::read(argument).deed).collect::<Vec<_>>()
+}
+
 /// A value of a [`ScriptTwin`].
 #[derive(Debug)]
 struct Value {

@@ -1,0 +1,55 @@
+//! Mistakes that a test makes in the arithmetic, to see that the simulation finds them.
+
+use std::cell::Cell;
+
+use tidegate::policy::Sharing;
+
+/// A mistake in the arithmetic of leases and views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::store) enum Mutation {
+    /// A lease is granted as if other nodes held none.
+    GrantIgnoresOthers,
+    /// Leases that ran out do not count as spent.
+    ExpiredLeasesVanish,
+    /// A charge in the store is bounded as if nothing was lent.
+    ChargeIgnoresLeases,
+    /// What was spent of a lease is not charged when the lease is renewed or given back.
+    SpentTokensAreNotCharged,
+    /// A delta that is sent again has a new number, so the store counts it again.
+    DeltaGetsNewNumber,
+    /// A view forgets what it sent before the store has answered.
+    DeltaIsForgotten,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Mutation>> = const { Cell::new(None) };
+}
+
+impl Mutation {
+    pub(super) const ALL: [Self; 6] = [
+        Self::GrantIgnoresOthers,
+        Self::ExpiredLeasesVanish,
+        Self::ChargeIgnoresLeases,
+        Self::SpentTokensAreNotCharged,
+        Self::DeltaGetsNewNumber,
+        Self::DeltaIsForgotten,
+    ];
+
+    /// Returns how limits are shared whose arithmetic is mistaken.
+    pub(super) fn sharing(self) -> Sharing {
+        match self {
+            Self::DeltaGetsNewNumber | Self::DeltaIsForgotten => Sharing::Synced,
+            _ => Sharing::Leased,
+        }
+    }
+
+    /// Returns whether this thread makes the mistake.
+    pub(in crate::store) fn is_on(self) -> bool {
+        CURRENT.get() == Some(self)
+    }
+
+    /// Makes the mistake on this thread from now on; `None`: none.
+    pub(super) fn set(mutation: Option<Self>) {
+        CURRENT.set(mutation);
+    }
+}
