@@ -17,6 +17,7 @@ mod judge;
 mod mutation;
 mod network;
 mod node;
+mod plan;
 mod random;
 mod run;
 
@@ -30,6 +31,7 @@ mod tests {
 
     use super::{
         mutation::Mutation,
+        plan::{Measured, Plan},
         random::Random,
         run::{Report, Scenario, run},
     };
@@ -97,6 +99,31 @@ mod tests {
                 "{count} seeds from {first} on: {events} events, {:.0} a second; {all:?}",
                 events as f64 / seconds
             );
+        }
+    }
+
+    /// Prints what `docs/sharing.md` states of its plan. A build without optimisations has a tenth of it.
+    #[test]
+    #[ignore = "long: minutes of a processor, and gigabytes"]
+    fn measure_the_plan_for_1000_nodes() {
+        let part = if cfg!(debug_assertions) { 10 } else { 1 };
+        for (nodes_of_key, tokens) in [(4, 100), (4, 500), (40, 500), (1_000 / part, 500)] {
+            let (nodes, keys, checks) = (1_000 / part, 20_000 / part, 10_000 / part as u64);
+            let plan = Plan { nodes, keys, nodes_of_key, checks, tokens, warm_s: 50, measured_s: 45 };
+            let began = Instant::now();
+            let Measured { checks, denied, early, denied_by_one, degraded, waited, scripts, commands } =
+                plan.measure(1);
+            println!("{plan:?}, in {:.0?}; a second:", began.elapsed());
+            println!(
+                "    {checks:.0} checks, {waited:.0} waited, {denied:.0} denied, {denied_by_one:.0} by one bucket, {degraded:.1} without the store"
+            );
+            println!("    {early:.0} denied although there was room just then");
+            println!("    {scripts:.0} scripts with {commands:.0} keys");
+            for (name, expected) in [("by the plan", plan.by_the_plan()), ("with what goes back", plan.with_returns())]
+            {
+                println!("    {name}: {expected:.0}; measured are {:.2} of that", commands / expected);
+            }
+            assert!(denied < denied_by_one + 0.05 * checks, "too much is denied early");
         }
     }
 }

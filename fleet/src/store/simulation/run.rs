@@ -24,7 +24,7 @@ use super::{
 use crate::store::{StoreSettings, ask::excess, lock, value::Found};
 
 /// When simulations begin, by the store's clock: 2026.
-const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;
+pub(super) const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;
 
 /// A limit of this window has one window in a run.
 const LONG_WINDOW_S: u64 = 86_400;

@@ -1,0 +1,209 @@
+//! Many nodes that lease, beside the arithmetic of the plan in `docs/sharing.md`.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tidegate::{
+    Begun, Identity, Request,
+    algorithm::{Meter, Verdict},
+    policy::{Algorithm, Sharing},
+    time::SECOND_NS,
+};
+use tokio::{runtime, time::sleep};
+
+use super::{
+    network::{Network, Weather},
+    node::{Limit, Node, snapshot},
+    random::Random,
+    run::EPOCH,
+};
+use crate::store::{StoreSettings, lock};
+
+/// What is simulated: keys by Zipf's law with an exponent of 1, each of which some of the nodes are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    pub(super) keys: usize,
+    /// Nodes that are asked for the same key.
+    pub(super) nodes_of_key: usize,
+    /// Checks a second, of all nodes.
+    pub(super) checks: u64,
+    /// The limit of each key: tokens a second, and as much at once.
+    pub(super) tokens: u64,
+    pub(super) warm_s: u64,
+    pub(super) measured_s: u64,
+}
+
+/// What was measured in a second, on the average.
+#[derive(Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) checks: f64,
+    pub(super) denied: f64,
+    /// Denied although the limit had room just then.
+    pub(super) early: f64,
+    /// Denied by a single bucket that is asked the same.
+    pub(super) denied_by_one: f64,
+    /// Decided without the store.
+    pub(super) degraded: f64,
+    /// Checks that waited for the store.
+    pub(super) waited: f64,
+    pub(super) scripts: f64,
+    /// Keys in them.
+    pub(super) commands: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    checks: u64,
+    denied: u64,
+    early: u64,
+    denied_by_one: u64,
+    degraded: u64,
+    waited: u64,
+}
+
+/// By key a bucket that is charged what was admitted, and one that decides alone; and counts.
+struct Judge {
+    meter: Meter,
+    words: Vec<u64>,
+    alone: Vec<u64>,
+    counts: Counts,
+}
+
+impl Plan {
+    /// Returns the chance of each key.
+    fn chances(&self) -> Vec<f64> {
+        let sum: f64 = (1..=self.keys).map(|rank| 1.0 / rank as f64).sum();
+        (1..=self.keys).map(|rank| 1.0 / rank as f64 / sum).collect()
+    }
+
+    /// Returns how many keys of scripts a second there are by a formula for one node and one key of it, which is asked so many times a
+    /// second and admits so many.
+    fn sum(&self, of_one: impl Fn(f64, f64) -> f64) -> f64 {
+        let nodes = self.nodes_of_key as f64;
+        let of_key = |chance: &f64| {
+            let asked = chance * self.checks as f64;
+            of_one(asked / nodes, asked.min(self.tokens as f64) / nodes) * nodes
+        };
+        self.chances().iter().map(of_key).sum()
+    }
+
+    /// Returns how many tokens a lease has that is used so fast: what eight seconds take, a 64th of the limit at least and a 16th at
+    /// most.
+    fn batch(&self, admitted: f64) -> f64 {
+        (8.0 * admitted).ceil().clamp((self.tokens / 64).max(1) as f64, (self.tokens / 16).max(1) as f64)
+    }
+
+    /// Counts one question for each batch, ten a second at most, and one in 45 seconds at least where the key is used.
+    pub(super) fn by_the_plan(&self) -> f64 {
+        self.sum(|asked, admitted| (admitted / self.batch(admitted)).max(asked.min(1.0 / 45.0)).min(10.0))
+    }
+
+    /// Counts also what is asked for anew since it went back after 30 seconds without use, which Poisson's law says.
+    pub(super) fn with_returns(&self) -> f64 {
+        self.sum(|asked, admitted| {
+            let (batch, idle) = (self.batch(admitted), (-30.0 * asked).exp());
+            let renewed = (admitted / batch).max((1.0 - idle) / 45.0).min(10.0);
+            // Each time one is given back, and where that was not its last token another asked for.
+            renewed + asked * idle * if batch > 1.0 { 2.0 } else { 1.0 }
+        })
+    }
+
+    /// Runs it.
+    pub(super) fn measure(&self, seed: u64) -> Measured {
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(self.run(seed))
+    }
+
+    async fn run(&self, seed: u64) -> Measured {
+        let mut random = Random::new(seed);
+        let network = Network::new(random.next(), EPOCH, (true, false), Weather::CALM);
+        let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
+        let limit = Limit { sharing, algorithm, tokens: self.tokens, period_s: 1, burst: self.tokens };
+        let policy = snapshot(&[limit]);
+        let mut nodes = Vec::new();
+        for place in 0..self.nodes {
+            let policy = (Arc::clone(&policy), 1);
+            let node = Node::start(&network, place, policy, StoreSettings::default(), network.now()).await;
+            nodes.push(Arc::new(node));
+        }
+        let meter = format!("token_bucket/{0}/{SECOND_NS}/{0}", self.tokens).parse().expect("a meter");
+        let judge = Judge { meter, words: vec![0; self.keys], alone: vec![0; self.keys], counts: Counts::default() };
+        let judge = Arc::new(Mutex::new(judge));
+        let mut cumulated = 0.0;
+        let chances: Vec<f64> = self.chances().into_iter().map(|chance| (cumulated += chance, cumulated).1).collect();
+        let (mut counts, mut traffic) = (Counts::default(), network.traffic());
+        for ms in 0..(self.warm_s + self.measured_s) * 1_000 {
+            if ms == self.warm_s * 1_000 {
+                (counts, traffic) = (lock(&judge).counts, network.traffic());
+            }
+            for _ in 0..self.checks / 1_000 {
+                let share = random.share();
+                let key = chances.partition_point(|chance| *chance < share).min(self.keys - 1);
+                let node = (key * 7_919 + random.below(self.nodes_of_key as u64) as usize) % self.nodes;
+                check(&nodes[node], &network, &judge, key);
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        let (after, now) = (network.traffic(), lock(&judge).counts);
+        let a_second = |before: u64, after: u64| (after - before) as f64 / self.measured_s as f64;
+        Measured {
+            checks: a_second(counts.checks, now.checks),
+            denied: a_second(counts.denied, now.denied),
+            early: a_second(counts.early, now.early),
+            denied_by_one: a_second(counts.denied_by_one, now.denied_by_one),
+            degraded: a_second(counts.degraded, now.degraded),
+            waited: a_second(counts.waited, now.waited),
+            scripts: a_second(traffic.scripts, after.scripts),
+            commands: a_second(traffic.charges, after.charges),
+        }
+    }
+}
+
+/// Checks once; where the store must be asked, in a task of its own.
+fn check(node: &Arc<Node>, network: &Arc<Network>, judge: &Arc<Mutex<Judge>>, key: usize) {
+    let user = key.to_string();
+    let who = [Identity::new("user", &user).expect("a user")];
+    let request = Request::new(&who).expect("a request");
+    match node.shared.begin(&request) {
+        Begun::Decided(decision) => {
+            let is_degraded = decision.degraded().is_some();
+            lock(judge).note(network, key, decision.is_allowed(), is_degraded);
+        }
+        Begun::Pending(_) => {
+            lock(judge).counts.waited += 1;
+            let (node, network, judge) = (Arc::clone(node), Arc::clone(network), Arc::clone(judge));
+            let user = user.clone();
+            // It begins anew there: nothing is charged so far.
+            tokio::spawn(async move {
+                let who = [Identity::new("user", &user).expect("a user")];
+                let request = Request::new(&who).expect("a request");
+                let Some(Begun::Pending(pending)) = node.shared.pend(&request, false) else { return };
+                let answers = node.shared.ask(&pending).await;
+                let decision = node.shared.finish(pending, &answers);
+                let is_degraded = decision.degraded().is_some();
+                lock(&judge).note(&network, key, decision.is_allowed(), is_degraded);
+            });
+        }
+    }
+}
+
+impl Judge {
+    fn note(&mut self, network: &Network, key: usize, is_allowed: bool, is_degraded: bool) {
+        let (now, word) = (network.now(), &mut self.words[key]);
+        self.counts.checks += 1;
+        match self.meter.step(self.alone[key], now, 1) {
+            Verdict::Admit(after) => self.alone[key] = after,
+            _ => self.counts.denied_by_one += 1,
+        }
+        if is_allowed {
+            *word = self.meter.overcharge(*word, now, 1);
+            return;
+        }
+        self.counts.degraded += u64::from(is_degraded);
+        self.counts.denied += 1;
+        self.counts.early += u64::from(matches!(self.meter.step(*word, now, 1), Verdict::Admit(_)));
+    }
+}
