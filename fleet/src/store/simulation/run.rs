@@ -485,7 +485,12 @@ impl Run {
         let history = Arc::clone(&self.history);
         let admitted = || lock(&history).admissions[before..].iter().map(|it| it.cost).sum::<u64>();
         // Up to a quarter may be on lease to another node; a few were used while nothing happened.
-        let share = if limit.sharing == Sharing::Leased { limit.capacity() / 4 } else { 0 };
+        let share = match (limit.sharing, limit.algorithm) {
+            (Sharing::Leased, _) => limit.capacity() / 4,
+            // What is sent after the end of a window counts in the one after it, where it weighs more than in the one before.
+            (Sharing::Synced, Algorithm::SlidingWindowCounter) => limit.capacity() / 2,
+            _ => 0,
+        };
         let least = limit.capacity().saturating_sub(share + 12);
         for turn in 0..(4 * limit.capacity() + 100) as usize {
             if admitted() >= least {
