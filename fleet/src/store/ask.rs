@@ -96,6 +96,8 @@ pub(super) struct Part {
     is_refused: bool,
     /// How often it was asked in vain.
     tries: u8,
+    /// How often the store had it too late, though its word was as it was known.
+    late: u8,
     /// The life of a lease, and the length of an epoch.
     lease_ns: Nanos,
 }
@@ -103,7 +105,8 @@ pub(super) struct Part {
 /// A swap that comes later is not made: the first try, and those after it.
 const SWAP_IN: [Nanos; 3] = [SECOND_NS / 10, SECOND_NS, 10 * SECOND_NS];
 
-/// What is given back is reckoned for a time by which the store has it, however late it is: for the first try, and those after it.
+/// What a swap charges, and what is given back, is reckoned for a time by which the store has it: for the first try, and those after
+/// one that came too late. A race that is lost says nothing of lateness.
 const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
 /// Words of one slot that are charged all or none.
@@ -245,6 +248,7 @@ impl Part {
             grant: None,
             is_refused: false,
             tries: 0,
+            late: 0,
             lease_ns: LEASE_NS,
         }
     }
@@ -252,7 +256,18 @@ impl Part {
     /// Of a key that was asked for before, and what it had then.
     pub(super) fn again(key: String, own: Under, wish: Wish, text: Option<&str>) -> Self {
         let found = text.map(|text| Found::read(text.to_owned(), &own.meter));
-        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false, tries: 0, lease_ns: LEASE_NS }
+        Self {
+            key,
+            own,
+            wish,
+            is_shadow: false,
+            found,
+            grant: None,
+            is_refused: false,
+            tries: 0,
+            late: 0,
+            lease_ns: LEASE_NS,
+        }
     }
 
     /// Reckons with leases of this life from now on.
@@ -282,9 +297,9 @@ impl Part {
         }
     }
 
-    /// For the first try, and those after it.
-    fn in_time(&self, times: [Nanos; 3]) -> Nanos {
-        times[usize::from(self.tries).min(times.len() - 1)]
+    /// Returns the time by which the store has the word, however late it was so far.
+    fn taken_by(&self, now: Nanos) -> Nanos {
+        now.saturating_add(TAKE_IN[usize::from(self.late).min(TAKE_IN.len() - 1)])
     }
 
     fn text(&self) -> &str {
@@ -297,10 +312,10 @@ impl Part {
         let meter = held.under.meter;
         let before = || self.text().to_owned();
         // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
-        let soon = now.saturating_add(self.in_time(SWAP_IN));
+        let soon = now.saturating_add(SWAP_IN[usize::from(self.tries).min(SWAP_IN.len() - 1)]);
         // What a node knows of the store's time may be late. A bucket refills meanwhile, so what is charged or given back is reckoned
         // for a time by which the store has it.
-        let by = now.saturating_add(self.in_time(TAKE_IN));
+        let by = self.taken_by(now);
         let swap = |after: &Held, (from, until): (Nanos, Nanos)| {
             let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
             let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));
@@ -342,7 +357,7 @@ impl Part {
                 if is_other {
                     return Ok(swap(&after, (now, until)));
                 }
-                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon })
+                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon.min(until) })
             }
             Wish::Reset => Ok(Deed::Clear),
             Wish::Overcharge { tokens, max_debt } => match tokens.min(meter.debt_room(held.word, now, max_debt)) {
@@ -451,6 +466,9 @@ impl Part {
         let told = |answer, word, text| Told { answer, grant: None, word, text, now };
         if done == Done::Unasked {
             return Some(told(Answer::Failed, 0, String::new()));
+        }
+        if done == Done::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
+            self.late = self.late.saturating_add(1);
         }
         self.found = Some(Found::read(text.clone(), &self.own.meter));
         let (held, _) = self.held(now);

@@ -41,8 +41,9 @@ const GATHER: Duration = Duration::from_millis(5);
 /// After a server said that a slot is at another.
 const MOVED: Duration = Duration::from_millis(2);
 
-/// How long a slot may be elsewhere before that counts as a failure; and the most slots of which it is known since when they are.
+/// How long a slot may be elsewhere before that counts as a failure; how long it is known that it was; and of how many slots.
 const SETTLES_IN: Duration = Duration::from_secs(1);
+const MOVING_FOR: Duration = Duration::from_secs(10);
 const MOVING_MAX: usize = 1_024;
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
@@ -72,6 +73,8 @@ pub(super) struct Store {
     /// known of its time (0), and the script refuses what matters.
     heard_at: AtomicU64,
     ahead: AtomicU64,
+    /// How many connections had been made when the store was left alone, or tried over a new one.
+    tried_connections: AtomicU64,
     began: Instant,
     runtime: runtime::Handle,
     pub(super) counts: Counts,
@@ -145,23 +148,36 @@ impl Slot {
     }
 }
 
-/// Slots that servers said are elsewhere, and since when no server answered for them.
+/// Slots that servers said are elsewhere, and that no server has answered for since.
 #[derive(Default)]
 struct Moving {
-    slots: Mutex<HashMap<String, Instant>>,
+    slots: Mutex<HashMap<String, Moved>>,
     /// Whether there are any: each script that is answered asks.
     are_any: AtomicBool,
+}
+
+/// When a slot was elsewhere first, and last.
+struct Moved {
+    first: Instant,
+    last: Instant,
 }
 
 impl Moving {
     /// Returns whether a slot, which is elsewhere once more, has been so for a second.
     fn is_lasting(&self, name: &str) -> bool {
-        let mut slots = lock(&self.slots);
-        if let Some(since) = slots.get(name) {
-            return since.elapsed() >= SETTLES_IN;
+        let (mut slots, now) = (lock(&self.slots), Instant::now());
+        let is_recent = |moved: &mut Moved| now.duration_since(moved.last) < MOVING_FOR;
+        if let Some(moved) = slots.get_mut(name)
+            && is_recent(moved)
+        {
+            moved.last = now;
+            return now.duration_since(moved.first) >= SETTLES_IN;
+        }
+        if slots.len() >= MOVING_MAX {
+            slots.retain(|_, moved| is_recent(moved));
         }
         if slots.len() < MOVING_MAX {
-            slots.insert(name.to_owned(), Instant::now());
+            slots.insert(name.to_owned(), Moved { first: now, last: now });
             self.are_any.store(true, Ordering::Relaxed);
         }
         false
@@ -228,6 +244,7 @@ impl Store {
             slots: Mutex::default(),
             heard_at: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
+            tried_connections: AtomicU64::new(0),
             began: Instant::now(),
             runtime: runtime::Handle::current(),
             counts: Counts::default(),
@@ -393,8 +410,8 @@ impl Store {
         self.is_open() || self.heard_at.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether the store may be asked, of which the permit learns what becomes of the question. One that is left alone is tried
-    /// by the watch alone: what checks ask may need no write, and says nothing then of a store that takes none.
+    /// Returns a permit to ask the store, unless it is left alone. Then the watch alone tries it: what checks ask may need no write, and
+    /// says nothing of a store that takes none.
     pub(super) fn permit(&self) -> Option<Permit> {
         if self.is_open() { None } else { self.trial() }
     }
@@ -404,9 +421,16 @@ impl Store {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
     }
 
-    /// Brings the next trial of a store that is left alone forward: it was connected to anew.
-    pub(super) fn hurry_trial(&self) {
-        self.step(|_, state| (Breaker::late(state, Instant::now()), ()));
+    /// Brings the next trial of a store that is left alone forward, if it was connected to anew since.
+    pub(super) fn try_new_connection(&self) {
+        let made = self.link.connections();
+        if self.tried_connections.swap(made, Ordering::Relaxed) != made {
+            let now = Instant::now();
+            self.step(|_, state| match state {
+                State::Open { trial_at, hurried } => (State::Open { trial_at: trial_at.min(now), hurried }, ()),
+                State::Closed { .. } => (state, ()),
+            });
+        }
     }
 
     /// Learns from an answer, or from a silence of this length. A silence counts as one failure for each timeout in it: at least
@@ -422,6 +446,7 @@ impl Store {
             let next = breaker.learn(state, permit, outcome, now);
             if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);
+                self.tried_connections.store(self.link.connections(), Ordering::Relaxed);
                 tracing::warn!("the store is left alone; limits that nodes share are decided without it");
             } else if matches!((state, next), (State::Open { .. }, State::Closed { .. })) {
                 self.faults.end_all();
@@ -611,6 +636,19 @@ mod tests {
         answers.clear();
         assert!(slot.is_full() && slot.take().is_empty());
         assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_lasts_elsewhere_if_it_is_said_again_and_no_server_answers() {
+        let (moving, second) = (Moving::default(), Duration::from_secs(1));
+        assert!(!moving.is_lasting("a"));
+        tokio::time::advance(second).await;
+        assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
+        moving.has_settled("a");
+        assert!(!moving.is_lasting("a"), "it moves again");
+        // Of one whose caller had left it is not known that it settled.
+        tokio::time::advance(20 * second).await;
+        assert!(!moving.is_lasting("b"));
     }
 
     #[tokio::test(start_paused = true)]

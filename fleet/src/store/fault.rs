@@ -279,6 +279,8 @@ struct Met {
     entries: [Option<Entry>; StoreFault::ALL.len()],
     /// The fault that was met last, other than warnings.
     last: Option<StoreFault>,
+    /// When all of them were over.
+    recovered_at: Option<Instant>,
     /// Whether the log says that a fault is there.
     logged: [bool; StoreFault::ALL.len()],
 }
@@ -310,6 +312,13 @@ impl Faults {
         fault
     }
 
+    /// Takes in what became of a question that counted as a timeout `since` then, unless the store has answered since.
+    pub(super) fn meet_late(&self, error: &RedisError, since: Instant) {
+        if lock(&self.met).recovered_at.is_none_or(|at| at < since) {
+            self.note(StoreFault::of(error), HOLD, || said(error));
+        }
+    }
+
     /// Takes in that a fault is there for `lasts` from now on.
     pub(super) fn note(&self, fault: StoreFault, lasts: Duration, detail: impl FnOnce() -> String) {
         let now = Instant::now();
@@ -334,6 +343,11 @@ impl Faults {
         }
     }
 
+    /// Takes in that all parts of the store answer.
+    pub(super) fn hide_parts(&self) {
+        lock(&self.met).entries.iter_mut().flatten().for_each(|entry| entry.is_shown = false);
+    }
+
     /// Takes in that a fault is over.
     pub(super) fn end(&self, fault: StoreFault) {
         let mut met = lock(&self.met);
@@ -344,7 +358,7 @@ impl Faults {
     /// Takes in that the store answers again: all faults but warnings are over.
     pub(super) fn end_all(&self) {
         let mut met = lock(&self.met);
-        met.last = None;
+        (met.last, met.recovered_at) = (None, Some(Instant::now()));
         let is_over = |fault: &StoreFault| !fault.is_warning() && *fault != StoreFault::NoSecret;
         for fault in StoreFault::ALL.into_iter().filter(is_over) {
             met.entries[fault as usize] = None;
@@ -514,7 +528,23 @@ mod tests {
         faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
         faults.show(StoreFault::Timeout);
         assert_eq!(codes(&faults.current(false)), ["timeout"]);
+        faults.hide_parts();
+        faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
+        assert_eq!(faults.current(false), [], "a timeout of a check");
+        faults.show(StoreFault::Timeout);
         tokio::time::advance(HOLD).await;
+        assert_eq!(faults.current(false), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_question_came_to_before_the_store_was_back_is_no_fault() {
+        let (faults, asked_at) = (Faults::default(), Instant::now());
+        let wrong = error("WRONGPASS invalid username-password pair");
+        faults.meet_late(&wrong, asked_at);
+        assert_eq!(codes(&faults.current(false)), ["wrong_password"]);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        faults.end_all();
+        faults.meet_late(&wrong, asked_at);
         assert_eq!(faults.current(false), []);
     }
 

@@ -55,7 +55,7 @@ impl fmt::Debug for KeySecret {
 pub(super) struct Keys {
     prefix: String,
     derivation: RwLock<Derivation>,
-    /// Whether that is awaited: each charge of a lease or a view asks.
+    /// The state of the derivation, for each charge of a lease or a view: whether it is awaited.
     are_awaited: AtomicBool,
     /// Whether the secret was given, so that none which is sent replaces it.
     is_given: bool,

@@ -7,7 +7,7 @@ use redis::{
     RedisResult, Script, ServerErrorKind, TlsCertificates, io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     address::Servers,
@@ -62,7 +62,7 @@ impl Link {
         Ok(Self { connection, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
-    /// To the store of a simulation.
+    /// Returns a connection to the store of a simulation.
     #[cfg(test)]
     pub(super) fn simulated(wire: Arc<super::simulation::Wire>, code: &'static str) -> Self {
         let hash = Script::new(code).get_hash().to_owned();
@@ -83,15 +83,17 @@ impl Link {
         }
     }
 
-    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server that
-    /// is back. Returns how many connections were made since the start; of a cluster, whose client does this itself, none.
-    pub(super) fn reconnect(&self) -> u64 {
-        match &self.connection {
-            Connection::Server(server) => server.reconnect(),
-            Connection::Cluster(_) => 0,
-            #[cfg(test)]
-            Connection::Simulated(_) => 0,
+    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server
+    /// that is back. The client of a cluster does this itself.
+    pub(super) fn reconnect(&self) {
+        if let Connection::Server(server) = &self.connection {
+            server.reconnect();
         }
+    }
+
+    /// Returns how many connections were made since the start; to a cluster 0.
+    pub(super) fn connections(&self) -> u64 {
+        if let Connection::Server(server) = &self.connection { server.made() } else { 0 }
     }
 
     /// Runs the script, and loads it where it is not known. An error: it may have run.
@@ -142,10 +144,10 @@ impl Link {
             return redis::from_redis_value(answer?).map_err(RedisError::from);
         }
         // A connection that is being made is made for the next. What becomes of it says why there was no answer.
-        let faults = Arc::clone(&self.faults);
+        let (faults, since) = (Arc::clone(&self.faults), Instant::now());
         tokio::spawn(async move {
             if let Ok(Err(error)) = timeout(CONNECT_IN + ANSWER_IN, asked).await {
-                faults.meet(&error);
+                faults.meet_late(&error, since);
             }
         });
         Err(late())

@@ -109,11 +109,7 @@ impl ServerConnection {
             sleep(RETRY_AFTER).await;
             self.connect().await
         };
-        let is_first = attempt.connection.get().is_none();
-        let made = attempt.connection.get_or_init(connect).await.clone();
-        if is_first && made.is_ok() {
-            self.made.fetch_add(1, Ordering::Relaxed);
-        }
+        let made = attempt.connection.get_or_init(|| async { connect().await.inspect(|_| self.count()) }).await.clone();
         if made.is_err() {
             self.replace(attempt);
         }
@@ -137,14 +133,22 @@ impl ServerConnection {
         matches!(self.server, Server::Watched(..)) && error.is_timeout()
     }
 
-    /// Begins an attempt where there is no connection. Returns how many connections were made since the start.
-    pub(super) fn reconnect(self: &Arc<Self>) -> u64 {
+    fn count(&self) {
+        self.made.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many connections were made since the start.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// Begins an attempt where there is no connection.
+    pub(super) fn reconnect(self: &Arc<Self>) {
         let attempt = Arc::clone(&lock(&self.current));
         if attempt.connection.get().is_none() {
             let server = Arc::clone(self);
             tokio::spawn(async move { server.connection(&attempt).await.map(drop) });
         }
-        self.made.load(Ordering::Relaxed)
     }
 
     /// Puts a new attempt in the place of this one, unless another request has done so.
@@ -157,10 +161,13 @@ impl ServerConnection {
     }
 }
 
-/// Returns whether a server refused a command because it is a replica. Redis 5 and 6 say so inside of an error of the script.
+/// Returns whether a server refused a command because it is a replica, or a master without the replicas that it needs, which may have
+/// been left for another. Redis 5 and 6 say so inside of an error of the script.
 fn is_of_replica(error: &RedisError) -> bool {
     use ServerErrorKind::{MasterDown, ReadOnly};
     matches!(error.kind(), ErrorKind::Server(ReadOnly | MasterDown))
+        || error.code() == Some("NOREPLICAS")
+        || error.detail().is_some_and(|detail| detail.contains("NOREPLICAS"))
         || error.detail().is_some_and(|detail| detail.contains("READONLY"))
 }
 
@@ -184,6 +191,7 @@ mod tests {
             ),
             ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", true),
             ("ERR Error running script (call to f_5f9a): @user_script:7: wrong number of arguments", false),
+            ("NOREPLICAS Not enough good replicas to write.", true),
             ("LOADING Redis is loading the dataset in memory", false),
             ("NOSCRIPT No matching script. Please use EVAL.", false),
         ] {

@@ -9,7 +9,9 @@
 //! TIDEGATE_SIMULATION=177 cargo test -p tidegate-fleet --lib -- simulation::tests::nodes_keep --nocapture
 //! ```
 //!
-//! Delays are whole milliseconds, which is the resolution of tokio's paused clock, and the clocks of all nodes run equally fast.
+//! Delays are whole milliseconds, which is the resolution of tokio's paused clock, and the clocks of all nodes run equally fast. The
+//! store refuses nothing and loses nothing, and a slot stays where it is: real servers do that in the crate's integration tests. A
+//! synced limit may be above its numbers by what any node that lived had not told, and is not judged when its numbers change.
 
 #![expect(clippy::print_stdout, reason = "a run that is repeated prints what happens")]
 

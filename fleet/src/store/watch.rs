@@ -43,16 +43,14 @@ impl Store {
     /// as they come and go. `is_greeted`: it was just probed.
     pub(super) async fn watch(store: Weak<Self>, mut is_greeted: bool) {
         let (mut looked_at, mut evictions) = (None::<Instant>, Evictions::default());
-        let (mut connected_at, mut connections) = (Instant::now(), 0);
+        let mut connected_at = Instant::now();
         loop {
             let Some(store) = store.upgrade() else { return };
             store.log_changes();
             if store.is_open() && connected_at.elapsed() >= RECONNECT_EVERY {
                 connected_at = Instant::now();
-                let before = std::mem::replace(&mut connections, store.link.reconnect());
-                if connections > before {
-                    store.hurry_trial();
-                }
+                store.link.reconnect();
+                store.try_new_connection();
             }
             // What the store refuses is tried again while it counts as there.
             let every = store.settings.watch_interval;
@@ -65,7 +63,6 @@ impl Store {
                 if std::mem::take(&mut is_greeted) || store.is_there(permit).await {
                     store.look_for_evictions(&mut evictions).await;
                 }
-                connections = store.link.reconnect();
             }
             drop(store);
             sleep(BACKGROUND).await;
@@ -108,6 +105,9 @@ impl Store {
         }
         if !is_there {
             return Err(failed.pop().unwrap_or(StoreFault::Timeout));
+        }
+        if failed.is_empty() {
+            self.faults.hide_parts();
         }
         // The others answer, so the store is not left alone.
         for fault in failed {

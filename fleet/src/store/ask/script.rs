@@ -513,4 +513,27 @@ mod tests {
         let (left, out) = left_after(Wish::Charge(10));
         assert!((84..=90).contains(&left) && out == 6, "{left} are left, and {out} are out: 10 were charged");
     }
+
+    /// A node that loses races for a full bucket does not charge more for that.
+    #[test]
+    fn a_race_that_is_lost_costs_no_tokens() {
+        let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
+        let (own, start) = (Under { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
+        let ask = LeaseAsk { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 4, need: 0 };
+        let mut part = Part::again(String::new(), own, Wish::Lease(ask), None);
+        let mut value = String::new();
+        for race in 1..=5 {
+            let deed = part.deed(start).expect("there is room");
+            assert!(matches!(deed, Deed::Swap { .. }), "{deed:?}");
+            // Another node was faster. What is out is of the epoch before, so that it takes a swap again.
+            let mut leases = Leases::default();
+            leases.lend(start - LEASE_NS, race, LEASE_NS);
+            value = Held { under: own, word: start, leases }.write();
+            assert!(part.answer(Done::Other, value.clone(), start).is_none());
+            part.tries += 1;
+        }
+        run(&mut part, &mut value, start, start);
+        let held = Found::read(value, &meter).held.expect("a value");
+        assert!(meter.remaining(held.word, start) >= 99, "{held:?}");
+    }
 }

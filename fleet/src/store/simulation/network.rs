@@ -45,7 +45,7 @@ pub(super) struct Traffic {
     pub(super) charges: u64,
     /// Requests and answers that went out.
     pub(super) messages: u64,
-    /// Those that were lost.
+    /// The messages that were lost.
     pub(super) lost: u64,
 }
 

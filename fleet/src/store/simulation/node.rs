@@ -21,7 +21,7 @@ pub(super) struct Limit {
     pub(super) algorithm: Algorithm,
     pub(super) tokens: u64,
     pub(super) period_s: u64,
-    /// Of a bucket.
+    /// The burst of a bucket.
     pub(super) burst: u64,
 }
 

@@ -64,7 +64,7 @@ struct Counts {
     waited: u64,
 }
 
-/// By key a bucket that is charged what was admitted, and one that decides alone; and counts.
+/// Two buckets of each key, one that is charged what was admitted and one that decides alone; and counts.
 struct Judge {
     meter: Meter,
     words: Vec<u64>,

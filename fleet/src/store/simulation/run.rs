@@ -252,9 +252,9 @@ struct Run {
     policies: [Arc<Snapshot>; 2],
     /// Whether the newer policy is known.
     is_changed: bool,
-    /// Of nodes that are gone: what each may have admitted above a synced limit.
+    /// The tokens above a synced limit that nodes may have admitted which are gone.
     untold: u64,
-    /// And what each had spent and not told.
+    /// The tokens that those had spent and not told.
     lost: u64,
 }
 

@@ -14,7 +14,8 @@
 //! `model`, with the tokens that no answer covered yet. The judge complains only if the bound is broken for every choice of instants
 //! within the intervals. A history in which the wall clock was set is not judged.
 //!
-//! What is slow is denied or marked as degraded, and every limit is `closed`: a busy machine admits less, and never more.
+//! What is slow is denied or marked as degraded, and every limit is `closed`: a busy machine admits less, and never more. A history that
+//! shows too little fails as well: of all histories of a test together there are least numbers of admissions, denials and faults.
 #![expect(clippy::print_stdout, reason = "the seed, and what was seen")]
 
 mod faults;
@@ -183,10 +184,8 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
     }
     // A node that exchanged nothing would be above its limit as it likes.
     for (place, limit) in LIMITS.iter().enumerate().filter(|(_, limit)| limit.sharing == Sharing::Synced) {
-        for verdict in &verdicts {
-            let (share, _) = verdict.coverage(place, limit);
-            assert!(share >= 0.3, "TIDEGATE_HISTORY_SEED={first}: {}: {share} of its tokens were covered", limit.name);
-        }
+        let share = verdicts.iter().map(|verdict| verdict.coverage(place, limit).0).fold(0.0, f64::max);
+        assert!(share >= 0.3, "TIDEGATE_HISTORY_SEED={first}: {}: {share} of its tokens were covered", limit.name);
     }
     for kind in FaultKind::ALL {
         let count: usize = verdicts.iter().map(|verdict| verdict.history.faults_under_load(kind)).sum();
