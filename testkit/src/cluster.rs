@@ -147,34 +147,29 @@ impl Cluster {
     ///
     /// A node does not answer, or refuses.
     pub fn move_slot_of(&self, key: &str, pause: Duration) {
-        let ask = |node: &Redis, words: &[&str]| {
-            thread::sleep(pause);
-            node.ask::<()>(cmd("CLUSTER").arg(words)).expect("it is done");
-        };
+        let moving = self.begin_to_move_slot_of(key, pause);
+        while moving.move_key() {}
+        moving.end();
+    }
+
+    /// Begins to move the slot of a key to the next master.
+    ///
+    /// # Panics
+    ///
+    /// A node does not answer, or refuses.
+    #[must_use]
+    pub fn begin_to_move_slot_of(&self, key: &str, pause: Duration) -> SlotMove<'_> {
         let slot: u16 = self.nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(key)).expect("it answers");
-        let slot = slot.to_string();
         let from = self.place_of_master(key);
         let is_master = |node: &Redis| node.facts("replication").is_some_and(|facts| facts["role"] == "master");
         let masters: Vec<_> = (0..self.nodes.len()).filter(|&place| is_master(&self.nodes[place])).collect();
         let next = masters.iter().position(|&place| place == from).expect("it is a master") + 1;
         let (from, to) = (&self.nodes[from], &self.nodes[masters[next % masters.len()]]);
         let id = |node: &Redis| -> String { node.ask(cmd("CLUSTER").arg("MYID")).expect("it answers") };
-        let (from_id, to_id) = (id(from), id(to));
-        ask(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
-        ask(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
-        loop {
-            let keys: Vec<String> =
-                from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(&slot).arg(1)).expect("it answers");
-            let Some(key) = keys.first() else { break };
-            thread::sleep(pause);
-            let address = to.address();
-            let mut migrate = cmd("MIGRATE");
-            migrate.arg(address.ip().to_string()).arg(address.port()).arg(key).arg(0).arg(10_000);
-            from.ask::<redis::Value>(&migrate).expect("it is moved");
-        }
-        for node in [to, from] {
-            ask(node, &["SETSLOT", &slot, "NODE", &to_id]);
-        }
+        let moving = SlotMove { from, to, to_id: id(to), slot: slot.to_string(), pause };
+        moving.set(to, &["IMPORTING", &id(from)]);
+        moving.set(from, &["MIGRATING", &moving.to_id]);
+        moving
     }
 
     /// Returns how often a node of the cluster has answered with this error, such as `MOVED`.
@@ -276,5 +271,51 @@ impl Cluster {
             let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).unwrap_or_default();
             is_ok && nodes.matches("master - ").count() == MASTERS && nodes.matches("slave ").count() == replicas
         })
+    }
+}
+
+/// A slot that is being moved from one master to another.
+#[derive(Debug)]
+pub struct SlotMove<'c> {
+    from: &'c Redis,
+    to: &'c Redis,
+    to_id: String,
+    slot: String,
+    pause: Duration,
+}
+
+impl SlotMove<'_> {
+    /// Moves one key. Returns false if there is none any more.
+    ///
+    /// # Panics
+    ///
+    /// A node does not answer, or refuses.
+    #[must_use]
+    pub fn move_key(&self) -> bool {
+        let keys = cmd("CLUSTER").arg("GETKEYSINSLOT").arg(&self.slot).arg(1).to_owned();
+        let keys: Vec<String> = self.from.ask(&keys).expect("it answers");
+        let Some(key) = keys.first() else { return false };
+        thread::sleep(self.pause);
+        let address = self.to.address();
+        let mut migrate = cmd("MIGRATE");
+        migrate.arg(address.ip().to_string()).arg(address.port()).arg(key).arg(0).arg(10_000);
+        self.from.ask::<redis::Value>(&migrate).expect("it is moved");
+        true
+    }
+
+    /// Ends the move: the slot belongs to the other master.
+    ///
+    /// # Panics
+    ///
+    /// A node does not answer, or refuses.
+    pub fn end(self) {
+        for node in [self.to, self.from] {
+            self.set(node, &["NODE", &self.to_id]);
+        }
+    }
+
+    fn set(&self, node: &Redis, words: &[&str]) {
+        thread::sleep(self.pause);
+        node.ask::<()>(cmd("CLUSTER").arg("SETSLOT").arg(&self.slot).arg(words)).expect("it is done");
     }
 }

@@ -29,12 +29,16 @@ impl Fleet {
 
 #[test]
 fn a_store_that_became_a_replica_is_named_everywhere() {
-    let (redis, master) = (Redis::start(), Redis::start());
+    let (redis, master) = (Redis::with(&["--maxmemory-policy", "allkeys-lru"]), Redis::start());
     let limit =
         json!({ "id": "s", "algorithm": "fixed_window", "limit": 1_000, "period": "300d", "sharing": "strict" });
     let fleet = Fleet::start(&redis, &limit, (&["n-1"], "2s"));
     let node = &fleet.nodes[0];
     assert!(check(node, "ada").1.get("degraded").is_none());
+    let alert = wait_for("an alert", || fleet.alert("node_store_evicts", "n-1"));
+    assert!(alert.contains("maxmemory-policy is allkeys-lru"), "{alert}");
+    assert!(get(node, "/healthz").contains("the store: evicts: it evicts keys when its memory is full"));
+    assert!(node.has_logged("the store: it evicts keys when its memory is full"));
     let follow = |of: &[&str]| redis.ask::<()>(redis::cmd("REPLICAOF").arg(of)).expect("it answers");
     follow(&["127.0.0.1", &master.address().port().to_string()]);
     let fault = wait_for("it is told", || {

@@ -3,10 +3,11 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use redis::{Cmd, cmd};
+use serde_json::json;
 use tidegate_fleet::store::{StoreFault, StoreSettings};
 use tidegate_testkit::{cluster::Cluster, port::ReservedPort, redis::Redis};
 
-use crate::nodes::{Node, PATIENT, limit, node, run, until};
+use crate::nodes::{Node, PATIENT, limit, node, publish, run, until, wide};
 
 pub(crate) const SETTINGS: StoreSettings = StoreSettings {
     timeout: Duration::from_millis(300),
@@ -313,6 +314,27 @@ fn one_server_of_a_cluster_alone() {
             reported(&node, StoreFault::Moved).is_some_and(|message| message.contains("two or more servers"))
         })
         .await;
+    });
+}
+
+/// Two keys of one script are apart while their slot is moved, and the move stops there.
+#[test]
+fn a_slot_whose_keys_stay_apart() {
+    let cluster = Cluster::start();
+    run(async {
+        let node = strict_node(&cluster.urls()).await;
+        let more = json!({
+            "id": "more", "algorithm": "fixed_window", "limit": 1_000_000, "period": "300d", "sharing": "strict",
+        });
+        publish(&node.engine, &json!([limit("strict", "fixed_window", 1_000_000, "300d"), more]), &wide());
+        assert!(node.check("ada").await.degraded.is_none());
+        let key = cluster.nodes().iter().flat_map(|node| node.keys().expect("few")).next().expect("a key");
+        let moving = cluster.begin_to_move_slot_of(&key, Duration::ZERO);
+        assert!(moving.move_key(), "one of two");
+        is_met(&node, StoreFault::TryAgain, "TRYAGAIN").await;
+        while moving.move_key() {}
+        moving.end();
+        is_over(&node, StoreFault::TryAgain).await;
     });
 }
 
