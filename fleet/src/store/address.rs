@@ -140,10 +140,10 @@ impl Servers {
     }
 }
 
-/// What one URL says.
+/// A URL, read.
 struct Read {
     info: ConnectionInfo,
-    /// Of a Sentinel: the master, and the settings of its servers.
+    /// The master and the settings of its servers, where the URL is of a Sentinel.
     master: Option<(String, RedisConnectionInfo)>,
 }
 

@@ -646,7 +646,7 @@ mod tests {
         assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
         moving.has_settled("a");
         assert!(!moving.is_lasting("a"), "it moves again");
-        // Of one whose caller had left it is not known that it settled.
+        // The caller of the other one had left, so nothing shows that it settled.
         tokio::time::advance(20 * second).await;
         assert!(!moving.is_lasting("b"));
     }

@@ -328,7 +328,7 @@ impl Faults {
         }
         let before = met.entries[fault as usize].take().filter(|entry| now <= entry.until);
         let is_shown = before.as_ref().is_some_and(|entry| entry.is_shown);
-        // What ends by itself, and comes again later, has not lasted.
+        // A fault that ended by itself and comes again later has not lasted.
         let before = before.filter(|entry| now <= entry.last + SETTLES_IN);
         let first = before.map_or(now, |entry| entry.first);
         let mut detail = detail();
@@ -402,7 +402,7 @@ impl Faults {
 impl Met {
     fn current(&self, fault: StoreFault, is_away: bool, now: Instant) -> Option<FaultReport> {
         let entry = self.entries[fault as usize].as_ref();
-        // Of a store that is left alone the cause is the last thing that it said, however long ago that was.
+        // The cause why a store is left alone is its last answer, however old that is.
         if is_away && self.last == Some(fault) {
             return Some(FaultReport::new(fault, entry.map_or("", |it| &it.detail)));
         }
