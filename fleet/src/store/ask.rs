@@ -219,7 +219,7 @@ impl Deed {
         }
         let epoch = now / lease_ns;
         let signed = |tokens: u64| i64::try_from(tokens).ok();
-        let mut more = [signed(ask.keep + grant.given)?, 0];
+        let mut more = [signed(grant.kept + grant.given)?, 0];
         let mut spent = 0;
         // What it had, as long as the store counts that.
         if ask.out > 0 && ask.ends == grant.ends && epoch - ask.epoch.min(epoch) < 2 {
@@ -532,19 +532,23 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     let meter = under.meter;
     let mut word = meter.rolled(word, now);
     let ends = meter.ends(word);
-    if ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out) {
+    // Tokens that the store still counts as out are kept. Others were counted as spent, or with a window that is over: the node asks
+    // for as many anew, which are there or not.
+    let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
+    let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.keep.saturating_add(ask.want)) };
+    if is_counted {
         word = Held { under, word, leases }.with(ask.spent(), now);
     }
     let others = leases.out();
     #[cfg(test)]
     let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
-    let taken = Held { under, word, leases }.with(others + ask.keep, now);
+    let taken = Held { under, word, leases }.with(others + kept, now);
     let room = meter.remaining(taken, now);
     // At most a quarter is lent.
-    let lendable = (meter.capacity() / 4).saturating_sub(others + ask.keep);
-    let mut given = ask.want.min(room).min(lendable);
-    let is_all_out = given < ask.want.min(room);
-    let is_short = ask.keep + given < ask.need;
+    let lendable = (meter.capacity() / 4).saturating_sub(others + kept);
+    let mut given = want.min(room).min(lendable);
+    let is_all_out = given < want.min(room);
+    let is_short = kept + given < ask.need;
     let is_charged = is_short && ask.need <= room;
     if is_short {
         given = 0;
@@ -552,10 +556,10 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     if is_charged {
         word = Held { under, word, leases }.with(ask.need, now);
     }
-    leases.lend(now, ask.keep + given, lease_ns);
+    leases.lend(now, kept + given, lease_ns);
     let after = Held { under, word, leases };
     let word = after.with(others, now);
-    (after, Grant { epoch: leases.epoch, ends, kept: ask.keep, given, word, is_charged, is_all_out })
+    (after, Grant { epoch: leases.epoch, ends, kept, given, word, is_charged, is_all_out })
 }
 
 fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {

@@ -207,7 +207,7 @@ impl Lease {
     pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) -> u64 {
         let age_ns = now.store.saturating_sub(receipt.charged_at);
         let is_its = now.own < self.over_at
-            && age_ns <= now.own.saturating_sub(self.asked_at)
+            && age_ns < now.own.saturating_sub(self.asked_at)
             && meter.ends(receipt.word) >= now.store;
         let here = if is_its { receipt.cost.min(self.out.saturating_sub(self.left)) } else { 0 };
         self.left += here;
@@ -301,8 +301,11 @@ mod tests {
     enum Event {
         /// A node is asked for so many tokens.
         Check(usize, u64),
-        /// The store takes in the oldest of what is under way; the reply is lost, or not.
-        Serve(bool),
+        /// The store takes in one of what is under way, which others may have overtaken; the reply is lost, or not.
+        Serve {
+            which: usize,
+            is_heard: bool,
+        },
         /// A node looks whether it goes on with its lease, or gives it back.
         Renew(usize, bool),
         /// A node takes back one of what it charged.
@@ -312,20 +315,33 @@ mod tests {
         /// A node dies, and another comes in its place.
         Crash(usize),
         Pass(u64),
+        /// So many milliseconds are left of the window.
+        WindowEnds(u64),
+        /// A node uses all that is left, and is answered at once.
+        UseUp(usize),
+    }
+
+    /// Mostly the oldest.
+    fn serve_order() -> impl Strategy<Value = usize> {
+        prop_oneof![3 => Just(0), 2 => 0_usize..4]
     }
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = prop_oneof![
             16 => (0_usize..3, 1_u64..6).prop_map(|(node, cost)| Event::Check(node, cost)),
-            12 => prop::bool::weighted(0.9).prop_map(Event::Serve),
+            12 => (serve_order(), prop::bool::weighted(0.9)).prop_map(|(which, is_heard)| Event::Serve { which, is_heard }),
             2 => (0_usize..3, any::<bool>()).prop_map(|(node, keeps)| Event::Renew(node, keeps)),
             4 => (0_usize..3, 0_usize..10).prop_map(|(node, which)| Event::PutBack(node, which)),
             1 => (0_usize..3).prop_map(Event::Publish),
             1 => (0_usize..3).prop_map(Event::Crash),
             6 => prop_oneof![4 => 0..30_u64, 2 => 0..2_000_u64, 1 => 0..40_000_u64].prop_map(Event::Pass),
+            3 => prop_oneof![Just(0), 1..30_u64].prop_map(Event::WindowEnds),
+            2 => (0_usize..3).prop_map(Event::UseUp),
         ];
         prop::collection::vec(event, 0..400)
     }
+
+    const SERVE: Event = Event::Serve { which: 0, is_heard: true };
 
     struct Node {
         lease: Lease,
@@ -445,8 +461,24 @@ mod tests {
                     self.nodes[node] = Node { lease, own, known, offset: offset / 2, born: born + 1, receipts };
                     self.under_way.retain(|sent| sent.node != node);
                 }
-                Event::Serve(is_heard) if !self.under_way.is_empty() => {
-                    let Sent { node, born, own, what } = self.under_way.remove(0);
+                Event::WindowEnds(in_ms) => {
+                    let period_ns = self.newest.period_ns();
+                    self.now = self.now.max((self.now / period_ns + 1) * period_ns - in_ms * 1_000_000);
+                }
+                Event::UseUp(node) => {
+                    for _ in 0..100 {
+                        let count = self.admitted.len();
+                        self.happen(&Event::Check(node, 1));
+                        if let Some(which) = self.under_way.iter().position(|sent| sent.node == node) {
+                            self.happen(&Event::Serve { which, is_heard: true });
+                        }
+                        if self.admitted.len() == count && !self.nodes[node].lease.is_asking {
+                            break;
+                        }
+                    }
+                }
+                Event::Serve { which, is_heard } if !self.under_way.is_empty() => {
+                    let Sent { node, born, own, what } = self.under_way.remove(which % self.under_way.len());
                     let mut part = Part::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
                     let now = self.moment(node);
                     // A store's clock has microseconds.
@@ -466,9 +498,33 @@ mod tests {
                         self.admit(node, ask.need, told.answer);
                     }
                 }
-                Event::Serve(_) => {}
+                Event::Serve { .. } => {}
             }
         }
+    }
+
+    #[test]
+    fn a_question_that_is_late_for_its_window_keeps_nothing_of_the_next() {
+        let meter: Meter = "fixed_window/600/10000000000".parse().expect("a meter");
+        let mut world = World::new([meter; 2]);
+        world.happen(&Event::WindowEnds(10));
+        for _ in 0..20 {
+            world.happen(&Event::Check(0, 1));
+            world.happen(&SERVE);
+        }
+        // It asks for more with some left, and the store has that when another node has used the next window up.
+        world.happen(&Event::Renew(0, true));
+        let first = world.admitted.len();
+        world.happen(&Event::WindowEnds(0));
+        for _ in 0..12 {
+            world.happen(&Event::UseUp(1));
+            world.happen(&Event::Pass(101));
+        }
+        let used: u64 = world.admitted[first..].iter().map(|(_, cost)| cost).sum();
+        assert_eq!((used, world.under_way.len(), world.under_way[0].node), (600, 1, 0));
+        world.happen(&SERVE);
+        world.happen(&Event::Check(0, 1));
+        assert_eq!(world.admitted.len(), first + 600);
     }
 
     #[test]
@@ -520,7 +576,7 @@ mod tests {
                 && ms % 2 == 1
             {
                 batches.push(ask.keep + ask.want);
-                world.happen(&Event::Serve(true));
+                world.happen(&SERVE);
             }
         }
         assert_eq!(waited, 0, "it is renewed ahead");
@@ -536,7 +592,7 @@ mod tests {
         for _ in 0..3 {
             for _ in 0..100 {
                 world.happen(&Event::Check(0, 1));
-                world.happen(&Event::Serve(true));
+                world.happen(&SERVE);
             }
             world.happen(&Event::Pass(50));
         }
@@ -606,7 +662,7 @@ mod tests {
                 world.happen(&Event::Check(node, 1));
             }
             for _ in 0..3 {
-                world.happen(&Event::Serve(true));
+                world.happen(&SERVE);
             }
         }
         let admitted = |from: Nanos| world.admitted.iter().filter(|(at, _)| *at >= from).count();

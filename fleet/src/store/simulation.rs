@@ -2,7 +2,7 @@
 //! the [twin](super::ask::script::ScriptTwin) of the script, which another test compares with the script over a real Redis.
 //!
 //! A seed decides all that happens: the limits, the traffic, how long each message takes, which messages are lost, which nodes are
-//! killed or cut off, and when the store stands. A run that fails names its seed. `TIDEGATE_SIMULATION=SEED` runs that one again and
+//! killed, cut off or answered late, and when the store stands. A run that fails names its seed. `TIDEGATE_SIMULATION=SEED` runs that one again and
 //! prints what happens in it:
 //!
 //! ```sh

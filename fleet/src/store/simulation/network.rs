@@ -184,12 +184,14 @@ pub(in crate::store) struct Wire {
     network: Arc<Network>,
     is_cut: AtomicBool,
     is_dead: AtomicBool,
+    /// Until then answers to the node are held back.
+    held_until: Mutex<Instant>,
 }
 
 impl Wire {
     pub(super) fn new(network: &Arc<Network>) -> Arc<Self> {
         let (is_cut, is_dead) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { network: Arc::clone(network), is_cut, is_dead })
+        Arc::new(Self { network: Arc::clone(network), is_cut, is_dead, held_until: Mutex::new(Instant::now()) })
     }
 
     /// Whether the store is a cluster.
@@ -204,6 +206,11 @@ impl Wire {
 
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Holds answers to the node back for so long.
+    pub(super) fn hold(&self, time: Duration) {
+        *lock(&self.held_until) = Instant::now() + time;
     }
 
     /// Kills the node: it sends nothing any more. What it sent before goes on.
@@ -254,6 +261,8 @@ impl Wire {
         }
         let answer = network.run(&command);
         sleep(Duration::from_millis(journey.back_ms)).await;
+        let held_until = *lock(&self.held_until);
+        sleep_until(held_until).await;
         if journey.is_answer_lost || self.is_cut() {
             sleep(noticed).await;
             return Err(broken());

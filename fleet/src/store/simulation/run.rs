@@ -49,8 +49,32 @@ pub(super) struct Scenario {
     weather: Weather,
     /// The chance in a thousand steps that something breaks.
     trouble: u64,
-    /// The last node is cut off, and nothing else breaks.
-    has_only_cuts: bool,
+    /// Nothing else breaks than this, at the last node.
+    only: Option<Trouble>,
+}
+
+/// What breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// A node is killed.
+    Kill,
+    /// A node stops.
+    Stop,
+    /// A node is cut off, or connected again.
+    Cut,
+    /// Answers to a node are held back.
+    Hold,
+    /// The store stands.
+    Stand,
+    /// The weather changes.
+    Weather,
+}
+
+impl Trouble {
+    fn any(random: &mut Random) -> Self {
+        use Trouble::{Cut, Hold, Kill, Stand, Stop, Weather};
+        random.one_of(&[Kill, Kill, Kill, Stop, Cut, Cut, Hold, Stand, Stand, Weather, Weather])
+    }
 }
 
 impl Scenario {
@@ -93,7 +117,7 @@ impl Scenario {
             settings,
             weather,
             trouble: random.one_of(&[0, 10, 30, 60]),
-            has_only_cuts: false,
+            only: None,
         };
         match random.below(8) {
             0 => drawn.counted(random),
@@ -130,7 +154,7 @@ impl Scenario {
             nodes,
             is_uneven: true,
             crowd: 6,
-            has_only_cuts: true,
+            only: Some(Trouble::Cut),
             trouble: 15,
             settings,
             weather: Weather::CALM,
@@ -371,22 +395,29 @@ impl Run {
     }
 
     async fn trouble(&mut self, place: usize) {
-        let (what, place) =
-            if self.scenario.has_only_cuts { (4, self.nodes.len() - 1) } else { (self.random.below(10), place) };
+        let (what, place) = match self.scenario.only {
+            Some(only) => (only, self.nodes.len() - 1),
+            None => (Trouble::any(&mut self.random), place),
+        };
         match what {
-            0..3 => self.replace(place, false).await,
-            3 => self.replace(place, true).await,
-            4..6 => {
+            Trouble::Kill => self.replace(place, false).await,
+            Trouble::Stop => self.replace(place, true).await,
+            Trouble::Cut => {
                 let wire = &self.nodes[place].wire;
                 wire.cut(!wire.is_cut());
                 self.note(|| format!("node {place} is cut off: {}", self.nodes[place].wire.is_cut()));
             }
-            6..8 => {
+            Trouble::Hold => {
+                let ms = self.random.one_of(&[30, 300, 600, 2_000]);
+                self.note(|| format!("answers to node {place} are held back for {ms} ms"));
+                self.nodes[place].wire.hold(Duration::from_millis(ms));
+            }
+            Trouble::Stand => {
                 let ms = self.random.one_of(&[10, 30, 200, 4_000]);
                 self.note(|| format!("the store stands for {ms} ms"));
                 self.network.stand(Duration::from_millis(ms));
             }
-            _ => {
+            Trouble::Weather => {
                 let weather = Weather {
                     delay_ms: self.random.one_of(&[0, 1, 2, 4]),
                     slow: self.random.one_of(&[0, 0, 50, 300]),
@@ -405,6 +436,7 @@ impl Run {
         self.network.stand(Duration::ZERO);
         for node in &self.nodes {
             node.wire.cut(false);
+            node.wire.hold(Duration::ZERO);
             node.publish(&self.policies[1], 2);
         }
         // Two stay: each costs as much time as the others.
