@@ -54,6 +54,11 @@ pub(super) struct LeaseAsk {
 }
 
 impl LeaseAsk {
+    /// Returns the tokens with which the node would like to go on.
+    pub(super) fn wanted(&self) -> u64 {
+        self.keep.saturating_add(self.want)
+    }
+
     /// Returns the tokens of the lease that were spent.
     fn spent(&self) -> u64 {
         #[cfg(test)]
@@ -70,7 +75,9 @@ pub(super) struct Grant {
     pub(super) epoch: u64,
     /// When the window ends in which they count.
     pub(super) ends: Nanos,
-    /// Those that it kept, and those that it was given.
+    /// Whether the store still counted the lease that the node had as out.
+    pub(super) is_counted: bool,
+    /// The tokens of it that the node keeps: none unless they were counted. And those that it was given.
     pub(super) kept: u64,
     pub(super) given: u64,
     /// The word as if all that others have was spent.
@@ -214,15 +221,14 @@ impl Deed {
     /// and no more than the other three are used. `None`: it is to be done by a swap, which knows what there is.
     fn lend(held: &Held, now: Nanos, ask: &LeaseAsk, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
         let Held { under: Under { meter, .. }, word, leases } = held;
-        if grant.is_charged || grant.given < ask.want {
+        if grant.is_charged || grant.kept + grant.given < ask.wanted() {
             return None;
         }
         let epoch = now / lease_ns;
         let signed = |tokens: u64| i64::try_from(tokens).ok();
         let mut more = [signed(grant.kept + grant.given)?, 0];
         let mut spent = 0;
-        // What it had, as long as the store counts that.
-        if ask.out > 0 && ask.ends == grant.ends && epoch - ask.epoch.min(epoch) < 2 {
+        if grant.is_counted {
             more[usize::from(ask.epoch < epoch)] -= signed(ask.out)?;
             spent = ask.spent();
         }
@@ -535,7 +541,7 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     // Tokens that the store still counts as out are kept. Others were counted as spent, or with a window that is over: the node asks
     // for as many anew, which are there or not.
     let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
-    let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.keep.saturating_add(ask.want)) };
+    let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.wanted()) };
     if is_counted {
         word = Held { under, word, leases }.with(ask.spent(), now);
     }
@@ -559,7 +565,7 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     leases.lend(now, kept + given, lease_ns);
     let after = Held { under, word, leases };
     let word = after.with(others, now);
-    (after, Grant { epoch: leases.epoch, ends, kept, given, word, is_charged, is_all_out })
+    (after, Grant { epoch: leases.epoch, ends, is_counted, kept, given, word, is_charged, is_all_out })
 }
 
 fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {

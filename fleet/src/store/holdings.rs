@@ -399,7 +399,8 @@ impl Holdings {
     fn renewed(self: &Arc<Self>, place: Place, ask: &LeaseAsk, told: Option<Told>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
-        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = held_at(&mut shard, place) else {
+        let Some(Holding { own, name, kind: Kind::Leased { lease, text, waiters }, .. }) = held_at(&mut shard, place)
+        else {
             return;
         };
         let Some(Told { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
@@ -407,25 +408,30 @@ impl Holdings {
             fail(waiters);
             return;
         };
-        let mut waiting = mem::take(waiters);
+        let mut waiting: VecDeque<_> = mem::take(waiters).into();
         lease.granted(&own.meter, ask, &grant, (heard_at, now), self.store.lease_ns());
         *text = found;
         self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
-        if grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
-            // One of them was charged, or refused, by the store: one that is still there.
-            let is_it = |(cost, waiter): &(u64, oneshot::Sender<_>)| *cost == ask.need && !waiter.is_closed();
-            if let Some(place) = waiting.iter().position(is_it) {
-                let _ = waiting.remove(place).1.send(Some(answer));
-            }
+        // The check for which the lease was asked has the answer. It is of that moment, so it is not right for one that came later.
+        if ask.need > 0
+            && (grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }))
+            && let Some((cost, first)) = waiting.pop_front()
+            && let Err(Some(Answer::Decided { verdict: Verdict::Admit(word), now: charged_at, .. })) =
+                first.send(Some(answer))
+        {
+            let receipt = Receipt { cost, charged_at, word, moved_ns: u64::MAX };
+            let slot = self.store.background_slot(&name.slot);
+            self.store.tell(slot, Part::again(name.key.clone(), *own, Wish::GiveBack(receipt), None));
         }
         for (cost, waiter) in waiting {
+            let before = *lease;
             let said = match lease.spend(&own.meter, cost, now) {
                 Spent::Answer(answer, _) => Some(answer),
                 Spent::Ask => None,
             };
-            if let Err(Some(Answer::Decided { verdict: Verdict::Admit(word), now: at, .. })) = waiter.send(said) {
-                // Nobody heard of it. What is not put back stands as charged.
-                let _ = lease.put_back(&own.meter, &Receipt { cost, charged_at: at, word, moved_ns: u64::MAX }, now);
+            if waiter.send(said).is_err() {
+                // The check has gone.
+                *lease = before;
             }
         }
     }

@@ -74,6 +74,8 @@ pub(super) struct Lease {
     denied: u32,
     pub(super) is_asking: bool,
     crowd_until: Nanos,
+    /// From then on what is spent is of this lease.
+    since: Nanos,
     /// As the store counts it: in that epoch so many tokens, in a window that ends then.
     epoch: u64,
     ends: Nanos,
@@ -107,6 +109,7 @@ impl Lease {
         Self {
             word: 0,
             heard_at: 0,
+            since: 0,
             epoch: 0,
             ends: 0,
             out: 0,
@@ -202,13 +205,13 @@ impl Lease {
         }
     }
 
-    /// Puts back what was spent in vain, as far as it was spent of this lease since it was asked for last; answers what was not,
-    /// which the store must take back.
+    /// Puts back what was spent in vain, as far as it was spent of this lease; returns the tokens that were not, which the store must
+    /// take back.
     pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) -> u64 {
         let age_ns = now.store.saturating_sub(receipt.charged_at);
         let is_its = now.own < self.over_at
-            && age_ns < now.own.saturating_sub(self.asked_at)
-            && meter.ends(receipt.word) >= now.store;
+            && age_ns < now.own.saturating_sub(self.since)
+            && meter.ends(receipt.word) == self.ends;
         let here = if is_its { receipt.cost.min(self.out.saturating_sub(self.left)) } else { 0 };
         self.left += here;
         if let Some(word) = meter.give_back(self.word, now.store, receipt) {
@@ -253,17 +256,22 @@ impl Lease {
         self.is_asking = false;
         let spent = kept.saturating_sub(self.left);
         (self.epoch, self.ends, self.out) = (epoch, ends, kept + given);
-        self.left = kept - spent + given;
-        self.over_at = self.asked_at.saturating_add(lease_ns.min(ends.saturating_sub(heard_at)));
+        // Of a lease that the store does not count any more, what was spent meanwhile is of the old one.
+        self.since = if grant.is_counted { self.asked_at } else { now.own };
+        // Where there is nothing new, the rest of the old one is good until it is over.
+        if self.out > 0 {
+            self.left = kept - spent + given;
+            self.over_at = self.asked_at.saturating_add(lease_ns.min(ends.saturating_sub(heard_at)));
+        }
         self.word = if spent > 0 { meter.overcharge(word, heard_at, spent) } else { word };
         self.heard_at = now.own;
-        let batch = kept + given;
+        let batch = self.out;
         self.mark = self.within(AHEAD).clamp(batch / 8, batch.div_ceil(2));
         if grant.is_charged || grant.is_all_out {
             // There is enough, but no more of it may be out: until it may, the store is asked for each check.
             (self.closed_until, self.denied, self.crowd_until) = (0, 0, 0);
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
-        } else if given < ask.want {
+        } else if kept + given < ask.wanted() {
             // Others want it too: less at a time, and not at once.
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
             self.closed_until = now.own + PAUSE_MAX_NS.min(meter.period_ns() / 16);
@@ -291,7 +299,7 @@ mod tests {
 
     use super::*;
     use crate::store::{
-        ask::{Part, Wish, granted, script},
+        ask::{Part, Told, Wish, granted, script},
         value::{Held, LEASE_NS, Leases, Under},
     };
 
@@ -301,11 +309,13 @@ mod tests {
     enum Event {
         /// A node is asked for so many tokens.
         Check(usize, u64),
-        /// The store takes in one of what is under way, which others may have overtaken; the reply is lost, or not.
+        /// The store takes in one of what is under way, which others may have overtaken.
         Serve {
             which: usize,
-            is_heard: bool,
+            reply: Reply,
         },
+        /// A node hears a late reply.
+        Hear(usize),
         /// A node looks whether it goes on with its lease, or gives it back.
         Renew(usize, bool),
         /// A node takes back one of what it charged.
@@ -321,15 +331,28 @@ mod tests {
         UseUp(usize),
     }
 
+    /// What becomes of the store's reply.
+    #[derive(Clone, Copy, Debug)]
+    enum Reply {
+        Heard,
+        Late,
+        Lost,
+    }
+
     /// Mostly the oldest.
     fn serve_order() -> impl Strategy<Value = usize> {
         prop_oneof![3 => Just(0), 2 => 0_usize..4]
     }
 
+    fn reply() -> impl Strategy<Value = Reply> {
+        prop_oneof![7 => Just(Reply::Heard), 2 => Just(Reply::Late), 1 => Just(Reply::Lost)]
+    }
+
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = prop_oneof![
             16 => (0_usize..3, 1_u64..6).prop_map(|(node, cost)| Event::Check(node, cost)),
-            12 => (serve_order(), prop::bool::weighted(0.9)).prop_map(|(which, is_heard)| Event::Serve { which, is_heard }),
+            12 => (serve_order(), reply()).prop_map(|(which, reply)| Event::Serve { which, reply }),
+            3 => serve_order().prop_map(Event::Hear),
             2 => (0_usize..3, any::<bool>()).prop_map(|(node, keeps)| Event::Renew(node, keeps)),
             4 => (0_usize..3, 0_usize..10).prop_map(|(node, which)| Event::PutBack(node, which)),
             1 => (0_usize..3).prop_map(Event::Publish),
@@ -341,7 +364,7 @@ mod tests {
         prop::collection::vec(event, 0..400)
     }
 
-    const SERVE: Event = Event::Serve { which: 0, is_heard: true };
+    const SERVE: Event = Event::Serve { which: 0, reply: Reply::Heard };
 
     struct Node {
         lease: Lease,
@@ -364,6 +387,17 @@ mod tests {
         what: Wish,
     }
 
+    /// The store's reply to a question for a lease.
+    struct Replied {
+        node: usize,
+        born: usize,
+        own: Under,
+        ask: LeaseAsk,
+        told: Told,
+        is_lost: bool,
+        served_at: Nanos,
+    }
+
     /// The store of one key, and three nodes with clocks of their own.
     struct World {
         newest: Meter,
@@ -371,6 +405,7 @@ mod tests {
         value: String,
         nodes: [Node; 3],
         under_way: Vec<Sent>,
+        replies: Vec<Replied>,
         /// When, and how many; none any more of what was taken back.
         admitted: Vec<(Nanos, u64)>,
     }
@@ -386,8 +421,8 @@ mod tests {
                 born: 0,
                 receipts: Vec::new(),
             });
-            let (value, under_way, admitted) = (String::new(), Vec::new(), Vec::new());
-            Self { newest: numbers[1], now: START, value, nodes, under_way, admitted }
+            let (value, under_way, replies, admitted) = (String::new(), Vec::new(), Vec::new(), Vec::new());
+            Self { newest: numbers[1], now: START, value, nodes, under_way, replies, admitted }
         }
 
         fn moment(&self, node: usize) -> Moment {
@@ -410,6 +445,22 @@ mod tests {
             let Node { own, receipts, .. } = &mut self.nodes[node];
             receipts.push((receipt, *own, self.admitted.len()));
             self.admitted.push((self.now, cost));
+        }
+
+        fn hear(&mut self, which: usize) {
+            let Replied { node, born, own, ask, told, is_lost, served_at } = self.replies.remove(which);
+            let now = self.moment(node);
+            let it = &mut self.nodes[node];
+            if it.born != born {
+                return;
+            }
+            match told.grant {
+                Some(grant) if !is_lost => {
+                    it.lease.granted(&own.meter, &ask, &grant, (served_at, now), LEASE_NS);
+                    it.known = told.text;
+                }
+                _ => it.lease.failed(),
+            }
         }
 
         fn happen(&mut self, event: &Event) {
@@ -470,35 +521,32 @@ mod tests {
                         let count = self.admitted.len();
                         self.happen(&Event::Check(node, 1));
                         if let Some(which) = self.under_way.iter().position(|sent| sent.node == node) {
-                            self.happen(&Event::Serve { which, is_heard: true });
+                            self.happen(&Event::Serve { which, reply: Reply::Heard });
                         }
                         if self.admitted.len() == count && !self.nodes[node].lease.is_asking {
                             break;
                         }
                     }
                 }
-                Event::Serve { which, is_heard } if !self.under_way.is_empty() => {
+                Event::Serve { which, reply } if !self.under_way.is_empty() => {
                     let Sent { node, born, own, what } = self.under_way.remove(which % self.under_way.len());
                     let mut part = Part::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
                     let now = self.moment(node);
                     // A store's clock has microseconds.
                     let told = script::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
-                    let (Wish::Lease(ask), Some(grant)) = (what, told.grant) else { return };
-                    let it = &mut self.nodes[node];
-                    if it.born != born {
-                        return;
-                    }
-                    if is_heard {
-                        it.lease.granted(&own.meter, &ask, &grant, (self.now, now), LEASE_NS);
-                        it.known = told.text;
-                    } else {
-                        it.lease.failed();
-                    }
-                    if is_heard && grant.is_charged {
+                    let Wish::Lease(ask) = what else { return };
+                    let (is_lost, served_at) = (matches!(reply, Reply::Lost), self.now);
+                    // The check that waited for it was charged then, whenever it hears of it.
+                    if !is_lost && self.nodes[node].born == born && told.grant.is_some_and(|grant| grant.is_charged) {
                         self.admit(node, ask.need, told.answer);
                     }
+                    self.replies.push(Replied { node, born, own, ask, told, is_lost, served_at });
+                    if !matches!(reply, Reply::Late) {
+                        self.hear(self.replies.len() - 1);
+                    }
                 }
-                Event::Serve { .. } => {}
+                Event::Hear(which) if !self.replies.is_empty() => self.hear(which % self.replies.len()),
+                Event::Serve { .. } | Event::Hear(_) => {}
             }
         }
     }
@@ -525,6 +573,104 @@ mod tests {
         world.happen(&SERVE);
         world.happen(&Event::Check(0, 1));
         assert_eq!(world.admitted.len(), first + 600);
+    }
+
+    /// Returns the most tokens that were admitted above a limit of so many at once, and one more each so often.
+    fn above(admitted: &[(Nanos, u64)], burst: u64, every_ns: u64) -> u64 {
+        let (from, mut sum) = (admitted[0].0, 0);
+        let above = admitted.iter().map(|&(at, cost)| {
+            sum += cost;
+            sum.saturating_sub(burst + (at - from) / every_ns)
+        });
+        above.max().unwrap_or(0)
+    }
+
+    /// A bucket in which a node has just asked for more, a moment before its lease counts as spent.
+    fn late_for_its_epoch() -> World {
+        let mut world = World::new(["token_bucket/600/60000000000/600".parse().expect("a meter"); 2]);
+        world.happen(&Event::Pass(59_900));
+        world.happen(&Event::Check(0, 1));
+        world.happen(&SERVE);
+        world.happen(&Event::Check(0, 1));
+        world.happen(&Event::Pass(59_900));
+        world.happen(&Event::Renew(0, true));
+        world
+    }
+
+    fn use_up(world: &mut World, node: usize) {
+        for _ in 0..25 {
+            world.happen(&Event::UseUp(node));
+            world.happen(&Event::Pass(101));
+        }
+    }
+
+    #[test]
+    fn a_question_that_is_late_for_its_epoch_keeps_nothing() {
+        let mut world = late_for_its_epoch();
+        assert!(matches!(world.under_way[0].what, Wish::Lease(LeaseAsk { keep: 8, .. })));
+        // The lease is charged, and comes back with time.
+        world.happen(&Event::Pass(300));
+        world.happen(&Event::UseUp(1));
+        world.happen(&Event::Pass(40_000));
+        let first = world.admitted.len();
+        use_up(&mut world, 1);
+        world.happen(&SERVE);
+        for _ in 0..8 {
+            world.happen(&Event::Check(0, 1));
+        }
+        assert!(world.admitted.len() >= first + 600);
+        assert_eq!(above(&world.admitted[first..], 600, 100_000_000), 0);
+    }
+
+    #[test]
+    fn what_was_spent_of_a_lease_that_is_over_is_not_put_back_into_the_next() {
+        let mut world = late_for_its_epoch();
+        world.happen(&Event::Pass(50));
+        for _ in 0..7 {
+            world.happen(&Event::Check(0, 1));
+        }
+        world.happen(&Event::Pass(250));
+        world.happen(&SERVE);
+        assert_eq!(world.nodes[0].lease.out, 9);
+        world.happen(&Event::Pass(30_000));
+        let first = world.admitted.len();
+        for _ in 0..7 {
+            world.happen(&Event::Check(0, 1));
+        }
+        assert_eq!(world.admitted.len(), first + 7);
+        let rest = world.nodes[0].lease.left;
+        for receipt in 1..=7 {
+            world.happen(&Event::PutBack(0, receipt));
+        }
+        assert_eq!(world.nodes[0].lease.left, rest, "the store takes them back");
+        use_up(&mut world, 0);
+        use_up(&mut world, 1);
+        assert_eq!(above(&world.admitted[first..], 600, 100_000_000), 0);
+    }
+
+    #[test]
+    fn what_is_left_after_a_lost_answer_is_good_until_it_is_over() {
+        let meter: Meter = "fixed_window/600/10000000000".parse().expect("a meter");
+        let mut world = World::new([meter; 2]);
+        for _ in 0..20 {
+            world.happen(&Event::Check(0, 1));
+            world.happen(&SERVE);
+        }
+        world.happen(&Event::Renew(0, true));
+        world.happen(&Event::Serve { which: 0, reply: Reply::Lost });
+        let left = world.nodes[0].lease.left;
+        assert!(left > 0);
+        use_up(&mut world, 1);
+        // There is no room for what it asks for.
+        world.happen(&Event::Renew(0, true));
+        world.happen(&SERVE);
+        assert_eq!((world.nodes[0].lease.left, world.nodes[0].lease.out), (left, 0));
+        let first = world.admitted.len();
+        world.happen(&Event::Check(0, 1));
+        assert_eq!(world.admitted.len(), first + 1);
+        world.happen(&Event::WindowEnds(0));
+        let Node { lease, own, .. } = &world.nodes[0];
+        assert_eq!(lease.look(&own.meter, 1, world.moment(0)), None, "it is over");
     }
 
     #[test]
@@ -621,6 +767,7 @@ mod tests {
         let grant = |given| Grant {
             epoch: START / LEASE_NS,
             ends: Nanos::MAX,
+            is_counted: false,
             kept: 0,
             given,
             word: START,
@@ -639,7 +786,7 @@ mod tests {
         let Spent::Answer(..) = lease.spend(&meter, 20, at(4)) else { panic!("it has") };
         let ask = lease.ask(&meter, 0, true, at(5));
         assert_eq!((ask.out, ask.left), (50, 30));
-        lease.granted(&meter, &ask, &Grant { kept: 30, ..grant(20) }, (START, at(6)), LEASE_NS);
+        lease.granted(&meter, &ask, &Grant { is_counted: true, kept: 30, ..grant(20) }, (START, at(6)), LEASE_NS);
         assert_eq!(
             (lease.put_back(&meter, &receipt, at(7)), lease.left),
             (10, 50),

@@ -16,6 +16,7 @@
 #![expect(clippy::print_stdout, reason = "a run that is repeated prints what happens")]
 
 mod judge;
+mod late_answer;
 mod mutation;
 mod network;
 mod node;

@@ -56,15 +56,16 @@ impl Leases {
         }
     }
 
-    /// Takes back what was lent in an epoch; says whether it was still counted.
+    /// Takes back what was lent in an epoch; returns whether it was still counted.
     pub(super) fn take_back(&mut self, epoch: u64, tokens: u64) -> bool {
         let lent = match self.epoch.checked_sub(epoch) {
             Some(0) => &mut self.now,
             Some(1) => &mut self.before,
             _ => return false,
         };
-        *lent = lent.saturating_sub(tokens);
-        true
+        let rest = lent.checked_sub(tokens);
+        *lent = rest.unwrap_or(*lent);
+        rest.is_some()
     }
 
     /// With so many more out of an epoch and of the one before it, as a script counts. `None`: these are leases of another epoch,

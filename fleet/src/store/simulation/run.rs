@@ -31,7 +31,6 @@ const LONG_WINDOW_S: u64 = 86_400;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Scenario {
     seed: u64,
     limits: Vec<Limit>,
@@ -624,7 +623,7 @@ async fn check(
             let at = at.unwrap_or(now);
             // Of a lease or a view the node says when it was, which may be a little before.
             let until = if sharing == Sharing::Strict { at } else { now.max(at) };
-            history.admissions.push(admission(limit, at.min(until), until));
+            history.admissions.push(admission(limit, at.max(asked_at).min(until), until));
         }
         first..history.admissions.len()
     };
