@@ -137,11 +137,12 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
         self.clients(report, &numbers);
         let rule_sets = self.rule_sets(report);
-        let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
+        let policy::Domain { tier_hint, descriptors, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
-        let mut domain = Domain { tier_hint, door, timezone, most_limits: 0, kinds, tiers, numbered, rule_sets };
+        let mut domain =
+            Domain { tier_hint, descriptors, door, timezone, most_limits: 0, kinds, tiers, numbered, rule_sets };
         let most = most_limits(&domain, self.limits);
         domain.most_limits = most;
         if most > PLAN_MAX {
@@ -246,7 +247,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
             let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
             let limits_before = self.limits.len();
-            let rule = self.rule(report, source);
+            let rule = self.rule(report, source, kinds.unwrap_or_default());
             if !source.enabled {
                 // It was checked; its limits are not the policy's.
                 self.limits.truncate(limits_before);
@@ -278,7 +279,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         compiled.collect()
     }
 
-    fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule) -> Rule {
+    fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule, counted: u64) -> Rule {
         if source
             .method
             .as_ref()
@@ -306,9 +307,10 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let matcher = matcher(&mut report.field(name), name, value);
             condition.extend(kind.zip(matcher.map(Matcher::owned)));
         }
+        let kinds = condition.iter().fold(counted, |kinds, (kind, _)| kinds | 1 << kind);
         let owner = format!("{}/rule:{}", self.name, source.id);
         let limits = self.limits_of(report, &owner, &source.limits);
-        Rule { method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
+        Rule { kinds, method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
     }
 
     fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {

@@ -29,8 +29,8 @@ use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
 /// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
-/// 5 has the `max_debt` of limits.
-pub const SCHEMA: u32 = 5;
+/// 5 has the `max_debt` of limits; 6 has the `descriptors` of domains.
+pub const SCHEMA: u32 = 6;
 
 /// The longest description of a tier, in characters.
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
@@ -61,6 +61,9 @@ impl Policy {
     #[must_use]
     pub fn schema(&self) -> u32 {
         let of_domain = |domain: &Domain| {
+            if domain.descriptors != Descriptors::default() {
+                return 6;
+            }
             let tiers = domain.tiers.iter().map(|tier| &tier.limits);
             let rules = domain.rules.iter().map(|rule| &rule.limits);
             let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
@@ -96,6 +99,9 @@ pub struct Domain {
     pub defaults: BTreeMap<String, String>,
     /// May a request name its own tier?
     pub tier_hint: bool,
+    /// Which limits a descriptor of Envoy meets.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "form::is_default"))]
+    pub descriptors: Descriptors,
     /// What a door answers when it cannot decide.
     pub on_error: OnError,
     /// The response headers of a door.
@@ -120,10 +126,22 @@ impl Domain {
     /// Its settings, without its tiers, clients and rules.
     #[must_use]
     pub fn settings(&self) -> Self {
-        let Self { defaults, tier_hint, on_error, headers, reset, timezone, tiers: _, clients: _, rules: _ } = self;
+        let Self {
+            defaults,
+            tier_hint,
+            descriptors,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers: _,
+            clients: _,
+            rules: _,
+        } = self;
         Self {
             defaults: defaults.clone(),
             tier_hint: *tier_hint,
+            descriptors: *descriptors,
             on_error: *on_error,
             headers: *headers,
             reset: *reset,
@@ -131,6 +149,18 @@ impl Domain {
             ..Self::default()
         }
     }
+}
+
+/// Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub enum Descriptors {
+    /// The rules that name exactly its kinds in `per` and `where` together, and the tier of a single identity.
+    #[default]
+    Exact,
+    /// Every rule that names some of its kinds or none, and the tiers of all of its identities.
+    Subset,
 }
 
 /// What a domain asks of the doors.

@@ -104,8 +104,10 @@ impl<'a> Request<'a> {
         Ok(Self { is_exact: false, ..Self::exactly(identities)? })
     }
 
-    /// A request of exactly these identities together, eight at most, each kind once. It meets the rules that count this
-    /// set of kinds, and no part of it; of one identity its tier's limits too; of none the rules for everyone.
+    /// A request of exactly these identities together, eight at most, each kind once. It meets the rules that name this set
+    /// of kinds in `per` and `where` together, and no part of it; of one identity its tier's limits too; of none the rules
+    /// for everyone. Where the domain says [`Descriptors::Subset`](crate::policy::Descriptors), it meets what any other
+    /// request with these identities does.
     ///
     /// That is how [Envoy's descriptors](https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/common/ratelimit/v3/ratelimit.proto)
     /// are meant.

@@ -8,7 +8,7 @@ use crate::{
     clients::{ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
-    policy::{DoorSettings, OnFailure, Sharing},
+    policy::{Descriptors, DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
     time::Nanos,
 };
@@ -83,6 +83,8 @@ pub(crate) struct Domain {
     /// The most that one request can meet.
     pub(crate) most_limits: usize,
     pub(crate) tier_hint: bool,
+    /// Which limits a descriptor meets.
+    pub(crate) descriptors: Descriptors,
     pub(crate) door: DoorSettings,
     /// Of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
@@ -148,6 +150,8 @@ pub(crate) struct RuleSet {
 
 #[derive(Debug)]
 pub(crate) struct Rule {
+    /// Kinds that it counts or has conditions on, as bits of their places in [`Domain::kinds`].
+    pub(crate) kinds: u64,
     pub(crate) method: Option<Box<str>>,
     pub(crate) tiers: Option<Vec<u32>>,
     /// Kinds, by their place, and how their values must be.
@@ -266,7 +270,7 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
         known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
-        if self.request.is_exact {
+        if self.request.is_exact && self.domain.descriptors == Descriptors::Exact {
             return self.run_exactly(&known, path, hasher);
         }
         let mut seen = 0;
@@ -276,23 +280,24 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
             seen |= kind;
             let completed = |set: &&RuleSet| set.kinds & kind != 0 && set.kinds & !seen == 0;
             for set in self.domain.rule_sets.iter().filter(completed) {
-                self.add_closest(set, path, &known, hasher);
+                self.add_closest(set, path, &known, hasher, None);
             }
         }
         for set in self.domain.rule_sets.iter().filter(|set| set.kinds == 0) {
-            self.add_closest(set, path, &known, hasher);
+            self.add_closest(set, path, &known, hasher, None);
         }
     }
 
-    /// One identity meets its tier; all of them the rules that count just these together.
+    /// One identity meets its tier; all of them the rules that name just these kinds, to count them or in conditions.
     fn run_exactly(mut self, known: &[Option<Known<'s>>], path: Option<&str>, hasher: &KeyHasher) {
         if let [Some(one)] = known {
             self.add_tier(one);
         }
-        // No rule counts a kind that the domain never speaks of.
+        // No rule names a kind that the domain never speaks of.
         let kinds = known.iter().try_fold(0, |kinds, known| Some(kinds | 1 << (*known)?.kind));
-        for set in self.domain.rule_sets.iter().filter(|set| Some(set.kinds) == kinds) {
-            self.add_closest(set, path, known, hasher);
+        let Some(kinds) = kinds else { return };
+        for set in self.domain.rule_sets.iter().filter(|set| set.kinds & !kinds == 0) {
+            self.add_closest(set, path, known, hasher, Some(kinds));
         }
     }
 
@@ -344,8 +349,17 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
         }
     }
 
-    fn add_closest(&mut self, set: &RuleSet, path: Option<&str>, known: &[Option<Known<'s>>], hasher: &KeyHasher) {
-        let Some(rule) = set.patterns.closest(path, |rule| self.accepts(rule, known)) else { return };
+    /// Adds the limits of the closest rule of a set; with `exactly`, of those that name just these kinds.
+    fn add_closest(
+        &mut self,
+        set: &RuleSet,
+        path: Option<&str>,
+        known: &[Option<Known<'s>>],
+        hasher: &KeyHasher,
+        exactly: Option<u64>,
+    ) {
+        let is_exact = |rule: &Rule| exactly.is_none_or(|kinds| rule.kinds == kinds);
+        let Some(rule) = set.patterns.closest(path, |rule| is_exact(rule) && self.accepts(rule, known)) else { return };
         // In the order of the domain's kinds, so that the order of the request does not make another key.
         let counted = (0..self.domain.kinds.len() as u32)
             .filter(|kind| set.kinds & (1 << kind) != 0)

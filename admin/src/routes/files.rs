@@ -323,15 +323,16 @@ fn wrong(pointer: &str, problems: &Problems) -> Problem {
     Problem::Invalid(fields.map(|problem| FieldError::invalid(pointer, problem.to_string())).collect())
 }
 
-/// `policy` with what stays of the present one: domains that it does not have, and, of other limiters, all but the rules of
-/// those that it has.
+/// `policy` with what stays of the present one: domains that it does not have, and, of other limiters, all but the rules and
+/// what descriptors meet in those that it has.
 fn beside(present: &Policy, mut policy: Policy, of: &OfImport) -> Result<Policy, Problem> {
     let is_document = of.from == Origin::Tidegate;
     let missing = of.missing.unwrap_or(if is_document { Missing::Remove } else { Missing::Keep });
     if !is_document {
         for (name, domain) in &mut policy.domains {
             if let Some(there) = present.domains.get(name) {
-                *domain = Domain { rules: mem::take(&mut domain.rules), ..there.clone() };
+                let (rules, descriptors) = (mem::take(&mut domain.rules), domain.descriptors);
+                *domain = Domain { rules, descriptors, ..there.clone() };
             }
         }
     }

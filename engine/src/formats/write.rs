@@ -8,7 +8,7 @@ use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use super::Format;
 use crate::{
-    policy::{Client, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
+    policy::{Client, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
     problem::{Problem, Problems},
 };
 
@@ -50,6 +50,8 @@ struct Plain<'p> {
     #[serde(skip_serializing_if = "is_usual")]
     tier_hint: bool,
     #[serde(skip_serializing_if = "is_usual")]
+    descriptors: Descriptors,
+    #[serde(skip_serializing_if = "is_usual")]
     on_error: OnError,
     #[serde(skip_serializing_if = "is_usual")]
     headers: Headers,
@@ -68,10 +70,12 @@ struct Plain<'p> {
 impl<'p> Plain<'p> {
     fn of(domain: &'p Domain) -> Self {
         // Every field: a new one does not get lost here.
-        let Domain { defaults, tier_hint, on_error, headers, reset, timezone, tiers, clients, rules } = domain;
+        let Domain { defaults, tier_hint, descriptors, on_error, headers, reset, timezone, tiers, clients, rules } =
+            domain;
         Self {
             defaults,
             tier_hint: *tier_hint,
+            descriptors: *descriptors,
             on_error: *on_error,
             headers: *headers,
             reset: *reset,

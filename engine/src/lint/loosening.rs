@@ -6,7 +6,7 @@ use super::{Warning, WarningCode, accepts_all, bounds::per_second, overlaps::ove
 use crate::{
     explain::kinds,
     pattern::Pattern,
-    policy::{Client, Domain, Limit, Mode, OnError, OnFailure, Override, Policy, Rule, Sharing, Tier},
+    policy::{Client, Descriptors, Domain, Limit, Mode, OnError, OnFailure, Override, Policy, Rule, Sharing, Tier},
 };
 
 /// From here on it is much more: as many times as before.
@@ -62,6 +62,8 @@ pub enum LooseningCode {
     OnError,
     /// Requests name the tier that they are in.
     TierHint,
+    /// Descriptors of Envoy meet fewer rules.
+    Descriptors,
 }
 
 impl LooseningCode {
@@ -82,6 +84,7 @@ impl LooseningCode {
             Self::Unblocked => "unblocked",
             Self::OnError => "on_error",
             Self::TierHint => "tier_hint",
+            Self::Descriptors => "descriptors",
         }
     }
 }
@@ -294,6 +297,10 @@ impl Change<'_, '_> {
         if !before.tier_hint && after.tier_hint {
             let message = "lets requests name the tier that they are in";
             self.tell("domain", self.name, Loose::new(LooseningCode::TierHint, message), 1);
+        }
+        if before.descriptors == Descriptors::Subset && after.descriptors == Descriptors::Exact {
+            let message = "lets descriptors of Envoy pass rules that name fewer kinds than they have";
+            self.tell("domain", self.name, Loose::new(LooseningCode::Descriptors, message), 1);
         }
     }
 
@@ -576,6 +583,9 @@ mod tests {
             made
         };
         assert_eq!(found(&with("on_error", &json!("closed")), &now), ["domain:default on_error"]);
+        let subset = with("descriptors", &json!("subset"));
+        assert_eq!(found(&subset, &now), ["domain:default descriptors"]);
+        assert_eq!(found(&now, &subset), [""; 0]);
         assert_eq!(found(&now, &with("tier_hint", &json!(true))), ["domain:default tier_hint"]);
         let none: Policy = serde_json::from_value(json!({ "domains": {} })).expect("a policy");
         assert_eq!(policy(&now).loosened_by(&none)[0].code, LooseningCode::Off);

@@ -9,6 +9,7 @@ mod conformance;
 mod counts;
 mod crossroads;
 mod deltas;
+mod descriptors;
 mod docs;
 mod explain;
 mod heavy_hitters;

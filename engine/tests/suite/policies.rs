@@ -4,7 +4,7 @@ use tidegate::{
     Engine, Identity, Problem, Publish, Request, Snapshot,
     clock::ManualClock,
     formats::Format::{self, Json, Toml, Yaml},
-    policy::Policy,
+    policy::{Policy, differences},
 };
 
 /// A document with a problem: what to change in the good one, and what must be said.
@@ -747,4 +747,20 @@ fn rules_are_listed_as_they_win() {
     let ids: Vec<&str> = policy.domains["default"].rules_by_closeness().iter().map(|rule| rule.id.as_str()).collect();
     let [by_address, by_plan] = [["address", "subnet", "net"], ["trial", "longer-prefix", "prefix"]];
     assert_eq!(ids, [&["post"][..], &by_address, &by_plan, &["me", "any", "rest", "all"]].concat());
+}
+
+#[test]
+fn what_descriptors_meet_is_in_every_format_and_needs_a_reader_that_knows_it() {
+    let of = |settings: &str| Policy::parse(&format!("[domains.default]\n{settings}"), Toml).expect("good");
+    let [plain, exact, subset] = ["", "descriptors = \"exact\"", "descriptors = \"subset\""].map(of);
+    assert_eq!([plain.schema(), exact.schema(), subset.schema()], [1, 1, 6]);
+    for format in [Toml, Yaml, Json] {
+        let written = subset.write(format).expect("it can be written");
+        assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&subset), "{written}");
+        assert!(!exact.write(format).expect("it can be written").contains("descriptors"));
+    }
+    let error = Policy::parse("[domains.default]\ndescriptors = \"all\"", Toml).expect_err("no way to meet limits");
+    assert!(error.to_string().contains("line 2: domains.default.descriptors: unknown variant `all`"), "{error}");
+    let found = differences(&plain, &subset);
+    assert_eq!((found.len(), found[0].field.as_deref()), (1, Some("descriptors")));
 }

@@ -530,6 +530,9 @@ export type DecisionsKept = {
   of: number;
 };
 
+/** Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities. */
+export type Descriptors = 'exact' | 'subset';
+
 /** One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is). */
 export type Difference = {
   /** The domain that the object is in. */
@@ -561,6 +564,8 @@ export type Domain = {
   clients?: Client[];
   /** Per kind of identity, the tier of those that nobody assigned. */
   defaults?: Record<string, string>;
+  /** Which limits a descriptor of Envoy meets. */
+  descriptors?: Descriptors;
   /** The response headers of a door. */
   headers?: Headers;
   /** What a door answers when it cannot decide. */

@@ -30,6 +30,11 @@ export const domain = {
       ways: { epoch: 'Unix seconds', delta: 'seconds from now' },
       help: 'When all is free again.',
     },
+    descriptors: {
+      label: 'A descriptor of Envoy meets',
+      ways: { exact: 'rules of exactly its kinds', subset: 'rules of some of its kinds' },
+      help: 'As in envoyproxy/ratelimit, or as in limitador.',
+    },
   },
   timezone: 'Time zone',
   timezoneHelp: 'Of calendar periods (day, week, month): Europe/Berlin. Empty means UTC.',
