@@ -196,7 +196,9 @@ impl<'l> Account<'l> {
 
     #[inline(always)]
     pub(crate) fn outcome(&self, &Charged { verdict, word, now, site }: &Charged) -> Outcome {
-        Outcome { meter: self.meter_of(site), cost: self.cost, verdict, word, now }
+        let meter = self.meter_of(site);
+        let word = if meter.is_some() { word } else { self.limit.period_ns };
+        Outcome { meter, cost: self.cost, verdict, word, now }
     }
 
     /// Where the limit is kept in the store, what happens while that does not answer.

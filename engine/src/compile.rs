@@ -219,6 +219,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                     name,
                     id: "blocked".into(),
                     meter: None,
+                    period_ns: 0,
                     max_debt: 0,
                     is_shadow: false,
                     kinds: None,
@@ -341,13 +342,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let report = &mut report.item("limits", place);
             check_id(&mut report.field("id"), &limit.id);
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
-            let LimitNumbers { meter, max_debt, stored } = numbers(report, limit, &self.zone);
+            let LimitNumbers { meter, period_ns, max_debt, stored } = numbers(report, limit, &self.zone);
             let name = format!("{owner}/{}", limit.id).into();
             let is_shadow = limit.mode == policy::Mode::Shadow;
             self.limits.push(CompiledLimit {
                 name,
                 id: limit.id.as_str().into(),
                 meter,
+                period_ns,
                 max_debt,
                 is_shadow,
                 kinds: None,

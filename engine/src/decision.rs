@@ -32,7 +32,7 @@ pub struct Outcome {
     pub(crate) meter: Option<Meter>,
     pub(crate) cost: u64,
     pub(crate) verdict: Verdict,
-    /// The word that the decision left or found.
+    /// The word that the decision left or found; the limit's period, where there is no meter.
     pub(crate) word: u64,
     /// The time at which it was decided.
     pub(crate) now: Nanos,
@@ -109,10 +109,11 @@ impl Outcome {
         self.meter.map_or(0, |meter| meter.capacity())
     }
 
-    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length.
+    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length; of a limit of a policy that
+    /// admits nothing, the period that the policy names.
     #[must_use]
     pub fn period(&self) -> Duration {
-        Duration::from_nanos(self.meter.map_or(0, |meter| meter.period_ns()))
+        Duration::from_nanos(self.meter.map_or(self.word, |meter| meter.period_ns()))
     }
 
     /// The largest cost that the limit would admit now.

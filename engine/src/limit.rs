@@ -17,6 +17,8 @@ const LOCAL_FRACTION: f64 = 0.5;
 pub(crate) struct LimitNumbers {
     /// The numbers that decide on a node; `None`: the limit admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// Its period, which a limit that admits nothing has too.
+    pub(crate) period_ns: u64,
     /// The most tokens above the capacity that settlements may charge there.
     pub(crate) max_debt: u64,
     /// The numbers that the store keeps, if nodes share the limit.
@@ -27,6 +29,8 @@ pub(crate) struct LimitNumbers {
 pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> LimitNumbers {
     check_max_debt(report, limit);
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
+    let period_ns = whole.map_or(0, |meter| meter.period_ns());
+    let whole = whole.filter(|_| limit.limit > 0);
     match (limit.algorithm, sharing) {
         (Algorithm::SlidingWindowLog, Sharing::Leased | Sharing::Synced) => report.field("sharing").wrong(
             "a log cannot be shared like this, since it is exact by writing down each admission as it is made; write strict, \
@@ -44,7 +48,7 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Li
                 .field("on_failure")
                 .wrong("this limit is not shared; leave it out, or say how it is: sharing = \"strict\"");
         }
-        return LimitNumbers { meter: whole, max_debt: max_debt(limit), stored: None };
+        return LimitNumbers { meter: whole, period_ns, max_debt: max_debt(limit), stored: None };
     }
     let on_failure = limit.on_failure.unwrap_or(OnFailure::Local(LOCAL_FRACTION));
     let fraction = match on_failure {
@@ -55,13 +59,13 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Li
         report.field("on_failure").field("local").wrong(format!("{fraction} is out of range; above 0, and at most 1"));
         return LimitNumbers::default();
     }
-    let Some(whole) = whole else { return LimitNumbers::default() };
+    let Some(whole) = whole else { return LimitNumbers { period_ns, ..LimitNumbers::default() } };
     // At least one token, so that a node alone is slow rather than closed.
     #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
     let part = |number: u64| ((number as f64 * fraction).ceil() as u64).clamp(1, number.max(1));
     let alone = Limit { limit: part(limit.limit), burst: limit.burst.map(part), ..limit.clone() };
     let stored = Stored { meter: whole, max_debt: max_debt(limit), sharing, on_failure };
-    LimitNumbers { meter: meter(report, &alone, zone), max_debt: max_debt(&alone), stored: Some(stored) }
+    LimitNumbers { meter: meter(report, &alone, zone), period_ns, max_debt: max_debt(&alone), stored: Some(stored) }
 }
 
 /// What one period repays, unless the limit says otherwise.
@@ -82,7 +86,7 @@ fn is_bucket(limit: &Limit) -> bool {
     matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// The numbers of a limit in a domain of this time zone; `None` also for a limit that admits nothing.
+/// The numbers of a limit in a domain of this time zone; of one that admits nothing, those of a limit of 1.
 fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
     if limit.limit > NUMBER_MAX {
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
@@ -123,6 +127,5 @@ fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
         }
         Algorithm::SlidingWindowLog => SlidingWindowLog::new(number, period_ns?).map(Meter::SlidingWindowLog),
     };
-    let meter = meter.map_err(|unfit| report.unfit(unfit)).ok()?;
-    (limit.limit > 0).then_some(meter)
+    meter.map_err(|unfit| report.unfit(unfit)).ok()
 }

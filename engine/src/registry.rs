@@ -211,6 +211,8 @@ pub(crate) struct LiveLimit {
     pub(crate) hash: u64,
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// The length of its period.
+    pub(crate) period_ns: u64,
     pub(crate) generation: Generation,
     /// Which numbers these are, of all that the engine's limits ever had.
     pub(crate) edition: u64,
@@ -252,6 +254,7 @@ impl LiveLimit {
             owner: 0,
             hash: 0,
             meter,
+            period_ns: 0,
             generation,
             edition: 0,
             is_shadow: false,
@@ -278,6 +281,11 @@ impl LiveLimit {
     /// The same limit, whose numbers come with each check of a caller of this group.
     pub(crate) fn rated(&self, meter: Option<Meter>, group: Group) -> Self {
         Self { meter, lends: false, group, ..*self }
+    }
+
+    /// The same limit, which shows this period where it admits nothing.
+    pub(crate) fn with_period(self, period_ns: u64) -> Self {
+        Self { period_ns, ..self }
     }
 
     /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
@@ -516,6 +524,7 @@ impl Ledger {
                 owner,
                 hash: entry.hash,
                 meter,
+                period_ns: limit.period_ns,
                 generation: entry.generation,
                 edition: entry.edition,
                 is_shadow: limit.is_shadow,

@@ -40,6 +40,8 @@ pub(crate) struct CompiledLimit {
     pub(crate) id: Box<str>,
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// The length of its period; 0 for a block, which has none.
+    pub(crate) period_ns: u64,
     /// The most tokens above the capacity that settlements may charge.
     pub(crate) max_debt: u64,
     /// Evaluated and counted, but it never denies.

@@ -99,7 +99,11 @@ impl<C: Clock> Engine<C> {
         let now = buckets.clock.now();
         let rated: Vec<LiveLimit> = requests
             .iter()
-            .filter_map(|(_, rate)| rate.map(|rate| self.rated().rated(rate.into(), NO_GROUP)))
+            .filter_map(|(_, rate)| {
+                let rate = (*rate)?;
+                let [_, period_ns, _] = rate.numbers();
+                Some(self.rated().rated(rate.into(), NO_GROUP).with_period(period_ns))
+            })
             .collect();
         let together = Together::of(&live, requests, &rated, now, &buckets.hasher);
         let mut decisions = together.refusals(buckets, now)?;

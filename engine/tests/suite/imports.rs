@@ -103,7 +103,7 @@ descriptors:
             (&[("api_key", "iron")], Some((60, 60))),
             (&[("ldap", "x")], None),
             (&[("other", "x")], None),
-            (&[("banned", "x")], Some((0, 0))),
+            (&[("banned", "x")], Some((0, 1))),
             (&[("every", "x")], Some((5, 30 * 86_400))),
             (&[("long", "x")], Some((5, 365 * 86_400))),
             (&[("weekly", "x")], Some((5, 14 * 86_400))),
@@ -170,7 +170,7 @@ descriptors:
             (&[("source_cluster", "proxy")], None),
             (&[("foo", "x")], None),
             (&[("foo", "x"), ("bar", "y")], Some((3, 60))),
-            (&[("foo", "x"), ("bar", "banned")], Some((0, 0))),
+            (&[("foo", "x"), ("bar", "banned")], Some((0, 60))),
             (&[("foo", "x"), ("baz", "y")], Some((1, 1))),
             // In the shadow.
             (&[("foo", "x"), ("baz", "shady")], None),
@@ -654,7 +654,7 @@ fn the_first_of_equal_limits_holds() {
         &[
             (&[("user", "ada"), ("plan", "free")], Some((10, 60))),
             // No most is none at all.
-            (&[("banned", "x")], Some((0, 0))),
+            (&[("banned", "x")], Some((0, 60))),
         ],
     );
     hold(&policy, "web", &[(&[("user", "ada"), ("plan", "free")], Some((7, 60)))]);
