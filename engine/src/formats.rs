@@ -97,6 +97,14 @@ impl Snapshot {
 
 /// Reads any document of YAML.
 pub(crate) fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    read_yaml_or(text, from_yaml)
+}
+
+/// Reads any document of YAML; `wrong` makes its error of the path and what is wrong there.
+pub(crate) fn read_yaml_or<T: DeserializeOwned, E>(
+    text: &str,
+    wrong: impl FnOnce(&str, &serde_saphyr::Error) -> E,
+) -> Result<T, E> {
     let mut path = String::new();
     let outcome = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
         serde_path_to_error::deserialize(document).map_err(|error| {
@@ -104,7 +112,19 @@ pub(crate) fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
             error.into_inner()
         })
     });
-    outcome.map_err(|error| from_yaml(&path, &error))
+    outcome.map_err(|error| wrong(&path, &error))
+}
+
+/// Returns what stands at `path` of a document of YAML.
+pub(crate) fn value_at(text: &str, path: &str) -> Option<serde_json::Value> {
+    // A list at the top has no name.
+    let steps: Vec<Step<'_>> =
+        path.split('.').flat_map(Step::of).filter(|step| !matches!(step, Step::Key(""))).collect();
+    let options = yaml_options(text);
+    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options, |document| {
+        Follow::new(&steps).deserialize(document)
+    });
+    found.ok()?
 }
 
 /// Whoever hands over a text bounds its length; what stands in it once is bounded by that. Depth and aliases, by which a
@@ -132,7 +152,7 @@ fn from_json(path: &str, error: &serde_json::Error) -> Problem {
     Problem { path: plain(path), line: (error.line() > 0).then(|| error.line()), message }
 }
 
-fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
+pub(crate) fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
     let line = error.location().map(|location| location.line() as usize);
     let message = error.without_snippet().to_string();
     // The place and the drawing around it are ours to show.

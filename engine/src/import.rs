@@ -1,11 +1,12 @@
 //! Policies from the files of other limiters, with a report of what is not carried over as it was.
 //!
 //! What a descriptor or a limit counts becomes a rule: its keys are kinds of identity, its values conditions (`where`), and
-//! what it counts apart is `per`. Whoever asks puts a request so: an entry's key is an identity's kind, written in lower case
-//! with `_` for what no kind may have; an entry `path` or `endpoint` is the endpoint, `method` the method.
+//! what it counts apart is `per`. What a key is, [`Dimension::of`](crate::descriptor::Dimension::of) says, here and where
+//! Envoy asks.
 
 mod cel;
 mod descriptors;
+mod document;
 mod envoy;
 mod limitador;
 mod names;
@@ -13,13 +14,12 @@ mod overlaps;
 mod regions;
 mod room;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     algorithm::{NUMBER_MAX, WINDOW_LIMIT_MAX},
-    formats::read_yaml,
     policy::{Algorithm, Limit, Mode, Policy, Sharing},
     problem::{Problem, Problems},
     snapshot::Snapshot,
@@ -36,20 +36,6 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// What stands in it.
     pub text: &'a str,
-}
-
-impl Source<'_> {
-    fn read<T: DeserializeOwned>(self, place: usize) -> Result<T, ImportError> {
-        read_yaml(self.text).map_err(|problem| {
-            // A value whose line is asked for is one step further down for its reader.
-            let path = problem.path.replace("].value", "]").replace("domain.value", "domain");
-            let line = problem.line.and_then(|line| self.text.lines().nth(line.checked_sub(1)?));
-            // In a list in brackets another bracket begins a list.
-            let is_bare = line.is_some_and(|line| line.contains("[descriptors[") || line.contains(", descriptors["));
-            let hint = if is_bare { "; put each expression in quotes" } else { "" };
-            ImportError::new(place, self, problem.line, path, format!("{}{hint}", problem.message))
-        })
-    }
 }
 
 /// What came of the files.
@@ -76,8 +62,8 @@ pub struct Note {
     pub what: String,
     /// What happens instead.
     pub instead: String,
-    /// Is there a request that the file limits or lets pass on purpose, about which a server by itself decides otherwise, or
-    /// which has to be put in another way? A request counts once; what costs more is told without this.
+    /// Is there a descriptor that the file limits or lets pass on purpose, about which a server by itself decides otherwise
+    /// when Envoy asks for it? A request counts once; what costs more is told without this.
     pub changes_decisions: bool,
 }
 
@@ -120,15 +106,9 @@ impl fmt::Display for ImportError {
 impl std::error::Error for ImportError {}
 
 impl ImportError {
-    fn new(
-        place: usize,
-        source: Source<'_>,
-        line: Option<usize>,
-        path: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
+    fn new(place: usize, name: &str, line: Option<usize>, path: impl Into<String>, message: impl Into<String>) -> Self {
         let problem = Problem { path: path.into(), line, message: message.into() };
-        Self { place: Some(place), file: source.name.to_owned(), problems: Problems(vec![problem]) }
+        Self { place: Some(place), file: name.to_owned(), problems: Problems(vec![problem]) }
     }
 }
 
@@ -179,7 +159,7 @@ impl Notes {
 /// The policy, if it compiles, with the report in the order of `sources` and their lines.
 fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Imported, ImportError> {
     if let ([source, ..], true) = (sources, policy.domains.is_empty()) {
-        return Err(ImportError::new(0, *source, None, "", "there are no limits in it"));
+        return Err(ImportError::new(0, source.name, None, "", "there are no limits in it"));
     }
     Snapshot::compile(&policy).map_err(|problems| {
         let files = sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ");
@@ -187,7 +167,8 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     })?;
     let mut notes = notes.0;
     notes.sort_by_key(|(at, note)| (at.file, note.line));
-    notes.dedup_by(|(one, told), (other, before)| one.file == other.file && told == before);
+    let mut known = BTreeSet::new();
+    notes.retain(|(at, note)| known.insert((at.file, note.line, note.path.clone(), note.to_string())));
     let named = |(at, note): (Place, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
     Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
 }
@@ -212,7 +193,11 @@ fn window(
         let what = format!("a limit of {limit}; at most {WINDOW_LIMIT_MAX} fit in a fixed window");
         notes.warn(at, field, what, "it is a token bucket, which gives tokens back one by one");
     }
-    let limit = limit.min(NUMBER_MAX);
+    let given = limit;
+    let limit = given.min(NUMBER_MAX);
+    if limit < given {
+        notes.warn(at, field, format!("a limit of {given}; at most {NUMBER_MAX} fit"), format!("it is {limit}"));
+    }
     let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
     Some(Limit { id, algorithm, limit, period: period(seconds), burst, max_debt, mode, sharing, on_failure })
 }
@@ -229,8 +214,9 @@ fn unlimited() -> Limit {
     Limit {
         id: "unlimited".to_owned(),
         algorithm: Algorithm::TokenBucket,
-        limit: 1_000_000_000,
-        period: "1s".to_owned(),
+        // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
+        limit: 86_400_000_000_000,
+        period: "1d".to_owned(),
         burst: None,
         max_debt: None,
         mode: Mode::Shadow,

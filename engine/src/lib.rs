@@ -30,7 +30,7 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
+//! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
@@ -43,6 +43,7 @@ mod closeness;
 mod compile;
 mod decide;
 mod decision;
+pub mod descriptor;
 mod engine;
 mod explain;
 #[cfg(feature = "formats")]

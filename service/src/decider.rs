@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::stream::{self, StreamExt};
-use tidegate::{Begun, Decision, Degraded, Engine, Pending, Rate, Request, clock::Clock, policy::OnError};
+use tidegate::{Begun, Decision, Degraded, Engine, Inspected, Pending, Rate, Request, clock::Clock, policy::OnError};
 use tidegate_fleet::store::{Reserved, Shared};
 use tokio::{task::yield_now, time::Instant};
 
@@ -185,6 +185,11 @@ impl<C: Clock> Decider<C> {
         let mut waited = None;
         let decided = self.once((id, Call::Check), caller, request, &mut waited).await?;
         Ok(Answer { waited, ..self.told(request, decided) })
+    }
+
+    /// Returns every limit that a request meets, as this node counts it; none where something went wrong.
+    pub(crate) fn limits_of(&self, request: &Request<'_>) -> Vec<Inspected<'_>> {
+        caught(|| self.engine.inspect(request).limits).unwrap_or_default()
     }
 
     /// Decides requests together, all or nothing; some bring their own numbers. `None`: it could not be done.

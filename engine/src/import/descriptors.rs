@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Notes, Place,
-    names::{Ids, Kinds},
+    names::{Ids, Keys},
     overlaps,
-    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, rule, words},
+    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, dimension_of, rule, words},
     room::Room,
     unlimited,
 };
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
-    pub(super) kinds: Kinds,
+    keys: Keys,
 }
 
 /// A descriptor: the entries down to it, and what it says.
@@ -31,7 +31,6 @@ pub(super) struct Node {
     children: BTreeMap<(Dimension, Match), usize>,
     /// Its children whose values end in `*`, in the order of the file.
     wild: Vec<usize>,
-    keys: Vec<String>,
     pub(super) dimensions: Vec<Dimension>,
     /// The same in the order of their names.
     pub(super) sorted: Vec<Dimension>,
@@ -70,14 +69,13 @@ impl Tree {
             composites: BTreeSet::new(),
             children: BTreeMap::new(),
             wild: Vec::new(),
-            keys: Vec::new(),
             dimensions: Vec::new(),
             sorted: Vec::new(),
             values: Vec::new(),
             shared: BTreeSet::new(),
             says: Says::Nothing,
         };
-        Self { nodes: vec![root], kinds: Kinds::default() }
+        Self { nodes: vec![root], keys: Keys::default() }
     }
 
     /// Adds a descriptor below `parent`; an empty value is any.
@@ -101,18 +99,7 @@ impl Tree {
             None if stars == 0 => Match::Exact(value.to_owned()),
             _ => return Err(("value", "a `*` before the end of a value".to_owned())),
         };
-        let dimension = match key {
-            "path" | "endpoint" => Dimension::Endpoint,
-            "method" => Dimension::Method,
-            _ => {
-                let nth = above.keys.iter().filter(|above| *above == key).count();
-                Dimension::Kind(self.kinds.of(at, notes, "key", key, nth))
-            }
-        };
-        let above = &self.nodes[parent];
-        if above.dimensions.contains(&dimension) {
-            return Err(("key", format!("a second `{key}`, of which a request has one")));
-        }
+        let dimension = dimension_of(key, |dimension| above.dimensions.contains(dimension));
         let is_kind = |dimension: &&Dimension| matches!(dimension, Dimension::Kind(_));
         if above.dimensions.iter().filter(is_kind).count() == IDENTITIES_MAX && is_kind(&&dimension) {
             return Err(("key", format!("more than {IDENTITIES_MAX} identities")));
@@ -127,6 +114,8 @@ impl Tree {
             };
             return Err(("key", what.to_owned()));
         }
+        self.keys.tell(at, notes, "key", key, &dimension);
+        let above = &self.nodes[parent];
         let with = |list: &[Dimension]| list.iter().cloned().chain([dimension.clone()]).collect::<Vec<_>>();
         let mut shared = above.shared.clone();
         if is_shared {
@@ -134,7 +123,6 @@ impl Tree {
         }
         let node = Node {
             at: at.clone(),
-            keys: above.keys.iter().cloned().chain([key.to_owned()]).collect(),
             sorted: with(&above.dimensions).into_iter().collect::<BTreeSet<_>>().into_iter().collect(),
             dimensions: with(&above.dimensions),
             values: above.values.iter().cloned().chain([found.clone()]).collect(),
@@ -212,16 +200,15 @@ impl Tree {
         room
     }
 
-    /// Every request has an identity.
+    /// Reports that requests over other APIs than Envoy's have an identity.
     fn tell_of_no_identity(&self, notes: &mut Notes) {
         let has_none = |node: &&Node| {
             !matches!(node.says, Says::Nothing) && node.dimensions.iter().all(|dimension| dimension.kind().is_none())
         };
         if let Some(node) = self.nodes.iter().find(has_none) {
             let what = "descriptors without identities, only with a path or a method";
-            let instead =
-                "a request has an identity: say one that no descriptor names, such as `nobody` with the value `none`";
-            notes.warn(&node.at, "", what, instead);
+            let instead = "over HTTP a request has an identity: say one that no descriptor names, such as `none` with the value `none`";
+            notes.tell(&node.at, "", what, instead);
         }
     }
 

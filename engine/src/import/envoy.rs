@@ -10,6 +10,7 @@ use serde_saphyr::Spanned;
 use super::{
     ImportError, Imported, Notes, Place, Source,
     descriptors::{Says, Told, Tree},
+    document::Document,
     finish,
     names::{Ids, id_of},
     window,
@@ -20,6 +21,8 @@ use crate::policy::{Mode, Policy};
 #[serde(deny_unknown_fields)]
 struct Root {
     domain: Spanned<String>,
+    #[serde(rename = "name")]
+    _name: Option<IgnoredAny>,
     descriptors: Option<Vec<Spanned<Descriptor>>>,
 }
 
@@ -28,6 +31,8 @@ struct Root {
 #[expect(clippy::struct_excessive_bools, reason = "they are the file's")]
 struct Descriptor {
     key: String,
+    #[serde(rename = "name")]
+    _name: Option<IgnoredAny>,
     value: Option<String>,
     rate_limit: Option<RateLimit>,
     descriptors: Option<Vec<Spanned<Descriptor>>>,
@@ -49,7 +54,6 @@ struct Descriptor {
 struct RateLimit {
     name: Option<String>,
     unit: Option<String>,
-    unit_multiplier: Option<u32>,
     #[serde(default)]
     requests_per_unit: u32,
     #[serde(default)]
@@ -82,7 +86,8 @@ struct Replaces {
 /// ```
 pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
-    let roots = sources.iter().enumerate().map(|(file, source)| source.read(file)).collect::<Result<Vec<Root>, _>>()?;
+    let documents = Document::each_of(sources, "a mapping with the fields `domain` and `descriptors`");
+    let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
     let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
     let mut names = Ids::default();
     for root in &roots {
@@ -92,19 +97,19 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     for root in &roots {
         let domain = &root.domain.value;
         let id = domains.entry(domain.clone()).or_insert_with(|| names.of(domain));
-        let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
-        keys(root.descriptors.iter().flatten(), &mut |key| tree.kinds.keep(key));
+        trees.entry(id.clone()).or_insert_with(Tree::new);
     }
     let mut met = BTreeSet::new();
-    for (file, (source, root)) in sources.iter().zip(roots).enumerate() {
-        let at = Place { file, line: line(&root.domain), path: String::new() };
+    for (document, root) in documents.into_iter().zip(roots) {
+        let line = document.line(root.domain.referenced.line());
+        let at = Place { file: document.file, line, path: String::new() };
         if root.domain.value.is_empty() {
-            return Err(ImportError::new(file, *source, Some(at.line), "domain", "a domain has a name"));
+            return Err(document.wrong(Some(at.line), "domain", "a domain has a name"));
         }
-        tell_of_file(file, &root, &mut notes);
+        tell_of_file(document.file, &root, &mut notes);
         let id = &domains[&root.domain.value];
         if !met.insert(id.clone()) {
-            let what = format!("another file is of the domain `{}` too", root.domain.value);
+            let what = format!("another document is of the domain `{}` too", root.domain.value);
             notes.tell(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
         }
         if *id != root.domain.value {
@@ -113,7 +118,7 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
         }
         let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
         let descriptors = root.descriptors.unwrap_or_default();
-        plant((file, *source), tree, &mut notes, Tree::ROOT, "descriptors", descriptors)?;
+        plant(document, tree, &mut notes, Tree::ROOT, "descriptors", descriptors)?;
     }
     let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
@@ -132,6 +137,8 @@ fn keys<'d>(descriptors: impl Iterator<Item = &'d Spanned<Descriptor>>, each: &m
 /// What holds of every file, where it has limits at all.
 fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     let (mut is_empty, mut is_composed) = (true, false);
+    let is_nested =
+        root.descriptors.iter().flatten().any(|it| it.value.descriptors.as_ref().is_some_and(|it| !it.is_empty()));
     keys(root.descriptors.iter().flatten(), &mut |key| {
         is_empty = false;
         is_composed |= key.contains('_');
@@ -146,15 +153,15 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
         let what = "keys with `_`, which match an entry of the part before it with the part after it as its value";
         notes.tell_of_file(file, what, "a key is a key, and a value is a value", false);
     }
-}
-
-fn line<T>(spanned: &Spanned<T>) -> usize {
-    spanned.referenced.line() as usize
+    if is_nested {
+        let what = "descriptors of several entries, whose order counts there";
+        notes.tell_of_file(file, what, "in any other order they are the same here", false);
+    }
 }
 
 /// Puts a list of descriptors into the tree, below the node `parent`.
 fn plant(
-    (file, source): (usize, Source<'_>),
+    document: Document<'_>,
     tree: &mut Tree,
     notes: &mut Notes,
     parent: usize,
@@ -162,10 +169,9 @@ fn plant(
     descriptors: Vec<Spanned<Descriptor>>,
 ) -> Result<(), ImportError> {
     for (place, spanned) in descriptors.into_iter().enumerate() {
-        let at = Place { file, line: line(&spanned), path: format!("{path}[{place}]") };
-        let wrong = |field: &str, why: String| {
-            ImportError::new(file, source, Some(at.line), format!("{}.{field}", at.path), why)
-        };
+        let line = document.line(spanned.referenced.line());
+        let at = Place { file: document.file, line, path: format!("{path}[{place}]") };
+        let wrong = |field: &str, why: String| document.wrong(Some(at.line), format!("{}.{field}", at.path), why);
         let mut descriptor = spanned.value;
         let value = descriptor.value.take().unwrap_or_default();
         if descriptor.key.is_empty() {
@@ -175,8 +181,8 @@ fn plant(
         if !tree.nodes[parent].composites.insert(composite.clone()) {
             return Err(wrong("key", format!("`{composite}` stands in this list twice")));
         }
-        if descriptor.share_threshold && !value.ends_with('*') {
-            return Err(wrong("share_threshold", "it is for values that end in `*` only".to_owned()));
+        if descriptor.share_threshold && !value.contains('*') {
+            return Err(wrong("share_threshold", "it is for values with a `*` only".to_owned()));
         }
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
         let says = says(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
@@ -186,7 +192,7 @@ fn plant(
         match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
             Ok(node) => {
                 tree.nodes[node].says = says;
-                plant((file, source), tree, notes, node, &below_path, below)?;
+                plant(document, tree, notes, node, &below_path, below)?;
             }
             Err((field, why)) => {
                 let what = if below.is_empty() { "it is left out" } else { "it is left out, with what is below it" };
@@ -213,7 +219,7 @@ fn says(
         ("month", 30 * 86_400),
         ("year", 365 * 86_400),
     ];
-    let Some(RateLimit { name, unit, unit_multiplier, requests_per_unit, unlimited, replaces }) = rate_limit else {
+    let Some(RateLimit { name, unit, requests_per_unit, unlimited, replaces }) = rate_limit else {
         return Ok(Says::Nothing);
     };
     for Replaces { name: replaced } in replaces.iter().flatten() {
@@ -235,11 +241,6 @@ fn says(
     let Some((unit, seconds)) = UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) else {
         let units = UNITS.map(|(name, _)| name).join(", ");
         return Err(("rate_limit.unit", format!("`{unit}` is not a unit; {units} are")));
-    };
-    let seconds = match unit_multiplier {
-        None => seconds,
-        Some(0) => return Err(("rate_limit.unit_multiplier", "0 units have no rate".to_owned())),
-        Some(multiplier) => seconds * u64::from(*multiplier),
     };
     let name = name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = name.filter(|name| id_of(name) != **name) {

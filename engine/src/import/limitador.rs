@@ -12,15 +12,16 @@ use serde_saphyr::Spanned;
 use super::{
     ImportError, Imported, Notes, Place, Source,
     cel::{self, Form},
+    document::Document,
     finish,
-    names::{Ids, Kinds, id_of},
+    names::{Ids, Keys, id_of},
     period,
-    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, rule, words},
+    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, dimension_of, rule, words},
     room::Room,
     unlimited, window,
 };
 use crate::{
-    policy::{Domain, Limit, Mode, Policy, Rule},
+    policy::{Descriptors, Domain, Limit, Mode, Policy, Rule},
     request::IDENTITIES_MAX,
     snapshot::PLAN_MAX,
 };
@@ -59,16 +60,16 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
     let mut names = Ids::default();
     let mut spaces: BTreeMap<String, Space> = BTreeMap::new();
-    let files = sources.iter().enumerate().map(|(file, source)| source.read(file));
-    let files = files.collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
-    for item in files.iter().flatten() {
+    let documents = Document::each_of(sources, "a list of limits");
+    let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
+    for item in lists.iter().flatten() {
         names.keep(&item.value.namespace);
     }
-    for Spanned { value: item, .. } in files.iter().flatten() {
-        let space = spaces.entry(item.namespace.clone());
-        space.or_insert_with(|| Space::named(names.of(&item.namespace))).keep_keys(item);
+    for Spanned { value: item, .. } in lists.iter().flatten() {
+        spaces.entry(item.namespace.clone()).or_insert_with(|| Space::named(names.of(&item.namespace)));
     }
-    for (file, (source, items)) in sources.iter().zip(files).enumerate() {
+    for (document, items) in documents.into_iter().zip(lists) {
+        let file = document.file;
         if !items.is_empty() {
             notes.tell_of_counters(file);
             let what = "windows that begin with the first request of a key";
@@ -76,12 +77,12 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
             notes.tell_of_file(file, what, instead, true);
         }
         for (place, spanned) in items.into_iter().enumerate() {
-            let line = spanned.referenced.line() as usize;
+            let line = document.line(spanned.referenced.line());
             let at = Place { file, line, path: format!("[{place}]") };
             let item = spanned.value;
             if item.namespace.is_empty() {
                 let field = format!("[{place}].namespace");
-                return Err(ImportError::new(file, *source, Some(line), field, "a limit has a namespace"));
+                return Err(document.wrong(Some(line), field, "a limit has a namespace"));
             }
             let Some(space) = spaces.get_mut(&item.namespace) else { continue };
             if space.id != item.namespace {
@@ -104,7 +105,7 @@ fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Not
             (
                 Form::First,
                 "values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
-                "they are identities of every request: put those of the first descriptor",
+                "they are identities of every descriptor; where a call has several, each is counted",
             ),
             (
                 Form::Bare,
@@ -124,7 +125,7 @@ fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Not
 /// The limits of a namespace.
 struct Space {
     id: String,
-    kinds: Kinds,
+    keys: Keys,
     limits: Vec<Found>,
     /// What makes a limit the same as another: its period, conditions and variables.
     identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
@@ -145,14 +146,7 @@ struct Found {
 
 impl Space {
     fn named(id: String) -> Self {
-        Self { id, kinds: Kinds::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
-    }
-
-    fn keep_keys(&mut self, item: &Item) {
-        let variables = item.variables.iter().flatten().filter_map(|text| cel::variable(text).ok());
-        let conditions = item.conditions.iter().flatten().filter_map(|text| cel::equalities(text).ok());
-        let keys = conditions.flatten().map(|(key, _)| key).chain(variables);
-        keys.for_each(|(key, _)| self.kinds.keep(&key));
+        Self { id, keys: Keys::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
     }
 
     fn add(&mut self, at: Place, item: Item, notes: &mut Notes) {
@@ -182,10 +176,6 @@ impl Space {
                     return leave_out(notes, &field, why);
                 }
                 let plain = exact.plain(&dimension).text().unwrap_or_default();
-                if matches!(dimension, Dimension::Method) && plain != value {
-                    let instead = format!("it is `{plain}`, and holds for that too");
-                    notes.warn(&at, &field, format!("`{value}`; methods have no case here"), instead);
-                }
                 if fixed.insert(dimension.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
                     return notes.tell(&at, &field, "two values for one key, which no request has", instead);
@@ -224,19 +214,16 @@ impl Space {
     }
 
     fn dimension(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> Dimension {
-        match key {
-            "path" | "endpoint" => Dimension::Endpoint,
-            "method" => Dimension::Method,
-            _ => Dimension::Kind(self.kinds.of(at, notes, field, key, 0)),
-        }
+        let dimension = dimension_of(key, |_| false);
+        self.keys.tell(at, notes, field, key, &dimension);
+        dimension
     }
 
     fn into_domain(self, notes: &mut Notes) -> Domain {
         let has_none = |found: &&Found| found.counted.is_empty() && !found.fixed.is_empty();
         if let Some(found) = self.limits.iter().find(has_none) {
             let what = "limits without identities, only with a path or a method";
-            let instead =
-                "a request has an identity: where it has none else, say one that no limit names, such as `nobody`";
+            let instead = "over HTTP a request has an identity: where it has none else, say one that no limit names, such as `none`";
             notes.tell(&found.at, "", what, instead);
         }
         // Rules that count other kinds hold beside each other. In the order of the file.
@@ -256,7 +243,8 @@ impl Space {
             rules.extend(self.rules(counted, members, &mut ids, &mut room, notes));
         }
         rules.sort_by_key(|(place, _)| *place);
-        Domain { rules: rules.into_iter().map(|(_, rule)| rule).collect(), ..Domain::default() }
+        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        Domain { rules, descriptors: Descriptors::Subset, ..Domain::default() }
     }
 
     /// The rules of the limits that count these kinds, each with the place of its first limit.

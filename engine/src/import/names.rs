@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Notes, Place};
-use crate::{
-    policy::{EVERYONE, ID_BYTES_MAX, is_id},
-    request::{KIND_BYTES_MAX, is_kind},
+use super::{
+    Notes, Place,
+    regions::{Dimension, dimension_of},
 };
+use crate::policy::{ID_BYTES_MAX, is_id};
 
 /// Ids of one list, each once.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Ids(Taken);
 impl Ids {
     /// An id like `name`.
     pub(super) fn like(&mut self, name: &str) -> String {
-        self.0.take(&id_of(name), ID_BYTES_MAX, '-')
+        self.0.take(&id_of(name))
     }
 
     /// Keeps a name that is an id for whoever has it, so that a name like it gets another.
@@ -33,19 +33,7 @@ impl Ids {
 
 /// `name` as an id: `[a-z][a-z0-9_-]{0,63}`.
 pub(super) fn id_of(name: &str) -> String {
-    if is_id(name) { name.to_owned() } else { plain(name, '-', "id", ID_BYTES_MAX) }
-}
-
-/// Can `key` be a kind as it is?
-fn is_free_kind(key: &str) -> bool {
-    is_kind(key) && key != EVERYONE
-}
-
-/// The kinds of one domain, by the key that they stand for, and the how manieth such key of its descriptor that is.
-#[derive(Debug, Default)]
-pub(super) struct Kinds {
-    by_key: BTreeMap<(String, usize), String>,
-    taken: Taken,
+    if is_id(name) { name.to_owned() } else { plain(name) }
 }
 
 /// Names of which each is given once.
@@ -60,68 +48,65 @@ struct Taken {
 
 impl Taken {
     /// `name`, or it with the first number that is free.
-    fn take(&mut self, name: &str, bytes_max: usize, separator: char) -> String {
+    fn take(&mut self, name: &str) -> String {
         let mut numbered = name.to_owned();
         let next = self.next.entry(name.to_owned()).or_insert(2);
         while self.kept.contains(&numbered) || !self.names.insert(numbered.clone()) {
-            let suffix = format!("{separator}{next}");
+            let suffix = format!("-{next}");
             *next += 1;
-            numbered = format!("{}{suffix}", &name[..name.len().min(bytes_max - suffix.len())]);
+            numbered = format!("{}{suffix}", &name[..name.len().min(ID_BYTES_MAX - suffix.len())]);
         }
         numbered
     }
 }
 
-impl Kinds {
-    /// The kind of the `nth` entry (from 0) with this key in a descriptor.
-    pub(super) fn of(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, nth: usize) -> String {
-        if let Some(kind) = self.by_key.get(&(key.to_owned(), nth)) {
-            return kind.clone();
-        }
-        let kind = if nth == 0 && self.taken.kept.contains(key) {
-            key.to_owned()
-        } else {
-            let like = match written(key, '_') {
-                lower if lower == EVERYONE => format!("{EVERYONE}_"),
-                _ if is_kind(key) => key.to_owned(),
-                _ => plain(key, '_', "k", KIND_BYTES_MAX),
-            };
-            self.taken.take(&like, KIND_BYTES_MAX, '_')
-        };
-        if kind != key {
-            let instead = format!("it is the kind `{kind}`: requests say so");
-            let what = match nth {
-                0 => format!("`{key}` is not a kind of identity"),
-                _ => format!("a second `{key}`; a request has each kind once"),
-            };
-            notes.warn(at, field, what, instead);
-        }
-        self.by_key.insert((key.to_owned(), nth), kind.clone());
-        kind
-    }
+/// The keys of one domain, by what they are.
+#[derive(Debug, Default)]
+pub(super) struct Keys(BTreeMap<Dimension, BTreeSet<String>>);
 
-    /// Keeps a key that is a kind as it is, so that a key like it gets another.
-    pub(super) fn keep(&mut self, key: &str) {
-        if is_free_kind(key) {
-            self.taken.kept.insert(key.to_owned());
+impl Keys {
+    /// Reports, at the first place of each key, where it is written otherwise here or is the same as another key.
+    pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, dimension: &Dimension) {
+        if dimension.kind().is_none() {
+            let what = "paths or methods, which are texts like others there";
+            let instead = "a path is compared without its query, `//` and dot segments, a method in any case, and a limit \
+                           that names neither holds for descriptors with any";
+            notes.tell_of_file(at.file, what, instead, false);
         }
+        let keys = self.0.entry(dimension.clone()).or_default();
+        let other = keys.first().cloned();
+        if !keys.insert(key.to_owned()) {
+            return;
+        }
+        if let Some(other) = other {
+            let what = format!("`{key}` is the {} as `{other}` is", described(dimension));
+            return notes.warn(at, field, what, "what the file says of the one holds for the other too");
+        }
+        let Some(kind) = dimension.kind().filter(|kind| *kind != key) else { return };
+        let is_second = dimension_of(key, |_| false) != *dimension;
+        let what = if is_second { format!("a second `{key}`") } else { format!("`{key}` is not a kind of identity") };
+        notes.tell(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
     }
 }
 
-/// In lower case, with `other` for what a name may not have.
-fn written(name: &str, other: char) -> String {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == other;
-    name.chars().map(|c| c.to_ascii_lowercase()).map(|c| if fits(c) { c } else { other }).collect()
+fn described(dimension: &Dimension) -> String {
+    match dimension {
+        Dimension::Kind(kind) => format!("kind `{kind}`"),
+        Dimension::Endpoint => "endpoint".to_owned(),
+        Dimension::Method => "method".to_owned(),
+    }
 }
 
-/// The same, beginning with a letter and of at most `bytes_max`.
-fn plain(name: &str, other: char, before: &str, bytes_max: usize) -> String {
-    let mut plain = written(name, other);
+/// In lower case, beginning with a letter, with `-` for what an id may not have.
+fn plain(name: &str) -> String {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let mut plain: String =
+        name.chars().map(|c| c.to_ascii_lowercase()).map(|c| if fits(c) { c } else { '-' }).collect();
     if !plain.starts_with(|c: char| c.is_ascii_lowercase()) {
-        plain = format!("{before}{other}{plain}");
+        plain = format!("id-{plain}");
     }
-    plain.truncate(bytes_max);
-    plain.trim_end_matches(other).to_owned()
+    plain.truncate(ID_BYTES_MAX);
+    plain.trim_end_matches('-').to_owned()
 }
 
 #[cfg(all(test, not(engine_loom)))]
@@ -151,28 +136,31 @@ mod tests {
         for (name, id) in [("Silver", "silver-2"), ("silver", "silver"), ("silver", "silver"), ("SILVER", "silver-3")] {
             assert_eq!(ids.of(name), id, "{name}");
         }
-        let (at, mut notes, mut kinds) =
-            (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Kinds::default());
-        for key in ["user", "tenant_", "everyone", "Agent"] {
-            kinds.keep(key);
-        }
-        for (key, nth, kind, changes) in [
-            ("api_key", 0, "api_key", None),
-            ("remote.Address", 0, "remote_address", Some(true)),
-            ("User", 0, "user_2", Some(true)),
-            ("user", 0, "user", None),
-            ("user", 1, "user_3", Some(true)),
-            ("tenant_", 0, "tenant_", None),
-            ("agent", 0, "agent", None),
-            ("api-key", 0, "api_key_2", Some(true)),
-            ("api_key", 1, "api_key_3", Some(true)),
-            ("api-key", 0, "api_key_2", None),
-            ("everyone", 0, "everyone_", Some(true)),
-            ("1st", 0, "k_1st", Some(true)),
-        ] {
+    }
+
+    #[test]
+    fn keys_that_are_written_otherwise_are_told_once() {
+        let (at, mut notes, mut keys) =
+            (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
+        let mut tell = |key: &str, earlier: &[&str]| {
+            let kind = |kind: &str| Dimension::Kind(kind.to_owned().into());
+            let dimension = dimension_of(key, |found| earlier.iter().any(|earlier| *found == kind(earlier)));
             notes.0.clear();
-            assert_eq!(kinds.of(&at, &mut notes, "key", key, nth), kind, "{key}");
-            assert_eq!(notes.0.first().map(|(_, note)| note.changes_decisions), changes, "{key}");
+            keys.tell(&at, &mut notes, "key", key, &dimension);
+            notes.0.pop().filter(|(_, note)| note.line > 0).map(|(_, note)| (note.what, note.changes_decisions))
+        };
+        let told = |what: &str, changes| Some((what.to_owned(), changes));
+        for (key, earlier, what) in [
+            ("api_key", &[][..], None),
+            ("remote.Address", &[], told("`remote.Address` is not a kind of identity", false)),
+            ("remote.Address", &[], None),
+            ("remote-address", &[], told("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
+            ("user", &["user"], told("a second `user`", false)),
+            ("user_2", &[], told("`user_2` is the kind `user_2` as `user` is", true)),
+            ("PATH", &[], None),
+            ("endpoint", &[], told("`endpoint` is the endpoint as `PATH` is", true)),
+        ] {
+            assert_eq!(tell(key, earlier), what, "{key}");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Descriptors of few keys against those of more.
 //!
-//! There a limit holds for descriptors of just its keys; here a rule holds for requests with more identities too. Of rules
-//! that count the same the closest holds alone, so a limit of more keys takes the place of one of fewer, and what is
-//! unlimited can be said by a rule of its own. Where they do not count the same, the wider limit is met as well, which is
-//! reported.
+//! There a limit holds for descriptors of just its keys. Here a rule holds for a descriptor of just its kinds, also where
+//! that has a path or a method besides, and for requests over other APIs that have more identities. Of rules that count the
+//! same the closest holds alone, so a limit of more keys takes the place of one of fewer, and what is unlimited can be said
+//! by a rule of its own. Where they do not count the same, the wider limit is met as well, which is reported: as a change of
+//! decisions only where descriptors are decided otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +62,7 @@ impl<'n> Part<'n> {
             policy::Per::Each(kinds) => kinds.iter().map(String::as_str).collect(),
         };
         let text = |key: &Dimension| match key {
-            Dimension::Kind(kind) => rule.condition.get(kind),
+            Dimension::Kind(kind) => rule.condition.get(&**kind),
             Dimension::Endpoint => Some(&rule.endpoint),
             Dimension::Method => rule.method.as_ref(),
         };
@@ -115,8 +116,9 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             parts.entry(&node.sorted).or_default().push(Part::of_node(place, node));
         }
     }
-    let mut beside: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
-    let mut instead: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+    // By limit, and whether that holds for descriptors too.
+    let mut beside: BTreeMap<(usize, bool), BTreeSet<&str>> = BTreeMap::new();
+    let mut instead: BTreeMap<(usize, bool), BTreeSet<&str>> = BTreeMap::new();
     let mut pairs = 0;
     for few in wide {
         for (many, narrow) in &parts {
@@ -125,7 +127,9 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
                 continue;
             }
             let at: Vec<usize> = few.iter().filter_map(|key| many.binary_search(key).ok()).collect();
-            let added = || many.iter().filter(|key| !few.contains(key)).map(name);
+            let added = || many.iter().filter(|key| !few.contains(key));
+            let is_of_descriptors = added().all(|key| key.kind().is_none());
+            let added = || added().map(name);
             for wide in &parts[few] {
                 let met = narrow.iter().find(|narrow| {
                     pairs += 1;
@@ -133,8 +137,8 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
                 });
                 let Some(met) = met else { continue };
                 match (wide.node.filter(|_| wide.is_limit), met.node) {
-                    (Some(limit), _) => beside.entry(limit).or_default().extend(added()),
-                    (None, Some(limit)) => instead.entry(limit).or_default().extend(added()),
+                    (Some(limit), _) => beside.entry((limit, is_of_descriptors)).or_default().extend(added()),
+                    (None, Some(limit)) => instead.entry((limit, is_of_descriptors)).or_default().extend(added()),
                     (None, None) => {}
                 }
             }
@@ -150,12 +154,16 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
         }
     }
     let listed = |keys: BTreeSet<&str>| keys.into_iter().collect::<Vec<_>>().join("`, `");
-    for (limit, added) in beside {
+    let mut add = |limit: usize, is_of_descriptors: bool, what: String, instead: &str| {
+        let except = if is_of_descriptors { "" } else { ", unless Envoy asks" };
+        report.add(&nodes[limit].at, "", what, format!("{instead}{except}"), is_of_descriptors);
+    };
+    for ((limit, is_of_descriptors), added) in beside {
         let what = format!("a limit of descriptors without `{}`, which others have beside its keys", listed(added));
-        report.warn(&nodes[limit].at, "", what, "a request that has those too meets this limit as well");
+        add(limit, is_of_descriptors, what, "a request that has those too meets this limit as well");
     }
-    for (limit, added) in instead {
+    for ((limit, is_of_descriptors), added) in instead {
         let what = format!("a limit beside descriptors without `{}` that let requests pass", listed(added));
-        report.warn(&nodes[limit].at, "", what, "a request that has those too passes where theirs is the closer rule");
+        add(limit, is_of_descriptors, what, "a request that has those too passes where theirs is the closer rule");
     }
 }

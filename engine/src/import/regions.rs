@@ -13,6 +13,7 @@ use std::{
 use crate::{
     clients::Matcher,
     closeness::Closeness,
+    descriptor,
     pattern::{PathBuffer, Pattern, made_plain},
     policy,
     request::{ENDPOINT_BYTES_MAX, VALUE_BYTES_MAX},
@@ -21,23 +22,12 @@ use crate::{
 /// More regions than this are too many.
 const REGIONS_MAX: usize = 50_000;
 
-/// What of a request has a value.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Dimension {
-    /// An identity of this kind.
-    Kind(String),
-    Endpoint,
-    Method,
-}
+/// The part of a request that has a value.
+pub(super) type Dimension = descriptor::Dimension<'static>;
 
-impl Dimension {
-    /// The kind, where it is one.
-    pub(super) fn kind(&self) -> Option<&str> {
-        match self {
-            Self::Kind(kind) => Some(kind),
-            Self::Endpoint | Self::Method => None,
-        }
-    }
+/// Returns what an entry with this key is, as [`descriptor::Dimension::of`] says.
+pub(super) fn dimension_of(key: &str, is_taken: impl Fn(&descriptor::Dimension<'_>) -> bool) -> Dimension {
+    descriptor::Dimension::of(key, is_taken).into_owned()
 }
 
 /// Values. Wider before narrower.
@@ -64,10 +54,9 @@ impl Match {
         self.covers(other) || other.covers(self)
     }
 
-    /// As rules know it in this dimension: methods have no case, and an address has one form.
+    /// Returns it as rules have it in this dimension: an address has one form.
     pub(super) fn plain(self, dimension: &Dimension) -> Self {
         match (dimension, self) {
-            (Dimension::Method, Self::Exact(method)) => Self::Exact(method.to_ascii_uppercase()),
             (Dimension::Kind(kind), Self::Exact(value)) if kind == "ip" => {
                 Self::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
             }
@@ -224,13 +213,13 @@ pub(super) fn rule(dimensions: &[Dimension], region: &[Match], counted: &Counted
         match (dimension, value.text()) {
             (Dimension::Endpoint, Some(text)) => endpoint = text,
             (Dimension::Method, text) => method = text,
-            (Dimension::Kind(kind), Some(text)) => drop(condition.insert(kind.clone(), text)),
+            (Dimension::Kind(kind), Some(text)) => drop(condition.insert(kind.clone().into_owned(), text)),
             (Dimension::Endpoint | Dimension::Kind(_), None) => {}
         }
         if let Dimension::Kind(kind) = dimension
             && counted.contains(&place)
         {
-            per.push(kind.clone());
+            per.push(kind.clone().into_owned());
         }
     }
     let per = match per.len() {
@@ -286,7 +275,12 @@ pub(super) fn check(dimension: &Dimension, value: &Match, is_shared: bool) -> Re
         }
         (Dimension::Method, Some(method)) => {
             let is_method = matches!(value, Match::Exact(_)) && method.bytes().all(|byte| byte.is_ascii_alphabetic());
-            is_method.then_some(()).ok_or_else(|| format!("`{method}`, which is no method"))
+            if !is_method {
+                return Err(format!("`{method}`, which is no method"));
+            }
+            let is_upper = method.bytes().all(|byte| byte.is_ascii_uppercase());
+            let case = || format!("`{method}`, which would hold for `{}` too", method.to_ascii_uppercase());
+            is_upper.then_some(()).ok_or_else(case)
         }
         (Dimension::Endpoint, Some(text)) => {
             let path = match value {

@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "request",
     "problem",
     "policy",
+    "descriptor",
     "pattern",
     "clients",
     "values",

@@ -8,7 +8,7 @@ mod tell;
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use http::Extensions;
-use tidegate::{Decision, Retry, clock::Clock};
+use tidegate::{Decision, Request, Retry, clock::Clock};
 use tonic::Status;
 
 use super::{
@@ -55,11 +55,19 @@ async fn decide<'e, C: Clock>(
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
     let asked = ask::Asked::read(message)?;
     let answers = asked
-        .with_requests(async |requests| decider.check_together(requests, caller).await)
-        .await?
-        .ok_or(Error::Undecided)?;
+        .with_requests(async |requests| {
+            let answers = decider.check_together(requests, caller).await?;
+            let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
+                let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());
+                let shadows = if is_limited { Vec::new() } else { decider.limits_of(request) };
+                tell::status(answer.decision.as_ref(), &shadows)
+            };
+            let statuses = answers.iter().zip(requests).map(status).collect();
+            Some((answers, statuses))
+        })
+        .await?;
+    let (answers, statuses) = answers.ok_or(Error::Undecided)?;
     let settings = decider.engine().door_settings(&message.domain);
-    let statuses = answers.iter().map(|answer| tell::status(answer.decision.as_ref())).collect();
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);
     // Without a limit there is nothing to tell, and whoever is denied is told why.
     let telling = answers.into_iter().min_by_key(|answer| {

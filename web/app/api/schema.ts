@@ -1552,7 +1552,7 @@ export type NodeSecond = {
 
 /** Something that is not carried over as it was. */
 export type Note = {
-  /** Is there a request that the file limits or lets pass on purpose, about which a server by itself decides otherwise, or which has to be put in another way? A request counts once; what costs more is told without this. */
+  /** Is there a descriptor that the file limits or lets pass on purpose, about which a server by itself decides otherwise when Envoy asks for it? A request counts once; what costs more is told without this. */
   changes_decisions: boolean;
   /** The file. */
   file: string;

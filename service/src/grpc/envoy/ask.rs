@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, ops::Range, time::Duration};
 
-use tidegate::{Identity, Rate, Request, RequestError, fitting_path};
+use tidegate::{Identity, Rate, Request, RequestError, descriptor::Dimension, fitting_path};
 use tidegate_middleware::extract::value_of;
 
 use super::super::proto::envoy::{
@@ -81,20 +81,22 @@ impl<'m> Asked<'m> {
         let (mut endpoint, mut method) = (None, None);
         let start = self.identities.len();
         for (number, Entry { key, value }) in message.entries.iter().enumerate() {
-            let kind = kind(key);
-            let alone = match &*kind {
-                "path" | "endpoint" => &mut endpoint,
-                "method" => &mut method,
-                _ => {
+            if key.is_empty() {
+                return Err(wrong(&format!("entries/{number}/key"), "is empty; name what the value is"));
+            }
+            let is_taken = |dimension: &Dimension<'_>| match dimension {
+                Dimension::Endpoint => endpoint.is_some(),
+                Dimension::Method => method.is_some(),
+                Dimension::Kind(kind) => self.identities[start..].iter().any(|(earlier, ..)| earlier == kind),
+            };
+            match Dimension::of(key, is_taken) {
+                Dimension::Endpoint => endpoint = Some(String::from_utf8_lossy(value)),
+                Dimension::Method => method = Some(String::from_utf8_lossy(value)),
+                Dimension::Kind(kind) => {
                     let value = value_of(value);
                     let value = if value.is_empty() { EMPTY.into() } else { value };
                     self.identities.push((kind, value, number));
-                    continue;
                 }
-            };
-            if alone.replace(String::from_utf8_lossy(value)).is_some() {
-                let problem = format!("`{key}`: the descriptor has one before; give one");
-                return Err(wrong(&format!("entries/{number}/key"), &problem));
             }
         }
         Ok(Descriptor {
@@ -157,19 +159,6 @@ impl<'m> Asked<'m> {
         };
         format!("descriptors/{place}/{part}")
     }
-}
-
-/// A key as the name of a kind: in lower case, what has no place there as `_`.
-pub(super) fn kind(key: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
-    if key.bytes().all(is_plain) {
-        return key.into();
-    }
-    let plain = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9' | '_') => c,
-        _ => '_',
-    };
-    key.chars().map(plain).collect()
 }
 
 fn fitting(path: Cow<'_, str>) -> Cow<'_, str> {

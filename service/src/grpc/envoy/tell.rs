@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, ops::RangeInclusive, time::Duration};
 
-use tidegate::{Decision, policy::DoorSettings};
+use tidegate::{Decision, Inspected, policy::DoorSettings};
 use tidegate_middleware::headers;
 
 use super::super::proto::envoy::{
@@ -44,23 +44,33 @@ pub(super) fn response(
     }
 }
 
-/// Of a descriptor that no limit applied to, that it is allowed.
-pub(super) fn status(decision: Option<&Decision<'_>>) -> DescriptorStatus {
-    let limit = |decision: &Decision<'_>| {
-        let (unit, times) = units(decision.period().unwrap_or_default());
-        RateLimit {
-            requests_per_unit: clamped(decision.limit().unwrap_or_default()),
+/// Returns the status of a descriptor. Of one that no limit applied to, it has the numbers of the tightest limit that only
+/// counts (`shadow`), if those are numbers that Envoy knows.
+pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>]) -> DescriptorStatus {
+    let is_allowed = decision.is_none_or(Decision::is_allowed);
+    let limited = decision.and_then(|decision| {
+        let (name, limit, period) = (decision.limit_id()?, decision.limit()?, decision.period()?);
+        Some((name, limit, period, decision.remaining()?, decision.reset_after()?))
+    });
+    let shadow = || {
+        let known = shadows.iter().filter(|it| it.is_shadow && u32::try_from(it.state.limit()).is_ok());
+        let Inspected { limit_id, state, .. } = known.min_by_key(|it| it.state.remaining())?;
+        Some((*limit_id, state.limit(), state.period(), state.remaining(), state.reset_after()))
+    };
+    let Some((name, limit, period, remaining, reset_after)) = limited.or_else(shadow) else {
+        return DescriptorStatus { code: code(is_allowed).into(), ..DescriptorStatus::default() };
+    };
+    let (unit, times) = units(period);
+    DescriptorStatus {
+        code: code(is_allowed).into(),
+        current_limit: Some(RateLimit {
+            requests_per_unit: clamped(limit),
             unit: unit.into(),
             unit_multiplier: Some(times).filter(|times| *times > 1),
-            name: decision.limit_id().map(printable).unwrap_or_default(),
-        }
-    };
-    let limited = decision.filter(|decision| decision.limit_id().is_some());
-    DescriptorStatus {
-        code: code(decision.is_none_or(Decision::is_allowed)).into(),
-        current_limit: limited.map(limit),
-        limit_remaining: limited.and_then(Decision::remaining).map(clamped).unwrap_or_default(),
-        duration_until_reset: limited.and_then(Decision::reset_after).map(whole_seconds),
+            name: printable(name),
+        }),
+        limit_remaining: clamped(remaining),
+        duration_until_reset: Some(whole_seconds(reset_after)),
     }
 }
 
