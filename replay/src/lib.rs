@@ -25,30 +25,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a line: `source` (gzip or not), `lines`, `format` with `combined`, `json` and `csv` (times in `stamp`;
-//! `entries` for all of that), `window`
-//! (back into order of time), `replay` (the engine), `clients` and `timeline` (counts), `report`, `text` with `table` and
-//! `chart`. [`demo`] makes a log where there is none.
+//! The way of a line: `log` (times in `stamp`), `window` (back into order of time), `replay` (the engine), `clients` and
+//! `timeline` (counts), `report`, `text` with `table` and `chart`. [`demo`] makes a log where there is none.
 //!
 //! What a change of policy would do: [`traffic`] makes requests up, reads them from a log, or plays recorded ones; [`compare`]
 //! has two policies decide them; [`preview`] is the quick one for an editor.
 
 mod chart;
 mod clients;
-mod combined;
 pub mod compare;
-mod csv;
 pub mod demo;
-mod entries;
-mod format;
-mod json;
-mod lines;
+mod log;
 mod owner;
 pub mod preview;
 mod random;
 mod replay;
 mod report;
-mod source;
 mod stamp;
 mod table;
 mod text;
@@ -56,8 +48,8 @@ mod timeline;
 pub mod traffic;
 mod window;
 
-pub use format::{LogFormat, LogKey, LogReading};
-pub use lines::LINE_BYTES_MAX;
+pub use log::format::{LogFormat, LogKey, LogReading};
+pub use log::lines::LINE_BYTES_MAX;
 pub use owner::{OfClient, of_client};
 pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};
 pub use report::{ClientRow, LimitRow, Report, TimelineRow};

@@ -14,11 +14,14 @@ use tidegate::{
 
 use crate::{
     clients::{ClientId, Clients, Kind},
-    entries::{Entries, Entry},
-    format::{LogReading, Record, with_request},
+    log::{
+        entries::{Entries, Entry},
+        format::LogReading,
+        record::{Record, with_request},
+        source,
+    },
     owner::of_client,
     report::{LimitRow, Report},
-    source,
     stamp::Utc,
     timeline::Timeline,
     window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX, Waiting, Window},

@@ -6,9 +6,12 @@ use tidegate::{Request, Retry};
 
 use super::{Ask, Traffic};
 use crate::{
-    entries::{Entries, Entry},
-    format::{LogReading, Record, with_request},
-    source::{self, Bounded},
+    log::{
+        entries::{Entries, Entry},
+        format::LogReading,
+        record::{Record, with_request},
+        source::{self, Bounded},
+    },
     window::{Waiting, Window},
 };
 

@@ -13,9 +13,11 @@ use tidegate::time::Nanos;
 
 use crate::{
     Utc,
-    entries::{Entries, Entry},
-    format::LogReading,
-    source::{self, Bounded, TooLong},
+    log::{
+        entries::{Entries, Entry},
+        format::LogReading,
+        source::{self, Bounded, TooLong},
+    },
 };
 
 /// Lines that are shown as they were understood.

@@ -2,10 +2,11 @@
 
 use csv_core::{ReadRecordResult, Reader};
 
-use crate::{
-    format::{LogKey, Record, Why, readable},
-    json::{CLIENT, Fields, TIME, is_known},
+use super::{
+    fields::{CLIENT, Fields, TIME, is_known},
+    format::LogKey,
     lines::LINE_BYTES_MAX,
+    record::{Record, Why, readable},
 };
 
 /// The most fields of a record.

@@ -3,11 +3,8 @@
 
 use memchr::{memchr, memchr_iter, memchr2};
 
-use crate::{
-    clients::Kind,
-    format::{Record, Target, Why, readable},
-    stamp::Stamps,
-};
+use super::record::{Record, Target, Why, readable};
+use crate::{clients::Kind, stamp::Stamps};
 
 /// Longer than any time in brackets.
 const TIME_BYTES_MAX: usize = 48;

@@ -2,9 +2,11 @@
 
 use std::io::{self, Read};
 
-use crate::{
-    format::{LogReading, Parser, Record, Why},
+use super::{
+    format::LogReading,
     lines::{LINE_BYTES_MAX, Line, Lines},
+    parser::Parser,
+    record::{Record, Why},
 };
 
 /// The lines of one log.

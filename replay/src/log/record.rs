@@ -1,101 +1,11 @@
-//! Which format a line has, and what every format tells: who came, when, and for what.
+//! A request as a line of a log tells it, whatever the form of the line.
 
-use std::{borrow::Cow, str::FromStr};
+use std::borrow::Cow;
 
 use arrayvec::ArrayVec;
 use tidegate::{Identity, Request, RequestError};
 
-use crate::{clients::Kind, combined, csv::Csv, json, stamp::Stamps};
-
-/// Lines whose fields are named.
-const LINES_NAMED: u64 = 20;
-/// Names of fields that are told.
-const NAMES_MAX: usize = 100;
-
-/// The format of a log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LogFormat {
-    /// CSV where the first line is a header of it; else line by line: one that begins with `{` is JSON, every other is common
-    /// or combined.
-    #[default]
-    Auto,
-    /// `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; whatever comes after it is left alone.
-    Common,
-    /// Common, then `"REFERER" "AGENT"`.
-    Combined,
-    /// One JSON object a line.
-    Json,
-    /// A header, then a record a line (RFC 4180).
-    Csv,
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "common" => Ok(Self::Common),
-            "combined" => Ok(Self::Combined),
-            "json" => Ok(Self::Json),
-            "csv" => Ok(Self::Csv),
-            _ => Err(format!("`{name}` is not a log format; auto, common, combined, json and csv are")),
-        }
-    }
-}
-
-/// How a log is read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LogReading {
-    /// What its lines are.
-    pub format: LogFormat,
-    /// The field that says who came, if it is not those that are known by their names.
-    pub key: Option<LogKey>,
-}
-
-/// A field of JSON lines or CSV that says who came: in the place of the user, or of the address where `kind` is `ip`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LogKey {
-    pub(crate) field: String,
-    pub(crate) kind: String,
-}
-
-impl LogKey {
-    /// By the field's name, and the kind of identity that it says.
-    ///
-    /// # Errors
-    ///
-    /// Identities have no such kind.
-    pub fn new(field: &str, kind: &str) -> Result<Self, RequestError> {
-        Identity::new(kind, "any")?;
-        Ok(Self { field: field.to_owned(), kind: kind.to_owned() })
-    }
-
-    /// Name of the field.
-    #[must_use]
-    pub fn field(&self) -> &str {
-        &self.field
-    }
-
-    /// Kind of identity.
-    #[must_use]
-    pub fn kind(&self) -> &str {
-        &self.kind
-    }
-}
-
-impl From<LogFormat> for LogReading {
-    fn from(format: LogFormat) -> Self {
-        Self { format, key: None }
-    }
-}
-
-impl LogReading {
-    /// The kind of identity that stands beside the address.
-    pub(crate) fn kind(&self) -> &str {
-        self.key.as_ref().map(LogKey::kind).filter(|kind| *kind != Kind::IP).unwrap_or(Kind::USER)
-    }
-}
+use crate::clients::Kind;
 
 /// One request, as its line tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,86 +29,6 @@ pub(crate) struct Target<'l> {
 
 /// Why a line cannot be read.
 pub(crate) type Why = Cow<'static, str>;
-
-/// Reads the lines of one log.
-#[derive(Debug)]
-pub(crate) struct Parser {
-    reading: LogReading,
-    stamps: Stamps,
-    csv: Option<Csv>,
-    /// Lines so far.
-    lines: u64,
-    /// Names of fields, without those of CSV.
-    fields: Vec<String>,
-}
-
-impl Parser {
-    pub(crate) fn new(reading: LogReading) -> Self {
-        Self { reading, stamps: Stamps::default(), csv: None, lines: 0, fields: Vec::new() }
-    }
-
-    /// Is it CSV, as far as can be told by now?
-    pub(crate) fn is_csv(&self) -> bool {
-        self.csv.is_some() || self.reading.format == LogFormat::Csv
-    }
-
-    /// `line` has no space around it. `None`: it is a header.
-    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Option<Record<'l>>, Why> {
-        let key = self.reading.key.as_ref();
-        self.lines += 1;
-        match self.reading.format {
-            LogFormat::Csv if self.csv.is_none() => {
-                return self.csv.insert(Csv::of_header(line, key)?).check(key).map(|()| None);
-            }
-            LogFormat::Auto if self.lines == 1 => {
-                // Anything may have commas; names that tell requests are no accident.
-                self.csv = Csv::of_header(line, key).ok().filter(|csv| csv.check(key).is_ok());
-                if self.csv.is_some() {
-                    return Ok(None);
-                }
-            }
-            _ => {}
-        }
-        let is_json = match self.reading.format {
-            LogFormat::Auto => line.first() == Some(&b'{'),
-            format => format == LogFormat::Json,
-        };
-        if is_json && self.lines <= LINES_NAMED {
-            self.fields.extend(json::names(line));
-        }
-        let (mut record, found) = match &mut self.csv {
-            Some(csv) => {
-                let (record, found) = csv.read(line)?;
-                (record, found.map(Cow::Borrowed))
-            }
-            None if is_json => (json::read(line)?, key.and_then(|key| json::field(line, &key.field)).map(Cow::Owned)),
-            None => {
-                if let Some(LogKey { field, .. }) = key {
-                    return Err(format!("it is neither JSON nor CSV, so it has no field `{field}`").into());
-                }
-                let is_combined = self.reading.format == LogFormat::Combined;
-                (combined::read(line, is_combined, &mut self.stamps)?, None)
-            }
-        };
-        if let Some(LogKey { field, kind }) = key {
-            let found = found.filter(|found| !found.is_empty() && found != "-");
-            let found = Some(found.ok_or_else(|| format!("it says nothing in the field `{field}`"))?);
-            *(if kind == Kind::IP { &mut record.client } else { &mut record.user }) = found;
-        } else if record.client.is_none() {
-            return Err("no client; its field is `ip`, or one of those that the help names".into());
-        }
-        record.kind = self.reading.kind();
-        Ok(Some(record))
-    }
-
-    pub(crate) fn into_fields(self) -> Vec<String> {
-        let mut names = self.csv.map_or(self.fields, |csv| csv.names);
-        names.sort_unstable();
-        names.dedup();
-        names.truncate(NAMES_MAX);
-        names
-    }
-}
 
 impl Record<'_> {
     /// Makes its request.
@@ -285,6 +115,28 @@ fn endpoint(address: &[u8]) -> Cow<'_, str> {
         Some((_, None)) => Cow::Borrowed("/"),
         None => readable(path),
     }
+}
+
+impl Record<'_> {
+    pub(crate) fn into_owned(self) -> Record<'static> {
+        Record {
+            time: self.time,
+            client: self.client.map(owned),
+            user: self.user.map(owned),
+            kind: Kind::USER,
+            target: self.target.into_owned(),
+        }
+    }
+}
+
+impl Target<'_> {
+    pub(crate) fn into_owned(self) -> Target<'static> {
+        Target { method: self.method.map(owned), endpoint: self.endpoint.map(owned) }
+    }
+}
+
+fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
 }
 
 #[cfg(test)]

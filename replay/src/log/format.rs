@@ -1,0 +1,92 @@
+//! Settings of how a log is read.
+
+use std::str::FromStr;
+
+use tidegate::{Identity, RequestError};
+
+use crate::clients::Kind;
+
+/// The format of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// CSV where the first line is a header of it; else line by line: one that begins with `{` is JSON, every other is common
+    /// or combined.
+    #[default]
+    Auto,
+    /// `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; whatever comes after it is left alone.
+    Common,
+    /// Common, then `"REFERER" "AGENT"`.
+    Combined,
+    /// One JSON object a line.
+    Json,
+    /// A header, then a record a line (RFC 4180).
+    Csv,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "common" => Ok(Self::Common),
+            "combined" => Ok(Self::Combined),
+            "json" => Ok(Self::Json),
+            "csv" => Ok(Self::Csv),
+            _ => Err(format!("`{name}` is not a log format; auto, common, combined, json and csv are")),
+        }
+    }
+}
+
+/// How a log is read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogReading {
+    /// What its lines are.
+    pub format: LogFormat,
+    /// The field that says who came, if it is not those that are known by their names.
+    pub key: Option<LogKey>,
+}
+
+/// A field of JSON lines or CSV that says who came: in the place of the user, or of the address where `kind` is `ip`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogKey {
+    pub(crate) field: String,
+    pub(crate) kind: String,
+}
+
+impl LogKey {
+    /// By the field's name, and the kind of identity that it says.
+    ///
+    /// # Errors
+    ///
+    /// Identities have no such kind.
+    pub fn new(field: &str, kind: &str) -> Result<Self, RequestError> {
+        Identity::new(kind, "any")?;
+        Ok(Self { field: field.to_owned(), kind: kind.to_owned() })
+    }
+
+    /// Name of the field.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Kind of identity.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+}
+
+impl From<LogFormat> for LogReading {
+    fn from(format: LogFormat) -> Self {
+        Self { format, key: None }
+    }
+}
+
+impl LogReading {
+    /// The kind of identity that stands beside the address.
+    pub(crate) fn kind(&self) -> &str {
+        self.key.as_ref().map(LogKey::kind).filter(|kind| *kind != Kind::IP).unwrap_or(Kind::USER)
+    }
+}
