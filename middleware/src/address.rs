@@ -130,7 +130,7 @@ pub fn parse_network(text: &str) -> Result<IpNet, AddressError> {
 fn address(hop: &[u8], forwarding: Forwarding) -> Option<IpAddr> {
     let text = str::from_utf8(hop).ok()?.trim_ascii();
     match forwarding {
-        Forwarding::XForwardedFor => address_with_port(text),
+        Forwarding::XForwardedFor => parse_address(text),
         Forwarding::Forwarded => {
             let mut nodes = FromRight::of(text.as_bytes(), b';').filter_map(|pair| {
                 let (name, value) = str::from_utf8(pair).ok()?.split_once('=')?;
@@ -139,13 +139,15 @@ fn address(hop: &[u8], forwarding: Forwarding) -> Option<IpAddr> {
             // Who says it twice says nothing.
             let (node, None) = (nodes.next()?, nodes.next()) else { return None };
             let unquoted = node.strip_prefix('"').and_then(|node| node.strip_suffix('"'));
-            address_with_port(unquoted.unwrap_or(node))
+            parse_address(unquoted.unwrap_or(node))
         }
     }
 }
 
-/// An address, with or without port, IPv6 with or without brackets. The port is anything, since RFC 7239 lets it be hidden.
-fn address_with_port(text: &str) -> Option<IpAddr> {
+/// Reads an address, with or without port, IPv6 with or without brackets. The port is anything, since RFC 7239 lets it be
+/// hidden. An IPv4 address that an IPv6 socket wrote is that IPv4 address.
+#[must_use]
+pub fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip()));
     let address = bare.ok().or_else(|| match text.strip_prefix('[') {
         Some(rest) => {
