@@ -1,14 +1,16 @@
 //! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
 //! order of precedence.
 
-use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand,
     builder::{FalseyValueParser, Styles},
 };
 use tidegate::{clock::SystemClock, time::parse_period};
-use tidegate_admin::{DatabaseUrl, Keys};
+use tidegate_admin::{DatabaseUrl, IpNet, Keys};
+use tidegate_middleware::address::{V6_BITS, parse_network};
+use tidegate_replay::{FieldMap, LogZone};
 use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 
 use crate::{
@@ -233,37 +235,63 @@ const REPLAY_HELP: &str = "\
 Examples:
   tidegate replay --demo
   tidegate replay access.log --policy policy.toml
-  tidegate replay access.log.2.gz access.log.1 access.log --policy policy.toml
+  tidegate replay access.log* --policy policy.toml
+  tidegate replay web1.log web2.log --policy policy.toml
+  tidegate replay app.json --map client=peer.addr,time=at --policy policy.toml
   zcat *.gz | tidegate replay - --policy policy.toml --output json --top 0
 
 Formats:
-  common     ADDRESS IDENT USER [17/May/2015:10:05:03 +0000] \"REQUEST\" STATUS BYTES ...
+  common     ADDRESS IDENT USER [17/May/2015:10:05:03 +0000] \"REQUEST\" STATUS BYTES ...; the time may also be
+             [2015-05-17T10:05:03Z]. The virtual host may stand before or after the address, and the
+             list of old ingress-nginx after it
   combined   common, then \"REFERER\" \"AGENT\"
-  json       an object a line. The first of these fields that a line has counts:
-               time      time, timestamp, @timestamp, ts, time_iso8601, msec, time_local
-                         (RFC 3339, 17/May/2015:10:05:03 +0000, or Unix seconds or milliseconds)
-               client    ip, remote_addr, client_ip, client, remote_ip, remote
-               user      user, remote_user
-               method    method, request_method
-               endpoint  path, uri, request_uri, endpoint, url
-               request   \"GET /path HTTP/1.1\", or an object with the fields above
-  csv        a header with these names, in any case, then a record a line (RFC 4180)
-  auto       csv where the first line is a header with a time and a client; else line by line: json
-             where a line begins with {, else common
-Gzip is recognised by itself.
+  json       an object a line. The first of these fields that a line has counts, in any case:
+               time      StartUTC, time, timestamp, @timestamp, ts, time_iso8601, msec, time_local,
+                         start_time, EdgeStartTimestamp, requestTime
+                         (RFC 3339, 17/May/2015:10:05:03 +0000, or seconds, milli-, micro- or
+                         nanoseconds since 1970)
+               client    ip, remote_addr, client_ip, client, remote_ip, remote, ClientHost,
+                         ClientAddr, ClientIP, downstream_remote_address
+               proxies   x_forwarded_for, x-forwarded-for, http_x_forwarded_for
+               user      user, remote_user, user_id, ClientUsername
+               method    method, request_method, RequestMethod, httpMethod, ClientRequestMethod
+               endpoint  path, uri, request_uri, endpoint, url, RequestPath, requestUrl,
+                         ClientRequestURI
+               request   \"GET /path HTTP/1.1\", or an object with the fields above (also httpRequest)
+             --map names others
+  csv        a header with these names, then a record a line (RFC 4180), with commas, semicolons,
+             tabs or vertical bars
+  w3c        W3C extended, as IIS and CloudFront write it: a line #Fields:, then lines of values
+  alb        AWS load balancers, application and classic
+  auto       w3c after a line #Fields:; csv where the first line is a header with a time and a client;
+             else line by line: alb, json where a line begins with {, else common
+Before a line of common, combined or json may stand what other programs write: the name of a file (grep),
+a header of syslog, the stamp of a container (CRI, kubectl, Docker Compose). The report says by which form
+each log was read. Gzip, UTF-16 with a byte order mark and UTF-8 are recognised; other compressions are
+named with the command that unpacks them.
+
+The client is an address, with or without brackets or a port. Of a list the last address counts that is no
+--trusted-proxy; IPv6 is cut to --ipv6-prefix. A line without a client (-) counts against no limit and is
+counted as such; a line whose client is no address cannot be read, unless --host-names is given.
 
 A request counts as the identity `ip`, and as `user` where the line names one, or as what --key and
 --kind say; its endpoint is the path without the query; its cost is 1. Requests are decided in order of time, those of one instant in
 the order of their lines.
 
-Exit status: 0; 2 when something could not be read (a log that breaks off is reported as far as it
-goes), or when there was no room for every counter.";
+Several logs are read as one, merged by time. Lines that cannot be read are left out: the first ten are
+shown, and more than 1 % of all are a warning at the top of the report, with an example of each kind.
+
+Exit status:
+  0  the report is whole
+  2  something could not be read (a log that breaks off is reported as far as it goes), more than half
+     of the lines cannot be read, or there was no room for every counter
+  3  lines are later than --window, so denials may be wrong; not with --allow-late";
 
 /// Shows what a policy would have done to the traffic of access logs.
 #[derive(Debug, Args)]
 #[command(after_help = REPLAY_HELP)]
 pub(crate) struct ReplayArguments {
-    /// Logs, oldest first; `-` is standard input.
+    /// Logs in any order: they are merged by time. `-` is standard input.
     #[arg(value_name = "LOG", required_unless_present = "demo", conflicts_with = "demo")]
     pub(crate) logs: Vec<PathBuf>,
     /// The policy: .toml, .yaml or .json. The demo brings its own unless one is given.
@@ -273,7 +301,8 @@ pub(crate) struct ReplayArguments {
     #[arg(long)]
     pub(crate) demo: bool,
     /// Another number makes other traffic.
-    #[arg(long, value_name = "N", env = "TIDEGATE_SEED", default_value_t = tidegate_replay::demo::DEFAULT_SEED)]
+    #[arg(long, value_name = "N", env = "TIDEGATE_SEED", default_value_t = tidegate_replay::demo::DEFAULT_SEED,
+        value_parser = whole_number::<u64>)]
     pub(crate) seed: u64,
     /// Format of the logs.
     #[arg(long, env = "TIDEGATE_FORMAT", value_enum, default_value_t = LogFormatName::Auto)]
@@ -284,11 +313,33 @@ pub(crate) struct ReplayArguments {
     /// The kind of identity that it says; `ip`: it stands in the place of the address.
     #[arg(long, value_name = "KIND", env = "TIDEGATE_KIND", default_value = "user", requires = "key")]
     pub(crate) kind: String,
+    /// Fields of JSON lines, CSV or W3C extended with other names than those below: client, method, path, time and user; of
+    /// a field in an object both names with a dot between them. The status is not looked at.
+    #[arg(long, value_name = "WHAT=FIELD,...", env = "TIDEGATE_MAP")]
+    pub(crate) map: Option<FieldMap>,
+    /// The time zone of times that name none, which are refused otherwise: a name such as Europe/Berlin, or an offset such
+    /// as +02:00.
+    #[arg(long, value_name = "ZONE", env = "TIDEGATE_TIME_ZONE", allow_hyphen_values = true)]
+    pub(crate) time_zone: Option<LogZone>,
+    /// Take host names for clients, where a server writes them in the place of addresses.
+    #[arg(long, env = "TIDEGATE_HOST_NAMES", value_parser = FalseyValueParser::new())]
+    pub(crate) host_names: bool,
+    /// A proxy, by its address or network: in a list of addresses such as X-Forwarded-For the client is the last one that is
+    /// none of them. Unless given, these are the private, loopback and link-local networks. Several are given one by one,
+    /// or with commas between them.
+    #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXY", value_delimiter = ',', value_parser = parse_network)]
+    pub(crate) trusted_proxy: Vec<IpNet>,
+    /// Bits of an IPv6 address that are counted together, 1 to 128, as the server does.
+    #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = V6_BITS, value_parser = ipv6_prefix)]
+    pub(crate) ipv6_prefix: u8,
+    /// Do not end with exit status 3 when lines are later than the window.
+    #[arg(long, env = "TIDEGATE_ALLOW_LATE", value_parser = FalseyValueParser::new())]
+    pub(crate) allow_late: bool,
     /// How to print the report.
     #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     /// How many clients to list; 0 lists all.
-    #[arg(long, value_name = "N", env = "TIDEGATE_TOP", default_value_t = 20)]
+    #[arg(long, value_name = "N", env = "TIDEGATE_TOP", default_value_t = 20, value_parser = whole_number::<usize>)]
     pub(crate) top: usize,
     /// How far lines may be out of order. A line that is later counts as late and is decided at the newest time. At most
     /// a million lines wait.
@@ -329,6 +380,17 @@ pub(crate) fn share(text: &str) -> Result<Share, String> {
     let one_in = text.strip_prefix("1/").and_then(|one_in| one_in.parse().ok());
     let one_in = one_in.filter(|one_in: &NonZeroU32| one_in.get() <= 1_000_000);
     one_in.map(|one_in| Share(Some(one_in))).ok_or_else(|| "write off, or 1/N such as 1/10, N up to 1000000".to_owned())
+}
+
+/// A number without a sign or a fraction.
+fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "write a whole number from 0 on".to_owned())
+}
+
+/// From 1 to 128.
+fn ipv6_prefix(text: &str) -> Result<u8, String> {
+    let bits = text.parse().ok().filter(|bits| (1..=128).contains(bits));
+    bits.ok_or_else(|| "write a number of bits from 1 to 128".to_owned())
 }
 
 /// From 1 to a billion (24 GB).

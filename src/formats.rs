@@ -19,6 +19,8 @@ pub(crate) enum LogFormatName {
     Combined,
     Json,
     Csv,
+    W3c,
+    Alb,
 }
 
 impl From<LogFormatName> for LogFormat {
@@ -29,6 +31,8 @@ impl From<LogFormatName> for LogFormat {
             LogFormatName::Combined => Self::Combined,
             LogFormatName::Json => Self::Json,
             LogFormatName::Csv => Self::Csv,
+            LogFormatName::W3c => Self::W3c,
+            LogFormatName::Alb => Self::Alb,
         }
     }
 }

@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::No) => ExitCode::FAILURE,
         Ok(Ended::Partly) => ExitCode::from(2),
+        Ok(Ended::Late) => ExitCode::from(3),
         Err(failure) => fail(&failure),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Ended {
     No,
     /// With a result, but not a whole one; standard error says why: exit status 2.
     Partly,
+    /// With a result that stands on input out of order; the result says how much: exit status 3.
+    Late,
 }
 
 /// Why a command could not do what it was asked to, for people: exit status 2.

@@ -2,12 +2,15 @@
 
 use std::{
     fs::{self, File},
-    io::{self, IsTerminal, Read},
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
 };
 
 use tidegate::{Snapshot, formats::Format};
-use tidegate_replay::{LogKey, LogReading, Look, Options, ReadError, Replay, Report, demo, keys_for, text};
+use tidegate_replay::{
+    ClientReading, Log, LogInput, LogKey, LogReading, Look, Options, ReadError, Replay, Report, demo, keys_for,
+    private_networks, text,
+};
 
 use crate::{
     cli::ReplayArguments,
@@ -33,7 +36,18 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
     };
     let key = arguments.key.as_ref().map(|key| LogKey::new(key, &arguments.kind)).transpose();
     let key = key.map_err(|error| Failure(format!("--kind: {error}")))?;
-    let reading = LogReading { format: arguments.format.into(), key };
+    let trusted = arguments.trusted_proxy.clone();
+    let reading = LogReading {
+        format: arguments.format.into(),
+        key,
+        fields: arguments.map.clone().unwrap_or_default(),
+        clients: ClientReading {
+            trusted_proxies: if trusted.is_empty() { private_networks() } else { trusted },
+            ipv6_prefix: arguments.ipv6_prefix,
+            host_names: arguments.host_names,
+        },
+        time_zone: arguments.time_zone.clone(),
+    };
     let options = |policy: &Snapshot, log_bytes| Options {
         reading: reading.clone(),
         window_ns: arguments.window,
@@ -66,6 +80,17 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         Ended::Partly
     } else {
         ended
+    };
+    let ended = match ended {
+        Ended::Well if report.unreadable > report.lines / 2 => Ended::Partly,
+        Ended::Well if report.late > 0 && !arguments.allow_late => {
+            complain(format_args!(
+                "warning: lines later than the window: {}, so denials may be wrong; give a longer --window, or --allow-late",
+                report.late
+            ));
+            Ended::Late
+        }
+        ended => ended,
     };
     match arguments.output {
         Output::Text => say(text(&report, &look(no_color)).as_bytes())?,
@@ -111,21 +136,14 @@ fn size(log: &Path) -> Result<Option<u64>, Failure> {
 }
 
 fn read_all(replay: &mut Replay, logs: &[PathBuf], progress: &Progress) -> Result<Ended, Failure> {
-    let mut broken = Vec::new();
-    for log in logs {
-        let name = log.display().to_string();
-        let input: Box<dyn Read> = if log.as_os_str() == STANDARD_INPUT {
-            Box::new(io::stdin().lock())
-        } else {
-            Box::new(File::open(log).map_err(|error| cannot_read(log, &error))?)
-        };
-        match replay.read(progress.watch(input), &name, |lines| progress.lines(lines)) {
-            Ok(()) => {}
-            Err(error @ ReadError::Broken { .. }) => broken.push(error),
-            Err(error) => return Err(Failure(error.to_string())),
-        }
+    let opened = logs.iter().map(|path| log(path, progress)).collect::<Result<Vec<_>, _>>()?;
+    let errors = replay.read_all(opened, |lines| progress.lines(lines));
+    let (broken, unreadable): (Vec<_>, Vec<_>) =
+        errors.into_iter().partition(|error| matches!(error, ReadError::Broken { .. }));
+    if let Some(error) = unreadable.first() {
+        return Err(Failure(error.to_string()));
     }
-    if replay.requests() == 0 {
+    if replay.lines() == 0 || replay.requests() == 0 && !broken.is_empty() {
         let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
         let why =
             broken.first().map_or_else(|| format!("{}: no line to replay", names.join(", ")), ToString::to_string);
@@ -137,12 +155,27 @@ fn read_all(replay: &mut Replay, logs: &[PathBuf], progress: &Progress) -> Resul
     Ok(if broken.is_empty() { Ended::Well } else { Ended::Partly })
 }
 
+/// A log that is opened when its lines are due; what is no file, such as a pipe, is opened now and read once.
+fn log<'a>(path: &'a Path, progress: &'a Progress) -> Result<Log<'a>, Failure> {
+    let name = path.display().to_string();
+    let failure = |error| cannot_read(path, &error);
+    if path.as_os_str() == STANDARD_INPUT {
+        return Ok(Log::stream(name, progress.watch(io::stdin().lock())));
+    }
+    let file = File::open(path).map_err(failure)?;
+    if !file.metadata().map_err(failure)?.is_file() {
+        return Ok(Log::stream(name, progress.watch(file)));
+    }
+    drop(file);
+    Ok(Log::file(name, move || Ok(Box::new(progress.watch(File::open(path)?)) as LogInput<'a>)))
+}
+
 fn tell_unreadable(replay: &Replay) {
     let shown = replay.first_unreadable();
     for line in shown {
         complain(format_args!("cannot read {line}"));
     }
-    let more = replay.lines() - replay.requests() - shown.len() as u64;
+    let more = replay.unreadable() - shown.len() as u64;
     if more > 0 {
         complain(format_args!("and {more} more lines that cannot be read"));
     }

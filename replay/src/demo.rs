@@ -66,7 +66,7 @@ impl Traffic {
             let drawn = self.random.below(reach);
             let visitor = up_to.partition_point(|end| *end <= drawn);
             let address = format!("203.0.113.{}", visitor % 250 + 1);
-            let address = if visitor < 250 { address } else { format!("2001:db8::{visitor:x}") };
+            let address = if visitor < 250 { address } else { format!("2001:db8:0:{visitor:x}::1") };
             let user = if visitor < USERS.len() * 2 && visitor.is_multiple_of(2) { USERS[visitor / 2] } else { "-" };
             let page = PAGES[self.random.below(PAGES.len() as u64) as usize];
             let second = self.random.below(HOUR);

@@ -25,7 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a line: `log` (times in `stamp`), `window` (back into order of time), `replay` (the engine), `clients` and
+//! The way of a line: `merge` (several logs as one), `log` (times in `stamp`), `window` (back into order of time), `replay` (the engine), `clients` and
 //! `timeline` (counts), `report`, `text` with `table` and `chart`. [`demo`] makes a log where there is none.
 //!
 //! What a change of policy would do: [`traffic`] makes requests up, reads them from a log, or plays recorded ones; [`compare`]
@@ -36,6 +36,7 @@ mod clients;
 pub mod compare;
 pub mod demo;
 mod log;
+mod merge;
 mod owner;
 pub mod preview;
 mod random;
@@ -48,11 +49,14 @@ mod timeline;
 pub mod traffic;
 mod window;
 
+pub use log::client::{ClientReading, private_networks};
+pub use log::fields::FieldMap;
 pub use log::format::{LogFormat, LogKey, LogReading};
 pub use log::lines::LINE_BYTES_MAX;
+pub use merge::{Log, LogInput, OpenLog};
 pub use owner::{OfClient, of_client};
 pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};
-pub use report::{ClientRow, LimitRow, Report, TimelineRow};
-pub use stamp::Utc;
+pub use report::{ClientRow, FormRow, LimitRow, LogRow, Report, TimelineRow, UnreadableKind};
+pub use stamp::{LogZone, Utc};
 pub use text::{Look, text};
 pub use window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX};

@@ -1,15 +1,23 @@
 //! Access logs: from the bytes of a log to the requests that its lines tell of.
 //!
-//! The way of a line: `source` (unpacked), `lines`, `parser`, which asks one file for each form (`combined`, `json`, `csv`);
-//! `fields` finds what fields with names mean; `record` is what every form tells. `entries` is all of that for one log.
+//! The way of a line: `source` (unpacked, as UTF-8), `lines`, `parser`, which takes off what other programs wrote before it
+//! (`prefix`) and asks one file for each form (`combined`, `json`, `csv`, `w3c`, `alb`); `fields` finds what fields with names
+//! mean, `client` who the client is; `record` is what every form tells, `form` the form's name, `why` what is wrong.
+//! `entries` is all of that for one log.
 
+mod alb;
+pub(crate) mod client;
 mod combined;
 mod csv;
 pub(crate) mod entries;
-mod fields;
+pub(crate) mod fields;
+pub(crate) mod form;
 pub(crate) mod format;
 mod json;
 pub(crate) mod lines;
 mod parser;
+mod prefix;
 pub(crate) mod record;
 pub(crate) mod source;
+mod w3c;
+pub(crate) mod why;

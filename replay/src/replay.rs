@@ -1,6 +1,7 @@
 //! The replay itself: lines in, decisions on a virtual clock, a report out.
 
 use std::{
+    cmp::Reverse,
     error::Error,
     fmt,
     io::{self, Read},
@@ -16,12 +17,13 @@ use crate::{
     clients::{ClientId, Clients, Kind},
     log::{
         entries::{Entries, Entry},
+        form::Form,
         format::LogReading,
         record::{Record, with_request},
-        source,
     },
+    merge::{Log, LogInput},
     owner::of_client,
-    report::{LimitRow, Report},
+    report::{FormRow, LimitRow, LogRow, Report, UnreadableKind},
     stamp::Utc,
     timeline::Timeline,
     window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX, Waiting, Window},
@@ -32,6 +34,9 @@ pub const DEFAULT_WINDOW_NS: u64 = 3_600 * SECOND_NS;
 
 /// How many unreadable lines are kept to be shown.
 pub const UNREADABLE_SHOWN: usize = 10;
+
+/// How many kinds of unreadable lines are kept to be shown.
+const UNREADABLE_KINDS_MAX: usize = 10;
 
 /// Lines between two calls for progress.
 const PROGRESS_LINES: u64 = 8_192;
@@ -160,7 +165,59 @@ pub struct Replay {
     window: Window<Visit>,
     judge: Judge,
     unreadable: u64,
+    without_client: u64,
     first_unreadable: Vec<UnreadableLine>,
+    unreadable_kinds: Vec<UnreadableKind>,
+    /// Logs that were read.
+    logs: Vec<LogRow>,
+}
+
+/// A log that is being read.
+struct Reading<'i> {
+    name: String,
+    /// Its place among the logs.
+    place: usize,
+    entries: Entries<LogInput<'i>>,
+    /// Its next request.
+    next: Option<(Nanos, Visit)>,
+    lines: u64,
+    /// Lines that could be read.
+    requests: u64,
+    refused: u64,
+    first_refused: Option<UnreadableLine>,
+    /// Lines by their form.
+    forms: Vec<(Form, u64)>,
+}
+
+impl<'i> Reading<'i> {
+    fn new(name: String, place: usize, entries: Entries<LogInput<'i>>) -> Self {
+        Self {
+            name,
+            place,
+            entries,
+            next: None,
+            lines: 0,
+            requests: 0,
+            refused: 0,
+            first_refused: None,
+            forms: Vec::new(),
+        }
+    }
+
+    /// The log in the report, its most frequent form first.
+    fn row(mut self) -> LogRow {
+        self.forms.sort_by_key(|(_, lines)| Reverse(*lines));
+        let row = |(form, lines): (Form, u64)| FormRow { form: form.to_string(), lines };
+        LogRow { log: self.name, forms: self.forms.into_iter().map(row).collect() }
+    }
+}
+
+/// Counts a line of this form. A log has few.
+fn count(forms: &mut Vec<(Form, u64)>, form: Form) {
+    match forms.iter_mut().find(|(known, _)| *known == form) {
+        Some((_, lines)) => *lines += 1,
+        None => forms.push((form, 1)),
+    }
 }
 
 impl Replay {
@@ -171,63 +228,133 @@ impl Replay {
             window: Window::new(options.window_ns, WINDOW_LINES_MAX, WINDOW_BYTES_MAX),
             judge: Judge::new(policy, options.max_keys, options.reading.kind())?,
             unreadable: 0,
+            without_client: 0,
             first_unreadable: Vec::new(),
+            unreadable_kinds: Vec::new(),
+            logs: Vec::new(),
         })
     }
 
     /// Reads a log, gzip or plain; `name` is for messages. Several logs read one after the other are one log.
     ///
     /// `progress` is told now and then how many lines were read in all.
-    pub fn read(&mut self, log: impl Read, name: &str, mut progress: impl FnMut(u64)) -> Result<(), ReadError> {
-        let broken = |lines, error| ReadError::Broken { log: name.to_owned(), lines, error };
-        let log = source::plain(log).map_err(|error| broken(0, error))?;
-        let mut entries = Entries::new(log, &self.reading);
-        let (mut read, mut refused, mut first_refused, requests_before) = (0, 0, None, self.requests());
+    pub fn read(&mut self, log: impl Read, name: &str, progress: impl FnMut(u64)) -> Result<(), ReadError> {
+        self.read_all(vec![Log::stream(name, log)], progress).pop().map_or(Ok(()), Err)
+    }
+
+    /// Reads logs as one, in order of time, whatever order they come in, and returns what is wrong with some of them.
+    ///
+    /// `progress` is told now and then how many lines were read in all.
+    pub fn read_all<'i>(&mut self, logs: Vec<Log<'i>>, mut progress: impl FnMut(u64)) -> Vec<ReadError> {
+        let (mut errors, mut open) = (Vec::new(), Vec::<Box<Reading<'i>>>::new());
+        // One log is read once, even if it could be read again.
+        let is_alone = logs.len() == 1;
+        let with_first = |mut log: Log<'i>| (if is_alone { 0 } else { log.first_time(&self.reading) }, log);
+        let mut closed: Vec<_> = logs.into_iter().map(with_first).enumerate().collect();
+        // The next one last; of those that begin at the same time the one that was named first.
+        closed.sort_by_key(|(place, (first, _))| Reverse((*first, *place)));
+        let mut told = self.lines();
         loop {
-            let (number, entry) = match entries.next() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                Err(error) => return Err(broken(read, error)),
-            };
-            read = number;
-            let refused_for = match entry {
-                Entry::Nothing => continue,
-                Entry::Request(record) => {
-                    self.take(&record);
-                    None
+            let next =
+                open.iter().enumerate().min_by_key(|(_, log)| (log.next.as_ref().map(|(time, _)| *time), log.place));
+            let due = next.and_then(|(place, log)| Some((place, log.next.as_ref()?.0)));
+            let is_due = |(_, (first, _)): &mut (usize, (Nanos, Log<'i>))| due.is_none_or(|(_, next)| *first <= next);
+            if let Some((place, (_, log))) = closed.pop_if(is_due) {
+                let name = log.name.clone();
+                match log.open(&self.reading) {
+                    Ok(entries) => {
+                        open.extend(self.advance(Box::new(Reading::new(name, place, entries)), &mut errors));
+                    }
+                    Err(error) => errors.push(ReadError::Broken { log: name, lines: 0, error }),
                 }
-                Entry::Refused(why) => Some(why),
-            };
-            if let Some(why) = refused_for {
-                let line = UnreadableLine { log: name.to_owned(), number, why: why.into_owned() };
-                if self.first_unreadable.len() < UNREADABLE_SHOWN {
-                    self.first_unreadable.push(line.clone());
-                }
-                first_refused.get_or_insert(line);
-                refused += 1;
-                self.unreadable += 1;
+                continue;
             }
-            if number.is_multiple_of(PROGRESS_LINES) {
-                progress(self.lines());
+            let Some((place, _)) = due else { break };
+            let mut log = open.swap_remove(place);
+            if let Some((time, visit)) = log.next.take() {
+                self.take(time, visit);
+            }
+            open.extend(self.advance(log, &mut errors));
+            if self.lines() - told >= PROGRESS_LINES {
+                told = self.lines();
+                progress(told);
             }
         }
         progress(self.lines());
-        match first_refused {
-            Some(first) if self.requests() == requests_before => Err(ReadError::Unreadable { first, lines: refused }),
-            _ => Ok(()),
+        errors
+    }
+
+    /// Reads a log up to its next request; `None`: it has no more.
+    fn advance<'i>(&mut self, mut log: Box<Reading<'i>>, errors: &mut Vec<ReadError>) -> Option<Box<Reading<'i>>> {
+        let mut is_broken = false;
+        loop {
+            let (number, entry) = match log.entries.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) => {
+                    errors.push(ReadError::Broken { log: log.name.clone(), lines: log.lines, error });
+                    is_broken = true;
+                    break;
+                }
+            };
+            log.lines = number;
+            match entry {
+                Entry::Nothing => {}
+                Entry::Request(record, form) => {
+                    log.next = Some((record.time, self.judge.visit(&record)));
+                    log.requests += 1;
+                    count(&mut log.forms, form);
+                    return Some(log);
+                }
+                Entry::NoClient(form) => {
+                    self.without_client += 1;
+                    log.requests += 1;
+                    count(&mut log.forms, form);
+                }
+                Entry::Refused(why) => {
+                    let line = UnreadableLine { log: log.name.clone(), number, why: why.to_string() };
+                    self.refuse(line.clone(), why.problem.into_owned());
+                    log.first_refused.get_or_insert(line);
+                    log.refused += 1;
+                }
+            }
+        }
+        if let Some(first) = log.first_refused.take().filter(|_| log.requests == 0 && !is_broken) {
+            errors.push(ReadError::Unreadable { first, lines: log.refused });
+        }
+        self.logs.push(log.row());
+        None
+    }
+
+    /// Counts a line that cannot be read, and keeps it if it is one of the first, or the first of its kind.
+    fn refuse(&mut self, line: UnreadableLine, problem: String) {
+        self.unreadable += 1;
+        if let Some(kind) = self.unreadable_kinds.iter_mut().find(|kind| kind.problem == problem) {
+            kind.lines += 1;
+        } else if self.unreadable_kinds.len() < UNREADABLE_KINDS_MAX {
+            self.unreadable_kinds.push(UnreadableKind { problem, lines: 1, example: line.to_string() });
+        }
+        if self.first_unreadable.len() < UNREADABLE_SHOWN {
+            self.first_unreadable.push(line);
         }
     }
 
     /// Lines so far that were not blank.
     #[must_use]
     pub fn lines(&self) -> u64 {
-        self.window.lines() + self.unreadable
+        self.window.lines() + self.unreadable + self.without_client
     }
 
-    /// Requests so far: lines that could be read.
+    /// Requests so far: lines that could be read, of a client.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.window.lines()
+    }
+
+    /// Lines so far that could not be read.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
     }
 
     /// The first lines that could not be read, at most [`UNREADABLE_SHOWN`].
@@ -250,6 +377,7 @@ impl Replay {
             lines,
             requests,
             unreadable: self.unreadable,
+            without_client: self.without_client,
             late: self.window.late(),
             allowed,
             denied,
@@ -262,14 +390,15 @@ impl Replay {
             clients: clients.into_rows(clients_max),
             bucket_seconds,
             timeline,
+            unreadable_kinds: self.unreadable_kinds,
+            logs: self.logs,
             overflow_charges,
         }
     }
 
     /// Puts a request into the window, and decides what is due.
-    fn take(&mut self, record: &Record<'_>) {
-        let visit = self.judge.visit(record);
-        self.window.put(record.time, visit);
+    fn take(&mut self, time: Nanos, visit: Visit) {
+        self.window.put(time, visit);
         while let Some((time, visit)) = self.window.take_due() {
             self.judge.decide(time, &visit);
         }

@@ -8,12 +8,15 @@ use crate::stamp::Utc;
 /// What the policy would have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
-    /// Lines that were not blank: `requests` and `unreadable` together.
+    /// Lines that were not blank: `requests`, `unreadable` and `without_client` together.
     pub lines: u64,
     /// Lines that were decided.
     pub requests: u64,
     /// Lines that could not be read.
     pub unreadable: u64,
+    /// Lines that name no client: nothing is counted for them, and every request of them is let through.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub without_client: u64,
     /// Requests that came too late for their place in time, and were decided at the newest time.
     pub late: u64,
     /// Requests that were allowed.
@@ -32,9 +35,49 @@ pub struct Report {
     pub bucket_seconds: u64,
     /// From the first request to the last, without gaps.
     pub timeline: Vec<TimelineRow>,
+    /// Kinds of lines that could not be read, in the order in which they came first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable_kinds: Vec<UnreadableKind>,
+    /// Logs in the order in which they ended, and the forms that they were read by.
+    #[serde(skip)]
+    pub logs: Vec<LogRow>,
     /// How often the engine had no room for a counter: above 0, some clients may have been denied that should not.
     #[serde(skip)]
     pub overflow_charges: u64,
+}
+
+/// Lines that cannot be read for the same reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UnreadableKind {
+    /// What is wrong with them.
+    pub problem: String,
+    /// How many there are.
+    pub lines: u64,
+    /// The first of them: its log, its number and what stands there.
+    pub example: String,
+}
+
+/// A log that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogRow {
+    /// Its name.
+    pub log: String,
+    /// The forms of its lines, the most frequent first.
+    pub forms: Vec<FormRow>,
+}
+
+/// A form of lines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FormRow {
+    /// Such as `combined, vhost first`.
+    pub form: String,
+    /// Lines that were read by it.
+    pub lines: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How one limit did.

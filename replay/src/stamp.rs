@@ -2,9 +2,17 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
-use jiff::{Timestamp, civil::DateTime, tz::Offset};
+use arrayvec::ArrayVec;
+use jiff::{
+    Timestamp,
+    civil::DateTime,
+    fmt::temporal::DateTimeParser,
+    tz::{Offset, TimeZone},
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tidegate::time::{Nanos, SECOND_NS};
+
+use crate::log::why::Why;
 
 /// An instant, written as RFC 3339 in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -60,32 +68,88 @@ impl schemars::JsonSchema for Utc {
     }
 }
 
-/// Length of `17/May/2015:10:05:03 +0000`.
-const STAMP_BYTES: usize = 26;
+/// The time zone of times that name none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogZone(TimeZone);
 
-/// Reads times such as `17/May/2015:10:05:03 +0000`. Remembers the last one: lines of the same second share it.
+impl LogZone {
+    /// Coordinated Universal Time.
+    pub const UTC: Self = Self(TimeZone::UTC);
+}
+
+impl FromStr for LogZone {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let zone = DateTimeParser::new().parse_time_zone(text).map(Self);
+        zone.map_err(|_| "write a name such as UTC or Europe/Berlin, or an offset such as +02:00")
+    }
+}
+
+/// Why a time cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TimeError {
+    /// It is none of the times that are known.
+    Unreadable,
+    /// It does not say in which zone it is.
+    NoZone,
+}
+
+impl TimeError {
+    /// The problem, and the text that stands there.
+    pub(crate) fn why(self, text: impl AsRef<[u8]>) -> Why {
+        match self {
+            Self::Unreadable => Why::of("its time cannot be read; RFC 3339 and Unix seconds can", text),
+            Self::NoZone => {
+                Why::of("its time has no zone; --time-zone says which it is, such as --time-zone UTC", text)
+            }
+        }
+    }
+}
+
+/// The longest text of a time that is remembered.
+const STAMP_BYTES_MAX: usize = 40;
+
+/// Reads times such as `17/May/2015:10:05:03 +0000` and `2015-05-17T10:05:03Z`. Remembers the last one: lines of the same
+/// second share it.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    last: [u8; STAMP_BYTES],
+    zone: Option<LogZone>,
+    last: ArrayVec<u8, STAMP_BYTES_MAX>,
     last_ns: Nanos,
 }
 
 impl Stamps {
+    pub(crate) fn new(zone: Option<LogZone>) -> Self {
+        Self { zone, ..Self::default() }
+    }
+
     #[inline]
-    pub(crate) fn read(&mut self, text: &[u8]) -> Option<Nanos> {
-        if text == self.last {
-            return Some(self.last_ns);
+    pub(crate) fn read(&mut self, text: &[u8]) -> Result<Nanos, TimeError> {
+        if text == self.last.as_slice() {
+            return Ok(self.last_ns);
         }
-        let time = read_stamp(text)?;
-        if let Ok(text) = text.try_into() {
+        let time = match read_stamp(text) {
+            Some((time, offset)) => in_zone(time, offset.map(LogZone), self.zone.as_ref())?,
+            None => {
+                str::from_utf8(text).map_or(Err(TimeError::Unreadable), |text| read_iso(text, self.zone.as_ref()))?
+            }
+        };
+        if let Ok(text) = ArrayVec::try_from(text) {
             (self.last, self.last_ns) = (text, time);
         }
-        Some(time)
+        Ok(time)
     }
 }
 
-/// `DD/Mon/YYYY:HH:MM:SS +HHMM`, with or without a fraction of the second.
-fn read_stamp(text: &[u8]) -> Option<Nanos> {
+/// The instant of a time in its own zone, or else in the one that was given.
+fn in_zone(time: DateTime, own: Option<LogZone>, given: Option<&LogZone>) -> Result<Nanos, TimeError> {
+    let zone = own.or_else(|| given.cloned()).ok_or(TimeError::NoZone)?;
+    zone.0.to_timestamp(time).ok().and_then(in_range).ok_or(TimeError::Unreadable)
+}
+
+/// `DD/Mon/YYYY:HH:MM:SS +HHMM`, with or without a fraction of the second, with or without the zone.
+fn read_stamp(text: &[u8]) -> Option<(DateTime, Option<TimeZone>)> {
     let (date_time, zone) = text.split_at_checked(20)?;
     let separators = [date_time[2], date_time[6], date_time[11], date_time[14], date_time[17]];
     if separators != *b"//:::" {
@@ -114,12 +178,15 @@ fn read_stamp(text: &[u8]) -> Option<Nanos> {
     let mut fraction_ns = [b'0'; 9];
     let kept = fraction.len().min(9);
     fraction_ns[..kept].copy_from_slice(&fraction[..kept]);
-    let [b' ', sign @ (b'+' | b'-'), zone @ ..] = zone else { return None };
-    if zone.len() != 4 {
-        return None;
-    }
-    let offset = number(&zone[..2])? * 3_600 + number(&zone[2..])? * 60;
-    let offset = if *sign == b'-' { -offset } else { offset };
+    let zone = match zone {
+        [] => None,
+        [b' ', sign @ (b'+' | b'-'), zone @ ..] if zone.len() == 4 => {
+            let offset = number(&zone[..2])? * 3_600 + number(&zone[2..])? * 60;
+            let offset = if *sign == b'-' { -offset } else { offset };
+            Some(Offset::from_seconds(offset).ok()?.to_time_zone())
+        }
+        _ => return None,
+    };
     let date_time = DateTime::new(
         part(7, 11)? as i16,
         month,
@@ -130,20 +197,40 @@ fn read_stamp(text: &[u8]) -> Option<Nanos> {
         part(18, 20)?.min(59) as i8,
         number(&fraction_ns)?,
     );
-    let time = Offset::from_seconds(offset).ok()?.to_timestamp(date_time.ok()?).ok()?;
-    in_range(time)
+    Some((date_time.ok()?, zone))
+}
+
+/// RFC 3339, or the same without a zone.
+fn read_iso(text: &str, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
+    if let Ok(time) = text.parse() {
+        return in_range(time).ok_or(TimeError::Unreadable);
+    }
+    // A date alone is no instant.
+    let has_clock = text.get(10..).is_some_and(|clock| clock.starts_with(['T', 't', ' ']));
+    let time = has_clock.then(|| text.parse().ok()).flatten().ok_or(TimeError::Unreadable)?;
+    in_zone(time, None, zone)
 }
 
 /// Reads what people and programs write for a time: RFC 3339, `17/May/2015:10:05:03 +0000`, or seconds since 1970.
-pub(crate) fn read_any(text: &str) -> Option<Nanos> {
-    let by_number = || text.parse().ok().and_then(of_number);
-    read_stamp(text.as_bytes()).or_else(|| text.parse().ok().and_then(in_range)).or_else(by_number)
+pub(crate) fn read_any(text: &str, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
+    match read_stamp(text.as_bytes()) {
+        Some((time, own)) => in_zone(time, own.map(LogZone), zone),
+        None => match read_iso(text, zone) {
+            Err(TimeError::Unreadable) => text.parse().ok().and_then(of_number).ok_or(TimeError::Unreadable),
+            read => read,
+        },
+    }
 }
 
-/// Seconds since 1970, or milliseconds where that would be beyond the year 5138. Good to the microsecond.
+/// Seconds since 1970, or milli-, micro- or nanoseconds where that would be beyond the year 5138. Good to the microsecond.
 pub(crate) fn of_number(number: f64) -> Option<Nanos> {
     const SECONDS_MAX: f64 = 1e11;
-    let seconds = if number > SECONDS_MAX { number / 1e3 } else { number };
+    let seconds = match number {
+        seconds if seconds <= SECONDS_MAX => seconds,
+        millis if millis <= SECONDS_MAX * 1e3 => millis / 1e3,
+        micros if micros <= SECONDS_MAX * 1e6 => micros / 1e6,
+        nanos => nanos / 1e9,
+    };
     let is_time = seconds >= 0.0 && seconds < (u64::MAX / SECOND_NS) as f64;
     #[expect(clippy::cast_sign_loss, reason = "it is not below zero")]
     is_time.then(|| (seconds * 1e6).round() as u64 * 1_000)
@@ -172,12 +259,14 @@ mod tests {
             ("31/Dec/2016:23:59:60 +0000", "2016-12-31T23:59:59Z"),
             ("17/May/2015:10:05:03.25 +0000", "2015-05-17T10:05:03.25Z"),
             ("17/May/2015:10:05:03.1234567899 +0000", "2015-05-17T10:05:03.123456789Z"),
+            ("2015-05-17T10:05:03+00:00", "2015-05-17T10:05:03Z"),
+            ("2015-05-17T10:05:03Z", "2015-05-17T10:05:03Z"),
+            ("2015-05-17T12:05:03.123456789+0200", "2015-05-17T10:05:03.123456789Z"),
         ] {
-            assert_eq!(stamps.read(text.as_bytes()).map(|time| Utc(time).to_string()).as_deref(), Some(utc), "{text}");
+            assert_eq!(stamps.read(text.as_bytes()).map(|time| Utc(time).to_string()).as_deref(), Ok(utc), "{text}");
         }
         for text in [
             "",
-            "17/May/2015:10:05:03",
             "17/May/2015:10:05:03 0000",
             "17/May/2015:10:05:03 +000",
             "17/May/2015:10:05:03 +0x00",
@@ -188,8 +277,23 @@ mod tests {
             "17-May-2015:10:05:03 +0000",
             "17/May/2015:10:05:03 +9999",
         ] {
-            assert_eq!(stamps.read(text.as_bytes()), None, "{text}");
+            assert_eq!(stamps.read(text.as_bytes()), Err(TimeError::Unreadable), "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_without_a_zone_takes_the_one_that_is_given_or_is_refused() {
+        let zone: LogZone = "+02:00".parse().expect("an offset");
+        let mut stamps = Stamps::new(Some(zone.clone()));
+        for text in ["17/May/2015:12:05:03", "2015-05-17T12:05:03", "2015-05-17 12:05:03.000"] {
+            assert_eq!(Stamps::default().read(text.as_bytes()), Err(TimeError::NoZone), "{text}");
+            assert_eq!(read_any(text, None), Err(TimeError::NoZone), "{text}");
+            let seconds = Ok(1_431_857_103 * SECOND_NS);
+            assert_eq!((stamps.read(text.as_bytes()), read_any(text, Some(&zone))), (seconds, seconds), "{text}");
+        }
+        let named: LogZone = "Europe/Berlin".parse().expect("a name");
+        assert_eq!(read_any("2015-05-17T12:05:03", Some(&named)), Ok(1_431_857_103 * SECOND_NS));
+        assert!("Nowhere".parse::<LogZone>().is_err() && "2".parse::<LogZone>().is_err());
     }
 
     #[test]
@@ -202,13 +306,15 @@ mod tests {
             "1431857103",
             "1431857103.000",
             "1431857103000",
+            "1431857103000000",
+            "1431857103000000000",
             "17/May/2015:10:05:03 +0000",
         ] {
-            assert_eq!(read_any(text), Some(seconds), "{text}");
+            assert_eq!(read_any(text, None), Ok(seconds), "{text}");
         }
-        assert_eq!(read_any("1431857103.123"), Some(seconds + 123_000_000));
-        for text in ["", "yesterday", "-1", "NaN", "inf", "1e300", "2015-05-17", "2015-05-17T10:05:03"] {
-            assert_eq!(read_any(text), None, "{text}");
+        assert_eq!(read_any("1431857103.123", None), Ok(seconds + 123_000_000));
+        for text in ["", "yesterday", "-1", "NaN", "inf", "1e300", "2015-05-17"] {
+            assert_eq!(read_any(text, None), Err(TimeError::Unreadable), "{text}");
         }
     }
 }

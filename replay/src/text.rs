@@ -4,10 +4,16 @@ use std::fmt::Write;
 
 use crate::{
     chart,
-    report::{ClientRow, Report},
+    report::{ClientRow, FormRow, Report},
     stamp::Utc,
     table::Table,
 };
+
+/// More than one line in so many that cannot be read is worth a warning.
+const UNREADABLE_SHARE: u64 = 100;
+
+/// Logs of one form that are named.
+const LOGS_NAMED: usize = 3;
 
 /// How a text is to look.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +46,13 @@ impl Look {
 /// The report as text, for a terminal or a file.
 #[must_use]
 pub fn text(report: &Report, look: &Look) -> String {
-    let sections = [totals(report, look), limits(report, look), clients(report, look), chart::lines(report, look)];
+    let sections = [
+        warnings(report, look),
+        totals(report, look),
+        limits(report, look),
+        clients(report, look),
+        chart::lines(report, look),
+    ];
     let mut text = String::new();
     for section in sections.iter().filter(|section| !section.is_empty()) {
         if !text.is_empty() {
@@ -54,15 +66,67 @@ pub fn text(report: &Report, look: &Look) -> String {
     text
 }
 
+/// What makes the figures below wrong or incomplete.
+fn warnings(report: &Report, look: &Look) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.late > 0 {
+        lines.push(look.paint(
+            Paint::Denied,
+            &format!(
+                "Warning: lines later than the window: {}. They were decided at the newest time, so denials may be wrong. \
+                 A longer --window may hold them; --allow-late accepts them.",
+                grouped(report.late)
+            ),
+        ));
+    }
+    if report.unreadable * UNREADABLE_SHARE > report.lines {
+        let share = share(report.unreadable, report.lines);
+        let text = format!(
+            "Warning: lines that cannot be read: {} ({share}). The figures are of the others.",
+            grouped(report.unreadable)
+        );
+        lines.push(look.paint(Paint::Denied, &text));
+        for kind in &report.unreadable_kinds {
+            lines.push(format!("  {} such as {}", grouped(kind.lines), shown(&kind.example)));
+        }
+    }
+    lines
+}
+
+/// The form that each log was read by; logs of the same form stand together.
+fn forms(report: &Report) -> Vec<String> {
+    let mut by_form: Vec<(String, Vec<&str>)> = Vec::new();
+    for log in &report.logs {
+        let name = |form: &FormRow| {
+            if log.forms.len() == 1 { form.form.clone() } else { format!("{} ({})", form.form, grouped(form.lines)) }
+        };
+        let forms = log.forms.iter().map(name).collect::<Vec<_>>().join("; ");
+        match by_form.iter_mut().find(|(known, _)| *known == forms) {
+            _ if forms.is_empty() => {}
+            Some((_, logs)) => logs.push(&log.log),
+            None => by_form.push((forms, vec![&log.log])),
+        }
+    }
+    let line = |(form, logs): (String, Vec<&str>)| {
+        let (named, more) = logs.split_at(logs.len().min(LOGS_NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", grouped(more.len() as u64)) };
+        format!("read as {form}: {}{more}", shown(&named.join(", ")))
+    };
+    by_form.into_iter().map(line).collect()
+}
+
 fn totals(report: &Report, look: &Look) -> Vec<String> {
     let mut read = format!("{} lines, {} requests", grouped(report.lines), grouped(report.requests));
-    for (count, what) in [(report.unreadable, "unreadable"), (report.late, "late")] {
+    for (count, what) in
+        [(report.unreadable, "unreadable"), (report.without_client, "without a client"), (report.late, "late")]
+    {
         if count > 0 {
             // A string takes whatever is written to it.
             let _ = write!(read, ", {} {what}", grouped(count));
         }
     }
     let mut lines = vec![read];
+    lines.extend(forms(report));
     if let (Some(from), Some(to)) = (report.from, report.to) {
         lines.push(format!("{} to {} UTC", moment(from), moment(to)));
     }

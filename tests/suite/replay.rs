@@ -148,11 +148,78 @@ fn lines_that_cannot_be_read_are_shown_and_counted() {
     let folder = Folder::new();
     let text = format!("noise\n\n{}{}", log(3), "{}\n".repeat(14));
     let run = folder.replay(&folder.put("access.log", text), &["--output", "json"]);
-    assert_eq!((run.status, &json(&run)["lines"], &json(&run)["unreadable"]), (Some(0), &18.into(), &15.into()));
+    assert_eq!((run.status, &json(&run)["lines"], &json(&run)["unreadable"]), (Some(2), &18.into(), &15.into()));
     let told: Vec<&str> = run.stderr.lines().collect();
     assert_eq!(told.len(), 11, "{run:?}");
     assert!(told[0].contains("access.log:1: ") && told[1].contains("access.log:6: no time"), "{run:?}");
     assert_eq!(told[10], "tidegate: and 5 more lines that cannot be read");
+}
+
+#[test]
+fn half_of_the_lines_may_be_unreadable_and_no_more() {
+    let folder = Folder::new();
+    let half = folder.replay(&folder.put("half.log", log(5) + &"noise\n".repeat(5)), &[]);
+    assert_eq!(half.status, Some(0), "{half:?}");
+    assert!(half.stdout.starts_with("Warning: lines that cannot be read: 5 (50.0 %)"), "{}", half.stdout);
+    let more = folder.replay(&folder.put("more.log", log(5) + &"noise\n".repeat(6)), &[]);
+    assert_eq!(more.status, Some(2), "{more:?}");
+    assert!(more.stdout.contains("11 lines, 5 requests, 6 unreadable"), "{}", more.stdout);
+}
+
+#[test]
+fn late_lines_are_told_first_and_end_with_their_own_status() {
+    let folder = Folder::new();
+    let line = |clock: &str| format!("192.0.2.1 - - [05/Jan/2026:{clock} +0000] \"GET / HTTP/1.1\" 200 5\n");
+    let path = folder.put("access.log", line("12:00:00") + &line("09:00:00") + &line("09:00:01"));
+    let late = folder.replay(&path, &[]);
+    assert_eq!(late.status, Some(3), "{late:?}");
+    assert!(late.stdout.starts_with("Warning: lines later than the window: 2."), "{}", late.stdout);
+    assert!(late.stderr.contains("lines later than the window: 2"), "{}", late.stderr);
+    let allowed = folder.replay(&path, &["--allow-late"]);
+    assert_eq!((allowed.status, allowed.stderr.as_str()), (Some(0), ""));
+    assert_eq!(folder.replay(&path, &["--window", "4h"]).status, Some(0));
+}
+
+#[test]
+fn logs_are_merged_by_time_in_whatever_order_they_are_named() {
+    let folder = Folder::new();
+    let part = |hour: u32| log(2).replace("05/Jan/2026:09", &format!("05/Jan/2026:{hour:02}"));
+    let newest = folder.put("access.log", part(18));
+    let [second, oldest] = [("access.log.1", part(12).into_bytes()), ("access.log.2.gz", gzip(&part(6)))]
+        .map(|(name, content)| folder.put(name, content).display().to_string());
+    let run = folder.replay(&newest, &["--output", "json", &second, &oldest]);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+    assert_eq!((&json(&run)["requests"], &json(&run)["late"]), (&6.into(), &0.into()));
+    let text = folder.replay(&newest, &[&second, &oldest]).stdout;
+    let order = ["access.log.2.gz", "access.log.1", "access.log\n"].map(|name| text.find(name).expect("told"));
+    assert!(order.is_sorted(), "{text}");
+}
+
+#[test]
+fn what_is_wrong_with_an_option_is_said_in_plain_words() {
+    let folder = Folder::new();
+    let path = folder.put("access.log", log(2));
+    for (option, value, way_out) in [
+        ("--ipv6-prefix", "0", "1 to 128"),
+        ("--ipv6-prefix", "x", "1 to 128"),
+        ("--trusted-proxy", "proxy", "10.0.0.0/8"),
+        ("--time-zone", "Nowhere", "Europe/Berlin"),
+        ("--map", "peer=x", "client, method, path, time, user and status"),
+        ("--map", "client", "client=FIELD"),
+        ("--seed", "-x", "whole number"),
+        ("--top", "many", "whole number"),
+    ] {
+        let run = folder.replay(&path, &[&format!("{option}={value}")]);
+        assert_refused(&run, option, way_out);
+        assert!(!run.stderr.contains("digit") && !run.stderr.contains("u64"), "{}", run.stderr);
+    }
+    // What a log lacks is named with the option that gives it.
+    let json = "{\"at\":1,\"peer\":{\"addr\":\"192.0.2.1\"}}\n".repeat(2);
+    let path = folder.put("app.json", json);
+    assert_refused(&folder.replay(&path, &[]), "app.json", "its fields are `at`, `peer.addr`");
+    assert_eq!(folder.replay(&path, &["--map", "time=at,client=peer.addr"]).status, Some(0));
+    let packed = folder.put("access.log.zst", [0x28, 0xb5, 0x2f, 0xfd, 0, 0]);
+    assert_refused(&folder.replay(&packed, &[]), "access.log.zst", "zstd -dc");
 }
 
 #[test]

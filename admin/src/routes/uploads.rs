@@ -94,7 +94,7 @@ async fn send(
 ) -> Result<Created<Upload>, Problem> {
     let key = about.key.as_ref().filter(|key| !key.is_empty()).map(|key| LogKey::new(key, &about.kind)).transpose();
     let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
-    let reading = LogReading { format: about.format.into(), key };
+    let reading = LogReading { key, ..LogReading::from(LogFormat::from(about.format)) };
     let place = state.uploads.place(&by.behind)?;
     let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;

@@ -1,61 +1,137 @@
 //! The common log format and the combined one, as Apache, nginx and most others write them:
 //! `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`, then for combined `"REFERER" "AGENT"`.
+//!
+//! Tried in this order: the format itself; that of old ingress-nginx, with `[FORWARDED] -` after the address; the virtual
+//! host before the address; the virtual host after it. A user that begins with `- ` or `[`, or ends with ` -`, is the sign
+//! of a field too many.
 
 use memchr::{memchr, memchr_iter, memchr2};
 
-use super::record::{Record, Target, Why, readable};
-use crate::{clients::Kind, stamp::Stamps};
+use super::{
+    client::{self, ClientReading},
+    form::{Base, Form, Prefix},
+    record::{Record, Target, readable, word},
+    why::Why,
+};
+use crate::{
+    clients::Kind,
+    stamp::{Stamps, TimeError},
+};
 
 /// Longer than any time in brackets.
 const TIME_BYTES_MAX: usize = 48;
 
-pub(crate) fn read<'l>(line: &'l [u8], is_combined: bool, stamps: &mut Stamps) -> Result<Record<'l>, Why> {
-    let (address, rest) = word(line).ok_or("it does not begin with an address and a space")?;
-    let (_ident, rest) = word(rest).ok_or("nothing follows the address")?;
-    let (user, time, rest) =
-        user_and_time(rest, stamps).ok_or("it has no time such as [17/May/2015:10:05:03 +0000] in the fourth field")?;
+/// Reads a line that begins with an address or a virtual host.
+pub(crate) fn read<'l>(
+    line: &'l [u8],
+    is_combined: bool,
+    clients: &ClientReading,
+    stamps: &mut Stamps,
+) -> Result<(Record<'l>, Form), Why> {
+    read_from(line, is_combined, clients, stamps).or_else(|why| {
+        let (_, rest) = word(line).filter(|(vhost, rest)| may_stand_first(vhost, rest)).ok_or_else(|| why.clone())?;
+        let behind = read_from(rest, is_combined, clients, stamps);
+        behind.map(|(record, form)| (record, form.behind(Prefix::Vhost))).map_err(|_| why)
+    })
+}
+
+/// Reads a line that begins with an address.
+fn read_from<'l>(
+    line: &'l [u8],
+    is_combined: bool,
+    clients: &ClientReading,
+    stamps: &mut Stamps,
+) -> Result<(Record<'l>, Form), Why> {
+    let (addresses, rest) = addresses(line);
+    let (ingress, rest) = match forwarded_in_brackets(rest) {
+        Some((list, rest)) => (Some(list), rest),
+        None => (None, rest),
+    };
+    let forwarded = ingress.map(readable);
+    let client = clients.read(readable(addresses), forwarded.as_deref())?;
+    let (ident, rest) = match ingress {
+        Some(_) => (&b"-"[..], rest),
+        None => word(rest).ok_or("nothing follows the address")?,
+    };
+    let (user, time, rest) = user_and_time(rest, stamps)?;
+    let user = match user.strip_prefix(b"- ") {
+        // The virtual host stands after the address.
+        Some(user) if is_vhost(ident) && memchr(b'.', ident).is_some() && !client::is_address(ident) => user,
+        _ => user,
+    };
+    if user.starts_with(b"- ") || user.starts_with(b"[") || user.ends_with(b" -") {
+        return Err(Why::of("it has a field too many between the address and the time", user));
+    }
     let rest = rest.strip_prefix(b" \"").ok_or("no quoted request follows the time")?;
     let is_status = |after: &[u8]| matches!(after, [] | [b' ', b'-' | b'0'..=b'9', ..]);
     let (request, rest) = quoted(rest, is_status).ok_or("the quoted request has no end")?;
     let rest = rest.strip_prefix(b" ").unwrap_or(rest);
     let (status, rest) = word(rest).ok_or("no status and size follow the request")?;
     if !(status == b"-" || status.len() == 3 && status.iter().all(u8::is_ascii_digit)) {
-        return Err("no status follows the request".into());
+        return Err(Why::of("no status follows the request; three digits do", status));
     }
     let (bytes, rest) = word(rest).unwrap_or((rest, b""));
     if !(bytes == b"-" || !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)) {
-        return Err("no size follows the status".into());
+        return Err(Why::of("no size follows the status; a number of bytes does", bytes));
     }
-    if is_combined {
-        let is_end = |after: &[u8]| matches!(after, [] | [b' ', ..]);
-        let referer = rest.strip_prefix(b"\"").and_then(|rest| quoted(rest, is_end));
-        // Servers cut a long agent off, its closing quote too.
-        referer.and_then(|(_, rest)| rest.strip_prefix(b" \"")).ok_or("no quoted referer and agent follow the size")?;
+    let is_end = |after: &[u8]| matches!(after, [] | [b' ', ..]);
+    let referer = rest.strip_prefix(b"\"").and_then(|rest| quoted(rest, is_end));
+    // Servers cut a long agent off, its closing quote too.
+    let has_agent = referer.is_some_and(|(_, rest)| rest.starts_with(b" \""));
+    if is_combined && !has_agent {
+        return Err("no quoted referer and agent follow the size".into());
     }
+    let base = match ingress {
+        Some(_) => Base::OldIngress,
+        None if has_agent => Base::Combined,
+        None => Base::Common,
+    };
     let user = Some(user).filter(|user| !matches!(*user, b"" | b"-" | b"\"\""));
-    Ok(Record {
-        time,
-        client: Some(readable(address)),
-        user: user.map(readable),
-        kind: Kind::USER,
-        target: Target::of_request(request),
-    })
+    let record =
+        Record { time, client, user: user.map(readable), kind: Kind::USER, target: Target::of_request(request) };
+    Ok((record, Form::new(base)))
 }
 
-/// Up to the next space, and what comes after it.
-fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let space = memchr(b' ', text).filter(|&space| space > 0)?;
-    Some((&text[..space], &text[space + 1..]))
+/// Splits after the first address, or after a list of them with commas.
+fn addresses(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = memchr_iter(b' ', line).find(|&space| space > 0 && line[space - 1] != b',').unwrap_or(line.len());
+    (&line[..end], line.get(end + 1..).unwrap_or_default())
+}
+
+/// `- [LIST] - `, as old ingress-nginx writes the addresses of proxies after the client's.
+fn forwarded_in_brackets(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let list = text.strip_prefix(b"- [")?;
+    let end = memchr(b']', list)?;
+    let is_list = list[..end]
+        .split(|&byte| byte == b',')
+        .all(|part| part.trim_ascii() == b"-" || client::is_address(part.trim_ascii()));
+    is_list.then(|| Some((&list[..end], list[end..].strip_prefix(b"] - ")?))).flatten()
+}
+
+/// Returns whether a word may be a virtual host before the address. Where it is an address itself, another one follows it.
+fn may_stand_first(vhost: &[u8], rest: &[u8]) -> bool {
+    let has_address = || word(rest).is_some_and(|(next, _)| client::is_address(next));
+    if client::is_address(vhost) { has_address() } else { is_vhost(vhost) }
+}
+
+/// Returns whether a word may be the name of a virtual host, with or without a port.
+fn is_vhost(word: &[u8]) -> bool {
+    word.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_:*".contains(byte))
 }
 
 /// A user's name may have spaces and brackets, so it ends where a time begins.
-fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Option<(&'l [u8], u64, &'l [u8])> {
-    memchr_iter(b'[', text).find_map(|bracket| {
-        let user = text[..bracket].strip_suffix(b" ")?;
+fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Result<(&'l [u8], u64, &'l [u8]), Why> {
+    for bracket in memchr_iter(b'[', text) {
         let after = &text[bracket + 1..];
-        let end = memchr(b']', &after[..after.len().min(TIME_BYTES_MAX)])?;
-        Some((user, stamps.read(&after[..end])?, &after[end + 1..]))
-    })
+        let end = memchr(b']', &after[..after.len().min(TIME_BYTES_MAX)]);
+        let Some((user, end)) = text[..bracket].strip_suffix(b" ").zip(end) else { continue };
+        match stamps.read(&after[..end]) {
+            Ok(time) => return Ok((user, time, &after[end + 1..])),
+            Err(TimeError::NoZone) => return Err(TimeError::NoZone.why(&after[..end])),
+            Err(TimeError::Unreadable) => {}
+        }
+    }
+    Err("it has no time such as [17/May/2015:10:05:03 +0000] or [2015-05-17T10:05:03Z] in the fourth field".into())
 }
 
 /// Up to the closing quote, and what comes after it. A quote after a backslash does not close, nor does one that is not
@@ -80,6 +156,10 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
+
+    fn read_common(line: &str, is_combined: bool) -> Result<(Record<'_>, Form), Why> {
+        read(line.as_bytes(), is_combined, &ClientReading::default(), &mut Stamps::default())
+    }
 
     const PREFIX: &str = "192.0.2.7 - - [17/May/2015:10:05:03 +0000]";
 
@@ -106,7 +186,7 @@ mod tests {
                 Some("/"),
             ),
         ] {
-            let record = read(line.as_bytes(), false, &mut Stamps::default()).expect(&line);
+            let (record, _) = read_common(&line, false).expect(&line);
             let expected = Record {
                 time: 1_431_857_103_000_000_000,
                 client: Some("192.0.2.7".into()),
@@ -122,8 +202,13 @@ mod tests {
     fn other_lines_are_refused_with_a_reason() {
         for (line, why) in [
             ("garbage".to_owned(), "address"),
-            ("a b".to_owned(), "follows"),
-            ("a b c d e f".to_owned(), "time"),
+            ("a b c d e f".to_owned(), "address"),
+            ("192.0.2.7".to_owned(), "follows"),
+            ("192.0.2.7 b".to_owned(), "follows"),
+            ("192.0.2.7 b c d e f".to_owned(), "time"),
+            ("192.0.2.7 - - [17/May/2015:10:05:03] \"GET /\" 200 5".to_owned(), "--time-zone"),
+            ("192.0.2.7 a b - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 5".to_owned(), "too many"),
+            ("192.0.2.7 - [x] - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 5".to_owned(), "too many"),
             ("192.0.2.7 - - [17/Mai/2015:10:05:03 +0000] \"GET /\" 200 5".to_owned(), "time"),
             (PREFIX.to_owned(), "request"),
             (format!("{PREFIX} \"GET / HTTP/1.1"), "end"),
@@ -133,14 +218,40 @@ mod tests {
             (format!("{PREFIX} \"GET /\" 20 5"), "status"),
             (format!("{PREFIX} \"GET /\" 200 x"), "size"),
         ] {
-            let refused = read(line.as_bytes(), false, &mut Stamps::default()).expect_err(&line);
+            let refused = read_common(&line, false).expect_err(&line).to_string();
             assert!(refused.contains(why), "{line}: {refused}");
         }
         let common = format!(r#"{PREFIX} "GET / HTTP/1.1" 200 5"#);
-        assert!(read(common.as_bytes(), true, &mut Stamps::default()).is_err());
+        assert!(read_common(&common, true).is_err());
         for rest in [r#""-" "curl" "more""#, r#""-" "cut off"#] {
             let combined = format!("{common} {rest}");
-            assert!(read(combined.as_bytes(), true, &mut Stamps::default()).is_ok(), "{combined}");
+            assert!(read_common(&combined, true).is_ok(), "{combined}");
+        }
+    }
+
+    #[test]
+    fn fields_too_many_are_told_from_a_user() {
+        const REST: &str = r#"[17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5"#;
+        for (before, client, user, form) in [
+            ("192.0.2.7 - -", Some("192.0.2.7"), None, "common"),
+            ("- - -", None, None, "common"),
+            ("- - ada", None, Some("ada"), "common"),
+            ("www.example.org:443 192.0.2.7 - -", Some("192.0.2.7"), None, "common, vhost first"),
+            ("www.example.org 192.0.2.7 - Ada L", Some("192.0.2.7"), Some("Ada L"), "common, vhost first"),
+            ("www.example.org - - -", None, None, "common, vhost first"),
+            ("203.0.113.1:443 192.0.2.7 - -", Some("192.0.2.7"), None, "common, vhost first"),
+            ("[2001:db8::1]:443 192.0.2.7, 10.0.0.1 - -", Some("192.0.2.7"), None, "common, vhost first"),
+            ("_ 192.0.2.7 - -", Some("192.0.2.7"), None, "common, vhost first"),
+            ("192.0.2.7 www.example.org - ada", Some("192.0.2.7"), Some("ada"), "common"),
+            ("192.0.2.7, 10.0.0.1 - -", Some("192.0.2.7"), None, "common"),
+            ("192.0.2.7 - [192.0.2.7] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),
+            ("10.0.0.1 - [192.0.2.7, 10.0.0.1] - ada", Some("192.0.2.7"), Some("ada"), "ingress-nginx of old"),
+            ("192.0.2.7 - [-] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),
+        ] {
+            let line = format!("{before} {REST}");
+            let (record, read_by) = read_common(&line, false).expect(before);
+            assert_eq!((record.client.as_deref(), record.user.as_deref()), (client, user), "{before}");
+            assert_eq!(read_by.to_string(), form, "{before}");
         }
     }
 }

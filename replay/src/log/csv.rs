@@ -1,74 +1,74 @@
-//! CSV (RFC 4180): a header with the names that JSON lines have too, in any case, then a record a line.
+//! CSV (RFC 4180): a header with the names that JSON lines have too, in any case, then a record a line. Between fields stands
+//! a comma, a semicolon, a tab or a vertical bar.
 
-use csv_core::{ReadRecordResult, Reader};
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::{
-    fields::{CLIENT, Fields, TIME, is_known},
-    format::LogKey,
+    fields::{Columns, FieldMap, Fields},
     lines::LINE_BYTES_MAX,
-    record::{Record, Why, readable},
+    record::readable,
+    why::Why,
 };
 
 /// The most fields of a record.
 const FIELDS_MAX: usize = 1_000;
-/// Some programs write it before a header.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+/// What may stand between fields, in the order in which they are tried.
+const DELIMITERS: [u8; 4] = *b",;\t|";
 
 /// Reads the records of one log.
 #[derive(Debug)]
 pub(crate) struct Csv {
     reader: Reader,
+    pub(crate) delimiter: u8,
     /// The fields of a record, one after the other, and where each ends.
     text: Box<[u8]>,
     ends: Box<[usize]>,
-    /// Names by their places, in lower case.
-    pub(crate) names: Vec<String>,
-    /// Place of the field that says who came.
-    key: Option<usize>,
+    pub(crate) columns: Columns,
 }
 
 impl Csv {
-    /// Reads a header.
-    pub(crate) fn of_header(header: &[u8], key: Option<&LogKey>) -> Result<Self, Why> {
+    /// Reads a header, and says what it lacks to tell requests.
+    pub(crate) fn of_header(
+        header: &[u8],
+        map: &FieldMap,
+        is_client_needed: bool,
+    ) -> Result<(Self, Result<(), Why>), Why> {
+        let mut best = Self::delimited_by(header, b',', map)?;
+        let mut check = best.columns.check(map, is_client_needed);
+        for delimiter in DELIMITERS {
+            if check.is_ok() {
+                break;
+            }
+            let other = Self::delimited_by(header, delimiter, map)?;
+            let of_other = other.columns.check(map, is_client_needed);
+            if of_other.is_ok() || other.columns.names.len() > best.columns.names.len() {
+                (best, check) = (other, of_other);
+            }
+        }
+        Ok((best, check))
+    }
+
+    fn delimited_by(header: &[u8], delimiter: u8, map: &FieldMap) -> Result<Self, Why> {
         let mut csv = Self {
-            reader: Reader::new(),
+            reader: ReaderBuilder::new().delimiter(delimiter).build(),
+            delimiter,
             text: vec![0; LINE_BYTES_MAX].into(),
             ends: vec![0; FIELDS_MAX].into(),
-            names: Vec::new(),
-            key: None,
+            columns: Columns::of(Vec::new(), map),
         };
-        let count = csv.split(header.strip_prefix(BYTE_ORDER_MARK).unwrap_or(header))?;
-        csv.names = (0..count).map(|place| readable(csv.field(place)).trim().to_lowercase()).collect();
-        csv.key = key.and_then(|key| csv.names.iter().position(|name| *name == key.field.to_lowercase()));
+        let count = csv.split(header)?;
+        let names = (0..count).map(|place| readable(csv.field(place)).trim().to_lowercase()).collect();
+        csv.columns = Columns::of(names, map);
         Ok(csv)
     }
 
-    /// What the header lacks to tell requests.
-    pub(crate) fn check(&self, key: Option<&LogKey>) -> Result<(), Why> {
-        let has = |known: &[&str]| self.names.iter().any(|name| known.contains(&name.as_str()));
-        match key {
-            _ if !has(&TIME) => Err("the header has no time; its name is `time`, or one of those of JSON lines".into()),
-            None if !has(&CLIENT) => {
-                Err("the header has no client; its name is `ip`, or one of those of JSON lines".into())
-            }
-            Some(key) if self.key.is_none() => Err(format!("the header has no field `{}`", key.field).into()),
-            _ => Ok(()),
+    /// Reads a record.
+    pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, Why> {
+        let (count, wanted) = (self.split(line)?, self.columns.names.len());
+        if count != wanted {
+            return Err(format!("it has {count} fields, the header {wanted}").into());
         }
-    }
-
-    /// Reads a record; also answers the field that says who came.
-    pub(crate) fn read(&mut self, line: &[u8]) -> Result<(Record<'_>, Option<&str>), Why> {
-        let count = self.split(line)?;
-        if count != self.names.len() {
-            return Err(format!("it has {count} fields, the header {}", self.names.len()).into());
-        }
-        let this = &*self;
-        let mut fields = Fields::default();
-        for (place, name) in this.names.iter().enumerate().filter(|(_, name)| is_known(name)) {
-            fields.put_text(name, readable(this.field(place)));
-        }
-        let key = this.key.map(|key| str::from_utf8(this.field(key)).map_err(|_| "it is not UTF-8")).transpose()?;
-        Ok((fields.record()?, key))
+        Ok(self.columns.fields((0..count).map(|place| readable(self.field(place)))))
     }
 
     fn field(&self, place: usize) -> &[u8] {
@@ -98,53 +98,79 @@ impl Csv {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{
+        client::ClientReading,
+        fields::{Lack, Meaning},
+        record::Record,
+    };
 
-    fn key(field: &str) -> LogKey {
-        LogKey::new(field, "api_key").expect("valid")
+    fn keyed(field: &str) -> FieldMap {
+        let mut map = FieldMap::default();
+        map.set(Meaning::User, field);
+        map
+    }
+
+    fn record<'l>(csv: &'l mut Csv, line: &[u8]) -> Result<Record<'l>, String> {
+        let fields = csv.read(line).map_err(|why| why.to_string())?;
+        fields.record(&ClientReading::default(), None, false).map_err(|lack| match lack {
+            Lack::Wrong(why) => why.to_string(),
+            lack => format!("{lack:?}"),
+        })
     }
 
     #[test]
     fn records_are_read_by_the_names_of_the_header() {
-        let key = key("Api Key");
-        let header = b"\xef\xbb\xbfTime,\"IP\", status,Path,user,Method,api key";
-        let mut csv = Csv::of_header(header, Some(&key)).expect("a header");
-        csv.check(Some(&key)).expect("it has all");
+        let header = b"Time,\"IP\", status,Path,user,Method,api key";
+        let (mut csv, check) = Csv::of_header(header, &keyed("Api Key"), false).expect("a header");
+        check.expect("it has all");
         let line = b"2015-05-17T10:05:03Z,192.0.2.7,200,\"/a,\"\"b\"\"\nc?d\",-,GET,k1";
-        let (record, found) = csv.read(line).expect("a record");
-        assert_eq!((record.time, record.client.as_deref()), (1_431_857_103_000_000_000, Some("192.0.2.7")));
-        assert_eq!((record.user.as_deref(), found), (None, Some("k1")));
-        assert_eq!(record.target.method.as_deref(), Some("GET"));
-        assert_eq!(record.target.endpoint.as_deref(), Some("/a,\"b\"\nc"));
+        let found = record(&mut csv, line).expect("a record");
+        assert_eq!((found.time, found.client.as_deref()), (1_431_857_103_000_000_000, Some("192.0.2.7")));
+        assert_eq!(found.user.as_deref(), Some("k1"));
+        assert_eq!(found.target.method.as_deref(), Some("GET"));
+        assert_eq!(found.target.endpoint.as_deref(), Some("/a,\"b\"\nc"));
         for (line, why) in [
-            ("1,a,200,/,-,GET", "6 fields, the header 7"),
-            ("1,a,200,/,-,GET,k,", "8 fields"),
-            ("noon,a,200,/,-,GET,k", "cannot be read"),
-            (",a,200,/,-,GET,k", "no time"),
+            ("1,192.0.2.7,200,/,-,GET", "6 fields, the header 7"),
+            ("1,192.0.2.7,200,/,-,GET,k,", "8 fields"),
+            ("noon,192.0.2.7,200,/,-,GET,k", "cannot be read"),
+            (",192.0.2.7,200,/,-,GET,k", "Time"),
         ] {
-            let refused = csv.read(line.as_bytes()).expect_err(line);
+            let refused = record(&mut csv, line.as_bytes()).expect_err(line);
             assert!(refused.contains(why), "{line}: {refused}");
         }
         // As long as a line may be.
-        let longest = [&b"1,a,200,/,-,GET,"[..], &vec![b'x'; LINE_BYTES_MAX - 16]].concat();
-        assert_eq!(csv.read(&longest).expect("it fits").1.map(str::len), Some(LINE_BYTES_MAX - 16));
+        let longest = [&b"1,192.0.2.7,200,/,-,GET,"[..], &vec![b'x'; LINE_BYTES_MAX - 24]].concat();
+        let longest = record(&mut csv, &longest).expect("it fits");
+        assert_eq!(longest.user.map(|user| user.len()), Some(LINE_BYTES_MAX - 24));
+    }
+
+    #[test]
+    fn fields_stand_apart_as_spreadsheets_write_them() {
+        for header in ["time,ip,path", "Time;IP;Path", "time\tip\tpath", "time|ip|path", "\"Time\";\"IP\";\"a,b\""] {
+            let (mut csv, check) = Csv::of_header(header.as_bytes(), &FieldMap::default(), true).expect("a header");
+            check.expect(header);
+            let line = ["1", "192.0.2.7", "/a"].join(&char::from(csv.delimiter).to_string());
+            let found = record(&mut csv, line.as_bytes()).expect("a record");
+            assert_eq!((found.time, found.client.as_deref()), (1_000_000_000, Some("192.0.2.7")), "{header}");
+        }
     }
 
     #[test]
     fn what_a_header_lacks_is_named() {
-        let key = key("api_key");
-        for (header, by, why) in [
-            ("ip,path", None, "no time"),
-            ("time,path", None, "no client"),
-            ("time,path", Some(&key), "no field `api_key`"),
-            ("time,ip", Some(&key), "no field `api_key`"),
+        for (header, map, why) in [
+            ("ip,path", FieldMap::default(), "no time"),
+            ("time,path", FieldMap::default(), "no client; --map client=FIELD names it; its fields are `time`, `path`"),
+            ("time;path", FieldMap::default(), "its fields are `time`, `path`"),
+            ("time,path", keyed("api_key"), "no field `api_key`"),
+            ("time,ip", keyed("api_key"), "no field `api_key`"),
         ] {
-            let refused = Csv::of_header(header.as_bytes(), by).expect("names").check(by).expect_err(header);
+            let (_, check) = Csv::of_header(header.as_bytes(), &map, map.names.is_empty()).expect("names");
+            let refused = check.expect_err(header).to_string();
             assert!(refused.contains(why), "{header}: {refused}");
         }
         let many = ",".repeat(FIELDS_MAX);
-        assert!(Csv::of_header(many.as_bytes(), None).is_err());
-        Csv::of_header(b"time,api_key", Some(&key))
-            .and_then(|csv| csv.check(Some(&key)))
-            .expect("an address need not be");
+        assert!(Csv::of_header(many.as_bytes(), &FieldMap::default(), true).is_err());
+        let (_, check) = Csv::of_header(b"time,api_key", &keyed("api_key"), false).expect("names");
+        check.expect("an address need not be");
     }
 }

@@ -3,10 +3,12 @@
 use std::io::{self, Read};
 
 use super::{
+    form::Form,
     format::LogReading,
     lines::{LINE_BYTES_MAX, Line, Lines},
-    parser::Parser,
-    record::{Record, Why},
+    parser::{Parsed, Parser},
+    record::Record,
+    why::Why,
 };
 
 /// The lines of one log.
@@ -19,8 +21,10 @@ pub(crate) struct Entries<R> {
 pub(crate) enum Entry<'l> {
     /// Nothing, and that is right: it is blank, or a header.
     Nothing,
-    /// A request, which the engine takes.
-    Request(Record<'l>),
+    /// A request, which the engine takes, and the form that it was read by.
+    Request(Record<'l>, Form),
+    /// A request of no client, which counts against no limit.
+    NoClient(Form),
     /// Nothing that can be understood.
     Refused(Why),
 }
@@ -32,21 +36,20 @@ impl<R: Read> Entries<R> {
 
     /// The next line, and its number from 1.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Entry<'_>)>> {
-        if self.parser.is_csv() {
-            self.lines.by_records();
+        if let Some(delimiter) = self.parser.delimiter() {
+            self.lines.by_records(delimiter);
         }
         let Some((number, line)) = self.lines.next()? else { return Ok(None) };
         let entry = match line {
-            Line::Whole(line) => match line.trim_ascii() {
-                [] => Entry::Nothing,
-                line => match self.parser.read(line) {
-                    Ok(None) => Entry::Nothing,
-                    Ok(Some(record)) => match record.with_request(|_| ()) {
-                        Ok(()) => Entry::Request(record),
-                        Err(error) => Entry::Refused(error.to_string().into()),
-                    },
-                    Err(why) => Entry::Refused(why),
+            Line::Whole(line) if line.trim_ascii().is_empty() => Entry::Nothing,
+            Line::Whole(line) => match self.parser.read(line.strip_suffix(b"\r").unwrap_or(line)) {
+                Ok(Parsed::Nothing) => Entry::Nothing,
+                Ok(Parsed::NoClient(form)) => Entry::NoClient(form),
+                Ok(Parsed::Request(record, form)) => match record.with_request(|_| ()) {
+                    Ok(()) => Entry::Request(record, form),
+                    Err(error) => Entry::Refused(error.to_string().into()),
                 },
+                Err(why) => Entry::Refused(why),
             },
             Line::TooLong => Entry::Refused(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
         };

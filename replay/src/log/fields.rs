@@ -1,86 +1,385 @@
-//! What fields with names mean: those that nginx, Caddy and most others choose.
+//! What fields with names mean: those that nginx, Caddy, Traefik, Envoy, Cloudflare, Google, AWS and the W3C's extended
+//! format have, in any case, or those that `--map` names.
 //!
 //! What a line tells is found under several names; of those that it has, the one named first here counts.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, str::FromStr, sync::LazyLock};
 
-use super::record::{Record, Target, Why};
-use crate::{clients::Kind, stamp};
+use rustc_hash::FxHashMap;
 
-pub(crate) const TIME: [&str; 7] = ["time", "timestamp", "@timestamp", "ts", "time_iso8601", "msec", "time_local"];
-pub(crate) const CLIENT: [&str; 6] = ["ip", "remote_addr", "client_ip", "client", "remote_ip", "remote"];
-const USER: [&str; 2] = ["user", "remote_user"];
-const METHOD: [&str; 2] = ["method", "request_method"];
-const ENDPOINT: [&str; 5] = ["path", "uri", "request_uri", "endpoint", "url"];
-/// A request line, or an object with more of the fields above, as Caddy writes it.
-const REQUEST: &str = "request";
+use super::{
+    client::ClientReading,
+    record::{Record, Target},
+    why::Why,
+};
+use crate::{
+    clients::Kind,
+    stamp::{self, LogZone, TimeError},
+};
 
-/// A value, and the place of its name in its list: less is better.
+/// Meanings of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meaning {
+    Time,
+    /// A date, beside a time of the day.
+    Date,
+    Client,
+    /// A list of addresses that a proxy wrote.
+    Forwarded,
+    User,
+    Method,
+    Endpoint,
+    /// A request line, or an object with more of these fields.
+    Request,
+    /// A whole line of another form, as Docker writes it.
+    Line,
+}
+
+/// Names in lower case, the best first.
+const NAMES: [(Meaning, &[&str]); 9] = [
+    (
+        Meaning::Time,
+        &[
+            "startutc",
+            "time",
+            "timestamp",
+            "@timestamp",
+            "ts",
+            "time_iso8601",
+            "msec",
+            "time_local",
+            "start_time",
+            "edgestarttimestamp",
+            "startlocal",
+            "datetime",
+            "requesttimeepoch",
+            "requesttime",
+        ],
+    ),
+    (Meaning::Date, &["date"]),
+    (
+        Meaning::Client,
+        &[
+            "ip",
+            "remote_addr",
+            "client_ip",
+            "client",
+            "remote_ip",
+            "remote",
+            "clienthost",
+            "clientaddr",
+            "clientip",
+            "c-ip",
+            "remoteip",
+            "remoteaddr",
+            "remote_address",
+            "client_addr",
+            "client_address",
+            "remote_host",
+            "downstream_remote_address",
+            "source_ip",
+            "src_ip",
+            "client.ip",
+            "source.ip",
+        ],
+    ),
+    (
+        Meaning::Forwarded,
+        &[
+            "x_forwarded_for",
+            "x-forwarded-for",
+            "http_x_forwarded_for",
+            "request_x-forwarded-for",
+            "cs(x-forwarded-for)",
+        ],
+    ),
+    (Meaning::User, &["user", "remote_user", "user_id", "clientusername", "cs-username"]),
+    (
+        Meaning::Method,
+        &[
+            "method",
+            "request_method",
+            "requestmethod",
+            "httpmethod",
+            "http_method",
+            "clientrequestmethod",
+            "cs-method",
+            "http.request.method",
+        ],
+    ),
+    (
+        Meaning::Endpoint,
+        &[
+            "path",
+            "uri",
+            "request_uri",
+            "endpoint",
+            "url",
+            "requestpath",
+            "request_path",
+            "requesturl",
+            "clientrequestpath",
+            "clientrequesturi",
+            "cs-uri-stem",
+            "resourcepath",
+            "x-envoy-origin-path",
+            "url.path",
+        ],
+    ),
+    (Meaning::Request, &["request", "httprequest", "request_line"]),
+    (Meaning::Line, &["log", "message"]),
+];
+
+/// The longest of these names.
+const NAME_BYTES_MAX: usize = 32;
+/// Names that an error lists.
+const LISTED_MAX: usize = 30;
+
+/// What a name means, and its place in its list: less is better.
+pub(crate) type Known = (Meaning, usize);
+
+/// Returns what a field of this name means.
+pub(crate) fn meaning(name: &str) -> Option<Known> {
+    static TABLE: LazyLock<FxHashMap<&[u8], Known>> = LazyLock::new(|| {
+        let with_places = |(meaning, names): &(Meaning, &'static [&'static str])| {
+            let meaning = *meaning;
+            names.iter().enumerate().map(move |(place, name)| (name.as_bytes(), (meaning, place)))
+        };
+        NAMES.iter().flat_map(with_places).collect()
+    });
+    let mut lower = [0; NAME_BYTES_MAX];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name.as_bytes());
+    lower.make_ascii_lowercase();
+    TABLE.get(&*lower).copied()
+}
+
+/// Fields by the names that a log has for them, for logs with other names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FieldMap {
+    pub(crate) names: Vec<(Meaning, String)>,
+}
+
+impl FieldMap {
+    pub(crate) fn set(&mut self, meaning: Meaning, name: &str) {
+        self.names.retain(|(known, _)| *known != meaning);
+        self.names.push((meaning, name.to_owned()));
+    }
+}
+
+impl FromStr for FieldMap {
+    type Err = String;
+
+    /// Reads `client=FIELD,method=FIELD,...`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut map = Self::default();
+        for pair in text.split(',') {
+            let (what, name) = pair.split_once('=').unwrap_or((pair, ""));
+            let meaning = match what.trim() {
+                "client" => Some(Meaning::Client),
+                "method" => Some(Meaning::Method),
+                "path" => Some(Meaning::Endpoint),
+                "time" => Some(Meaning::Time),
+                "user" => Some(Meaning::User),
+                // No limit looks at it.
+                "status" => None,
+                other => {
+                    return Err(format!("`{other}` is not known; client, method, path, time, user and status are"));
+                }
+            };
+            if name.trim().is_empty() {
+                return Err(format!("`{pair}` names no field; write {}=FIELD", what.trim()));
+            }
+            if let Some(meaning) = meaning {
+                map.set(meaning, name.trim());
+            }
+        }
+        Ok(map)
+    }
+}
+
+/// Columns of a form whose header names them: what each means.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    pub(crate) names: Vec<String>,
+    known: Vec<Option<Known>>,
+}
+
+impl Columns {
+    /// Finds the fields of a header.
+    pub(crate) fn of(names: Vec<String>, map: &FieldMap) -> Self {
+        let known = |name: &String| match map.names.iter().find(|(_, mapped)| mapped.eq_ignore_ascii_case(name)) {
+            Some((meaning, _)) => Some((*meaning, 0)),
+            None => meaning(name).filter(|(found, _)| !map.names.iter().any(|(mapped, _)| mapped == found)),
+        };
+        Self { known: names.iter().map(known).collect(), names }
+    }
+
+    /// Says what the header lacks to tell requests.
+    pub(crate) fn check(&self, map: &FieldMap, is_client_needed: bool) -> Result<(), Why> {
+        let has = |wanted| self.known.iter().flatten().any(|(meaning, _)| *meaning == wanted);
+        let names = map.names.iter().map(|(_, name)| name);
+        if let Some(absent) =
+            names.into_iter().find(|name| !self.names.iter().any(|known| known.eq_ignore_ascii_case(name)))
+        {
+            return Err(format!("the header has no field `{absent}`; {}", listed(&self.names)).into());
+        }
+        let lacks =
+            |what, option| Err(format!("the header has no {what}; {option} names it; {}", listed(&self.names)).into());
+        match () {
+            () if !has(Meaning::Time) && !has(Meaning::Date) => lacks("time", "--map time=FIELD"),
+            () if is_client_needed && !has(Meaning::Client) && !has(Meaning::Forwarded) => {
+                lacks("client", "--map client=FIELD")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// The fields of a record.
+    pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> Fields<'l> {
+        let mut fields = Fields::default();
+        for (known, value) in self.known.iter().zip(values) {
+            if let Some(known) = known {
+                fields.put(*known, Value::Text(value));
+            }
+        }
+        fields
+    }
+}
+
+/// The fields that a line or a header has, for an error.
+pub(crate) fn listed(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(LISTED_MAX).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > LISTED_MAX { " and more" } else { "" };
+    format!("its fields are {}{more}", shown.join(", "))
+}
+
+/// A value, and the place of its name in its list.
 type Found<'l> = Option<(usize, Value<'l>)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'l> {
     time: Found<'l>,
+    date: Found<'l>,
     client: Found<'l>,
+    forwarded: Found<'l>,
     user: Found<'l>,
     method: Found<'l>,
     endpoint: Found<'l>,
     request: Option<Cow<'l, str>>,
+    line: Option<Cow<'l, str>>,
+    /// There is a field for the client, with or without one.
+    has_client: bool,
+}
+
+/// What a line does not have.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// No field is the time.
+    Time,
+    /// No field is the client.
+    Client,
+    /// A field cannot be read.
+    Wrong(Why),
 }
 
 impl<'l> Fields<'l> {
-    pub(crate) fn record(self) -> Result<Record<'l>, Why> {
-        let (_, time) = self.time.ok_or("no time; its field is `time`, or one of those that the help names")?;
-        let time = match time {
-            Value::Number(number) => stamp::of_number(number),
-            Value::Text(text) => stamp::read_any(&text),
-            Value::Fields(_) | Value::Other => None,
-        };
-        let text = |found: Found<'l>| match found {
-            Some((_, Value::Text(text))) => Some(text),
-            _ => None,
-        };
+    /// The request that these fields tell of.
+    pub(crate) fn record(
+        self,
+        clients: &ClientReading,
+        zone: Option<&LogZone>,
+        is_client_needed: bool,
+    ) -> Result<Record<'l>, Lack> {
+        let time = self.instant(zone)?;
+        if is_client_needed && !self.has_client {
+            return Err(Lack::Client);
+        }
+        let forwarded = text(self.forwarded);
+        let client = text(self.client).unwrap_or_default();
+        let client = clients.read(client, forwarded.as_deref()).map_err(Lack::Wrong)?;
         let target = match (text(self.endpoint), self.request) {
             (None, Some(Cow::Borrowed(request))) => Target::of_request(request.as_bytes()),
             (None, Some(Cow::Owned(request))) => Target::of_request(request.as_bytes()).into_owned(),
             (endpoint, _) => Target::of_fields(text(self.method), endpoint),
         };
-        Ok(Record {
-            time: time.ok_or("its time cannot be read; RFC 3339 and Unix seconds can")?,
-            client: text(self.client),
-            user: text(self.user),
-            kind: Kind::USER,
-            target,
-        })
+        Ok(Record { time, client, user: text(self.user), kind: Kind::USER, target })
     }
 
-    pub(crate) fn put_text(&mut self, name: &str, text: Cow<'l, str>) {
-        self.put(name, Value::Text(text));
+    /// The line of another form that this one wraps.
+    pub(crate) fn wrapped(&mut self) -> Option<Cow<'l, str>> {
+        if self.has_client { None } else { self.line.take() }
     }
 
-    pub(crate) fn put(&mut self, name: &str, value: Value<'l>) {
-        let lists = [
-            (&TIME[..], &mut self.time),
-            (&CLIENT, &mut self.client),
-            (&USER, &mut self.user),
-            (&METHOD, &mut self.method),
-            (&ENDPOINT, &mut self.endpoint),
-        ];
-        for (names, found) in lists {
-            if let Some(place) = names.iter().position(|known| *known == name) {
-                return keep_better(found, value.says_something().then_some((place, value)));
+    fn instant(&self, zone: Option<&LogZone>) -> Result<u64, Lack> {
+        let read = |text: &str| stamp::read_any(text, zone).map_err(|error| Lack::Wrong(error.why(text)));
+        match (&self.time, &self.date) {
+            (Some((_, Value::Text(clock))), Some((_, Value::Text(date)))) if is_clock(clock) => {
+                read(&format!("{date}T{clock}"))
             }
+            (Some((_, value)), _) | (None, Some((_, value))) => match value {
+                Value::Number(number) => {
+                    stamp::of_number(*number).ok_or_else(|| Lack::Wrong(TimeError::Unreadable.why(number.to_string())))
+                }
+                Value::Text(text) => read(text),
+                Value::Fields(_) | Value::Other => Err(Lack::Wrong(TimeError::Unreadable.why("an object"))),
+            },
+            (None, None) => Err(Lack::Time),
         }
+    }
+
+    pub(crate) fn put(&mut self, (meaning, place): Known, value: Value<'l>) {
+        let found = match meaning {
+            Meaning::Time => &mut self.time,
+            Meaning::Date => &mut self.date,
+            Meaning::Client => &mut self.client,
+            Meaning::Forwarded => &mut self.forwarded,
+            Meaning::User => &mut self.user,
+            Meaning::Method => &mut self.method,
+            Meaning::Endpoint => &mut self.endpoint,
+            Meaning::Line => {
+                if let Value::Text(line) = value {
+                    self.line.get_or_insert(line);
+                }
+                return;
+            }
+            Meaning::Request => {
+                match value {
+                    Value::Text(request) => self.request = Some(request),
+                    Value::Fields(fields) => self.put_all(*fields),
+                    Value::Number(_) | Value::Other => {}
+                }
+                return;
+            }
+        };
+        self.has_client |= matches!(meaning, Meaning::Client | Meaning::Forwarded);
         match value {
-            Value::Text(request) if name == REQUEST => self.request = Some(request),
-            Value::Fields(fields) if name == REQUEST => {
-                keep_better(&mut self.client, fields.client);
-                keep_better(&mut self.user, fields.user);
-                keep_better(&mut self.method, fields.method);
-                keep_better(&mut self.endpoint, fields.endpoint);
-            }
-            _ => {}
+            // Such as {"client": {"ip": ...}}.
+            Value::Fields(fields) if meaning == Meaning::Client => keep_better(found, fields.client),
+            value => keep_better(found, value.says_something().then_some((place, value))),
         }
+    }
+
+    /// Puts a field in the place of whatever stands there.
+    pub(crate) fn replace(&mut self, meaning: Meaning, value: Value<'l>) {
+        match meaning {
+            Meaning::Time => (self.time, self.date) = (None, None),
+            Meaning::Client => (self.client, self.forwarded) = (None, None),
+            Meaning::User => self.user = None,
+            Meaning::Method => self.method = None,
+            Meaning::Endpoint => (self.endpoint, self.request) = (None, None),
+            Meaning::Date | Meaning::Forwarded | Meaning::Request | Meaning::Line => {}
+        }
+        self.put((meaning, 0), value);
+    }
+
+    fn put_all(&mut self, other: Fields<'l>) {
+        keep_better(&mut self.client, other.client);
+        keep_better(&mut self.forwarded, other.forwarded);
+        keep_better(&mut self.user, other.user);
+        keep_better(&mut self.method, other.method);
+        keep_better(&mut self.endpoint, other.endpoint);
+        self.has_client |= other.has_client;
     }
 }
 
@@ -89,6 +388,19 @@ fn keep_better<'l>(found: &mut Found<'l>, other: Found<'l>) {
     if other.as_ref().is_some_and(|(place, _)| found.as_ref().is_none_or(|(best, _)| place < best)) {
         *found = other;
     }
+}
+
+fn text(found: Found<'_>) -> Option<Cow<'_, str>> {
+    match found {
+        Some((_, Value::Text(text))) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns whether a text is a time of the day, without its date.
+fn is_clock(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() >= 8 && bytes[2] == b':' && bytes[5] == b':'
 }
 
 #[derive(Debug)]
@@ -104,13 +416,35 @@ impl Value<'_> {
     /// A name that is there without a value leaves the field to the next name.
     fn says_something(&self) -> bool {
         match self {
-            Self::Text(text) => !text.is_empty() && text != "-",
+            Self::Text(text) => !matches!(text.as_ref(), "" | "-"),
             Self::Number(_) | Self::Fields(_) => true,
             Self::Other => false,
         }
     }
 }
 
-pub(crate) fn is_known(name: &str) -> bool {
-    [&TIME[..], &CLIENT, &USER, &METHOD, &ENDPOINT].iter().any(|names| names.contains(&name)) || name == REQUEST
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_case() {
+        for (meaning_of, names) in NAMES {
+            for (place, name) in names.iter().enumerate() {
+                assert_eq!(meaning(name), Some((meaning_of, place)), "{name}");
+                assert_eq!(meaning(&name.to_uppercase()), Some((meaning_of, place)), "{name}");
+            }
+        }
+        assert_eq!((meaning("other"), meaning(&"x".repeat(99))), (None, None));
+    }
+
+    #[test]
+    fn a_map_of_fields_that_is_wrong_is_named() {
+        let map: FieldMap = "client=peer.addr, path=u,status=s".parse().expect("right");
+        assert_eq!(map.names, [(Meaning::Client, "peer.addr".to_owned()), (Meaning::Endpoint, "u".to_owned())]);
+        for (text, why) in [("peer", "`peer` is not known"), ("client=", "names no field"), ("", "`` is not known")] {
+            let refused = text.parse::<FieldMap>().expect_err(text);
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
 }

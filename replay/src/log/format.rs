@@ -4,13 +4,14 @@ use std::str::FromStr;
 
 use tidegate::{Identity, RequestError};
 
-use crate::clients::Kind;
+use super::{client::ClientReading, fields::FieldMap};
+use crate::{clients::Kind, stamp::LogZone};
 
 /// The format of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
-    /// CSV where the first line is a header of it; else line by line: one that begins with `{` is JSON, every other is common
-    /// or combined.
+    /// W3C extended after a line `#Fields:`; CSV where the first line is a header of it; else line by line: one that begins
+    /// with `{` is JSON, one with three durations after two addresses an AWS load balancer's, every other common or combined.
     #[default]
     Auto,
     /// `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; whatever comes after it is left alone.
@@ -21,6 +22,10 @@ pub enum LogFormat {
     Json,
     /// A header, then a record a line (RFC 4180).
     Csv,
+    /// The W3C's extended format, as IIS and `CloudFront` write it.
+    W3c,
+    /// Access logs of AWS load balancers.
+    Alb,
 }
 
 impl FromStr for LogFormat {
@@ -33,7 +38,9 @@ impl FromStr for LogFormat {
             "combined" => Ok(Self::Combined),
             "json" => Ok(Self::Json),
             "csv" => Ok(Self::Csv),
-            _ => Err(format!("`{name}` is not a log format; auto, common, combined, json and csv are")),
+            "w3c" => Ok(Self::W3c),
+            "alb" => Ok(Self::Alb),
+            _ => Err(format!("`{name}` is not a log format; auto, common, combined, json, csv, w3c and alb are")),
         }
     }
 }
@@ -45,6 +52,12 @@ pub struct LogReading {
     pub format: LogFormat,
     /// The field that says who came, if it is not those that are known by their names.
     pub key: Option<LogKey>,
+    /// Names of fields that are not those that are known.
+    pub fields: FieldMap,
+    /// How clients are found.
+    pub clients: ClientReading,
+    /// Where times are that name no zone; without it they are refused.
+    pub time_zone: Option<LogZone>,
 }
 
 /// A field of JSON lines or CSV that says who came: in the place of the user, or of the address where `kind` is `ip`.
@@ -80,7 +93,7 @@ impl LogKey {
 
 impl From<LogFormat> for LogReading {
     fn from(format: LogFormat) -> Self {
-        Self { format, key: None }
+        Self { format, ..Self::default() }
     }
 }
 

@@ -8,27 +8,26 @@ use serde::{
 };
 
 use super::{
-    fields::{Fields, Value, is_known},
-    record::{Record, Why},
+    fields::{Fields, Value, meaning},
+    why::Why,
 };
 
-pub(crate) fn read(line: &[u8]) -> Result<Record<'_>, Why> {
-    match serde_json::from_slice::<Fields<'_>>(line) {
-        Ok(fields) => fields.record(),
-        // Somebody's bytes in a path should not cost us the line.
-        Err(_) if std::str::from_utf8(line).is_err() => {
-            let text = String::from_utf8_lossy(line);
-            let fields: Fields<'_> = serde_json::from_str(&text).map_err(not_json)?;
-            fields.record().map(Record::into_owned)
-        }
-        Err(error) => Err(not_json(error)),
-    }
-}
+/// Names that are listed of one line.
+const NAMES_MAX: usize = 60;
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn not_json(error: serde_json::Error) -> Why {
-    let message = error.to_string();
-    format!("not a JSON object: {}", message.split(" at line ").next().unwrap_or(&message)).into()
+/// The fields of a line that are known by their names.
+pub(crate) fn fields(line: &str) -> Result<Fields<'_>, Why> {
+    serde_json::from_str(line).map_err(|error| {
+        let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
+        match line.as_bytes() {
+            [b'[', ..] | [b'{'] => {
+                "a JSON object does not go over several lines here; jq -c '.[]? // .' writes one a line".into()
+            }
+            [b'{', ..] if error.is_eof() => "the JSON object has no end: the line is cut off".into(),
+            [b'{', ..] => Why::of(format!("it is no JSON from column {} on", error.column()), rest),
+            _ => Why::of("it is no JSON object, which begins with {", line),
+        }
+    })
 }
 
 /// The names of a line's fields.
@@ -37,11 +36,26 @@ pub(crate) fn names(line: &[u8]) -> Vec<String> {
     fields.map(|fields| fields.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }
 
-/// A field as text, by its name; of one in an object by both names with a dot between them.
-pub(crate) fn field(line: &[u8], name: &str) -> Option<String> {
-    let fields: serde_json::Value = serde_json::from_slice(line).ok()?;
-    let found = fields.get(name).or_else(|| name.split('.').try_fold(&fields, |fields, name| fields.get(name)))?;
-    match found {
+/// The names of a line's fields as `--map` takes them: of those in objects with a dot between both names.
+pub(crate) fn paths(line: &str) -> Vec<String> {
+    let Ok(fields) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line) else {
+        return Vec::new();
+    };
+    let all = fields.iter().flat_map(|(name, value)| match value {
+        serde_json::Value::Object(inner) => inner.keys().map(|key| format!("{name}.{key}")).collect(),
+        _ => vec![name.clone()],
+    });
+    all.take(NAMES_MAX).collect()
+}
+
+/// A field by its name; one in an object by both names with a dot between them.
+pub(crate) fn field<'v>(fields: &'v serde_json::Value, name: &str) -> Option<&'v serde_json::Value> {
+    fields.get(name).or_else(|| name.split('.').try_fold(fields, |fields, name| fields.get(name)))
+}
+
+/// A field's text or number, as text.
+pub(crate) fn text(field: &serde_json::Value) -> Option<String> {
+    match field {
         serde_json::Value::String(text) => Some(text.clone()),
         serde_json::Value::Number(number) => Some(number.to_string()),
         _ => None,
@@ -52,7 +66,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Fields(fields) => Ok(*fields),
-            _ => Err(serde::de::Error::custom("an object is wanted")),
+            _ => Err(serde::de::Error::custom("no object")),
         }
     }
 }
@@ -108,10 +122,11 @@ impl<'de> Visitor<'de> for AnyValue {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value<'de>, A::Error> {
         let mut fields = Box::<Fields<'_>>::default();
         while let Some(name) = entries.next_key::<Name<'_>>()? {
-            if is_known(&name.0) {
-                fields.put(&name.0, entries.next_value()?);
-            } else {
-                entries.next_value::<IgnoredAny>()?;
+            match meaning(&name.0) {
+                Some(known) => fields.put(known, entries.next_value()?),
+                None => {
+                    entries.next_value::<IgnoredAny>()?;
+                }
             }
         }
         Ok(Value::Fields(fields))
@@ -125,6 +140,15 @@ struct Name<'l>(#[serde(borrow)] Cow<'l, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{client::ClientReading, fields::Lack, record::Record};
+
+    fn read(line: &str) -> Result<Record<'_>, String> {
+        let fields = fields(line).map_err(|why| why.to_string())?;
+        fields.record(&ClientReading::default(), None, true).map_err(|lack| match lack {
+            Lack::Wrong(why) => why.to_string(),
+            lack => format!("{lack:?}"),
+        })
+    }
 
     #[test]
     fn the_names_that_servers_choose_are_known() {
@@ -165,7 +189,7 @@ mod tests {
             (r#"{"ip":"192.0.2.7","request":{"remote":"x"},"ts":1431857103}"#, NS, None, None, None),
             (r#"{"ts":1431857103,"ip":"192.0.2.7","user":"-","remote_user":"ada"}"#, NS, Some("ada"), None, None),
         ] {
-            let record = read(line.as_bytes()).expect(line);
+            let record = read(line).expect(line);
             assert_eq!((record.time, record.user.as_deref()), (time, user), "{line}");
             assert_eq!(record.client.as_deref(), Some("192.0.2.7"), "{line}");
             assert_eq!(
@@ -174,13 +198,12 @@ mod tests {
                 "{line}"
             );
         }
-        let record = read(b"{\"time\":1,\"ip\":\"a\",\"path\":\"/\xff\"}").expect("replaced");
-        assert_eq!(record.target.endpoint.as_deref(), Some("/\u{fffd}"));
     }
 
     #[test]
     fn a_field_is_found_by_its_name() {
         let line = br#"{"a.b":"c","a":{"b":1,"d":"e"},"n":12345678901234567,"x":["y"],"z":true}"#;
+        let fields = serde_json::from_slice(line).expect("an object");
         for (name, value) in [
             ("a.b", Some("c")),
             ("a.d", Some("e")),
@@ -189,8 +212,9 @@ mod tests {
             ("z", None),
             ("q", None),
         ] {
-            assert_eq!(field(line, name).as_deref(), value, "{name}");
+            assert_eq!(field(&fields, name).and_then(text).as_deref(), value, "{name}");
         }
+        assert_eq!(paths(str::from_utf8(line).expect("text")), ["a.b", "a.d", "a.b", "n", "x", "z"]);
         assert_eq!(names(line), ["a", "a.b", "n", "x", "z"]);
     }
 
@@ -199,12 +223,17 @@ mod tests {
         for (line, why) in [
             ("{", "JSON"),
             ("[]", "object"),
-            ("{}", "no time"),
-            (r#"{"time":"noon","ip":"a"}"#, "cannot be read"),
-            (r#"{"time":-1,"ip":"a"}"#, "cannot be read"),
-            (r#"{"time":1,"ip":"a"} x"#, "JSON"),
+            ("x", "object"),
+            ("{}", "Time"),
+            (r#"{"time":1,"method":"GET"}"#, "Client"),
+            (r#"{"time":"noon","ip":"192.0.2.7"}"#, "cannot be read"),
+            (r#"{"time":"2015-05-17T10:05:03","ip":"192.0.2.7"}"#, "--time-zone"),
+            (r#"{"time":-1,"ip":"192.0.2.7"}"#, "cannot be read"),
+            (r#"{"time":1,"ip":"a"}"#, "`a`"),
+            (r#"{"time":1,"ip":"192.0.2.7"} x"#, "JSON from column 29 on; here stands `x`"),
+            (r#"{"time":1,"ip":"192.0"#, "cut off"),
         ] {
-            let refused = read(line.as_bytes()).expect_err(line);
+            let refused = read(line).expect_err(line);
             assert!(refused.contains(why), "{line}: {refused}");
         }
     }

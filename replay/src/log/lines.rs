@@ -27,6 +27,8 @@ pub(crate) struct Lines<R> {
     within: u64,
     /// Where the byte that is searched next stands, if a line ends where a record of CSV does.
     place: Option<Place>,
+    /// What stands between the fields of such a record.
+    delimiter: u8,
 }
 
 /// Where a byte of CSV stands (RFC 4180): a quote begins a field, and ends it unless it is doubled.
@@ -40,11 +42,11 @@ enum Place {
 }
 
 impl Place {
-    fn after(self, byte: u8) -> Self {
+    fn after(self, byte: u8, delimiter: u8) -> Self {
         match (self, byte) {
             (Self::Quoted, b'"') => Self::Closing,
             (Self::Quoted, _) | (Self::Start | Self::Closing, b'"') => Self::Quoted,
-            (_, b',' | b'\n') => Self::Start,
+            (_, byte) if byte == delimiter || byte == b'\n' => Self::Start,
             _ => Self::Plain,
         }
     }
@@ -73,11 +75,13 @@ impl<R: Read> Lines<R> {
             number: 1,
             within: 0,
             place: None,
+            delimiter: b',',
         }
     }
 
     /// From here on a line ends where a record of CSV does: an end of line within quotes is part of it.
-    pub(crate) fn by_records(&mut self) {
+    pub(crate) fn by_records(&mut self, delimiter: u8) {
+        self.delimiter = delimiter;
         self.place.get_or_insert(Place::Start);
     }
 
@@ -127,7 +131,7 @@ impl<R: Read> Lines<R> {
                 return Some(self.searched + at);
             }
             self.within += u64::from(is_end);
-            *place = place.after(*byte);
+            *place = place.after(*byte, self.delimiter);
         }
         None
     }
@@ -197,7 +201,7 @@ mod tests {
             "a,\"b\n\"\"c\"\"\n\",d\n5\" disk,\"\"\n\"open\n".to_owned() + &"x".repeat(2 * LINE_BYTES_MAX) + "\nlast";
         for step in [1, 3, 4_096, usize::MAX] {
             let mut lines = Lines::new(Steps(text.as_bytes(), step));
-            lines.by_records();
+            lines.by_records(b',');
             let mut all = Vec::new();
             while let Some((number, line)) = lines.next().expect("readable") {
                 all.push((number, if let Line::Whole(line) = line { Some(line.to_vec()) } else { None }));

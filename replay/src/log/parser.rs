@@ -1,97 +1,247 @@
-//! Reads lines of a log by the form that they have.
+//! Reads the lines of one log by the form that each of them has.
+//!
+//! They are tried in this order: W3C extended after a line `#Fields:`; CSV after a header of it in the first line; AWS load
+//! balancers; then, behind what other programs write before a line, JSON and the common log format with its kin.
 
 use std::borrow::Cow;
 
 use super::{
-    combined,
+    alb, combined,
     csv::Csv,
+    fields::{Columns, FieldMap, Fields, Lack, Meaning, Value, listed},
+    form::{Base, Form, Prefix},
     format::{LogFormat, LogKey, LogReading},
-    json,
-    record::{Record, Why},
+    json, prefix,
+    record::{Record, readable},
+    w3c,
+    why::Why,
 };
-use crate::{clients::Kind, stamp::Stamps};
+use crate::{
+    clients::Kind,
+    stamp::{LogZone, Stamps},
+};
 
 /// Lines whose fields are named.
 const LINES_NAMED: u64 = 20;
 /// Names of fields that are told.
 const NAMES_MAX: usize = 100;
 
+/// What a line is.
+pub(crate) enum Parsed<'l> {
+    /// A header or a directive.
+    Nothing,
+    /// A request, and the form that it was read by.
+    Request(Record<'l>, Form),
+    /// A request of no client.
+    NoClient(Form),
+}
+
 /// Reads the lines of one log.
 #[derive(Debug)]
 pub(crate) struct Parser {
-    reading: LogReading,
+    rules: Rules,
     stamps: Stamps,
     csv: Option<Csv>,
+    w3c: Option<Columns>,
     /// Lines so far.
     lines: u64,
     /// Names of fields, without those of CSV.
     fields: Vec<String>,
 }
 
+/// How lines are read, the same for all.
+#[derive(Debug)]
+struct Rules {
+    reading: LogReading,
+    /// The fields of the reading, and its key.
+    map: FieldMap,
+    is_client_needed: bool,
+}
+
 impl Parser {
     pub(crate) fn new(reading: LogReading) -> Self {
-        Self { reading, stamps: Stamps::default(), csv: None, lines: 0, fields: Vec::new() }
+        let mut map = reading.fields.clone();
+        if let Some(LogKey { field, kind }) = &reading.key {
+            map.set(if kind == Kind::IP { Meaning::Client } else { Meaning::User }, field);
+        }
+        let is_client_needed = reading.key.is_none();
+        let stamps = Stamps::new(reading.time_zone.clone());
+        Self {
+            rules: Rules { reading, map, is_client_needed },
+            stamps,
+            csv: None,
+            w3c: None,
+            lines: 0,
+            fields: Vec::new(),
+        }
     }
 
-    /// Is it CSV, as far as can be told by now?
-    pub(crate) fn is_csv(&self) -> bool {
-        self.csv.is_some() || self.reading.format == LogFormat::Csv
+    /// What stands between the fields of a record of CSV; `None`: it is not CSV, as far as can be told by now.
+    pub(crate) fn delimiter(&self) -> Option<u8> {
+        let is_csv = self.rules.reading.format == LogFormat::Csv;
+        self.csv.as_ref().map(|csv| csv.delimiter).or(is_csv.then_some(b','))
     }
 
-    /// `line` has no space around it. `None`: it is a header.
-    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Option<Record<'l>>, Why> {
-        let key = self.reading.key.as_ref();
+    /// Reads a line, without its end.
+    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Parsed<'l>, Why> {
+        let format = self.rules.reading.format;
         self.lines += 1;
-        match self.reading.format {
-            LogFormat::Csv if self.csv.is_none() => {
-                return self.csv.insert(Csv::of_header(line, key)?).check(key).map(|()| None);
+        if matches!(format, LogFormat::Auto | LogFormat::Csv) && self.csv.is_none() {
+            if self.lines == 1 && line.starts_with(b"sep=") {
+                // As Excel writes it before the header.
+                self.lines = 0;
+                return Ok(Parsed::Nothing);
             }
-            LogFormat::Auto if self.lines == 1 => {
-                // Anything may have commas; names that tell requests are no accident.
-                self.csv = Csv::of_header(line, key).ok().filter(|csv| csv.check(key).is_ok());
-                if self.csv.is_some() {
-                    return Ok(None);
-                }
+            if self.is_header(line)? {
+                return Ok(Parsed::Nothing);
             }
-            _ => {}
         }
-        let is_json = match self.reading.format {
-            LogFormat::Auto => line.first() == Some(&b'{'),
-            format => format == LogFormat::Json,
+        // Spaces around a line mean nothing; tabs may be fields.
+        let line = if self.delimiter() == Some(b'\t') { line } else { line.trim_ascii() };
+        let is_w3c = matches!(format, LogFormat::Auto | LogFormat::W3c);
+        if is_w3c && line.starts_with(b"#") {
+            if let Some(columns) = w3c::columns(line, &self.rules.map, self.rules.is_client_needed) {
+                self.w3c = Some(columns?);
+            }
+            return Ok(Parsed::Nothing);
+        }
+        let rules = &self.rules;
+        let (record, form) = if let Some(csv) = &mut self.csv {
+            let fields = csv.read(line)?;
+            let zone = rules.reading.time_zone.as_ref();
+            (rules.record(fields, zone, || "the header has its fields".to_owned())?, Form::new(Base::Csv))
+        } else if let Some(columns) = self.w3c.as_ref().filter(|_| is_w3c) {
+            let fields = w3c::read(line, columns)?;
+            (rules.record(fields, Some(&LogZone::UTC), || listed(&columns.names))?, Form::new(Base::W3c))
+        } else {
+            if self.lines <= LINES_NAMED && line.first() == Some(&b'{') {
+                self.fields.extend(json::names(line));
+            }
+            rules.line(line, &mut self.stamps, true)?
         };
-        if is_json && self.lines <= LINES_NAMED {
-            self.fields.extend(json::names(line));
+        rules.parsed(record, form)
+    }
+
+    /// Takes a header of CSV. In another format, anything may have commas; names that tell requests are no accident.
+    fn is_header(&mut self, line: &[u8]) -> Result<bool, Why> {
+        let is_csv = self.rules.reading.format == LogFormat::Csv;
+        if !is_csv && (self.lines > 1 || matches!(line.first(), Some(b'{' | b'#'))) {
+            return Ok(false);
         }
-        let (mut record, found) = match &mut self.csv {
-            Some(csv) => {
-                let (record, found) = csv.read(line)?;
-                (record, found.map(Cow::Borrowed))
+        let header = Csv::of_header(line, &self.rules.map, self.rules.is_client_needed);
+        match header {
+            Ok((csv, check)) if is_csv => {
+                self.csv = Some(csv);
+                check.map(|()| true)
             }
-            None if is_json => (json::read(line)?, key.and_then(|key| json::field(line, &key.field)).map(Cow::Owned)),
-            None => {
-                if let Some(LogKey { field, .. }) = key {
-                    return Err(format!("it is neither JSON nor CSV, so it has no field `{field}`").into());
-                }
-                let is_combined = self.reading.format == LogFormat::Combined;
-                (combined::read(line, is_combined, &mut self.stamps)?, None)
+            Ok((csv, Ok(()))) => {
+                self.csv = Some(csv);
+                Ok(true)
             }
-        };
-        if let Some(LogKey { field, kind }) = key {
-            let found = found.filter(|found| !found.is_empty() && found != "-");
-            let found = Some(found.ok_or_else(|| format!("it says nothing in the field `{field}`"))?);
-            *(if kind == Kind::IP { &mut record.client } else { &mut record.user }) = found;
-        } else if record.client.is_none() {
-            return Err("no client; its field is `ip`, or one of those that the help names".into());
+            Err(why) if is_csv => Err(why),
+            _ => Ok(false),
         }
-        record.kind = self.reading.kind();
-        Ok(Some(record))
     }
 
     pub(crate) fn into_fields(self) -> Vec<String> {
-        let mut names = self.csv.map_or(self.fields, |csv| csv.names);
+        let columns = self.csv.map(|csv| csv.columns).or(self.w3c);
+        let mut names = columns.map_or(self.fields, |columns| columns.names);
         names.sort_unstable();
         names.dedup();
         names.truncate(NAMES_MAX);
         names
+    }
+}
+
+impl Rules {
+    /// Reads a line that needs no header.
+    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, may_wrap: bool) -> Result<(Record<'l>, Form), Why> {
+        let LogReading { format, clients, .. } = &self.reading;
+        if *format == LogFormat::W3c {
+            return Err("no line #Fields: stands before it, which names its fields".into());
+        }
+        if *format == LogFormat::Alb || *format == LogFormat::Auto && alb::is_line(line) {
+            self.needs_no_names()?;
+            return Ok((alb::read(line, clients, stamps)?, Form::new(Base::Alb)));
+        }
+        let (line, prefixes) = prefix::strip(line);
+        let is_json = *format == LogFormat::Json || *format == LogFormat::Auto && matches!(line.first(), Some(b'{'));
+        let (record, form) = if is_json {
+            match readable(line) {
+                Cow::Borrowed(text) => self.json(text, stamps, may_wrap)?,
+                Cow::Owned(text) => {
+                    let (record, form) = self.json(&text, stamps, may_wrap)?;
+                    (record.into_owned(), form)
+                }
+            }
+        } else {
+            self.needs_no_names()?;
+            combined::read(line, *format == LogFormat::Combined, clients, stamps)?
+        };
+        Ok((record, prefixes.fold(form, Form::behind)))
+    }
+
+    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, may_wrap: bool) -> Result<(Record<'l>, Form), Why> {
+        let mut fields = json::fields(line)?;
+        if !self.map.names.is_empty() {
+            let all = serde_json::from_str(line).unwrap_or_default();
+            for (meaning, name) in &self.map.names {
+                let found = json::field(&all, name);
+                let is_needed = matches!(meaning, Meaning::Time | Meaning::Client) && self.is_client_needed;
+                if found.is_none() && is_needed {
+                    return Err(Why::with(format!("it has no field `{name}`"), listed(&json::paths(line))));
+                }
+                fields.replace(
+                    *meaning,
+                    found.and_then(json::text).map_or(Value::Other, |text| Value::Text(text.into())),
+                );
+            }
+        } else if may_wrap
+            && let Some(inner) = fields.wrapped()
+            && let Ok((record, form)) = self.line(inner.trim_ascii().as_bytes(), stamps, false)
+        {
+            return Ok((record.into_owned(), form.behind(Prefix::Container)));
+        }
+        let zone = self.reading.time_zone.as_ref();
+        Ok((self.record(fields, zone, || listed(&json::paths(line)))?, Form::new(Base::Json)))
+    }
+
+    /// The record of a line that has fields with names; `names` lists those of the line for an error.
+    fn record<'l>(
+        &self,
+        fields: Fields<'l>,
+        zone: Option<&LogZone>,
+        names: impl FnOnce() -> String,
+    ) -> Result<Record<'l>, Why> {
+        fields.record(&self.reading.clients, zone, self.is_client_needed).map_err(|lack| match lack {
+            Lack::Time => Why::with("no time under a name that is known; --map time=FIELD names its field", names()),
+            Lack::Client => {
+                Why::with("no client under a name that is known; --map client=FIELD names its field", names())
+            }
+            Lack::Wrong(why) => why,
+        })
+    }
+
+    /// Refuses a line whose fields have no names where one is asked for by its name.
+    fn needs_no_names(&self) -> Result<(), Why> {
+        match self.map.names.first() {
+            Some((_, field)) => Err(format!("it is neither JSON nor CSV, so it has no field `{field}`").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells a request of a client from one of none.
+    fn parsed<'l>(&'l self, mut record: Record<'l>, form: Form) -> Result<Parsed<'l>, Why> {
+        if let Some(LogKey { field, kind }) = &self.reading.key {
+            let found = if kind == Kind::IP { &record.client } else { &record.user };
+            if found.is_none() {
+                return Err(format!("it says nothing in the field `{field}`").into());
+            }
+        }
+        if record.client.is_none() && record.user.is_none() {
+            return Ok(Parsed::NoClient(form));
+        }
+        record.kind = self.reading.kind();
+        Ok(Parsed::Request(record, form))
     }
 }

@@ -11,7 +11,7 @@ use crate::clients::Kind;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record<'l> {
     pub(crate) time: u64,
-    /// The address. It or the user is there.
+    /// The address, as the server counts it.
     pub(crate) client: Option<Cow<'l, str>>,
     pub(crate) user: Option<Cow<'l, str>>,
     /// What kind of identity the user is.
@@ -26,9 +26,6 @@ pub(crate) struct Target<'l> {
     /// The path without its query.
     pub(crate) endpoint: Option<Cow<'l, str>>,
 }
-
-/// Why a line cannot be read.
-pub(crate) type Why = Cow<'static, str>;
 
 impl Record<'_> {
     /// Makes its request.
@@ -94,6 +91,12 @@ impl<'l> Target<'l> {
         let is_method = |method: &Cow<'_, str>| (1..=METHOD_BYTES_MAX).contains(&method.len()) && method != "-";
         Self { method: method.filter(is_method), endpoint }
     }
+}
+
+/// Splits at the next space.
+pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = memchr::memchr(b' ', text).filter(|&space| space > 0)?;
+    Some((&text[..space], &text[space + 1..]))
 }
 
 /// Text, with bytes that are not UTF-8 replaced. Nearly all is UTF-8, and that is found out fastest by itself.

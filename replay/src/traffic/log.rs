@@ -60,8 +60,8 @@ impl<'i> LogTraffic<'i> {
 
     fn read_line(&mut self) -> io::Result<()> {
         match self.entries.next()? {
-            Some((_, Entry::Request(record))) => self.window.put(record.time, Visit::of(&record)),
-            Some((_, Entry::Nothing | Entry::Refused(_))) => {}
+            Some((_, Entry::Request(record, _))) => self.window.put(record.time, Visit::of(&record)),
+            Some((_, Entry::Nothing | Entry::NoClient(_) | Entry::Refused(_))) => {}
             None => self.is_read = true,
         }
         Ok(())

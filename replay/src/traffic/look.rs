@@ -33,7 +33,9 @@ pub struct LogLook {
     pub lines: u64,
     /// Lines that make a request.
     pub requests: u64,
-    /// Lines that do not.
+    /// Lines that name no client, which no limit is asked for.
+    pub without_client: u64,
+    /// Lines that cannot be read.
     pub refused: u64,
     /// The first of those.
     pub first_refused: Vec<RefusedLine>,
@@ -127,6 +129,7 @@ pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: 
     let mut look = LogLook {
         lines: 0,
         requests: 0,
+        without_client: 0,
         refused: 0,
         first_refused: Vec::new(),
         from: None,
@@ -139,7 +142,8 @@ pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: 
     while let Some((number, entry)) = entries.next()? {
         let outcome = match entry {
             Entry::Nothing => continue,
-            Entry::Request(record) => Ok(record),
+            Entry::NoClient(_) => Ok(None),
+            Entry::Request(record, _) => Ok(Some(record)),
             Entry::Refused(why) => Err(why),
         };
         look.lines += 1;
@@ -147,7 +151,8 @@ pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: 
             return Err(LookError::TooManyLines(lines_max));
         }
         match outcome {
-            Ok(record) => {
+            Ok(None) => look.without_client += 1,
+            Ok(Some(record)) => {
                 look.requests += 1;
                 (from, to) = (from.min(record.time), to.max(record.time));
                 if let Some(client) = &record.client {
@@ -170,7 +175,7 @@ pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: 
             Err(why) => {
                 look.refused += 1;
                 if look.first_refused.len() < REFUSED_NAMED {
-                    look.first_refused.push(RefusedLine { line: number, why: why.into_owned() });
+                    look.first_refused.push(RefusedLine { line: number, why: why.to_string() });
                 }
             }
         }
@@ -206,8 +211,9 @@ mod tests {
 
     #[test]
     fn fields_that_have_names_are_told() {
-        let json = "{\"time\":1,\"ip\":\"a\",\"api_key\":\"k\"}\n{\"time\":1,\"ip\":\"a\",\"more\":1}\n";
-        let csv = "time,IP,API_Key\n1,a,k\n";
+        let json =
+            "{\"time\":1,\"ip\":\"192.0.2.7\",\"api_key\":\"k\"}\n{\"time\":1,\"ip\":\"192.0.2.7\",\"more\":1}\n";
+        let csv = "time,IP,API_Key\n1,192.0.2.7,k\n";
         for (log, fields) in
             [(json, &["api_key", "ip", "more", "time"][..]), (csv, &["api_key", "ip", "time"]), (LINE, &[])]
         {
@@ -216,7 +222,7 @@ mod tests {
         let key = Some(crate::LogKey::new("api_key", "api_key").expect("a kind"));
         let look = look_at(csv.as_bytes(), &LogReading { key, ..LogReading::default() }, 9, 999).expect("a good log");
         assert_eq!((look.lines, look.requests, look.users, look.first[0].line), (1, 1, 1, 2));
-        assert_eq!((look.first[0].ip.as_deref(), look.first[0].user.as_deref()), (Some("a"), Some("k")));
+        assert_eq!((look.first[0].ip.as_deref(), look.first[0].user.as_deref()), (Some("192.0.2.7"), Some("k")));
     }
 
     #[test]

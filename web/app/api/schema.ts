@@ -2672,7 +2672,7 @@ export type Upload = {
   key: LogKey | null;
   /** Lines that are not blank. */
   lines: number;
-  /** Lines that do not. */
+  /** Lines that cannot be read. */
   refused: number;
   /** Lines that make a request. */
   requests: number;
@@ -2682,6 +2682,8 @@ export type Upload = {
   to: string | null;
   /** Users that differ, or values of the field that was chosen. */
   users: number;
+  /** Lines that name no client, which no limit is asked for. */
+  without_client: number;
 };
 
 /** Who uses a tier. */

@@ -1,0 +1,179 @@
+//! The client of a line: an address, as the server counts it.
+
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use tidegate_middleware::address::{Forwarding, V6_BITS, client, network, parse_address};
+
+use super::why::Why;
+
+/// How clients are found, by the code that serves `/v1/authorize`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientReading {
+    /// Proxies: in a list of addresses such as `X-Forwarded-For` the client is the last one that is none of them.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Bits of an IPv6 address that are counted together, 1 to 128.
+    pub ipv6_prefix: u8,
+    /// Takes a host name for a client, as servers write it that look names up.
+    pub host_names: bool,
+}
+
+impl Default for ClientReading {
+    fn default() -> Self {
+        Self { trusted_proxies: private_networks(), ipv6_prefix: V6_BITS, host_names: false }
+    }
+}
+
+/// The networks in which proxies stand that no setting names: loopback, private and link-local addresses.
+#[must_use]
+pub fn private_networks() -> Vec<IpNet> {
+    let v4 = [
+        ([10, 0, 0, 0], 8),
+        ([127, 0, 0, 0], 8),
+        ([169, 254, 0, 0], 16),
+        ([172, 16, 0, 0], 12),
+        ([192, 168, 0, 0], 16),
+    ];
+    let v6 = [
+        (Ipv6Addr::LOCALHOST, 128),
+        (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+        (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    ];
+    let v4 = v4.into_iter().filter_map(|(of, bits)| Ipv4Net::new(Ipv4Addr::from(of), bits).ok()).map(IpNet::V4);
+    v4.chain(v6.into_iter().filter_map(|(of, bits)| Ipv6Net::new(of, bits).ok()).map(IpNet::V6)).collect()
+}
+
+impl ClientReading {
+    /// Reads an address or a list of addresses, the proxy nearest to the server last; `forwarded` is a list that stands
+    /// elsewhere in the line. `None`: the line names no client.
+    pub(crate) fn read<'l>(&self, text: Cow<'l, str>, forwarded: Option<&str>) -> Result<Option<Cow<'l, str>>, Why> {
+        let (text, forwarded) = match (trimmed(text), forwarded.map(str::trim).filter(|list| !is_nothing(list))) {
+            (text, None) if is_nothing(&text) => return Ok(None),
+            (text, Some(list)) if is_nothing(&text) => (Cow::Owned(list.to_owned()), None),
+            (text, forwarded) => (text, forwarded),
+        };
+        if forwarded.is_none() && text.parse::<Ipv4Addr>().is_ok() {
+            return Ok(Some(text));
+        }
+        let (before, last) = text.rsplit_once(',').unwrap_or(("", &text));
+        let Some(peer) = parse_address(last.trim()) else {
+            if self.host_names && is_host_name(&text) {
+                return Ok(Some(text));
+            }
+            let problem =
+                "it does not begin with an address; where the server writes host names, --host-names reads them";
+            return Err(Why::of(problem, text.as_bytes()));
+        };
+        let lists = [forwarded.unwrap_or_default().as_bytes(), before.as_bytes()];
+        let lists: &[&[u8]] = if before.is_empty() { &lists[..1] } else { &lists };
+        let address = client(peer, lists, Forwarding::XForwardedFor, &self.trusted_proxies);
+        Ok(Some(Cow::Owned(network(address, self.ipv6_prefix).to_string())))
+    }
+}
+
+/// Returns whether this is an address as servers write them, with or without a port, or a list of them.
+pub(crate) fn is_address(text: &[u8]) -> bool {
+    str::from_utf8(text).is_ok_and(|text| parse_address(text.strip_suffix(',').unwrap_or(text)).is_some())
+}
+
+/// Returns whether a field says that it has no address.
+pub(crate) fn is_nothing(text: &str) -> bool {
+    matches!(text, "" | "-" | "\"-\"" | "unknown")
+}
+
+fn is_host_name(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+}
+
+fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+    }
+}
+
+/// Returns whether an address is one that the internet or a private network routes: `12:2001:db8::1` is none.
+pub(crate) fn is_plausible(text: &str) -> bool {
+    match parse_address(text) {
+        Some(IpAddr::V6(address)) => {
+            address == Ipv6Addr::LOCALHOST || matches!(address.segments()[0], 0x2000..=0x3fff | 0xfc00..=0xfebf)
+        }
+        Some(IpAddr::V4(_)) => true,
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str, forwarded: Option<&str>) -> Result<Option<String>, String> {
+        let found = ClientReading::default().read(text.into(), forwarded);
+        found.map(|found| found.map(Cow::into_owned)).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn a_list_is_read_from_the_right_past_proxies() {
+        for (text, forwarded, client) in [
+            ("192.0.2.10", None, Some("192.0.2.10")),
+            ("192.0.2.10, 10.0.0.1", None, Some("192.0.2.10")),
+            ("203.0.113.9, 192.0.2.10,10.0.0.1,10.0.0.2", None, Some("192.0.2.10")),
+            ("10.0.0.3, 10.0.0.1", None, Some("10.0.0.3")),
+            ("192.0.2.10, unknown, 10.0.0.1", None, Some("10.0.0.1")),
+            ("10.0.0.1", Some("203.0.113.9, 192.0.2.10"), Some("192.0.2.10")),
+            ("198.51.100.1", Some("192.0.2.10"), Some("198.51.100.1")),
+            ("10.0.0.1", Some("-"), Some("10.0.0.1")),
+            ("-", Some("192.0.2.10, 10.0.0.1"), Some("192.0.2.10")),
+            ("-", None, None),
+            ("", None, None),
+            (" unknown ", None, None),
+        ] {
+            assert_eq!(read(text, forwarded), Ok(client.map(str::to_owned)), "{text} {forwarded:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_a_client_only_where_names_are_asked_for() {
+        for text in ["host.example", "192.0.2", "192.0.2.256", "host:80", "a b"] {
+            assert!(read(text, None).expect_err(text).contains(&format!("`{text}`")), "{text}");
+        }
+        let names = ClientReading { host_names: true, ..ClientReading::default() };
+        assert_eq!(names.read("host.example".into(), None), Ok(Some("host.example".into())));
+        assert!(names.read("a b".into(), None).is_err() && names.read("192.0.2.256".into(), None).is_err());
+    }
+
+    proptest! {
+        /// An IPv4 address is one client however a server spells it.
+        #[test]
+        fn every_spelling_of_an_ipv4_address_is_one_client(bits: u32, port: u16) {
+            let address = Ipv4Addr::from_bits(bits);
+            for text in [
+                address.to_string(),
+                format!("{address}:{port}"),
+                format!("::ffff:{address}"),
+                format!("[::FFFF:{address}]:{port}"),
+                format!(" {address} "),
+            ] {
+                prop_assert_eq!(read(&text, None), Ok(Some(address.to_string())), "{}", text);
+            }
+        }
+
+        /// All addresses of one network of IPv6 are one client, however they are spelled.
+        #[test]
+        fn every_spelling_of_an_ipv6_network_is_one_client(high: u64, low: u64, port: u16) {
+            let address = Ipv6Addr::from_bits(u128::from(high | 1 << 61) << 64 | u128::from(low));
+            let long: Vec<String> = address.segments().iter().map(|part| format!("{part:04X}")).collect();
+            let long = long.join(":");
+            let network = Ipv6Addr::from_bits(u128::from(high | 1 << 61) << 64).to_string();
+            for text in [address.to_string(), long.clone(), format!("[{address}]"), format!("[{long}]:{port}")] {
+                prop_assert_eq!(read(&text, None), Ok(Some(network.clone())), "{}", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The form that a line was read by, for the report.
+
+use std::fmt;
+
+/// Forms of a line, without what stands before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Base {
+    Common,
+    Combined,
+    OldIngress,
+    Json,
+    Csv,
+    W3c,
+    Alb,
+}
+
+/// What other programs, or the server itself, write before a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Prefix {
+    /// As `grep` writes it.
+    FileName,
+    /// A stamp, a stream or a name, as container runtimes, kubectl and Docker Compose write them.
+    Container,
+    /// A header of syslog.
+    Syslog,
+    /// The virtual host.
+    Vhost,
+}
+
+impl Prefix {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::FileName, "file name first"),
+        (Self::Container, "container stamp first"),
+        (Self::Syslog, "syslog header first"),
+        (Self::Vhost, "vhost first"),
+    ];
+}
+
+/// The form of a line: what it is, and what stood before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    base: Base,
+    /// A bit for each [`Prefix`].
+    prefixes: u8,
+}
+
+impl Form {
+    pub(crate) fn new(base: Base) -> Self {
+        Self { base, prefixes: 0 }
+    }
+
+    /// The same behind one more prefix.
+    #[must_use]
+    pub(crate) fn behind(self, prefix: Prefix) -> Self {
+        Self { prefixes: self.prefixes | 1 << prefix as u8, ..self }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.base {
+            Base::Common => "common",
+            Base::Combined => "combined",
+            Base::OldIngress => "ingress-nginx of old",
+            Base::Json => "JSON",
+            Base::Csv => "CSV",
+            Base::W3c => "W3C extended",
+            Base::Alb => "AWS load balancer",
+        })?;
+        let before = Prefix::ALL.iter().filter(|(prefix, _)| self.prefixes & 1 << *prefix as u8 != 0);
+        before.map(|(_, name)| name).try_for_each(|name| write!(f, ", {name}"))
+    }
+}

@@ -1,0 +1,35 @@
+//! The W3C's extended log format, as IIS and `CloudFront` write it: a line `#Fields:` with names, then lines of as many values,
+//! with spaces or tabs between them. Its times are in UTC.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+
+use super::{
+    fields::{Columns, FieldMap, Fields},
+    record::readable,
+    why::Why,
+};
+
+/// The columns that a directive names; `None`: it is another one.
+pub(crate) fn columns(directive: &[u8], map: &FieldMap, is_client_needed: bool) -> Option<Result<Columns, Why>> {
+    let names = directive.strip_prefix(b"#Fields:")?;
+    let columns = Columns::of(values(names.trim_ascii()).map(|name| name.to_lowercase()).collect(), map);
+    Some(columns.check(map, is_client_needed).map(|()| columns))
+}
+
+/// Reads a line by the columns of the last directive.
+pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, Why> {
+    let (count, wanted) = (values(line).count(), columns.names.len());
+    if count != wanted {
+        return Err(format!("it has {count} fields, the line #Fields: before it {wanted}").into());
+    }
+    Ok(columns.fields(values(line)))
+}
+
+/// What stands between tabs, or else between spaces.
+fn values(line: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
+    let has_tabs = memchr(b'\t', line).is_some();
+    let is_between = move |byte: &u8| if has_tabs { *byte == b'\t' } else { *byte == b' ' };
+    line.split(is_between).filter(|value| !value.is_empty()).map(|value| readable(value.trim_ascii()))
+}

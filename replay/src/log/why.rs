@@ -1,0 +1,44 @@
+//! Why a line cannot be read.
+
+use std::{borrow::Cow, fmt};
+
+/// Characters that are shown of what stands in a line.
+const FOUND_MAX: usize = 60;
+
+/// What is wrong with a line, and what stands there. Lines with the same problem are of one kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Why {
+    /// The problem and the way out.
+    pub(crate) problem: Cow<'static, str>,
+    detail: Option<String>,
+}
+
+impl Why {
+    /// A problem with what stands there.
+    pub(crate) fn of(problem: impl Into<Cow<'static, str>>, found: impl AsRef<[u8]>) -> Self {
+        let found = String::from_utf8_lossy(found.as_ref());
+        let mut shown: String = found.chars().take(FOUND_MAX).collect();
+        if shown.len() < found.len() {
+            shown.push('…');
+        }
+        Self::with(problem, format!("here stands `{shown}`"))
+    }
+
+    /// A problem with a sentence about this line.
+    pub(crate) fn with(problem: impl Into<Cow<'static, str>>, detail: String) -> Self {
+        Self { problem: problem.into(), detail: Some(detail) }
+    }
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Why {
+    fn from(problem: T) -> Self {
+        Self { problem: problem.into(), detail: None }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)?;
+        self.detail.as_ref().map_or(Ok(()), |detail| write!(f, "; {detail}"))
+    }
+}
