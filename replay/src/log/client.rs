@@ -67,7 +67,9 @@ impl ClientReading {
                 "it does not begin with an address; where the server writes host names, --host-names reads them";
             return Err(Why::of(problem, text.as_bytes()));
         };
-        let lists = [forwarded.unwrap_or_default().as_bytes(), before.as_bytes()];
+        // IIS writes a space as a plus.
+        let forwarded = forwarded.unwrap_or_default().replace('+', " ");
+        let lists = [forwarded.as_bytes(), before.as_bytes()];
         let lists: &[&[u8]] = if before.is_empty() { &lists[..1] } else { &lists };
         let address = client(peer, lists, Forwarding::XForwardedFor, &self.trusted_proxies);
         Ok(Some(Cow::Owned(network(address, self.ipv6_prefix).to_string())))
@@ -128,6 +130,7 @@ mod tests {
             ("192.0.2.10, unknown, 10.0.0.1", None, Some("10.0.0.1")),
             ("10.0.0.1", Some("203.0.113.9, 192.0.2.10"), Some("192.0.2.10")),
             ("198.51.100.1", Some("192.0.2.10"), Some("198.51.100.1")),
+            ("10.0.0.1", Some("203.0.113.9,+192.0.2.10,+10.0.0.2"), Some("192.0.2.10")),
             ("10.0.0.1", Some("-"), Some("10.0.0.1")),
             ("-", Some("192.0.2.10, 10.0.0.1"), Some("192.0.2.10")),
             ("-", None, None),

@@ -92,8 +92,13 @@ fn read_from<'l>(
     Ok((record, Form::new(base)))
 }
 
-/// Splits after the first address, or after a list of them with commas.
+/// Splits after the first address, or after a list of them with commas, in quotes or not.
 fn addresses(line: &[u8]) -> (&[u8], &[u8]) {
+    if let Some(list) = line.strip_prefix(b"\"")
+        && let Some(end) = memchr::memmem::find(list, b"\" ")
+    {
+        return (&list[..end], &list[end + 2..]);
+    }
     let end = memchr_iter(b' ', line).find(|&space| space > 0 && line[space - 1] != b',').unwrap_or(line.len());
     (&line[..end], line.get(end + 1..).unwrap_or_default())
 }
@@ -244,6 +249,8 @@ mod tests {
             ("_ 192.0.2.7 - -", Some("192.0.2.7"), None, "common, vhost first"),
             ("192.0.2.7 www.example.org - ada", Some("192.0.2.7"), Some("ada"), "common"),
             ("192.0.2.7, 10.0.0.1 - -", Some("192.0.2.7"), None, "common"),
+            ("\"192.0.2.7, 10.0.0.1\" - ada", Some("192.0.2.7"), Some("ada"), "common"),
+            ("\"-\" - -", None, None, "common"),
             ("192.0.2.7 - [192.0.2.7] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),
             ("10.0.0.1 - [192.0.2.7, 10.0.0.1] - ada", Some("192.0.2.7"), Some("ada"), "ingress-nginx of old"),
             ("192.0.2.7 - [-] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),

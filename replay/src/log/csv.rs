@@ -146,7 +146,14 @@ mod tests {
 
     #[test]
     fn fields_stand_apart_as_spreadsheets_write_them() {
-        for header in ["time,ip,path", "Time;IP;Path", "time\tip\tpath", "time|ip|path", "\"Time\";\"IP\";\"a,b\""] {
+        for header in [
+            "time,ip,path",
+            "Time;IP;Path",
+            "Timestamp;Client IP;URL",
+            "time\tip\tpath",
+            "time|ip|path",
+            "\"Time\";\"IP\";\"a,b\"",
+        ] {
             let (mut csv, check) = Csv::of_header(header.as_bytes(), &FieldMap::default(), true).expect("a header");
             check.expect(header);
             let line = ["1", "192.0.2.7", "/a"].join(&char::from(csv.delimiter).to_string());

@@ -210,7 +210,9 @@ impl Columns {
     pub(crate) fn of(names: Vec<String>, map: &FieldMap) -> Self {
         let known = |name: &String| match map.names.iter().find(|(_, mapped)| mapped.eq_ignore_ascii_case(name)) {
             Some((meaning, _)) => Some((*meaning, 0)),
-            None => meaning(name).filter(|(found, _)| !map.names.iter().any(|(mapped, _)| mapped == found)),
+            // `Client IP` is as good as `client_ip`.
+            None => meaning(&name.replace(' ', "_"))
+                .filter(|(found, _)| !map.names.iter().any(|(mapped, _)| mapped == found)),
         };
         Self { known: names.iter().map(known).collect(), names }
     }

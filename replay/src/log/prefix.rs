@@ -23,7 +23,7 @@ pub(crate) fn strip(line: &[u8]) -> (&[u8], impl Iterator<Item = Prefix> + use<>
 /// `FILE:` or `FILE:NUMBER:` before an address or an object.
 fn file_name(line: &[u8]) -> Option<&[u8]> {
     let end = memchr(b' ', line).unwrap_or(line.len());
-    if line.first() == Some(&b'{') || client::is_address(&line[..end]) {
+    if matches!(line.first(), Some(b'{' | b'"')) || client::is_address(&line[..end]) {
         return None;
     }
     let starts = || memchr::memchr_iter(b':', &line[..end]).map(|colon| colon + 1);
@@ -63,13 +63,14 @@ fn syslog(line: &[u8]) -> Option<&[u8]> {
     Some(rest.trim_ascii_start())
 }
 
-/// `Mar 12 09:00:01 ` or `Mar  2 09:00:01 `, and what follows.
+/// `Mar 12 09:00:01 ` or `Mar  2 09:00:01.123456 `, and what follows.
 fn traditional_stamp(line: &[u8]) -> Option<&[u8]> {
     const MONTHS: &[u8] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-    let (stamp, rest) = line.split_at_checked(16)?;
+    let (stamp, rest) = line.split_at_checked(15)?;
+    let (_fraction, rest) = rest.split_at(memchr(b' ', rest)?);
     let is_month = MONTHS.chunks(3).any(|month| stamp.starts_with(month));
     let is_clock = stamp[9] == b':' && stamp[12] == b':' && stamp[13..15].iter().all(u8::is_ascii_digit);
-    (is_month && is_clock && stamp[3] == b' ' && stamp[15] == b' ').then_some(rest)
+    (is_month && is_clock && stamp[3] == b' ').then(|| &rest[1..])
 }
 
 /// `STAMP stdout F `, `STAMP `, `[pod/NAME/CONTAINER] ` or `NAME  | `.
@@ -116,6 +117,7 @@ mod tests {
             ("[pod/web-7d9/nginx] 2025-03-12T09:00:01.5Z ", &[Container, Container]),
             ("Mar 12 09:00:01 web1 nginx: ", &[Syslog]),
             ("Mar  2 09:00:01 10.0.0.9 nginx[12]: ", &[Syslog]),
+            ("Mar 12 09:00:01.123456 web1 nginx[12]: ", &[Syslog]),
             ("<190>Mar 12 09:00:01 web1 nginx: ", &[Syslog]),
             ("2025-03-12T09:00:01.123456+00:00 web1 nginx: ", &[Syslog]),
             ("<190>1 2025-03-12T09:00:01Z web1 nginx 12 - - ", &[Syslog]),

@@ -12,7 +12,8 @@ use flate2::read::MultiGzDecoder;
 /// First bytes of every gzip file (RFC 1952, section 2.3.1). No line of text begins with them.
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// First bytes of files that are not read, what they are, and the command that unpacks them.
-const PACKED: [(&[u8], &str, &str); 6] = [
+const PACKED: [(&[u8], &str, &str); 7] = [
+    (&[0x1f, 0x9d], "compress", "uncompress -c"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstd -dc"),
     (&[0x50, 0x2a, 0x4d, 0x18], "zstd", "zstd -dc"),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xz -dc"),
