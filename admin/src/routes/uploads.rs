@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_replay::{
-    LogFormat, LogKey, LogReading,
+    ClientReading, LogFormat, LogKey, LogReading,
     traffic::{LookError, look_at},
 };
 use tokio::time;
@@ -32,7 +32,7 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/uploads", send)
         .says(
             "Send a log",
-            "Common or combined format, JSON lines, or CSV with a header; gzip or plain; up to 200 MB and two million lines. It is removed after its \
+            "Common or combined format, JSON lines, CSV with a header, W3C extended, or of an AWS load balancer; gzip or plain; up to 200 MB and two million lines. It is removed after its \
              first run unless it is to be saved, and in any case after an hour.",
         )
         .example(json!("192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] \"GET /v1/search HTTP/1.1\" 200 2326\n"))
@@ -53,6 +53,13 @@ struct About {
     /// The kind of identity that it says.
     #[serde(default = "user")]
     kind: String,
+    /// Fields of other names than those that are known: `client=FIELD,method=FIELD,path=FIELD,time=FIELD,user=FIELD`.
+    map: Option<String>,
+    /// The time zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00.
+    time_zone: Option<String>,
+    /// Takes host names for clients.
+    #[serde(default)]
+    host_names: bool,
     /// Does it stay after a run?
     #[serde(default)]
     save: bool,
@@ -72,6 +79,8 @@ enum Format {
     Combined,
     Json,
     Csv,
+    W3c,
+    Alb,
 }
 
 impl From<Format> for LogFormat {
@@ -82,6 +91,8 @@ impl From<Format> for LogFormat {
             Format::Combined => Self::Combined,
             Format::Json => Self::Json,
             Format::Csv => Self::Csv,
+            Format::W3c => Self::W3c,
+            Format::Alb => Self::Alb,
         }
     }
 }
@@ -94,7 +105,12 @@ async fn send(
 ) -> Result<Created<Upload>, Problem> {
     let key = about.key.as_ref().filter(|key| !key.is_empty()).map(|key| LogKey::new(key, &about.kind)).transpose();
     let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
-    let reading = LogReading { key, ..LogReading::from(LogFormat::from(about.format)) };
+    let fields = about.map.as_deref().filter(|map| !map.is_empty()).map(str::parse).transpose();
+    let fields = fields.map_err(|error: String| Problem::parameter("map", error))?.unwrap_or_default();
+    let time_zone = about.time_zone.as_deref().filter(|zone| !zone.is_empty()).map(str::parse).transpose();
+    let time_zone = time_zone.map_err(|error: &str| Problem::parameter("time_zone", error.to_owned()))?;
+    let clients = ClientReading { host_names: about.host_names, ..ClientReading::default() };
+    let reading = LogReading { format: about.format.into(), key, fields, clients, time_zone };
     let place = state.uploads.place(&by.behind)?;
     let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;

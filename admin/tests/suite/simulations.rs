@@ -480,7 +480,7 @@ fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
     assert_eq!(
         sent["first_refused"],
         json!([
-            { "line": 42, "why": "its time cannot be read; RFC 3339 and Unix seconds can" },
+            { "line": 42, "why": "its time cannot be read; RFC 3339 and Unix seconds can; here stands `never`" },
             { "line": 43, "why": "it has 2 fields, the header 3" },
         ])
     );
@@ -490,6 +490,17 @@ fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
     // Ten at once and one in six seconds of each key, of a request in two seconds.
     let told: Vec<_> = rows.as_array().expect("a list").iter().map(|row| (&row["key"], &row["denied_b"])).collect();
     assert_eq!(told, [(&json!("user:k0"), &json!(4)), (&json!("user:k1"), &json!(4))]);
+    // Other names, and what the log does not say of its times and clients.
+    let other = b"at;peer;path\n2026-01-05T10:00:00;host.example;/a\n2026-01-05T10:00:01;-;/a\n";
+    let answer = upload(&ana, "?map=client%3Dpeer,time%3Dat&time_zone=Europe/Berlin&host_names=true", other);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let sent = answer.json();
+    assert_eq!((&sent["requests"], &sent["without_client"], &sent["refused"]), (&json!(1), &json!(1), &json!(0)));
+    assert_eq!((&sent["first"][0]["ip"], &sent["from"]), (&json!("host.example"), &json!("2026-01-05T09:00:00Z")));
+    for (query, parameter) in [("?map=x", "map"), ("?time_zone=Nowhere", "time_zone")] {
+        let refused = upload(&ana, query, other);
+        assert_eq!((refused.status, refused.json().to_string().contains(parameter)), (422, true), "{refused:?}");
+    }
     let unknown = upload(&ana, "?key=session", log.as_bytes());
     assert_eq!(unknown.status, 422);
     assert!(unknown.json()["detail"].as_str().expect("text").contains("line 1"), "{unknown:?}");
