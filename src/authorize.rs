@@ -36,9 +36,11 @@ pub(crate) struct AuthorizeArguments {
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXY", value_delimiter = ',', default_value = "127.0.0.0/8,::1",
         value_parser = parse_network)]
     trusted_proxy: Vec<IpNet>,
-    /// Bits of an IPv6 address that are counted together, 1 to 128: whoever has one address of such a network has them all.
+    /// Bits of an IPv6 address that are counted together, 1 to 128, under the kind `ip` at all listeners: who has one address of
+    /// such a network has them all. An address or a smaller network that the policy names is counted by itself. The same on all
+    /// nodes.
     #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = V6_BITS)]
-    ipv6_prefix: u8,
+    pub(crate) ipv6_prefix: u8,
 }
 
 impl AuthorizeArguments {
@@ -51,7 +53,7 @@ impl AuthorizeArguments {
         Ok(Authorize {
             endpoint_header: self.endpoint_header.clone(),
             method_header: self.method_header.clone(),
-            ..Authorize::new(identities)
+            ..Authorize::new(identities.keeping_ip())
         })
     }
 }

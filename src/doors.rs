@@ -117,7 +117,8 @@ impl DoorArguments {
     pub(crate) fn engine(&self) -> Arc<Engine> {
         let shares = TableShares { limit_percent: self.limit_share, domain_percent: self.domain_share };
         let clock = SystemClock::with_step(self.clock_step);
-        Arc::new(Engine::with_clock(self.max_keys, clock).with_shares(shares))
+        let engine = Engine::with_clock(self.max_keys, clock).with_shares(shares);
+        Arc::new(engine.with_ipv6_prefix(self.authorize.ipv6_prefix))
     }
 
     fn workers(&self) -> usize {

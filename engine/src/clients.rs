@@ -13,6 +13,8 @@ use std::{
 use hashbrown::HashTable;
 use rapidhash::{RapidHashMap, fast::RandomState as RapidState};
 
+use crate::address::{IP, REMOTE_ADDRESS};
+
 /// How a client's value matches. `S` is `&str` of one that was just read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Matcher<S = Box<str>> {
@@ -25,7 +27,7 @@ pub(crate) enum Matcher<S = Box<str>> {
 /// A block of addresses. One address is a block of all its bits, so that every way to write it is the same client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Block {
-    bits: u8,
+    pub(crate) bits: u8,
     is_v6: bool,
     /// The address, left-aligned, with the bits beyond the block zero.
     network: u128,
@@ -40,9 +42,18 @@ impl Block {
         let network = if bits == 0 { 0 } else { left_aligned & (u128::MAX << (128 - u32::from(bits))) };
         Self { bits, is_v6, network }
     }
-}
 
-impl Block {
+    /// The block of this address alone, whichever way it is written.
+    fn whole(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self::of(address, if address.is_ipv4() { 32 } else { 128 })
+    }
+
+    /// Returns whether the block has this address, which is in its usual form: see [`IpAddr::to_canonical`].
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        self == Self::of(address, self.bits)
+    }
+
     /// The block of the addresses that begin with `10.1.` or `2001:db8:`.
     fn of_prefix(prefix: &str) -> Option<Self> {
         let (parts, separator, part_bits, parts_max) = match prefix.strip_suffix('.') {
@@ -72,18 +83,24 @@ pub(crate) enum Nearness {
 
 impl<'v> Matcher<&'v str> {
     /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block. A
-    /// prefix of addresses is a block, so that the longest wins whichever way it is written.
+    /// prefix of addresses is a block, so that the longest wins whichever way it is written. Of the kind `remote_address` an
+    /// address is one in each spelling, and everything else a text.
     pub(crate) fn parse(kind: &str, value: &'v str) -> Result<Self, String> {
         if let Some(prefix) = value.strip_suffix('*') {
             return match prefix {
                 "" => Ok(Self::Prefix("")),
-                _ if kind == "ip" => Block::of_prefix(prefix).map(Self::Block).ok_or_else(|| {
+                _ if kind == IP => Block::of_prefix(prefix).map(Self::Block).ok_or_else(|| {
                     format!("`{value}` is no whole part of an address; write 10.1.*, 2001:db8:* or a CIDR block")
                 }),
                 _ => Ok(Self::Prefix(prefix)),
             };
         }
-        if kind != "ip" {
+        if kind == REMOTE_ADDRESS
+            && let Ok(address) = value.parse::<IpAddr>()
+        {
+            return Ok(Self::Block(Block::whole(address)));
+        }
+        if kind != IP {
             return Ok(Self::Exact(value));
         }
         let (address, bits) = value.split_once('/').map_or((value, None), |(address, bits)| (address, Some(bits)));
@@ -122,6 +139,14 @@ impl<S: Deref<Target = str>> Matcher<S> {
         }
     }
 
+    /// Returns the block, if it is one.
+    pub(crate) fn block(&self) -> Option<Block> {
+        match self {
+            Self::Block(block) => Some(*block),
+            Self::Exact(_) | Self::Prefix(_) => None,
+        }
+    }
+
     /// Does it match every value that `other` matches?
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -142,7 +167,7 @@ impl<S: Deref<Target = str>> Matcher<S> {
         match self {
             Self::Exact(exact) => **exact == *value,
             Self::Prefix(prefix) => value.starts_with(&**prefix),
-            Self::Block(block) => address(value).is_some_and(|address| Block::of(address, block.bits) == *block),
+            Self::Block(block) => address(value).is_some_and(|address| block.contains(address)),
         }
     }
 }
@@ -221,6 +246,13 @@ impl<T> ClientMap<T> {
         }
     }
 
+    /// Returns the bits of the smallest block of clients that this address is in, if it has more than `least`; 0 otherwise.
+    pub(crate) fn named_bits(&self, address: IpAddr, least: u8) -> u8 {
+        let block_bits = self.over.as_ref().map_or(&self.base.block_bits, |over| &over.block_bits);
+        let mut smaller = block_bits.iter().copied().take_while(|&bits| bits > least);
+        smaller.find(|&bits| self.get(&Matcher::Block(Block::of(address, bits))).is_some()).unwrap_or(0)
+    }
+
     fn over(&mut self) -> &mut Layer<Option<T>> {
         self.over.get_or_insert_with(|| {
             let Layer { block_bits, prefix_lengths, .. } = &*self.base;
@@ -279,7 +311,7 @@ impl<T> Layer<T> {
     fn with_room_for(kind: &str, clients: usize) -> Self {
         let mut layer = Self::default();
         // Addresses are blocks, most others exact.
-        if kind == "ip" {
+        if kind == IP {
             layer.blocks.reserve(clients);
         } else {
             layer.exact = Exact::with_room_for(clients);

@@ -141,8 +141,20 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
-        let mut domain =
-            Domain { tier_hint, descriptors, door, timezone, most_limits: 0, kinds, tiers, numbered, rule_sets };
+        let conditions = rule_sets.iter().flat_map(|set| set.patterns.each()).flat_map(|rule| &rule.condition);
+        let named_blocks = conditions.filter_map(|(_, matcher)| matcher.block()).collect();
+        let mut domain = Domain {
+            tier_hint,
+            descriptors,
+            door,
+            timezone,
+            most_limits: 0,
+            kinds,
+            tiers,
+            numbered,
+            rule_sets,
+            named_blocks,
+        };
         let most = most_limits(&domain, self.limits);
         domain.most_limits = most;
         if most > PLAN_MAX {

@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::{
     account::{Account, Buckets, Charged},
+    address::IPV6_PREFIX,
     algorithm::Meter,
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -62,6 +63,8 @@ pub struct Engine<C = SystemClock> {
     publisher: Mutex<Publisher>,
     tally: Tally,
     watch: Watch,
+    /// Bits of an IPv6 address that are counted together.
+    pub(crate) ipv6_prefix: u8,
 }
 
 /// A limit that a request met.
@@ -137,6 +140,7 @@ impl<C: Clock> Engine<C> {
             publisher: Mutex::default(),
             tally: Tally::new(),
             watch: Watch::default(),
+            ipv6_prefix: IPV6_PREFIX,
         }
     }
 

@@ -27,13 +27,14 @@
 //!
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
-//! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
+//! * pure, without atomics or clocks: [`time`], `address`, `word`, [`algorithm`];
 //! * concurrent: `sync`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
+mod address;
 pub mod algorithm;
 mod batch;
 mod bucket;
@@ -41,6 +42,7 @@ mod clients;
 pub mod clock;
 mod closeness;
 mod compile;
+mod counted;
 mod decide;
 mod decision;
 pub mod descriptor;
@@ -92,7 +94,9 @@ mod wait;
 mod word;
 mod zone;
 
+pub use address::{IPV6_PREFIX, network};
 pub use bucket::Bucket;
+pub use counted::CountedIdentity;
 pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
 pub use explain::{Explanation, RuleMatch, TierFrom, WhoIs};

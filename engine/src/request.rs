@@ -18,8 +18,8 @@ pub const DEFAULT_DOMAIN: &str = "default";
 /// Who is counted: a kind and a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity<'a> {
-    kind: &'a str,
-    value: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) value: &'a str,
 }
 
 impl<'a> Identity<'a> {
@@ -194,6 +194,8 @@ pub enum RequestError {
         /// The value's length.
         bytes: usize,
     },
+    /// A value of the kind `ip` that is no address.
+    Address(String),
     /// An endpoint that is too long; its bytes.
     Endpoint(usize),
     /// A cost of 0 or above 2^53 - 1.
@@ -213,6 +215,12 @@ impl fmt::Display for RequestError {
             Self::Value { kind, bytes } => {
                 write!(f, "value: that of `{kind}` has {bytes} bytes; from 1 to {VALUE_BYTES_MAX} fit")
             }
+            Self::Address(value) => write!(
+                f,
+                "value: `{}` is no IP address, which the kind `ip` needs; write one without port, brackets and spaces, such as \
+                 192.0.2.7 or 2001:db8::7, or give it another kind",
+                value.chars().take(64).collect::<String>().escape_debug()
+            ),
             Self::Endpoint(bytes) => write!(f, "endpoint: {bytes} bytes; at most {ENDPOINT_BYTES_MAX} fit"),
             Self::Cost(cost) => write!(f, "cost: {cost} is out of range; from 1 to {NUMBER_MAX} fit"),
         }

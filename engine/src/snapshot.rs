@@ -1,11 +1,14 @@
 //! A policy compiled for the hot path: which limits a request meets, and in which order.
 
+use std::net::IpAddr;
+
 use arrayvec::ArrayVec;
 use rapidhash::RapidHashMap;
 
 use crate::{
+    address::IP,
     algorithm::Meter,
-    clients::{ClientMap, Matcher},
+    clients::{Block, ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
     policy::{Descriptors, DoorSettings, OnFailure, Sharing},
@@ -95,6 +98,8 @@ pub(crate) struct Domain {
     /// The tiers that clients are of, by numbers that stay from one version to the next: where each is now.
     pub(crate) numbered: Vec<NumberedTier>,
     pub(crate) rule_sets: Vec<RuleSet>,
+    /// Blocks of addresses that conditions of the rules name.
+    pub(crate) named_blocks: Vec<Block>,
 }
 
 #[derive(Debug)]
@@ -227,6 +232,16 @@ impl Snapshot {
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {
         self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
+    }
+
+    /// Returns the bits of the smallest block that this address is in, of those that clients and conditions of the domain name;
+    /// `least` where none has more.
+    pub(crate) fn named_bits(&self, domain: &str, address: IpAddr, least: u8) -> u8 {
+        let Some(Domain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
+        let of_clients =
+            kinds.iter().find(|kind| *kind.name == *IP).map_or(0, |ip| ip.clients.named_bits(address, least));
+        let of_conditions = named_blocks.iter().filter(|block| block.contains(address)).map(|block| block.bits);
+        of_conditions.fold(of_clients, u8::max).max(least)
     }
 
     pub(crate) fn has_domain(&self, domain: &str) -> bool {

@@ -6,12 +6,13 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net};
+pub use tidegate::network;
 
 use crate::head::RequestHead;
 
 /// Bits of an IPv6 address that a client has in common with himself, unless told otherwise: whoever has one address of such
 /// a network has them all.
-pub const V6_BITS: u8 = 64;
+pub const V6_BITS: u8 = tidegate::IPV6_PREFIX;
 
 /// Where proxies write for whom they ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,7 +79,12 @@ impl Addresses {
     /// Whom the client is counted as: his address, of IPv6 the first one of his network. It is in every block of at most
     /// that many bits that the address itself is in, so clients of a policy that are CIDR blocks are found by it.
     pub fn identity(&self, head: &(impl RequestHead + ?Sized)) -> Option<IpAddr> {
-        self.client(head).map(|address| network(address, self.v6_bits))
+        self.client(head).map(|address| self.network(address))
+    }
+
+    /// Returns the first address of the network that an IPv6 address is counted as, and an IPv4 address as it is.
+    pub(crate) fn network(&self, address: IpAddr) -> IpAddr {
+        network(address, self.v6_bits)
     }
 }
 
@@ -98,18 +104,6 @@ pub fn client(peer: IpAddr, lines: &[&[u8]], forwarding: Forwarding, trusted: &[
         }
     }
     nearest
-}
-
-/// The first address of the network that has the first `v6_bits` (1 to 128) of an IPv6 address; IPv4 addresses stay whole.
-#[must_use]
-pub fn network(address: IpAddr, v6_bits: u8) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let beyond = u128::MAX.checked_shr(u32::from(v6_bits)).unwrap_or(0);
-            Ipv6Addr::from_bits(address.to_bits() & !beyond).into()
-        }
-        address @ IpAddr::V4(_) => address,
-    }
 }
 
 /// Reads a network of proxies: `10.0.0.0/8`, or one address.

@@ -73,9 +73,13 @@ impl Extractor {
         Self::new(kind, Source::Custom(Arc::new(read)))
     }
 
-    fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &Addresses) -> Option<Cow<'r, str>> {
+    fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &Addresses, keeps_ip: bool) -> Option<Cow<'r, str>> {
+        let is_ip = &*self.kind == "ip";
         let value = match &self.source {
-            Source::Address => return addresses.identity(head).map(|address| address.to_string().into()),
+            Source::Address => {
+                let address = if is_ip && keeps_ip { addresses.client(head) } else { addresses.identity(head) };
+                return Some(address?.to_string().into());
+            }
             Source::Header(name) => value_of(head.first(name)?),
             Source::Bearer => hex(bearer(head.first("authorization")?)?).into(),
             Source::Path => match plain_path(head.path()) {
@@ -84,6 +88,12 @@ impl Extractor {
             },
             Source::Custom(read) => value_of(read(head)?.as_bytes()).into_owned().into(),
         };
+        if is_ip
+            && !keeps_ip
+            && let Ok(address) = value.parse()
+        {
+            return Some(addresses.network(address).to_string().into());
+        }
         (!value.is_empty()).then_some(value)
     }
 }
@@ -113,13 +123,15 @@ impl FromStr for Extractor {
 pub struct Extractors {
     each: Box<[Extractor]>,
     addresses: Addresses,
+    /// Whether values of the kind `ip` are left whole.
+    keeps_ip: bool,
 }
 
 impl Default for Extractors {
     /// The address of the connection, as `ip`.
     fn default() -> Self {
         let ip = Extractor { kind: "ip".into(), source: Source::Address };
-        Self { each: [ip].into(), addresses: Addresses::default() }
+        Self { each: [ip].into(), addresses: Addresses::default(), keeps_ip: false }
     }
 }
 
@@ -133,7 +145,7 @@ impl Extractors {
         let mut kinds = HashSet::new();
         match each.iter().find(|extractor| !kinds.insert(&extractor.kind)) {
             Some(twice) => Err(ExtractError::RepeatedKind(twice.kind.to_string())),
-            None => Ok(Self { each, addresses }),
+            None => Ok(Self { each, addresses, keeps_ip: false }),
         }
     }
 
@@ -143,9 +155,16 @@ impl Extractors {
         Self { addresses, ..self }
     }
 
+    /// Leaves values of the kind `ip` whole, for an engine that cuts them itself: [`Engine::counted`](tidegate::Engine::counted).
+    #[must_use]
+    pub fn keeping_ip(self) -> Self {
+        Self { keeps_ip: true, ..self }
+    }
+
     /// The identities that the request has; one whose value is absent or empty is left out.
     pub fn found<'r>(&'r self, head: &'r dyn RequestHead) -> Found<'r> {
-        let found = |extractor: &'r Extractor| Some((&*extractor.kind, extractor.value(head, &self.addresses)?));
+        let found =
+            |extractor: &'r Extractor| Some((&*extractor.kind, extractor.value(head, &self.addresses, self.keeps_ip)?));
         Found(self.each.iter().filter_map(found).collect())
     }
 }
@@ -316,6 +335,26 @@ mod tests {
         let found = extractors.found(&head);
         let found: Vec<_> = found.identities().iter().map(|it| (it.kind(), it.value())).collect();
         assert_eq!(found, [("page", "/a/b/"), ("ip", "2001:db8:0:7:1:2:3:4")]);
+    }
+
+    #[test]
+    fn an_address_has_one_spelling_wherever_it_stands() {
+        for (came, expected) in [
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("2001:DB8:1:2::7", "2001:db8:1:2::"),
+            ("unknown", "unknown"),
+        ] {
+            let headers = [("x-real-ip", came.as_bytes())];
+            assert_eq!(found(&["ip=header:X-Real-IP"], &headers), [("ip".to_owned(), expected.to_owned())]);
+            assert_eq!(found(&["from=header:X-Real-IP"], &headers), [("from".to_owned(), came.to_owned())]);
+        }
+        // An engine cuts it.
+        let (head, of) = (Head(Vec::new()), "ip=address,from=address".parse::<Extractors>());
+        let extractors = of.expect("right").keeping_ip();
+        let found = extractors.found(&head);
+        let values: Vec<_> = found.identities().iter().map(|it| it.value().to_owned()).collect();
+        assert_eq!(values, ["2001:db8:0:7:1:2:3:4", "2001:db8:0:7::"]);
     }
 
     #[test]

@@ -288,7 +288,7 @@ fn code(error: &RequestError) -> &'static str {
         RequestError::Identities(_) => "bad_identities",
         RequestError::RepeatedKind(_) => "repeated_kind",
         RequestError::Kind(_) => "bad_kind",
-        RequestError::Value { .. } => "bad_value",
+        RequestError::Value { .. } | RequestError::Address(_) => "bad_value",
         RequestError::Endpoint(_) => "bad_endpoint",
         RequestError::Cost(_) => "bad_cost",
     }

@@ -9,7 +9,8 @@ use serde::{
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 use tidegate::{
-    DEFAULT_DOMAIN, Identity, Request, RequestError, algorithm::NUMBER_MAX, clock::Clock, policy::DoorSettings,
+    CountedIdentity, DEFAULT_DOMAIN, Identity, Request, RequestError, algorithm::NUMBER_MAX, clock::Clock,
+    policy::DoorSettings,
 };
 
 use crate::{
@@ -87,10 +88,13 @@ pub(crate) async fn decide<'e, C: Clock>(
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
     let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
-    let identities = check.identities.iter().enumerate().map(|(place, Object(identity))| {
-        Identity::new(&identity.kind, &identity.value).map_err(|error| refused(&error, &check, place))
+    let counted = check.identities.iter().enumerate().map(|(place, Object(WireIdentity { kind, value }))| {
+        let identity = Identity::new(kind, value);
+        let counted = identity.and_then(|identity| decider.engine().counted(domain, identity));
+        counted.map_err(|error| refused(&error, &check, place))
     });
-    let identities = identities.collect::<Result<Vec<_>, _>>()?;
+    let counted = counted.collect::<Result<Vec<_>, _>>()?;
+    let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
     let answer = match (call, check.peek) {
         (Call::Check, true) => decider.peek(&request, caller).await,
@@ -156,7 +160,7 @@ fn refused(error: &RequestError, check: &Check<'_>, place: usize) -> Error {
             format!("identities/{last}/kind")
         }
         RequestError::Kind(_) => format!("identities/{place}/kind"),
-        RequestError::Value { .. } => format!("identities/{place}/value"),
+        RequestError::Value { .. } | RequestError::Address(_) => format!("identities/{place}/value"),
         RequestError::Endpoint(_) => "endpoint".to_owned(),
         RequestError::Cost(_) => "cost".to_owned(),
     };

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fs, path::Path};
 /// From the ground up: a file uses only what stands before it. This is the order of the engine's head comment.
 const LAYERS: &[&str] = &[
     "time",
+    "address",
     "word",
     "algorithm",
     "sync",
@@ -46,6 +47,7 @@ const LAYERS: &[&str] = &[
     "account",
     "decide",
     "engine",
+    "counted",
     "inspect",
     "handle",
     "batch",

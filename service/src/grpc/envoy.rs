@@ -55,7 +55,7 @@ async fn decide<'e, C: Clock>(
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
     let asked = ask::Asked::read(message)?;
     let answers = asked
-        .with_requests(async |requests| {
+        .with_requests(decider.engine(), async |requests| {
             let answers = decider.check_together(requests, caller).await?;
             let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
                 let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());

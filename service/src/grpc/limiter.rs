@@ -8,7 +8,7 @@ use prost::{
     Message,
     encoding::{int32, uint64},
 };
-use tidegate::{Identity, algorithm::NUMBER_MAX, clock::Clock};
+use tidegate::{CountedIdentity, algorithm::NUMBER_MAX, clock::Clock};
 use tonic::Status;
 
 use super::{
@@ -69,16 +69,20 @@ impl<C: Clock> Limiter<C> {
 
     async fn batched(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Wrong> {
         let all = wire::batch(message)?;
-        let mut identities = Vec::with_capacity(all.len());
+        let decider = &self.0.decider;
+        let mut counted = Vec::with_capacity(all.len());
         let mut ends = Vec::with_capacity(all.len());
         let mut wrong = None;
         for (place, asked) in all.iter().enumerate() {
-            if let Err(error) = asked.permit(&caller.rights).and_then(|()| asked.identities(&mut identities)) {
+            if let Err(error) =
+                asked.permit(&caller.rights).and_then(|()| asked.identities(decider.engine(), &mut counted))
+            {
                 wrong = Some((error.into(), Some(place)));
                 break;
             }
-            ends.push(identities.len());
+            ends.push(counted.len());
         }
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let (mut start, mut is_plain) = (0, true);
         let requests = all.iter().zip(ends).enumerate().map(|(place, (asked, end))| {
             let request = asked.request(&identities[start..end]);
@@ -94,7 +98,6 @@ impl<C: Clock> Limiter<C> {
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
-        let decider = &self.0.decider;
         if is_plain {
             let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| wire::response(&answer, to));
             decider.check_batch(&requests, caller, &mut tell).await;
@@ -176,8 +179,9 @@ impl<C: Clock> Limiter<C> {
         asked.read(&message).map_err(|refusal| refusal.told(&self.0, None))?;
         let refuse = |error| refuse(&self.0, &error, None);
         asked.permit(rights).map_err(refuse)?;
-        let mut identities = Vec::<Identity<'_>>::new();
-        asked.identities(&mut identities).map_err(refuse)?;
+        let mut counted = Vec::new();
+        asked.identities(self.0.decider.engine(), &mut counted).map_err(refuse)?;
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = asked.request(&identities).map_err(refuse)?;
         let (keys, is_cleared) = self.0.decider.reset(&request).await;
         tracing::info!(keys, "what was used was reset over gRPC, by a token of this server");

@@ -10,7 +10,9 @@ use prost::{
         DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, skip_field,
     },
 };
-use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, RequestError, Retry, clock::Clock};
+use tidegate::{
+    CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, Identity, Request, RequestError, Retry, clock::Clock,
+};
 use tonic::Status;
 
 use super::{proto::tidegate::v1::RateLimitRequest, refuse};
@@ -174,18 +176,30 @@ impl<'m> Asked<'m> {
 
     /// Returns an error unless the rights hold in its domain.
     pub(super) fn permit(&self, rights: &Rights) -> Result<(), Error> {
-        let domain = if self.domain.is_empty() { DEFAULT_DOMAIN } else { self.domain };
-        Ok(rights.permit_domain(domain)?)
+        Ok(rights.permit_domain(self.domain())?)
     }
 
-    /// Appends whom it is about: the identifier first.
-    pub(super) fn identities(&self, to: &mut impl Extend<Identity<'m>>) -> Result<(), Error> {
+    /// Returns the domain, which is the default one unless it names another.
+    fn domain(&self) -> &'m str {
+        if self.domain.is_empty() { DEFAULT_DOMAIN } else { self.domain }
+    }
+
+    /// Appends the identities as they are counted: the identifier first.
+    pub(super) fn identities<C: Clock>(
+        &self,
+        engine: &Engine<C>,
+        to: &mut impl Extend<CountedIdentity<'m>>,
+    ) -> Result<(), Error> {
         let count = 1 + self.others;
         if count > IDENTITIES_MAX {
             let error = RequestError::Identities(count);
             return Err(Error::Request { field: "identities".to_owned(), error });
         }
-        let identity = |kind, value, place| Identity::new(kind, value).map_err(|error| self.refused(error, place));
+        let domain = self.domain();
+        let identity = |kind, value, place| {
+            let counted = Identity::new(kind, value).and_then(|identity| engine.counted(domain, identity));
+            counted.map_err(|error| self.refused(error, place))
+        };
         to.extend([identity(self.identifier_type, self.identifier, 0)?]);
         if self.others > 0 {
             for (place, (kind, value)) in self.others().into_iter().enumerate() {
@@ -244,8 +258,9 @@ impl<'m> Asked<'m> {
         caller: &Caller,
     ) -> Result<Answer<'e>, Error> {
         self.permit(&caller.rights)?;
-        let mut identities = ArrayVec::<_, IDENTITIES_MAX>::new();
-        self.identities(&mut identities)?;
+        let mut counted = ArrayVec::<_, IDENTITIES_MAX>::new();
+        self.identities(decider.engine(), &mut counted)?;
+        let identities: ArrayVec<_, IDENTITIES_MAX> = counted.iter().map(CountedIdentity::identity).collect();
         self.decided(decider, call, caller, &self.request(&identities)?).await
     }
 
@@ -279,7 +294,7 @@ impl<'m> Asked<'m> {
                 of("identifier_type", "kind", last.map_or(0, |last| last + 1))
             }
             RequestError::Kind(_) => of("identifier_type", "kind", place),
-            RequestError::Value { .. } => of("identifier", "value", place),
+            RequestError::Value { .. } | RequestError::Address(_) => of("identifier", "value", place),
             RequestError::Endpoint(_) => "endpoint".to_owned(),
             RequestError::Cost(_) => "tokens_requested".to_owned(),
         };
@@ -672,9 +687,9 @@ mod tests {
         };
         for identities in 0..12 {
             let bytes = of(identities).encode_to_vec();
-            let mut to = Vec::new();
+            let (engine, mut to) = (Engine::with_max_keys(1), Vec::new());
             let asked = read(&bytes).expect("a message");
-            assert_eq!(asked.identities(&mut to).is_ok(), identities < 8);
+            assert_eq!(asked.identities(&engine, &mut to).is_ok(), identities < 8);
         }
         let batch_of = |requests| BatchRateLimitRequest { requests }.encode_to_vec();
         assert!(batch(&batch_of(vec![of(7); CHECKS_MAX])).is_ok());

@@ -11,7 +11,11 @@ use actix_web::{
         header::{HeaderName, HeaderValue},
     },
 };
-use tidegate::{DEFAULT_DOMAIN, Degraded, Identity, Request, RequestError, clock::Clock, fitting_path};
+use arrayvec::ArrayVec;
+use tidegate::{
+    CountedIdentity, DEFAULT_DOMAIN, Degraded, IDENTITIES_MAX, Identity, Request, RequestError, clock::Clock,
+    fitting_path,
+};
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
 use super::door::{AUTHORIZE, Door, decision_as, set_headers};
@@ -112,7 +116,12 @@ impl<C: Clock> Door<C> {
         let endpoint = endpoint.as_deref();
         let head = Head { asked, path: endpoint.unwrap_or_default(), method: method.as_deref().unwrap_or_default() };
         let found = self.authorize.identities.found(&head);
+        // A value of the kind `ip` that is no address counts as it is: it is never an error.
+        let engine = self.shared.decider.engine();
+        let counted = |identity| engine.counted(&options.domain, identity).unwrap_or_else(|_| identity.into());
         let identities = found.identities();
+        let counted: ArrayVec<_, IDENTITIES_MAX> = identities.iter().copied().map(counted).collect();
+        let identities: ArrayVec<_, IDENTITIES_MAX> = counted.iter().map(CountedIdentity::identity).collect();
         if identities.is_empty() {
             self.shared.metrics.unidentified();
             return Ok(HttpResponse::NoContent().finish());

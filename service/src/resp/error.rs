@@ -117,7 +117,7 @@ impl Error {
             Self::NotUtf8(_) | Self::Hello(_) | Self::Database => ("ERR", "bad_field"),
             Self::Cost(_) | Self::Request(RequestError::Cost(_)) => ("ERR", "bad_cost"),
             Self::Request(RequestError::Kind(_)) => ("ERR", "bad_kind"),
-            Self::Request(RequestError::Value { .. }) => ("ERR", "bad_value"),
+            Self::Request(RequestError::Value { .. } | RequestError::Address(_)) => ("ERR", "bad_value"),
             Self::Request(RequestError::Endpoint(_)) => ("ERR", "bad_endpoint"),
             Self::Request(RequestError::Identities(_) | RequestError::RepeatedKind(_)) => ("ERR", "bad_identities"),
             Self::RequestId(_) => ("ERR", "bad_request_id"),

@@ -419,7 +419,9 @@ async fn check<C: Clock>(
         None => Ok(None),
     };
     let (kind, value) = (text(0, "kind")?.unwrap_or_default(), text(1, "value")?.unwrap_or_default());
-    let identity = [Identity::new(kind, value).map_err(Error::Request)?];
+    let identity = Identity::new(kind, value).map_err(Error::Request)?;
+    let counted = decider.engine().counted(DEFAULT_DOMAIN, identity).map_err(Error::Request)?;
+    let identity = [counted.identity()];
     let mut request = Request::new(&identity).map_err(Error::Request)?;
     if let Some(endpoint) = text(2, "endpoint")?.filter(|endpoint| !matches!(*endpoint, "" | "*")) {
         request = request.endpoint(endpoint).map_err(Error::Request)?;

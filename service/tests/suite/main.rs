@@ -8,6 +8,7 @@ mod grpc;
 mod http;
 mod process;
 mod resp;
+mod spellings;
 mod store;
 mod tokens;
 mod turns;

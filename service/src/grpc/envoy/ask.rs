@@ -3,7 +3,9 @@
 
 use std::{borrow::Cow, ops::Range, time::Duration};
 
-use tidegate::{Identity, Rate, Request, RequestError, descriptor::Dimension, fitting_path};
+use tidegate::{
+    CountedIdentity, Engine, Identity, Rate, Request, RequestError, clock::Clock, descriptor::Dimension, fitting_path,
+};
 use tidegate_middleware::extract::value_of;
 
 use super::super::proto::envoy::{
@@ -109,19 +111,23 @@ impl<'m> Asked<'m> {
     }
 
     /// Hands over the requests, each with the numbers that it brings. An error: the engine would not take one of them.
-    pub(super) async fn with_requests<T>(
+    pub(super) async fn with_requests<C: Clock, T>(
         &self,
+        engine: &Engine<C>,
         ask: impl AsyncFnOnce(&[(Request<'_>, Option<Rate>)]) -> T,
     ) -> Result<T, Error> {
-        let mut identities = Vec::with_capacity(self.identities.len());
+        let mut counted = Vec::with_capacity(self.identities.len());
         for (place, descriptor) in self.descriptors.iter().enumerate() {
             for (kind, value, entry) in &self.identities[descriptor.identities.clone()] {
                 let identity = Identity::new(kind, value);
                 let part = if matches!(identity, Err(RequestError::Value { .. })) { "value" } else { "key" };
                 let field = || format!("descriptors/{place}/entries/{entry}/{part}");
-                identities.push(identity.map_err(|error| Error::Request { field: field(), error })?);
+                let identity = identity.map_err(|error| Error::Request { field: field(), error })?;
+                // A value of the kind `ip` that is no address counts as it is: it is never an error.
+                counted.push(engine.counted(self.domain, identity).unwrap_or_else(|_| identity.into()));
             }
         }
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = |(place, descriptor)| {
             let request = self.request(descriptor, &identities);
             request.map_err(|error| Error::Request { field: self.field(place, descriptor, &error), error })

@@ -30,7 +30,7 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
     let identity = |kind: &str, value: &str| format!(r#"{{"kind":"{kind}","value":"{value}"}}"#);
     let value = |value: &str| identities(&identity("user", value));
     let nine = (b'a'..=b'i').map(|kind| identity(&char::from(kind).to_string(), "x")).collect::<Vec<_>>().join(",");
-    let twice = [identity("user", "ada"), identity("ip", "x"), identity("user", "bob")].join(",");
+    let twice = [identity("user", "ada"), identity("ip", "192.0.2.7"), identity("user", "bob")].join(",");
     let latin = user.replace("ada", "ad\u{e9}").chars().map(|c| c as u8).collect();
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let range = "9007199254740991";
