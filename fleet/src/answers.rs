@@ -3,8 +3,8 @@
 use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
 use tidegate::{
-    Answer, DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Pending, Request, RequestError, Retry,
-    clock::SystemClock,
+    Answer, CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Pending, Request,
+    RequestError, Retry, clock::SystemClock,
 };
 
 use crate::{
@@ -70,8 +70,9 @@ impl Answers {
 
     /// Answers about the request that is asked about, if it is one.
     async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
-        let each = asked.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
-        let identities = each.collect::<Result<Vec<_>, _>>()?;
+        let counted = asked.identities.iter().map(|who| self.counted(asked.domain.as_deref(), who));
+        let counted = counted.collect::<Result<Vec<_>, _>>()?;
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = asked.of(&identities)?;
         Ok(match ask {
             Ask::Reset { .. } => self.reset(&request),
@@ -91,6 +92,14 @@ impl Answers {
             }
             _ => self.peek(&request).await,
         })
+    }
+
+    /// Returns an identity as it is counted. A value of the kind `ip` that is no address is one of a listener that counts it as
+    /// it is.
+    fn counted<'w>(&self, domain: Option<&str>, who: &'w Who) -> Result<CountedIdentity<'w>, RequestError> {
+        let identity = Identity::new(&who.kind, &who.value)?;
+        let counted = self.engine.counted(domain.unwrap_or(DEFAULT_DOMAIN), identity);
+        Ok(counted.unwrap_or_else(|_| identity.into()))
     }
 
     /// What the store has of the limits of a request that nodes share, for [`Engine::inspect_with`]; nothing where there is no
@@ -151,7 +160,8 @@ impl Answers {
 
     /// Of requests of each identity alone; not of shadows, nor of limits that deny everything.
     async fn fullest(&self, domain: Option<&str>, each: &[Who]) -> Vec<Option<PeekedLimit>> {
-        let who: Vec<_> = each.iter().map(|who| Identity::new(&who.kind, &who.value).ok()).collect();
+        let counted: Vec<_> = each.iter().map(|who| self.counted(domain, who).ok()).collect();
+        let who: Vec<_> = counted.iter().map(|counted| counted.as_ref().map(CountedIdentity::identity)).collect();
         let request = |who| {
             let request = Request::new(slice::from_ref(who)).ok()?;
             Some(domain.map_or(request, |domain| request.domain(domain)))
@@ -463,6 +473,53 @@ mod tests {
             let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
             assert_eq!((sampled.seen, sampled.decisions.len()), (5, 2));
             assert_eq!(sampled.decisions[1].identities[0].value, "bob");
+        });
+    }
+
+    #[test]
+    fn an_address_is_found_in_every_spelling() {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"ip": "free"}, "tiers": [
+                {"id": "free", "limits": [{"id": "minute", "algorithm": "fixed_window", "limit": 3, "period": "1h"}]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let engine = Arc::new(engine);
+        let answers = Answers::of(Arc::clone(&engine), None);
+        let ip = |value: &str| Who { kind: "ip".to_owned(), value: value.to_owned() };
+        run(async {
+            for (came, spellings) in [
+                ("::ffff:192.0.2.7", ["192.0.2.7", "::FFFF:192.0.2.7"]),
+                ("2001:db8::7", ["2001:DB8:0:0::7", "2001:db8::8"]),
+            ] {
+                let counted = engine.counted(DEFAULT_DOMAIN, Identity::new("ip", came).expect("valid"));
+                let counted = counted.expect("an address");
+                let identities = [counted.identity()];
+                let request = Request::new(&identities).expect("valid");
+                for spelling in spellings {
+                    let (watched, ()) = tokio::join!(
+                        answers.answer(Ask::Watch { who: ip(spelling), for_ms: 300, goes_on: None }),
+                        async {
+                            sleep(Duration::from_millis(50)).await;
+                            assert!(engine.check(&request).is_allowed());
+                        },
+                    );
+                    let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+                    assert_eq!(watched.seen, 1, "{spelling}");
+                }
+                for spelling in spellings {
+                    let told = answers.answer(Ask::Peek { request: Question::of_one(ip(spelling)) }).await;
+                    let Told::Peek { limits, .. } = told else { panic!("{told:?}") };
+                    assert_eq!(limits[0].remaining, 1, "{spelling}");
+                    let told = answers.answer(Ask::Fullest { domain: None, each: vec![ip(spelling)] }).await;
+                    let Told::Fullest { each } = told else { panic!("{told:?}") };
+                    assert_eq!(each[0].as_ref().map(|limit| limit.remaining), Some(1), "{spelling}");
+                }
+                let told = answers.answer(Ask::Reset { request: Question::of_one(ip(spellings[0])) }).await;
+                let Told::Reset { keys: 1, .. } = told else { panic!("{told:?}") };
+                assert_eq!(engine.peek(&request).remaining(), Some(2), "of three one would be charged");
+            }
         });
     }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{Engine, Observed, Observer, ObserverId, clock::Clock};
+use tidegate::{DEFAULT_DOMAIN, Engine, Identity, Observed, Observer, ObserverId, clock::Clock, network};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -41,6 +41,8 @@ struct Watch {
     name: Option<String>,
     /// Anybody, if nobody.
     who: Option<Who>,
+    /// The values by which it may be counted; which of them depends on what the policy of a domain names.
+    values: Vec<String>,
     keeps: Keeps,
     /// By the engine's clock, Unix milliseconds.
     since_ms: u64,
@@ -123,6 +125,7 @@ impl Lookout {
         }
         let watch = Arc::new(Watch {
             name,
+            values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
             who,
             keeps,
             since_ms: engine.clock().wall() / NS_PER_MS,
@@ -192,6 +195,19 @@ impl Watch {
     }
 }
 
+/// Returns the values by which an identity may be counted: as it was given, and of an IPv6 address also its usual spelling and
+/// its network.
+fn counted_values(engine: &Engine, who: &Who) -> Vec<String> {
+    let whole = who.value.parse().map(|address| network(address, 128).to_string());
+    let identity = Identity::new(&who.kind, &who.value);
+    let counted = identity.and_then(|identity| engine.counted(DEFAULT_DOMAIN, identity));
+    let counted = counted.map(|counted| counted.identity().value().to_owned());
+    let mut values = vec![who.value.clone()];
+    values.extend(whole);
+    values.extend(counted);
+    values
+}
+
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics.
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -199,8 +215,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Observer for Watch {
     fn observe(&self, observed: &Observed<'_>) {
-        let is_about =
-            |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && value == who.value.as_bytes());
+        let is_counted = |value: &[u8]| self.values.iter().any(|counted| counted.as_bytes() == value);
+        let is_about = |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && is_counted(value));
         if self.who.as_ref().is_some_and(|who| !is_about(who)) {
             return;
         }

@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Answer, Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
+    Answer, CountedIdentity, Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch,
+    TierFrom, WhoIs,
     policy::{DoorSettings, Override, Rule, Sharing},
 };
 use tidegate_fleet::words::standing;
@@ -195,7 +196,8 @@ type Stored = (u64, Vec<Answer>);
 
 /// What the store of this process has, if it has one.
 async fn stored(asked: &Asked, engine: &Engine, state: &State) -> Result<Option<Stored>, Problem> {
-    let identities = identities(asked)?;
+    let counted = counted(asked, engine)?;
+    let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
     let request = request(asked, &identities)?;
     let version = engine.version();
     Ok(state.fleet.stored(&request).await.map(|answers| (version, answers)))
@@ -209,7 +211,8 @@ fn explain_by(
     published: &Published,
     stored: Option<Stored>,
 ) -> Result<Option<String>, Problem> {
-    let identities = identities(asked)?;
+    let counted = counted(asked, engine)?;
+    let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
     let request = request(asked, &identities)?;
     let is_asked = stored.is_some();
     let (inspection, asked_of) = match stored.zip(engine.pend_inspection(&request)) {
@@ -243,7 +246,7 @@ fn explain_by(
         },
         identities: why.identities.iter().map(known).collect(),
         rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
-        limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities, is_asked)).collect(),
+        limits: inspection.limits.iter().map(|limit| limit_state(limit, &identities, is_asked)).collect(),
     };
     serde_json::to_string(&explained).map(Some).map_err(|error| Problem::Internal(error.to_string()))
 }
@@ -261,9 +264,11 @@ fn block_ends_in_ms(limit_id: &str, identities: &[WhoIs<'_>], now: Timestamp) ->
     u64::try_from((until.as_nanosecond() - now.as_nanosecond()).max(0)).ok().map(|ns| ns.div_ceil(1_000_000))
 }
 
-fn identities(asked: &Asked) -> Result<Vec<Identity<'_>>, Problem> {
+/// Returns the identities as they are counted.
+fn counted<'a>(asked: &'a Asked, engine: &Engine) -> Result<Vec<CountedIdentity<'a>>, Problem> {
     let each = asked.identities.iter().enumerate().map(|(place, Who { kind, value })| {
-        Identity::new(kind, value).map_err(|error| refused(&error, &format!("/identities/{place}")))
+        let counted = Identity::new(kind, value).and_then(|identity| engine.counted(&asked.domain, identity));
+        counted.map_err(|error| refused(&error, &format!("/identities/{place}")))
     });
     each.collect()
 }
@@ -288,7 +293,7 @@ fn request<'a>(asked: &'a Asked, identities: &'a [Identity<'a>]) -> Result<Reque
 fn refused(error: &RequestError, pointer: &str) -> Problem {
     let below = match error {
         RequestError::Kind(_) => "/kind",
-        RequestError::Value { .. } => "/value",
+        RequestError::Value { .. } | RequestError::Address(_) => "/value",
         _ => "",
     };
     Problem::field(format!("{pointer}{below}"), error.to_string())
@@ -337,12 +342,16 @@ fn rule_says<'a>(rule: &'a Rule, fit: &RuleMatch<'_>) -> RuleSays<'a> {
     }
 }
 
-fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who], is_asked: bool) -> LimitState<'a> {
+fn who(identity: &Identity<'_>) -> Who {
+    Who { kind: identity.kind().to_owned(), value: identity.value().to_owned() }
+}
+
+fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Identity<'_>], is_asked: bool) -> LimitState<'a> {
     let (state, outcome) = (limit.state, limit.outcome);
     LimitState {
         limit_id: limit.limit_id,
         mode: if limit.is_shadow { "shadow" } else { "enforce" },
-        counted: limit.counted.iter().filter_map(|place| identities.get(*place).cloned()).collect(),
+        counted: limit.counted.iter().filter_map(|place| identities.get(*place).map(who)).collect(),
         cost: limit.cost,
         limit: state.limit(),
         period_ms: ms(state.period()),

@@ -106,6 +106,30 @@ fn a_request_is_explained_and_charges_nothing() {
 }
 
 #[test]
+fn an_address_is_explained_in_every_spelling() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let rule = json!({ "id": "few", "endpoint": "/few", "per": "ip", "limits": [
+        { "id": "l", "algorithm": "fixed_window", "limit": 5, "period": "1d" },
+    ] });
+    assert_eq!(ana.post("/api/v1/rules", &rule).status, 201);
+    let explain = |value: &str| {
+        ana.post("/api/v1/explain", &json!({ "identities": [{ "kind": "ip", "value": value }], "endpoint": "/few" }))
+    };
+    for (counted, spelling) in [("192.0.2.7", "::ffff:192.0.2.7"), ("2001:db8::", "2001:DB8:0::7")] {
+        let who = [Identity::new("ip", counted).expect("valid")];
+        let request = Request::new(&who).expect("valid").endpoint("/few").expect("short");
+        assert!(server.engine.check(&request).is_allowed());
+        let explained = explain(spelling).json();
+        let limits = explained["limits"].as_array().expect("a list");
+        let few = limits.iter().find(|limit| limit["limit_id"] == "default/rule:few/l").expect("the rule applies");
+        assert_eq!((&few["used"], &few["counted"][0]["value"]), (&json!(1), &json!(counted)), "{spelling}");
+    }
+    let refused = explain("192.0.2.7:443");
+    assert_eq!((refused.status, refused.pointers()), (422, vec!["/identities/0/value".to_owned()]));
+}
+
+#[test]
 fn an_explanation_says_what_the_decision_says() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
