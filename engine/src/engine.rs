@@ -405,11 +405,21 @@ impl<C: Clock> Engine<C> {
         self.buckets.table.fill(self.buckets.clock.now())
     }
 
-    /// How many keys are live, estimated from as many slots.
+    /// How many keys are live, estimated from as many slots. [`count_live_keys`](Self::count_live_keys) is exact.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
     pub fn live_keys(&self) -> u64 {
         (self.fill() * self.buckets.table.slots() as f64) as u64
+    }
+
+    /// Counts the keys that are live, one by one. `None`: there are more than `most`, or the engine has room for more than
+    /// 2,796,000, of which counting would take too long.
+    ///
+    /// It reads the table until it has found as many, so where there are few it reads all of it: some milliseconds for a million
+    /// keys. Checks go on meanwhile.
+    #[must_use]
+    pub fn count_live_keys(&self, most: usize) -> Option<usize> {
+        self.buckets.table.count_live(self.buckets.clock.now(), most)
     }
 
     /// How often a key that everybody hits was given a lease since the engine was made: its tokens are then spent from

@@ -74,6 +74,9 @@ const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
 /// About so many slots tell how full it is.
 const FILL_SLOTS: usize = 4_096;
 
+/// A table of more slots is not looked through to count its keys: so many take some milliseconds.
+const COUNTED_SLOTS_MAX: usize = 1 << 22;
+
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
 
@@ -337,6 +340,17 @@ impl Table {
         let (live, all) = looked_at
             .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
         f64::from(live) / f64::from(all.max(1))
+    }
+
+    /// Counts the slots and overflow buckets that are live at `now`, one by one. `None`: there are more than `most`, or too many
+    /// slots to look at each.
+    pub(crate) fn count_live(&self, now: Nanos, most: usize) -> Option<usize> {
+        if self.slots() > COUNTED_SLOTS_MAX {
+            return None;
+        }
+        let cells = self.cells.iter().chain(self.shares.overflows(|_| true));
+        let live = cells.filter(|cell| !Swap::load(*cell).is_free(now)).take(most.saturating_add(1)).count();
+        (live <= most).then_some(live)
     }
 
     /// How many slots it has, live or free.

@@ -47,6 +47,22 @@ fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
     }
 }
 
+/// The estimate looks at 4,096 of the 15,000 slots.
+#[test]
+fn live_keys_are_counted_one_by_one_up_to_a_number() {
+    let table = Table::new(10_000);
+    for name in 0..137 {
+        touch(&table, name, 0, 100 + name % 2);
+    }
+    assert_eq!([0, 100, 101].map(|now| table.count_live(now, 137)), [Some(137), Some(68), Some(0)]);
+    assert_eq!(table.count_live(0, 136), None);
+    // Of one limit without a slot to be had, those in overflow buckets are keys too.
+    let table = Table::new(1);
+    let limit = table.shares.add();
+    assert_eq!(found(&table, limit, 0..16, 0, 100), 16);
+    assert_eq!(table.count_live(0, 16), Some(16));
+}
+
 proptest! {
     /// A scan that met a candidate twice would take a claim for two.
     #[test]
