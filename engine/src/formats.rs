@@ -1,10 +1,13 @@
 //! Policy documents from text, and back: TOML, YAML and JSON carry the same document.
 
+mod plain;
+mod syntax;
 mod write;
 
 use std::{fmt, path::Path, str::FromStr};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use crate::{
     policy::Policy,
@@ -22,6 +25,9 @@ pub enum Format {
     /// JSON.
     Json,
 }
+
+/// Some editors put it before a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 impl Format {
     /// The format that a file's name says: `.toml`, `.yaml`, `.yml` or `.json`.
@@ -47,30 +53,8 @@ impl FromStr for Format {
 impl Policy {
     /// Reads a document. The one problem of the error is the first that the text has.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
-        let problem = match format {
-            Format::Toml => match toml::Deserializer::parse(text) {
-                Err(error) => from_toml("", &error, text),
-                Ok(document) => match serde_path_to_error::deserialize(document) {
-                    Ok(policy) => return Ok(policy),
-                    Err(error) => from_toml(&error.path().to_string(), error.inner(), text),
-                },
-            },
-            Format::Json => {
-                let mut document = serde_json::Deserializer::from_str(text);
-                match serde_path_to_error::deserialize(&mut document) {
-                    Ok(policy) => match document.end() {
-                        Ok(()) => return Ok(policy),
-                        Err(error) => from_json("", &error),
-                    },
-                    Err(error) => from_json(&error.path().to_string(), error.inner()),
-                }
-            }
-            Format::Yaml => match read_yaml(text) {
-                Ok(policy) => return Ok(policy),
-                Err(problem) => problem,
-            },
-        };
-        Err(Problems(vec![problem]))
+        let text = text.trim_start_matches(BYTE_ORDER_MARK);
+        read(text, format).map_err(|problem| Problems(vec![syntax::foreign(text, format).unwrap_or(problem)]))
     }
 }
 
@@ -95,9 +79,46 @@ impl Snapshot {
     }
 }
 
-/// Reads any document of YAML.
-pub(crate) fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
-    read_yaml_or(text, from_yaml)
+/// Reads any YAML document. The problem names the field and the line.
+pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Yaml)
+}
+
+fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
+    read_once(text, format).map_err(|problem| {
+        let value = match read_once::<Value>(text, format) {
+            Ok(value) => value,
+            Err(problem) => return syntax::in_plain_words(problem, format),
+        };
+        // A value does not show all, such as a key that stands there twice.
+        let Err(plain) = plain::read::<T>(&value, format) else { return syntax::in_plain_words(problem, format) };
+        // The same place: the library knows its line. One that notes its own line is read as a field `value` there.
+        let below = problem.path.strip_prefix(&plain.path);
+        if below.is_some_and(|below| below.is_empty() || below.starts_with(".value")) {
+            Problem { message: plain.message, ..problem }
+        } else {
+            Problem { line: line_of(text, format, &plain.path).or(problem.line), ..plain }
+        }
+    })
+}
+
+/// Reads a document, with errors in the words of the library that reads it.
+fn read_once<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
+    match format {
+        Format::Toml => {
+            let document = toml::Deserializer::parse(text).map_err(|error| from_toml("", &error, text))?;
+            let read = serde_path_to_error::deserialize(document);
+            read.map_err(|error| from_toml(&error.path().to_string(), error.inner(), text))
+        }
+        Format::Json => {
+            let mut document = serde_json::Deserializer::from_str(text);
+            let read = serde_path_to_error::deserialize(&mut document);
+            let value = read.map_err(|error| from_json(&error.path().to_string(), error.inner()))?;
+            document.end().map_err(|error| from_json("", &error))?;
+            Ok(value)
+        }
+        Format::Yaml => read_yaml_or(text, from_yaml),
+    }
 }
 
 /// Reads any document of YAML; `wrong` makes its error of the path and what is wrong there.
@@ -116,7 +137,7 @@ pub(crate) fn read_yaml_or<T: DeserializeOwned, E>(
 }
 
 /// Returns what stands at `path` of a document of YAML.
-pub(crate) fn value_at(text: &str, path: &str) -> Option<serde_json::Value> {
+pub(crate) fn value_at(text: &str, path: &str) -> Option<Value> {
     // A list at the top has no name.
     let steps: Vec<Step<'_>> =
         path.split('.').flat_map(Step::of).filter(|step| !matches!(step, Step::Key(""))).collect();

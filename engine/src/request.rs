@@ -222,6 +222,9 @@ impl fmt::Display for RequestError {
                 value.chars().take(64).collect::<String>().escape_debug()
             ),
             Self::Endpoint(bytes) => write!(f, "endpoint: {bytes} bytes; at most {ENDPOINT_BYTES_MAX} fit"),
+            Self::Cost(0) => {
+                write!(f, "cost: 0 fits only with `peek`, which charges nothing; otherwise from 1 to {NUMBER_MAX} fit")
+            }
             Self::Cost(cost) => write!(f, "cost: {cost} is out of range; from 1 to {NUMBER_MAX} fit"),
         }
     }

@@ -33,4 +33,5 @@ mod steps;
 mod together;
 mod traps;
 mod waits;
+mod words;
 mod writing;

@@ -55,7 +55,7 @@ const BAD: &[Bad] = &[
         what: "an unknown algorithm",
         change: |d| limit(d)["algorithm"] = "magic".into(),
         path: "domains.default.tiers[0].limits[0].algorithm",
-        says: "unknown variant `magic`",
+        says: "`magic` stands here; write `token_bucket`, ",
     },
     Bad {
         what: "a log that is too long",

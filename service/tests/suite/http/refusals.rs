@@ -49,7 +49,7 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
             "endpoint",
             "8192",
         ),
-        ("cost 0", with(r#""cost":0"#), "bad_cost", "cost", range),
+        ("cost 0", with(r#""cost":0"#), "bad_cost", "cost", "cost: 0 fits only with `peek`"),
         ("cost 2^53", with(r#""cost":9007199254740992"#), "bad_cost", "cost", range),
         ("cost 2^63", with(r#""cost":9223372036854775808"#), "bad_cost", "cost", range),
         ("cost 2^64", with(r#""cost":18446744073709551616"#), "bad_field", "cost", range),
