@@ -20,7 +20,7 @@ use crate::{
     formats::{LogFormatName, Output, PolicyFormatName},
     policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
-        rollout::RolloutArguments,
+        rollout::RolloutArguments, test::TestArguments,
     },
     users::UserCommand,
 };
@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Node(NodeArguments),
     Check(AskArguments),
     Replay(ReplayArguments),
-    /// Checks, compares, imports, exports and publishes policies.
+    /// Checks, tests, compares, imports, exports and publishes policies.
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,
@@ -87,6 +87,7 @@ pub(crate) enum AdminCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     Check(CheckArguments),
+    Test(TestArguments),
     Diff(DiffArguments),
     Import(ImportArguments),
     Export(ExportArguments),

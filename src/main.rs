@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
         Command::Policy { command } => match command {
             PolicyCommand::Check(arguments) => policy::check(arguments),
+            PolicyCommand::Test(arguments) => policy::test::run(arguments),
             PolicyCommand::Diff(arguments) => policy::diff::run(arguments),
             PolicyCommand::Import(arguments) => policy::import::run(arguments),
             PolicyCommand::Export(arguments) => policy::export::run(arguments),

@@ -5,6 +5,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod publish;
 pub(crate) mod rollout;
+pub(crate) mod test;
 
 use std::{
     fmt::Write,
@@ -82,16 +83,22 @@ fn format_of(file: &Path, given: Option<Format>) -> Result<Format, Failure> {
 }
 
 fn read(file: &Path) -> Result<String, Failure> {
+    read_as("policy", file)
+}
+
+/// Reads a file that is to be what `what` says.
+fn read_as(what: &str, file: &Path) -> Result<String, Failure> {
     let open = || -> io::Result<Box<dyn Read>> {
         if file.as_os_str() == STANDARD_INPUT { Ok(Box::new(io::stdin())) } else { Ok(Box::new(fs::File::open(file)?)) }
     };
     let mut bytes = Vec::new();
     let outcome = open().and_then(|input| input.take(POLICY_BYTES_MAX + 1).read_to_end(&mut bytes));
-    outcome.map_err(|error| Failure::of_file(&name_of(file), format!("the policy cannot be read: {error}")))?;
+    outcome.map_err(|error| Failure::of_file(&name_of(file), format!("the {what} cannot be read: {error}")))?;
     if bytes.len() as u64 > POLICY_BYTES_MAX {
-        return Err(Failure::of_file(&name_of(file), "longer than 64 MiB; no policy is that long"));
+        return Err(Failure::of_file(&name_of(file), format!("longer than 64 MiB; no {what} is that long")));
     }
-    String::from_utf8(bytes).map_err(|_| Failure::of_file(&name_of(file), "not a policy: it is not UTF-8 text"))
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::of_file(&name_of(file), format!("not a {what}: it is not UTF-8 text; save it as UTF-8")))
 }
 
 fn name_of(file: &Path) -> String {

@@ -28,6 +28,7 @@ use tonic::Status;
 pub use self::admin::Admin;
 use self::door::Door;
 pub(crate) use self::door::KIND;
+pub use self::envoy::decide_descriptors;
 use crate::{doors::Shared, error::Error, lanes::Lanes, latency::DoorLatencies};
 
 /// Messages, services and clients as they are made from `proto/`: a module for each package.

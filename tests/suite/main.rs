@@ -8,6 +8,7 @@ mod grpc;
 mod nginx;
 mod policies;
 mod policy;
+mod policy_test;
 mod replay;
 mod resp;
 mod serve;

@@ -1,8 +1,10 @@
 //! What Envoy asks a rate limit service: `envoy.service.ratelimit.v3`, version 3 of its API.
 //!
-//! From the ground up: `ask` (a descriptor is a request to the engine), `tell` (its decision is a status).
+//! From the ground up: `ask` (a descriptor is a request to the engine), `tell` (its decision is a status). `offline` decides
+//! descriptors without a listener.
 
 mod ask;
+mod offline;
 mod tell;
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
@@ -10,6 +12,8 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use http::Extensions;
 use tidegate::{Decision, Request, Retry, clock::Clock};
 use tonic::Status;
+
+pub use self::offline::decide_descriptors;
 
 use super::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},

@@ -1,0 +1,262 @@
+//! `tidegate policy test`: requests of a file are decided by a policy, and compared with what the file expects.
+
+mod cases;
+
+use std::{
+    fmt::{self, Write},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Args;
+use serde_saphyr::Spanned;
+use tidegate::{
+    DEFAULT_DOMAIN, Decision, Engine, Identity, Problem, Problems, Request, RequestError, Retry, TableShares,
+    clock::ManualClock,
+};
+use tidegate_replay::compare::{as_one_node, room_for};
+use tidegate_service::{Decider, grpc::decide_descriptors};
+
+use self::cases::{Case, Cases, Identities, Moment, RetryAfter, Verdict};
+use super::{load_document, name_of, read_as, told};
+use crate::output::{Ended, Failure, printable, say};
+
+/// Hash keys of the engine: every run is the same.
+const SEED: u64 = 1;
+
+/// Decides the requests of a file by a policy, and compares the decisions with what the file expects.
+///
+/// It needs no server: the policy is decided by the same engine, whose clock the cases move. Limits that nodes share are
+/// counted in one place.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  tidegate policy test policy.toml cases.yaml
+
+  # cases.yaml
+  cases:
+    - name: five searches pass
+      identities: { user: ada }
+      endpoint: /search
+      method: GET
+      repeat: 5
+      expect: allowed
+      remaining: 0
+    - name: the sixth waits for the next minute
+      identities: { user: ada }
+      endpoint: /search
+      method: GET
+      expect: denied
+      limit: default/rule:search/minute
+      retry_after: 60s
+    - name: and passes then
+      at: 1m
+      identities: { user: ada }
+      endpoint: /search
+      method: GET
+      expect: allowed
+    - name: Envoy's descriptors
+      domain: edge
+      descriptors:
+        - entries: [{ key: generic_key, value: slow }, { key: path, value: /report }]
+      expect: allowed
+
+A case:
+  identities   kinds with their values; with endpoint, method, tier as in a check
+  descriptors  or what Envoy sends: a list of { entries: [{ key: ..., value: ... }] }
+  domain       of the request; `default` unless given
+  cost, peek   tokens, 1 unless given; `peek: true` charges nothing
+  at           seconds since the start (90), or a period (90s, 1h); when the case before was, unless given
+  repeat       so many times at that moment
+  expect       allowed or denied, each time
+  limit, remaining, retry_after
+               of the last decision, if given: full name of the limit, or `none`; tokens left; a period, or `never`
+`start: 2026-01-01T00:00:00Z`, beside `cases`, is when `at: 0` is.
+
+Exit status: 0 all as expected, 1 some differ, 2 a file cannot be read or is wrong.")]
+pub(crate) struct TestArguments {
+    /// The policy: .toml, .yaml or .json.
+    #[arg(value_name = "FILE")]
+    policy: PathBuf,
+    /// The cases, YAML or JSON; `-` is standard input.
+    #[arg(value_name = "CASES")]
+    cases: PathBuf,
+}
+
+pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
+    let policy = load_document(&arguments.policy)?;
+    let name = name_of(&arguments.cases);
+    let wrong = |problem: &Problem| {
+        let Problem { path, line, message } = problem;
+        let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        Failure(printable(&format!("{name}{line}: {path}{message}")))
+    };
+    let Cases { start, cases } =
+        Cases::read(&read_as("file of cases", &arguments.cases)?).map_err(|problem| wrong(&problem))?;
+    let policy = as_one_node(&policy).map_err(|problems: Problems| {
+        Failure(format!("the policy is wrong\n{}", told(&name_of(&arguments.policy), &problems).trim_end()))
+    })?;
+    let start = u64::try_from(start.0.as_nanosecond()).unwrap_or_default();
+    let identities = cases.iter().map(|case| case.value.keys()).sum();
+    let clock = ManualClock::at(start);
+    let engine = Engine::for_simulation(room_for(identities, [Some(&policy), None]), clock.clone(), SEED)
+        .with_shares(TableShares::WHOLE);
+    engine.publish(policy).map_err(|error| Failure(error.to_string()))?;
+    let engine = Arc::new(engine);
+    let decider = Decider::new(engine.clone()).map_err(|error| Failure(error.to_string()))?;
+    let (mut at, mut requests, mut differing, mut report) = (0, 0u64, 0, String::new());
+    for (place, Spanned { value: case, referenced, .. }) in cases.iter().enumerate() {
+        let line = usize::try_from(referenced.line()).ok();
+        let refuse = |field: &str, message| wrong(&Problem { path: format!("cases[{place}]{field}"), line, message });
+        let Moment(moment) = case.at.unwrap_or(Moment(at));
+        if moment < at {
+            let before = format!("is before the case above, at {}; put the cases in order of time", seconds(at));
+            return Err(refuse(".at", before));
+        }
+        at = moment;
+        clock.set(start.saturating_add(at));
+        let repeat = case.repeat.unwrap_or(1);
+        for number in 1..=repeat {
+            requests += 1;
+            let decision = case.decide(&engine, &decider).map_err(|problem| refuse("", problem))?;
+            if !case.fits(&decision, number == repeat) {
+                differing += 1;
+                let times = if repeat > 1 { format!(" (request {number} of {repeat})") } else { String::new() };
+                let case_name = case.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+                let line = format!("{name}:{}: cases[{place}]{case_name}{times}", referenced.line());
+                // A string takes whatever is written to it.
+                let _ = writeln!(report, "{}", printable(&line));
+                let _ = writeln!(report, "  expected  {}", printable(&case.expected(number == repeat)));
+                let _ = writeln!(report, "  found     {}", printable(&Found(&decision).to_string()));
+                break;
+            }
+        }
+    }
+    if engine.overflow_charges() > 0 {
+        return Err(Failure::of_file(&name, "too many counters for one run; split the file"));
+    }
+    let differs = match differing {
+        0 => "all as expected".to_owned(),
+        1 => "1 case differs".to_owned(),
+        _ => format!("{differing} cases differ"),
+    };
+    let (cases, requests) = (counted(cases.len() as u64, "case"), counted(requests, "request"));
+    let _ = writeln!(report, "{}", printable(&format!("{name}: {cases}, {requests}: {differs}")));
+    say(report.as_bytes())?;
+    Ok(if differing == 0 { Ended::Well } else { Ended::No })
+}
+
+impl Case {
+    /// Returns the most counters that each of its limits needs.
+    fn keys(&self) -> u64 {
+        let identities = self.identities.as_ref().map_or(0, |Identities(identities)| identities.len());
+        let entries = self.descriptors.iter().flatten().map(|descriptor| descriptor.entries.len() + 1).sum::<usize>();
+        (identities + entries) as u64
+    }
+
+    /// Decides the request. The error is the field and what is wrong with it.
+    fn decide<'e>(
+        &self,
+        engine: &'e Engine<ManualClock>,
+        decider: &'e Decider<ManualClock>,
+    ) -> Result<Decision<'e>, String> {
+        let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
+        if let Some(descriptors) = &self.descriptors {
+            let entries = descriptors.iter().map(|descriptor| {
+                descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect::<Vec<_>>()
+            });
+            let hits = if self.peek { 0 } else { self.cost.unwrap_or(1) };
+            return decide_descriptors(decider, domain, &entries.collect::<Vec<_>>(), hits);
+        }
+        let identities = self.identities.iter().flat_map(|Identities(identities)| identities);
+        let identities = identities.map(|(kind, value)| Identity::new(kind, value)).collect::<Result<Vec<_>, _>>();
+        let identities = identities.map_err(|error| error.to_string())?;
+        let request = self.request(&identities, domain).map_err(|error| error.to_string())?;
+        Ok(if self.peek { engine.peek(&request) } else { engine.check(&request) })
+    }
+
+    fn request<'a>(&'a self, identities: &'a [Identity<'a>], domain: &'a str) -> Result<Request<'a>, RequestError> {
+        let mut request = Request::new(identities)?.domain(domain);
+        if let Some(endpoint) = &self.endpoint {
+            request = request.endpoint(endpoint)?;
+        }
+        if let Some(method) = &self.method {
+            request = request.method(method);
+        }
+        if let Some(tier) = &self.tier {
+            request = request.tier(tier);
+        }
+        match self.cost {
+            Some(0) => Ok(request.without_cost()),
+            cost => request.cost(cost.unwrap_or(1)),
+        }
+    }
+
+    /// Returns whether the decision is as expected. All but the verdict is compared for the last request only.
+    fn fits(&self, decision: &Decision<'_>, is_last: bool) -> bool {
+        let limit = || self.limit.as_deref().is_none_or(|limit| limit == decision.limit_id().unwrap_or(NO_LIMIT));
+        let remaining = || self.remaining.is_none_or(|remaining| decision.remaining() == Some(remaining));
+        let wait = || match (&self.retry_after, decision.retry()) {
+            (None, _) | (Some(RetryAfter::Never), Retry::Never) => true,
+            (Some(RetryAfter::After { ns, unit_ns, .. }), Retry::After(wait)) => {
+                wait.as_nanos().div_ceil(u128::from(*unit_ns)) * u128::from(*unit_ns) == u128::from(*ns)
+            }
+            _ => false,
+        };
+        Verdict::of(decision.is_allowed()) == self.expect && (!is_last || (limit() && remaining() && wait()))
+    }
+
+    /// Describes what is expected, of the last request all of it.
+    fn expected(&self, is_last: bool) -> String {
+        let mut text = self.expect.to_string();
+        let (limit, remaining, wait) = (&self.limit, &self.remaining, &self.retry_after);
+        if is_last {
+            // A string takes whatever is written to it.
+            let _ = match limit.as_deref() {
+                Some(NO_LIMIT) => write!(text, " by no limit"),
+                Some(limit) => write!(text, " by {limit}"),
+                None => Ok(()),
+            };
+            let _ = remaining.map_or(Ok(()), |remaining| write!(text, ", {remaining} left"));
+            let _ = wait.as_ref().map_or(Ok(()), |wait| write!(text, ", {wait}"));
+        }
+        text
+    }
+}
+
+/// The name by which a case says that no limit applies; that of a limit has a slash.
+const NO_LIMIT: &str = "none";
+
+/// A decision, described as a case describes what it expects.
+struct Found<'d>(&'d Decision<'d>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(decision) = self;
+        write!(f, "{} by {}", Verdict::of(decision.is_allowed()), decision.limit_id().unwrap_or("no limit"))?;
+        if let Some(remaining) = decision.remaining() {
+            write!(f, ", {remaining} left")?;
+        }
+        match decision.retry() {
+            Retry::Now => Ok(()),
+            Retry::After(wait) => write!(f, ", retry after {}", rounded(wait)),
+            Retry::Never => f.write_str(", never allowed"),
+        }
+    }
+}
+
+/// Formats a wait as a case writes it, rounded up: in seconds, or below ten of them in milliseconds.
+fn rounded(wait: Duration) -> String {
+    let ms = wait.as_nanos().div_ceil(1_000_000);
+    if ms < 10_000 && !ms.is_multiple_of(1_000) { format!("{ms}ms") } else { format!("{}s", ms.div_ceil(1_000)) }
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{}s", Duration::from_nanos(ns).as_secs_f64())
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,266 @@
+//! The file of cases of `tidegate policy test`: requests in order of time, each with the decision that is expected.
+
+use std::{fmt, time::Duration};
+
+use jiff::Timestamp;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor},
+};
+use serde_saphyr::Spanned;
+use tidegate::{
+    Problem,
+    formats::read_yaml,
+    time::{PERIOD_MAX_NS, SECOND_NS, parse_period},
+};
+
+/// The most times that one case is repeated.
+pub(super) const REPEAT_MAX: u32 = 1_000_000;
+
+/// The file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cases {
+    /// The instant that `at` counts from.
+    #[serde(default)]
+    pub(super) start: Start,
+    pub(super) cases: Vec<Spanned<Case>>,
+}
+
+/// One request, and what is expected of its decision.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Case {
+    pub(super) name: Option<String>,
+    /// Nanoseconds since the start; those of the case before unless given.
+    #[serde(default)]
+    pub(super) at: Option<Moment>,
+    pub(super) domain: Option<String>,
+    #[serde(default)]
+    pub(super) identities: Option<Identities>,
+    pub(super) endpoint: Option<String>,
+    pub(super) method: Option<String>,
+    pub(super) tier: Option<String>,
+    /// Envoy descriptors, instead of identities.
+    pub(super) descriptors: Option<Vec<Descriptor>>,
+    pub(super) cost: Option<u64>,
+    #[serde(default)]
+    pub(super) peek: bool,
+    pub(super) repeat: Option<u32>,
+    pub(super) expect: Verdict,
+    /// Full name of the limit that decides; `none` where none applies.
+    pub(super) limit: Option<String>,
+    pub(super) remaining: Option<u64>,
+    pub(super) retry_after: Option<RetryAfter>,
+}
+
+/// An Envoy descriptor, as Envoy writes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Descriptor {
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Allowed,
+    Denied,
+}
+
+impl Verdict {
+    pub(super) fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allowed } else { Self::Denied }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Allowed { "allowed" } else { "denied" })
+    }
+}
+
+impl Cases {
+    /// Reads the file, and checks what concerns one case alone.
+    pub(super) fn read(text: &str) -> Result<Self, Problem> {
+        // A value with its place is a level of its own in paths.
+        let within = |problem: Problem| Problem { path: problem.path.replace("].value.", "]."), ..problem };
+        let cases: Self = read_yaml(text).map_err(within)?;
+        if cases.cases.is_empty() {
+            return Err(Problem {
+                path: "cases".to_owned(),
+                line: None,
+                message: "there are none; give one at least".to_owned(),
+            });
+        }
+        for (place, Spanned { value: case, referenced, .. }) in cases.cases.iter().enumerate() {
+            case.check().map_err(|(field, message)| {
+                let field = if field.is_empty() { String::new() } else { format!(".{field}") };
+                let path = format!("cases[{place}]{field}");
+                Problem { path, line: usize::try_from(referenced.line()).ok(), message: message.to_owned() }
+            })?;
+        }
+        Ok(cases)
+    }
+}
+
+impl Case {
+    /// The error is the field and what is wrong with it.
+    fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        match (&self.identities, &self.descriptors) {
+            (None, None) => return Err(("", "says nothing of the request; give `identities` or `descriptors`")),
+            (Some(_), Some(_)) => {
+                return Err(("descriptors", "stands beside `identities`; a case has one of them"));
+            }
+            (None, Some(_)) => {
+                let stray = [("endpoint", &self.endpoint), ("method", &self.method), ("tier", &self.tier)];
+                if let Some((field, _)) = stray.into_iter().find(|(_, value)| value.is_some()) {
+                    return Err((
+                        field,
+                        "stands beside `descriptors`; give it as an entry, such as { key: path, value: /login }",
+                    ));
+                }
+            }
+            (Some(_), None) => {}
+        }
+        if self.cost == Some(0) && !self.peek {
+            return Err(("cost", "0 charges nothing, which only a peek does; add `peek: true`, or give 1 or more"));
+        }
+        if !(1..=REPEAT_MAX).contains(&self.repeat.unwrap_or(1)) {
+            return Err(("repeat", "is out of range; from 1 to 1000000 fit"));
+        }
+        if self.expect == Verdict::Allowed && self.retry_after.is_some() {
+            return Err(("retry_after", "stands beside `expect: allowed`; only what is denied has it"));
+        }
+        Ok(())
+    }
+}
+
+/// The instant at which the cases begin.
+pub(super) struct Start(pub(super) Timestamp);
+
+impl Default for Start {
+    /// Midnight of UTC, so that windows of seconds, minutes, hours and days begin with the first case.
+    fn default() -> Self {
+        Self(Timestamp::constant(1_767_225_600, 0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Start {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let start = text.parse().ok().filter(|start: &Timestamp| start.as_second() >= 0);
+        let form = || format!("`{text}` is not an instant since 1970; write one such as 2026-01-01T00:00:00Z");
+        start.map(Self).ok_or_else(|| Error::custom(form()))
+    }
+}
+
+/// A moment in nanoseconds since the start: a number of seconds, or a period.
+#[derive(Clone, Copy)]
+pub(super) struct Moment(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MomentVisitor;
+
+        impl Visitor<'_> for MomentVisitor {
+            type Value = Moment;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("seconds since the start, such as 90 or 0.5, or a period such as 90s or 1h")
+            }
+
+            fn visit_u64<E: Error>(self, seconds: u64) -> Result<Moment, E> {
+                let ns = seconds.checked_mul(SECOND_NS).filter(|ns| *ns <= PERIOD_MAX_NS);
+                ns.map(Moment).ok_or_else(|| E::custom(format!("{seconds} seconds are more than 366 days")))
+            }
+
+            fn visit_i64<E: Error>(self, seconds: i64) -> Result<Moment, E> {
+                let below = |_| E::custom(format!("{seconds} is before the start; give 0 or more"));
+                self.visit_u64(u64::try_from(seconds).map_err(below)?)
+            }
+
+            fn visit_f64<E: Error>(self, seconds: f64) -> Result<Moment, E> {
+                let moment = Duration::try_from_secs_f64(seconds).ok();
+                let ns = moment.and_then(|moment| u64::try_from(moment.as_nanos()).ok());
+                let ns = ns.filter(|ns| *ns <= PERIOD_MAX_NS);
+                ns.map(Moment).ok_or_else(|| E::custom(format!("{seconds} is out of range; from 0 to 366 days fit")))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Moment, E> {
+                match text {
+                    "0ms" | "0s" | "0m" | "0h" | "0d" => Ok(Moment(0)),
+                    _ => parse_period(text).map(Moment).map_err(E::custom),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(MomentVisitor)
+    }
+}
+
+/// A wait after a denial, as it is written.
+pub(super) enum RetryAfter {
+    Never,
+    /// The wait, in nanoseconds, and the unit to which the found one is rounded up.
+    After {
+        text: String,
+        ns: u64,
+        unit_ns: u64,
+    },
+}
+
+impl<'de> Deserialize<'de> for RetryAfter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "never" {
+            return Ok(Self::Never);
+        }
+        let ns = parse_period(&text).map_err(|error| Error::custom(format!("{error}; or `never`")))?;
+        let unit_ns = if text.ends_with("ms") { 1_000_000 } else { SECOND_NS };
+        Ok(Self::After { text, ns, unit_ns })
+    }
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never => f.write_str("never allowed"),
+            Self::After { text, .. } => write!(f, "retry after {text}"),
+        }
+    }
+}
+
+/// Identities in the order in which they stand, which is the order in which they are checked.
+pub(super) struct Identities(pub(super) Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Identities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdentitiesVisitor;
+
+        impl<'de> Visitor<'de> for IdentitiesVisitor {
+            type Value = Identities;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("kinds with their values, such as { user: ada, ip: 192.0.2.7 }")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Identities, A::Error> {
+                let mut identities = Vec::new();
+                while let Some(identity) = entries.next_entry()? {
+                    identities.push(identity);
+                }
+                Ok(Identities(identities))
+            }
+        }
+
+        deserializer.deserialize_map(IdentitiesVisitor)
+    }
+}

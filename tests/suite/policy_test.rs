@@ -1,0 +1,137 @@
+//! `tidegate policy test`: cases are decided in order of time and compared; the example of the documents holds.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use crate::support::{Run, command, proxy::recipe};
+
+const DOCUMENT: &str = "docs/testing-policies.md";
+
+/// A folder with a policy and cases.
+struct Files(TempDir);
+
+impl Files {
+    fn new(policy: &str, cases: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        fs::write(folder.path().join("policy.toml"), policy).expect("room for a file");
+        fs::write(folder.path().join("cases.yaml"), cases).expect("room for a file");
+        Self(folder)
+    }
+
+    fn test(&self) -> Run {
+        let mut command = command();
+        command.current_dir(self.0.path()).args(["policy", "test", "policy.toml", "cases.yaml"]);
+        let output = command.output().expect("the binary runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Run { stdout: text(output.stdout), stderr: text(output.stderr), status: output.status.code() }
+    }
+}
+
+/// Tests cases by the policy of the document.
+fn test(cases: &str) -> Run {
+    Files::new(&recipe(DOCUMENT, "toml", &[]), cases).test()
+}
+
+#[test]
+fn the_example_of_the_document_holds() {
+    let (policy, cases) = (recipe(DOCUMENT, "toml", &[]), recipe(DOCUMENT, "yaml", &[]));
+    let run = Files::new(&policy, &cases).test();
+    assert_eq!((run.status, run.stdout, run.stderr), (Some(0), recipe(DOCUMENT, "text", &[]), String::new()));
+    let run = Files::new(&policy.replace("limit = 5,", "limit = 6,"), &cases).test();
+    assert_eq!((run.status, run.stdout, run.stderr), (Some(1), recipe(DOCUMENT, "console", &[]), String::new()));
+}
+
+#[test]
+fn the_clock_moves_and_each_field_is_compared() {
+    let right = "\
+start: 2026-03-01T00:00:30Z
+cases:
+  - { identities: { user: ada, api_key: 42 }, endpoint: /search, cost: 5, expect: allowed, remaining: 0 }
+  - { identities: { user: ada }, endpoint: /search, peek: true, expect: denied, retry_after: 30s }
+  - { at: 0.5, identities: { user: ada }, endpoint: /search, expect: denied, retry_after: 29500ms }
+  - { at: 29, identities: { user: ada }, endpoint: /search, expect: denied, retry_after: 1s }
+  - { at: 30s, identities: { user: ada }, endpoint: /search, cost: 6, expect: denied, retry_after: never }
+  - { identities: { user: ada }, endpoint: /search, peek: true, cost: 0, expect: allowed, remaining: 5 }
+  - { identities: { tenant: x }, expect: allowed, limit: none }
+";
+    let run = test(right);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert_eq!(run.stdout, "cases.yaml: 7 cases, 7 requests: all as expected\n");
+    for (from, to, line, expected, found) in [
+        ("remaining: 0", "remaining: 1", 3, "allowed, 1 left", "allowed by default/rule:search/minute, 0 left"),
+        (
+            "29500ms",
+            "29501ms",
+            5,
+            "denied, retry after 29501ms",
+            "denied by default/rule:search/minute, 0 left, retry after 30s",
+        ),
+        ("at: 29,", "at: 30,", 6, "denied, retry after 1s", "allowed by default/rule:search/minute, 4 left"),
+        ("never", "1m", 7, "denied, retry after 1m", "denied by default/rule:search/minute, 5 left, never allowed"),
+        ("limit: none", "limit: a/b", 9, "allowed by a/b", "allowed by no limit"),
+    ] {
+        assert!(right.contains(from), "{from}");
+        let run = test(&right.replacen(from, to, 1));
+        assert_eq!((run.status, run.stderr.as_str()), (Some(1), ""), "{run:?}");
+        let told = format!("\n  expected  {expected}\n  found     {found}\n");
+        assert!(run.stdout.starts_with(&format!("cases.yaml:{line}: cases[")), "{to}: {run:?}");
+        assert!(run.stdout.contains(&told), "{to}: {run:?}");
+    }
+}
+
+#[test]
+fn limits_that_nodes_share_are_counted_in_one_place() {
+    let shared = recipe(DOCUMENT, "toml", &[])
+        .replace("period = \"1s\"", "period = \"1s\", sharing = \"strict\", on_failure = \"open\"");
+    let run = Files::new(&shared, &recipe(DOCUMENT, "yaml", &[])).test();
+    assert_eq!(run.status, Some(0), "{run:?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_status_2_with_line_and_field() {
+    let case = |fields: &str| format!("cases:\n  - identities: {{ user: ada }}\n    expect: allowed\n    {fields}\n");
+    let of = |fields: &str| format!("cases:\n  - expect: allowed\n    {fields}\n");
+    for (cases, says) in [
+        (String::new(), "cases.yaml:1: "),
+        ("cases: []\n".to_owned(), "cases: there are none; give one at least"),
+        (of("name: x"), "cases.yaml:2: cases[0]: says nothing of the request; give `identities` or `descriptors`"),
+        (
+            of("identities: [a]"),
+            "cases[0].identities: a list stands here; write kinds with their values, such as { user: ada",
+        ),
+        (of("identities: { User: ada }"), "cases.yaml:2: cases[0]: kind: `User` is not a kind"),
+        (of("identities: { user: a, user: b }"), "cases.yaml:3: cases[0].identities: `user` stands here twice"),
+        (of("descriptors: [{ entries: [] }]"), "cases[0]: descriptors/0/entries: there are none"),
+        (of("descriptors: [{ entries: [{ key: '', value: x }] }]"), "cases[0]: descriptors/0/entries/0/key: "),
+        (case("descriptors: []"), "cases[0].descriptors: stands beside `identities`"),
+        (case("expects: denied"), "cases[0].expects: unknown field `expects`; write `name`, "),
+        (case("at: -1"), "cases.yaml:4: cases[0].at: -1 is before the start"),
+        (case("at: soon"), "cases.yaml:4: cases[0].at: `soon` is not a period"),
+        (case("cost: 0"), "cases[0].cost: 0 charges nothing, which only a peek does; add `peek: true`"),
+        (case("cost: -1"), "cases.yaml:4: cases[0].cost: `-1` stands here; write a whole number from 0"),
+        (case("repeat: 0"), "cases[0].repeat: is out of range; from 1 to 1000000 fit"),
+        (case("retry_after: 1s"), "cases[0].retry_after: stands beside `expect: allowed`"),
+        (
+            case("").replace("allowed", "maybe"),
+            "cases.yaml:3: cases[0].expect: `maybe` stands here; write `allowed` or `denied`",
+        ),
+        (format!("start: soon\n{}", case("")), "cases.yaml:1: start: `soon` is not an instant"),
+        (
+            format!("{}  - {{ identities: {{ user: ada }}, at: 1, expect: allowed }}\n", case("at: 2")),
+            "cases[1].at: is before the case above, at 2s",
+        ),
+    ] {
+        let run = test(&cases);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{cases}: {run:?}");
+        assert!(run.stderr.contains(says), "{cases}: {run:?}");
+    }
+    let files = Files::new(&recipe(DOCUMENT, "toml", &[]), "");
+    fs::write(files.0.path().join("cases.yaml"), [0xff, 0xfe, b'c', 0]).expect("room for a file");
+    let run = files.test();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains("cases.yaml: not a file of cases: it is not UTF-8 text"), "{run:?}");
+    let run = Files::new("", &case("")).test();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains("policy.toml: the document is empty; a policy has `domains`"), "{run:?}");
+}
