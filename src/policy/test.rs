@@ -12,8 +12,8 @@ use std::{
 use clap::Args;
 use serde_saphyr::Spanned;
 use tidegate::{
-    DEFAULT_DOMAIN, Decision, Engine, Identity, Problem, Problems, Request, RequestError, Retry, TableShares,
-    clock::ManualClock,
+    CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, Identity, Problem, Problems, Request, RequestError, Retry,
+    TableShares, clock::ManualClock,
 };
 use tidegate_replay::compare::{as_one_node, room_for};
 use tidegate_service::{Decider, grpc::decide_descriptors};
@@ -171,8 +171,10 @@ impl Case {
             return decide_descriptors(decider, domain, &entries.collect::<Vec<_>>(), hits);
         }
         let identities = self.identities.iter().flat_map(|Identities(identities)| identities);
-        let identities = identities.map(|(kind, value)| Identity::new(kind, value)).collect::<Result<Vec<_>, _>>();
-        let identities = identities.map_err(|error| error.to_string())?;
+        // As every listener counts them.
+        let counted = identities.map(|(kind, value)| engine.counted(domain, Identity::new(kind, value)?));
+        let counted = counted.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = self.request(&identities, domain).map_err(|error| error.to_string())?;
         Ok(if self.peek { engine.peek(&request) } else { engine.check(&request) })
     }

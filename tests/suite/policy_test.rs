@@ -89,6 +89,26 @@ fn limits_that_nodes_share_are_counted_in_one_place() {
 }
 
 #[test]
+fn an_address_is_one_in_every_spelling() {
+    let policy = "\
+[domains.default.defaults]
+ip = \"ip\"
+[[domains.default.tiers]]
+id = \"ip\"
+limits = [{ id = \"day\", limit = 2, period = \"1d\", algorithm = \"fixed_window\" }]
+";
+    let cases = "\
+cases:
+  - { identities: { ip: '192.0.2.1' }, expect: allowed, remaining: 1 }
+  - { identities: { ip: '::ffff:192.0.2.1' }, expect: allowed, remaining: 0 }
+  - { identities: { ip: '2001:DB8::1' }, repeat: 2, expect: allowed, remaining: 0 }
+  - { identities: { ip: '2001:db8::7' }, expect: denied }
+";
+    let run = Files::new(policy, cases).test();
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+}
+
+#[test]
 fn what_cannot_be_read_is_status_2_with_line_and_field() {
     let case = |fields: &str| format!("cases:\n  - identities: {{ user: ada }}\n    expect: allowed\n    {fields}\n");
     let of = |fields: &str| format!("cases:\n  - expect: allowed\n    {fields}\n");
@@ -101,6 +121,7 @@ fn what_cannot_be_read_is_status_2_with_line_and_field() {
             "cases[0].identities: a list stands here; write kinds with their values, such as { user: ada",
         ),
         (of("identities: { User: ada }"), "cases.yaml:2: cases[0]: kind: `User` is not a kind"),
+        (of("identities: { ip: home }"), "cases.yaml:2: cases[0]: value: `home` "),
         (of("identities: { user: a, user: b }"), "cases.yaml:3: cases[0].identities: `user` stands here twice"),
         (of("descriptors: [{ entries: [] }]"), "cases[0]: descriptors/0/entries: there are none"),
         (of("descriptors: [{ entries: [{ key: '', value: x }] }]"), "cases[0]: descriptors/0/entries/0/key: "),
