@@ -11,6 +11,7 @@ use rapidhash::RapidHashMap;
 
 use self::before::Before;
 use crate::{
+    address::IP,
     algorithm::NUMBER_MAX,
     clients::{ClientMap, Matcher},
     closeness::Closeness,
@@ -142,7 +143,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
         let conditions = rule_sets.iter().flat_map(|set| set.patterns.each()).flat_map(|rule| &rule.condition);
-        let named_blocks = conditions.filter_map(|(_, matcher)| matcher.block()).collect();
+        let of_addresses = conditions.filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
+        let named_blocks = of_addresses.filter_map(|(_, matcher)| matcher.block()).collect();
         let mut domain = Domain {
             tier_hint,
             descriptors,

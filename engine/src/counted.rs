@@ -46,7 +46,8 @@ impl<C: Clock> Engine<C> {
     /// - Of the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as `::`, an IPv4
     ///   address that is mapped into IPv6 as that IPv4 address. An IPv6 address is cut to its network, as
     ///   [`with_ipv6_prefix`](Self::with_ipv6_prefix) sets; or to the smallest block that it is in, where a client or a
-    ///   condition of the domain's policy names a smaller one, so that a client that is one address is found.
+    ///   condition of the domain's policy names a smaller one, so that a client that is one address is found. It is cut less
+    ///   where its network would begin in such a block that it is not in, so that it is not taken for that client.
     /// - Of the kind `remote_address`, under which Envoy sends addresses, it is the whole address in its usual spelling.
     /// - Of any other kind it is the value itself.
     ///
@@ -71,19 +72,23 @@ impl<C: Clock> Engine<C> {
             return Ok(identity.into());
         }
         let address = match value.parse() {
-            Ok(address @ IpAddr::V6(_)) => address,
+            Ok(IpAddr::V6(address)) => address,
             Err(_) if kind == IP => return Err(RequestError::Address(value.to_owned())),
             // An IPv4 address has one spelling.
             Ok(IpAddr::V4(_)) | Err(_) => return Ok(identity.into()),
         };
         let bits =
-            if kind == IP { self.live_now().snapshot.named_bits(domain, address, self.ipv6_prefix) } else { 128 };
-        Ok(CountedIdentity { kind, value: network(address, bits).to_string().into() })
+            if kind == IP { self.live_now().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
+        Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
 }
 
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
+    use std::{collections::BTreeMap, net::Ipv6Addr};
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{policy::Policy, request::Request, snapshot::Snapshot};
 
@@ -169,5 +174,71 @@ mod tests {
         assert_eq!(counted(&engine, "ip", "2001:DB8::0008"), "2001:db8::8");
         assert_eq!(counted(&engine, "ip", "2001:db8::9"), "2001:db8::");
         assert_eq!(limit_of("ip", "2001:db8::9").as_deref(), Some("default/tier:one/day"));
+    }
+
+    #[test]
+    fn an_address_is_not_taken_for_a_client_at_the_start_of_its_network() {
+        let engine = engine(&serde_json::json!({
+            "tiers": [{ "id": "one", "limits": limit(1) }],
+            "defaults": { "ip": "one" },
+            "clients": [
+                { "kind": "ip", "value": "2001:db8::/96", "override": { "unlimited": true } },
+                { "kind": "ip", "value": "2001:db8:5::", "override": { "blocked": true } },
+            ],
+            "rules": [
+                { "id": "r", "endpoint": "/r", "per": "everyone", "where": { "remote_address": "2001:db8:9::8" }, "limits": limit(2) },
+            ],
+        }));
+        let limit_of = |value| {
+            let counted = engine.counted("default", Identity::new("ip", value).expect("valid")).expect("an address");
+            let who = [counted.identity()];
+            engine.peek(&Request::new(&who).expect("valid")).limit_id().map(str::to_owned)
+        };
+        let of_tier = Some("default/tier:one/day");
+        assert_eq!((limit_of("2001:db8::1"), limit_of("2001:db8::1:0:0:1").as_deref()), (None, of_tier));
+        assert_eq!(limit_of("2001:db8:5::").as_deref(), Some("default/client:ip:2001:db8:5::/blocked"));
+        assert_eq!(limit_of("2001:db8:5::7").as_deref(), of_tier);
+        for (value, expected) in [
+            ("2001:db8::ffff:0:0:1", "2001:db8:0:0:8000::"),
+            ("2001:db8::1:0:0:1", "2001:db8:0:0:1::"),
+            ("2001:db8:5::7", "2001:db8:5::4"),
+            ("2001:db8:5:0:8000::7", "2001:db8:5:0:8000::"),
+            ("2001:db8:9::8", "2001:db8:9::"),
+        ] {
+            assert_eq!(counted(&engine, "ip", value), expected, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_meets_what_the_whole_address_meets(
+            blocks in prop::collection::vec((0_u128..16, 120_u8..=128), 1..5),
+            addresses in prop::collection::vec(0_u128..16, 1..20),
+            gap in 0_u32..60,
+        ) {
+            let address = |low: u128| Ipv6Addr::from_bits((0x2001_0db8_u128 << 96) | (low << gap));
+            let clients: BTreeMap<_, _> = blocks
+                .iter()
+                .map(|&(low, bits)| {
+                    let bits = bits - u8::try_from(gap).expect("small");
+                    let first = network(address(low).into(), bits);
+                    (format!("{first}/{bits}"), serde_json::json!({
+                        "kind": "ip", "value": format!("{first}/{bits}"), "override": { "blocked": true },
+                    }))
+                })
+                .collect();
+            let clients: Vec<_> = clients.into_values().collect();
+            let engine = engine(&serde_json::json!({
+                "tiers": [{ "id": "one", "limits": limit(1) }], "defaults": { "ip": "one" }, "clients": clients,
+            }));
+            let limit_of = |value: &str| {
+                let who = [Identity::new("ip", value).expect("valid")];
+                engine.peek(&Request::new(&who).expect("valid")).limit_id().map(str::to_owned)
+            };
+            for low in addresses {
+                let value = address(low).to_string();
+                prop_assert_eq!(limit_of(&counted(&engine, "ip", &value)), limit_of(&value), "{}", value);
+            }
+        }
     }
 }

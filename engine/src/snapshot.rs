@@ -1,12 +1,12 @@
 //! A policy compiled for the hot path: which limits a request meets, and in which order.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 use rapidhash::RapidHashMap;
 
 use crate::{
-    address::IP,
+    address::{IP, network},
     algorithm::Meter,
     clients::{Block, ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
@@ -234,14 +234,30 @@ impl Snapshot {
         self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
     }
 
-    /// Returns the bits of the smallest block that this address is in, of those that clients and conditions of the domain name;
-    /// `least` where none has more.
-    pub(crate) fn named_bits(&self, domain: &str, address: IpAddr, least: u8) -> u8 {
+    /// Returns the bits of the network by which an IPv6 address is counted: `least`; or as many as the smallest block has that it is
+    /// in, of those that clients and conditions of the domain name; or else so many that the network's first address is in no such
+    /// block that the address is not in.
+    pub(crate) fn counted_bits(&self, domain: &str, address: Ipv6Addr, least: u8) -> u8 {
         let Some(Domain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
-        let of_clients =
-            kinds.iter().find(|kind| *kind.name == *IP).map_or(0, |ip| ip.clients.named_bits(address, least));
-        let of_conditions = named_blocks.iter().filter(|block| block.contains(address)).map(|block| block.bits);
-        of_conditions.fold(of_clients, u8::max).max(least)
+        let clients = kinds.iter().find(|kind| *kind.name == *IP).map(|ip| &ip.clients);
+        let named_bits = |address, least| {
+            let of_clients = clients.map_or(0, |clients| clients.named_bits(address, least));
+            let of_conditions = named_blocks.iter().filter(|block| block.contains(address)).map(|block| block.bits);
+            of_conditions.fold(of_clients, u8::max)
+        };
+        let mut bits = named_bits(address.into(), least).max(least);
+        loop {
+            let first = network(address.into(), bits);
+            let differing = match first {
+                IpAddr::V6(first) => (first.to_bits() ^ address.to_bits()).leading_zeros(),
+                IpAddr::V4(_) => return bits,
+            };
+            if named_bits(first, bits) <= bits {
+                return bits;
+            }
+            // The bit by which the address is not in that block.
+            bits = u8::try_from(differing + 1).unwrap_or(u8::MAX).min(128);
+        }
     }
 
     pub(crate) fn has_domain(&self, domain: &str) -> bool {

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_saphyr::Spanned;
 use tidegate::{
     CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, Identity, Problem, Problems, Request, RequestError, Retry,
-    TableShares, clock::ManualClock,
+    TableShares, clock::ManualClock, policy::Policy,
 };
 use tidegate_replay::compare::{as_one_node, room_for};
 use tidegate_service::{Decider, grpc::decide_descriptors};
@@ -95,7 +95,8 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     };
     let Cases { start, cases } =
         Cases::read(&read_as("file of cases", &arguments.cases)?).map_err(|problem| wrong(&problem))?;
-    let policy = as_one_node(&policy).map_err(|problems: Problems| {
+    let document = policy;
+    let policy = as_one_node(&document).map_err(|problems: Problems| {
         Failure(format!("the policy is wrong\n{}", told(&name_of(&arguments.policy), &problems).trim_end()))
     })?;
     let start = u64::try_from(start.0.as_nanosecond()).unwrap_or_default();
@@ -110,6 +111,7 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     for (place, Spanned { value: case, referenced, .. }) in cases.iter().enumerate() {
         let line = usize::try_from(referenced.line()).ok();
         let refuse = |field: &str, message| wrong(&Problem { path: format!("cases[{place}]{field}"), line, message });
+        case.names_exist(&document).map_err(|(field, problem)| refuse(field, problem))?;
         let Moment(moment) = case.at.unwrap_or(Moment(at));
         if moment < at {
             let before = format!("is before the case above, at {}; put the cases in order of time", seconds(at));
@@ -154,6 +156,21 @@ impl Case {
         let identities = self.identities.as_ref().map_or(0, |Identities(identities)| identities.len());
         let entries = self.descriptors.iter().flatten().map(|descriptor| descriptor.entries.len() + 1).sum::<usize>();
         (identities + entries) as u64
+    }
+
+    /// Checks that the policy has the domain and the tier that the case names. The error is the field and what is wrong with it.
+    fn names_exist(&self, policy: &Policy) -> Result<(), (&'static str, String)> {
+        let name = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
+        let Some(domain) = policy.domains.get(name) else {
+            let names: Vec<_> = policy.domains.keys().map(String::as_str).collect();
+            return Err((".domain", format!("the policy has no domain `{name}`; it has {}", names.join(", "))));
+        };
+        match &self.tier {
+            Some(tier) if domain.tiers.iter().all(|it| it.id != *tier) => {
+                Err((".tier", format!("domain `{name}` has no tier `{tier}`")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Decides the request. The error is the field and what is wrong with it.

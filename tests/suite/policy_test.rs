@@ -122,6 +122,11 @@ fn what_cannot_be_read_is_status_2_with_line_and_field() {
         ),
         (of("identities: { User: ada }"), "cases.yaml:2: cases[0]: kind: `User` is not a kind"),
         (of("identities: { ip: home }"), "cases.yaml:2: cases[0]: value: `home` "),
+        (
+            case("domain: edges"),
+            "cases.yaml:2: cases[0].domain: the policy has no domain `edges`; it has default, edge",
+        ),
+        (case("tier: gold"), "cases.yaml:2: cases[0].tier: domain `default` has no tier `gold`"),
         (of("identities: { user: a, user: b }"), "cases.yaml:3: cases[0].identities: `user` stands here twice"),
         (of("descriptors: [{ entries: [] }]"), "cases[0]: descriptors/0/entries: there are none"),
         (of("descriptors: [{ entries: [{ key: '', value: x }] }]"), "cases[0]: descriptors/0/entries/0/key: "),

@@ -83,7 +83,7 @@ pub(crate) fn is_address(text: &[u8]) -> bool {
 
 /// Returns whether a field says that it has no address.
 pub(crate) fn is_nothing(text: &str) -> bool {
-    matches!(text, "" | "-" | "\"-\"" | "unknown")
+    matches!(text, "" | "-" | "\"-\"" | "unknown" | "unix:")
 }
 
 fn is_host_name(text: &str) -> bool {
@@ -91,7 +91,7 @@ fn is_host_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+pub(crate) fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
         Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),

@@ -5,6 +5,8 @@
 //! host before the address; the virtual host after it. A user that begins with `- ` or `[`, or ends with ` -`, is the sign
 //! of a field too many.
 
+use std::net::IpAddr;
+
 use memchr::{memchr, memchr_iter, memchr2};
 
 use super::{
@@ -48,7 +50,7 @@ fn read_from<'l>(
         None => (None, rest),
     };
     let forwarded = ingress.map(readable);
-    let client = clients.read(readable(addresses), forwarded.as_deref())?;
+    let mut client = clients.read(readable(addresses), forwarded.as_deref())?;
     let (ident, rest) = match ingress {
         Some(_) => (&b"-"[..], rest),
         None => word(rest).ok_or("nothing follows the address")?,
@@ -59,6 +61,9 @@ fn read_from<'l>(
         Some(user) if is_vhost(ident) && memchr(b'.', ident).is_some() && !client::is_address(ident) => user,
         _ => user,
     };
+    if client::is_address(ident) || client::is_address(user) {
+        return Err(Why::of("an address stands after the first field too; cut the one that is not the client's", user));
+    }
     if user.starts_with(b"- ") || user.starts_with(b"[") || user.ends_with(b" -") {
         return Err(Why::of("it has a field too many between the address and the time", user));
     }
@@ -77,7 +82,14 @@ fn read_from<'l>(
     let is_end = |after: &[u8]| matches!(after, [] | [b' ', ..]);
     let referer = rest.strip_prefix(b"\"").and_then(|rest| quoted(rest, is_end));
     // Servers cut a long agent off, its closing quote too.
-    let has_agent = referer.is_some_and(|(_, rest)| rest.starts_with(b" \""));
+    let agent = referer.and_then(|(_, rest)| rest.strip_prefix(b" \""));
+    let has_agent = agent.is_some();
+    // The format that nginx installs has `X-Forwarded-For` after the agent.
+    let after_agent = agent.and_then(|agent| quoted(agent, is_end)?.1.strip_prefix(b" \""));
+    let list = after_agent.and_then(|list| quoted(list, is_end)).map(|(list, _)| list).filter(|list| is_list(list));
+    if let Some(list) = list {
+        client = clients.read(readable(addresses), Some(&readable(list)))?;
+    }
     if is_combined && !has_agent {
         return Err("no quoted referer and agent follow the size".into());
     }
@@ -86,7 +98,8 @@ fn read_from<'l>(
         None if has_agent => Base::Combined,
         None => Base::Common,
     };
-    let user = Some(user).filter(|user| !matches!(*user, b"" | b"-" | b"\"\""));
+    let user = user.strip_prefix(b"\"").and_then(|user| user.strip_suffix(b"\"")).unwrap_or(user);
+    let user = Some(user).filter(|user| !matches!(*user, b"" | b"-"));
     let record =
         Record { time, client, user: user.map(readable), kind: Kind::USER, target: Target::of_request(request) };
     Ok((record, Form::new(base)))
@@ -107,16 +120,22 @@ fn addresses(line: &[u8]) -> (&[u8], &[u8]) {
 fn forwarded_in_brackets(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let list = text.strip_prefix(b"- [")?;
     let end = memchr(b']', list)?;
-    let is_list = list[..end]
-        .split(|&byte| byte == b',')
-        .all(|part| part.trim_ascii() == b"-" || client::is_address(part.trim_ascii()));
-    is_list.then(|| Some((&list[..end], list[end..].strip_prefix(b"] - ")?))).flatten()
+    is_list(&list[..end]).then(|| Some((&list[..end], list[end..].strip_prefix(b"] - ")?))).flatten()
 }
 
-/// Returns whether a word may be a virtual host before the address. Where it is an address itself, another one follows it.
+/// Returns whether a field is a list of addresses, some of which may be missing.
+fn is_list(field: &[u8]) -> bool {
+    let is_address = |part: &[u8]| part == b"-" || client::is_address(part);
+    field.split(|&byte| byte == b',').all(|part| is_address(part.trim_ascii()))
+}
+
+/// Returns whether a word may be a virtual host before the address. Where it is an address itself, it has a port, and another one
+/// follows it.
 fn may_stand_first(vhost: &[u8], rest: &[u8]) -> bool {
+    let is_alone =
+        || std::str::from_utf8(vhost).is_ok_and(|vhost| vhost.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
     let has_address = || word(rest).is_some_and(|(next, _)| client::is_address(next));
-    if client::is_address(vhost) { has_address() } else { is_vhost(vhost) }
+    if client::is_address(vhost) { !is_alone() && has_address() } else { vhost != b"-" && is_vhost(vhost) }
 }
 
 /// Returns whether a word may be the name of a virtual host, with or without a port.
@@ -251,6 +270,8 @@ mod tests {
             ("192.0.2.7, 10.0.0.1 - -", Some("192.0.2.7"), None, "common"),
             ("\"192.0.2.7, 10.0.0.1\" - ada", Some("192.0.2.7"), Some("ada"), "common"),
             ("\"-\" - -", None, None, "common"),
+            ("192.0.2.7 - \"-\"", Some("192.0.2.7"), None, "common"),
+            ("192.0.2.7 - \"ada\"", Some("192.0.2.7"), Some("ada"), "common"),
             ("192.0.2.7 - [192.0.2.7] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),
             ("10.0.0.1 - [192.0.2.7, 10.0.0.1] - ada", Some("192.0.2.7"), Some("ada"), "ingress-nginx of old"),
             ("192.0.2.7 - [-] - -", Some("192.0.2.7"), None, "ingress-nginx of old"),
@@ -259,6 +280,29 @@ mod tests {
             let (record, read_by) = read_common(&line, false).expect(before);
             assert_eq!((record.client.as_deref(), record.user.as_deref()), (client, user), "{before}");
             assert_eq!(read_by.to_string(), form, "{before}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_after_the_agent_are_those_before_the_proxy() {
+        const COMBINED: &str = r#"- - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl""#;
+        for (line, client) in [
+            (format!(r#"10.0.0.1 {COMBINED} "192.0.2.7""#), "192.0.2.7"),
+            (format!(r#"10.0.0.1 {COMBINED} "198.51.100.9, 192.0.2.7, 10.0.0.2""#), "192.0.2.7"),
+            (format!(r#"10.0.0.1 {COMBINED} "-""#), "10.0.0.1"),
+            (format!(r#"10.0.0.1 {COMBINED} "more" "192.0.2.7""#), "10.0.0.1"),
+            (format!(r#"192.0.2.1 {COMBINED} "192.0.2.7""#), "192.0.2.1"),
+        ] {
+            let (record, _) = read_common(&line, true).expect(&line);
+            assert_eq!(record.client.as_deref(), Some(client), "{line}");
+        }
+    }
+
+    #[test]
+    fn which_of_two_addresses_is_the_clients_is_not_guessed() {
+        const REST: &str = r#"[17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5"#;
+        for before in ["192.0.2.7 10.0.0.1 - -", "- 10.0.0.1 - -", "10.0.0.1 192.0.2.7 -", "10.0.0.1 - 192.0.2.7"] {
+            assert!(read_common(&format!("{before} {REST}"), false).is_err(), "{before}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{borrow::Cow, str::FromStr, sync::LazyLock};
 use rustc_hash::FxHashMap;
 
 use super::{
-    client::ClientReading,
+    client::{ClientReading, trimmed},
     record::{Record, Target},
     why::Why,
 };
@@ -102,6 +102,7 @@ const NAMES: [(Meaning, &[&str]); 9] = [
             "requestmethod",
             "httpmethod",
             "http_method",
+            "verb",
             "clientrequestmethod",
             "cs-method",
             "http.request.method",
@@ -110,9 +111,10 @@ const NAMES: [(Meaning, &[&str]); 9] = [
     (
         Meaning::Endpoint,
         &[
+            // Of nginx `uri` is the path as it was rewritten.
+            "request_uri",
             "path",
             "uri",
-            "request_uri",
             "endpoint",
             "url",
             "requestpath",
@@ -242,7 +244,7 @@ impl Columns {
         let mut fields = Fields::default();
         for (known, value) in self.known.iter().zip(values) {
             if let Some(known) = known {
-                fields.put(*known, Value::Text(value));
+                fields.put(*known, Value::Text(trimmed(value)));
             }
         }
         fields
@@ -300,12 +302,16 @@ impl<'l> Fields<'l> {
         let forwarded = text(self.forwarded);
         let client = text(self.client).unwrap_or_default();
         let client = clients.read(client, forwarded.as_deref()).map_err(Lack::Wrong)?;
-        let target = match (text(self.endpoint), self.request) {
-            (None, Some(Cow::Borrowed(request))) => Target::of_request(request.as_bytes()),
-            (None, Some(Cow::Owned(request))) => Target::of_request(request.as_bytes()).into_owned(),
-            (endpoint, _) => Target::of_fields(text(self.method), endpoint),
+        let target = match self.request {
+            Some(Cow::Borrowed(request)) => Target::of_request(request.as_bytes()),
+            Some(Cow::Owned(request)) => Target::of_request(request.as_bytes()).into_owned(),
+            None => Target::of_fields(text(self.method), text(self.endpoint)),
         };
-        Ok(Record { time, client, user: text(self.user), kind: Kind::USER, target })
+        let user = match self.user {
+            Some((_, Value::Number(number))) => Some(number.to_string().into()),
+            user => text(user),
+        };
+        Ok(Record { time, client, user, kind: Kind::USER, target })
     }
 
     /// The line of another form that this one wraps.
@@ -347,9 +353,11 @@ impl<'l> Fields<'l> {
             }
             Meaning::Request => {
                 match value {
-                    Value::Text(request) => self.request = Some(request),
+                    // Logstash has the path alone there.
+                    Value::Text(path) if path.starts_with('/') => self.endpoint = Some((0, Value::Text(path))),
+                    Value::Text(request) if request.contains(' ') => self.request = Some(request),
                     Value::Fields(fields) => self.put_all(*fields),
-                    Value::Number(_) | Value::Other => {}
+                    Value::Text(_) | Value::Number(_) | Value::Other => {}
                 }
                 return;
             }
@@ -358,6 +366,7 @@ impl<'l> Fields<'l> {
         match value {
             // Such as {"client": {"ip": ...}}.
             Value::Fields(fields) if meaning == Meaning::Client => keep_better(found, fields.client),
+            Value::Fields(_) if meaning == Meaning::User => {}
             value => keep_better(found, value.says_something().then_some((place, value))),
         }
     }

@@ -4,7 +4,8 @@
 use std::{borrow::Cow, ops::Range, time::Duration};
 
 use tidegate::{
-    CountedIdentity, Engine, Identity, Rate, Request, RequestError, clock::Clock, descriptor::Dimension, fitting_path,
+    CountedIdentity, Engine, IDENTITIES_MAX, Identity, Rate, Request, RequestError, clock::Clock,
+    descriptor::Dimension, fitting_path,
 };
 use tidegate_middleware::extract::value_of;
 
@@ -20,6 +21,8 @@ use crate::error::Error;
 
 /// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
+/// The most entries of a descriptor: identities, a path and a method.
+const ENTRIES_MAX: usize = IDENTITIES_MAX + 2;
 /// The digest of an empty value, which counts like other values that the engine takes as digests only.
 const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 const DAY: Duration = Duration::from_hours(24);
@@ -75,6 +78,10 @@ impl<'m> Asked<'m> {
         let wrong = |part: &str, problem: &str| wrong(&format!("descriptors/{place}/{part}"), problem);
         if message.entries.is_empty() {
             return Err(wrong("entries", "there are none; give one at least"));
+        }
+        let count = message.entries.len();
+        if count > ENTRIES_MAX {
+            return Err(wrong("entries", &format!("{count} given; give one to {ENTRIES_MAX}")));
         }
         if message.is_negative_hits {
             let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";

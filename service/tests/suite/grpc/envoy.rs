@@ -56,11 +56,18 @@ async fn envoy_counts_where_everybody_else_does() {
 async fn what_is_wrong_is_named_and_what_cannot_be_decided_is_unavailable() {
     let server = Server::with(HUNDRED);
     let mut envoy = RateLimitServiceClient::new(server.channel().await);
-    let refused = ask(&mut envoy, of(":path", "/")).await.expect_err("no kind begins so");
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-    assert!(refused.message().starts_with("descriptors/0/entries/0/key: `_path` is not a kind"), "{refused}");
-    assert_eq!(refused.metadata().get("tidegate-code").expect("a code"), "bad_kind");
-    assert_eq!(server.metric("tidegate_bad_requests_total{door=\"grpc\",code=\"bad_kind\"}"), 1);
+    let mut many = of("a", "x");
+    many.descriptors[0].entries = vec![many.descriptors[0].entries[0].clone(); 10_000];
+    for (request, says) in [
+        (of("", "/"), "descriptors/0/entries/0/key: is empty"),
+        (many, "descriptors/0/entries: 10000 given; give one to 10"),
+    ] {
+        let refused = ask(&mut envoy, request).await.expect_err("it is wrong");
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().starts_with(says), "{refused}");
+        assert_eq!(refused.metadata().get("tidegate-code").expect("a code"), "bad_field");
+    }
+    assert_eq!(server.metric("tidegate_bad_requests_total{door=\"grpc\",code=\"bad_field\"}"), 2);
 
     let told = ask(&mut envoy, of("user", b"\xff")).await.expect("end users write values");
     assert_eq!((told.overall_code(), told.statuses[0].limit_remaining), (Code::Ok, 99));
