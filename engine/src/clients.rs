@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table::Entry};
 use rapidhash::{RapidHashMap, fast::RandomState as RapidState};
 
 use crate::address::{IP, REMOTE_ADDRESS};
@@ -181,9 +181,9 @@ fn address(value: &str) -> Option<IpAddr> {
 /// most are the same in the next version of a policy.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMap<T> {
-    base: Arc<Layer<T>>,
+    base: Arc<MatcherMap<T>>,
     /// What is other than in the base: another client, or none.
-    over: Option<Box<Layer<Option<T>>>>,
+    over: Option<Box<MatcherMap<Option<T>>>>,
     len: usize,
 }
 
@@ -196,7 +196,7 @@ impl<T> Default for ClientMap<T> {
 impl<T> ClientMap<T> {
     /// For about so many clients of a kind.
     pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
-        Self { base: Arc::new(Layer::with_room_for(kind, clients)), over: None, len: 0 }
+        Self { base: Arc::new(MatcherMap::with_room_for(kind, clients)), over: None, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -253,11 +253,11 @@ impl<T> ClientMap<T> {
         smaller.find(|&bits| self.get(&Matcher::Block(Block::of(address, bits))).is_some()).unwrap_or(0)
     }
 
-    fn over(&mut self) -> &mut Layer<Option<T>> {
+    fn over(&mut self) -> &mut MatcherMap<Option<T>> {
         self.over.get_or_insert_with(|| {
-            let Layer { block_bits, prefix_lengths, .. } = &*self.base;
+            let MatcherMap { block_bits, prefix_lengths, .. } = &*self.base;
             let (block_bits, prefix_lengths) = (block_bits.clone(), prefix_lengths.clone());
-            Box::new(Layer { block_bits, prefix_lengths, ..Layer::default() })
+            Box::new(MatcherMap { block_bits, prefix_lengths, ..MatcherMap::default() })
         })
     }
 }
@@ -284,8 +284,9 @@ impl<T: Copy> ClientMap<T> {
     }
 }
 
+/// Values by what they match: texts, blocks of addresses, and beginnings of texts.
 #[derive(Clone, Debug)]
-struct Layer<T> {
+pub(crate) struct MatcherMap<T> {
     exact: Exact<T>,
     blocks: RapidHashMap<Block, T>,
     /// Sizes of the blocks, in bits, largest (the smallest block) first; of a layer over another, those of both.
@@ -295,7 +296,7 @@ struct Layer<T> {
     prefix_lengths: Vec<usize>,
 }
 
-impl<T> Default for Layer<T> {
+impl<T> Default for MatcherMap<T> {
     fn default() -> Self {
         Self {
             exact: Exact::default(),
@@ -307,7 +308,7 @@ impl<T> Default for Layer<T> {
     }
 }
 
-impl<T> Layer<T> {
+impl<T> MatcherMap<T> {
     fn with_room_for(kind: &str, clients: usize) -> Self {
         let mut layer = Self::default();
         // Addresses are blocks, most others exact.
@@ -338,11 +339,11 @@ impl<T> Layer<T> {
         }
     }
 
-    fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
+    pub(crate) fn get<S: Deref<Target = str>>(&self, matcher: &Matcher<S>) -> Option<&T> {
         match matcher {
             Matcher::Exact(value) => self.exact.get(value),
             Matcher::Block(block) => self.blocks.get(block),
-            Matcher::Prefix(prefix) => self.prefixes.get(*prefix),
+            Matcher::Prefix(prefix) => self.prefixes.get(&**prefix),
         }
     }
 
@@ -351,6 +352,36 @@ impl<T> Layer<T> {
         let blocks = self.blocks.iter().map(|(block, client)| (Matcher::Block(*block), client));
         let prefixes = self.prefixes.iter().map(|(prefix, client)| (Matcher::Prefix(&**prefix), client));
         exact.chain(blocks).chain(prefixes)
+    }
+
+    /// Returns the place of a matcher, to add to.
+    pub(crate) fn entry(&mut self, matcher: &Matcher) -> &mut T
+    where
+        T: Default,
+    {
+        match matcher {
+            Matcher::Exact(value) => self.exact.entry(value),
+            Matcher::Block(block) => {
+                insert_descending(&mut self.block_bits, block.bits);
+                self.blocks.entry(*block).or_default()
+            }
+            Matcher::Prefix(prefix) => {
+                insert_descending(&mut self.prefix_lengths, prefix.len());
+                self.prefixes.entry(prefix.clone()).or_default()
+            }
+        }
+    }
+
+    /// Returns what is kept for each matcher that matches a value, in no order.
+    pub(crate) fn matching(&self, value: &str) -> impl Iterator<Item = &T> {
+        let blocks = address(value).filter(|_| !self.block_bits.is_empty()).into_iter().flat_map(move |address| {
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            let sizes = self.block_bits.iter().filter(move |&&bits| bits <= most);
+            sizes.filter_map(move |&bits| self.blocks.get(&Block::of(address, bits)))
+        });
+        let starts = self.prefix_lengths.iter().filter_map(|&length| value.get(..length));
+        let prefixes = starts.filter_map(|start| self.prefixes.get(start));
+        self.exact.get(value).into_iter().chain(blocks).chain(prefixes)
     }
 
     /// What `get` has for the closest of the blocks and prefixes that match a value.
@@ -405,6 +436,23 @@ impl<T> Exact<T> {
         table.insert_unique(hash_of_value, (start..start + value.len(), client), |(place, _)| hash(place));
         texts.push_str(value);
         None
+    }
+
+    fn entry(&mut self, value: &str) -> &mut T
+    where
+        T: Default,
+    {
+        let Self { texts, table, hasher } = self;
+        let is_it = |(place, _): &(Range<usize>, T)| texts[place.clone()] == *value;
+        let hash = |(place, _): &(Range<usize>, T)| hasher.hash_one(&texts[place.clone()]);
+        match table.entry(hasher.hash_one(value), is_it, hash) {
+            Entry::Occupied(entry) => &mut entry.into_mut().1,
+            Entry::Vacant(free) => {
+                let start = texts.len();
+                texts.push_str(value);
+                &mut free.insert((start..texts.len(), T::default())).into_mut().1
+            }
+        }
     }
 
     fn get(&self, value: &str) -> Option<&T> {

@@ -18,12 +18,15 @@ use crate::{
     hash::kind_hash,
     limit::{LimitNumbers, numbers},
     pattern::{Pattern, PatternTree},
-    policy::{self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DoorSettings, EVERYONE, Per, Policy, TAGS_MAX, is_id},
+    policy::{
+        self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, DoorSettings, EVERYONE, Per,
+        Policy, TAGS_MAX, is_id,
+    },
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
+    rule_list::{Rule, RuleList},
     snapshot::{
-        CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, Rule, RuleSet,
-        Snapshot,
+        CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet, Snapshot,
     },
     time::Nanos,
     zone::Zone,
@@ -138,16 +141,19 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
         self.clients(report, &numbers);
         let rule_sets = self.rule_sets(report);
-        let policy::Domain { tier_hint, descriptors, on_error, headers, reset, .. } = *self.source;
+        let policy::Domain { tier_hint, descriptors, descriptor_paths, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
-        let conditions = rule_sets.iter().flat_map(|set| set.patterns.each()).flat_map(|rule| &rule.condition);
+        let conditions = rule_sets
+            .iter()
+            .flat_map(|set| set.patterns.each().flat_map(RuleList::iter))
+            .flat_map(|rule| &rule.condition);
         let of_addresses = conditions.filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
         let named_blocks = of_addresses.filter_map(|(_, matcher)| matcher.block()).collect();
         let mut domain = Domain {
             tier_hint,
-            descriptors,
+            descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },
             door,
             timezone,
             most_limits: 0,
@@ -260,6 +266,9 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             check_id(&mut report.field("id"), &source.id);
             check_unique(&mut report.field("id"), &mut ids, &source.id, "rule");
             let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
+            if self.source.descriptor_paths == DescriptorPaths::Identity {
+                Self::report_endpoint(report, source);
+            }
             let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
             let limits_before = self.limits.len();
             let rule = self.rule(report, source, kinds.unwrap_or_default());
@@ -285,13 +294,26 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let mut patterns = PatternTree::default();
+            let mut patterns = PatternTree::<RuleList>::default();
             for (closeness, (_, rule)) in rules {
-                patterns.values(&closeness.pattern).push(rule);
+                patterns.entry(&closeness.pattern).push(rule);
             }
+            patterns.for_each_mut(RuleList::build_index);
             RuleSet { kinds, patterns }
         });
         compiled.collect()
+    }
+
+    /// Reports an endpoint or a method in a domain to whose descriptors a path is an identity: no descriptor would meet it.
+    fn report_endpoint(report: &mut Report<'_>, source: &policy::Rule) {
+        let endpoint = Some(&source.endpoint).filter(|endpoint| *endpoint != "*");
+        for (field, kind, value) in [("endpoint", "path", endpoint), ("method", "method", source.method.as_ref())] {
+            if let Some(value) = value {
+                report.field(field).wrong(format!(
+                    "with `descriptor_paths = \"identity\"` a rule has none; write `where = {{ {kind} = \"{value}\" }}`"
+                ));
+            }
+        }
     }
 
     fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule, counted: u64) -> Rule {
@@ -556,7 +578,9 @@ fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
     };
     let mut by_kind: Vec<usize> = domain.kinds.iter().map(of_kind).collect();
     by_kind.sort_unstable_by(|a, b| b.cmp(a));
-    let by_rules =
-        domain.rule_sets.iter().map(|set| set.patterns.each().map(|rule| rule.limits.len()).max().unwrap_or(0));
+    let by_rules = domain
+        .rule_sets
+        .iter()
+        .map(|set| set.patterns.each().flat_map(RuleList::iter).map(|rule| rule.limits.len()).max().unwrap_or(0));
     by_kind.iter().take(IDENTITIES_MAX).sum::<usize>() + by_rules.sum::<usize>()
 }

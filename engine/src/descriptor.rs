@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    policy::EVERYONE,
+    policy::{DescriptorPaths, EVERYONE},
     request::{KIND_BYTES_MAX, is_kind},
 };
 
@@ -20,27 +20,29 @@ pub enum Dimension<'k> {
 }
 
 impl<'k> Dimension<'k> {
-    /// Returns what an entry with this key is, where `is_taken` says what the entries before it in its descriptor are.
+    /// Returns what an entry with this key is in a domain with this setting, where `is_taken` says what the entries before it
+    /// in its descriptor are.
     ///
-    /// * `path` and `endpoint`, in any case, are the endpoint, and `method` is the method.
+    /// * With [`DescriptorPaths::Endpoint`], `path` and `endpoint`, in any case, are the endpoint, and `method` is the method.
     /// * Any other key is a kind: in lower case, with `_` for each character that no kind has (`X-User-Id` is `x_user_id`).
     ///   Before one that does not begin with a letter stands `k_`. One above 32 bytes is its first 23 and the FNV-1a hash of
     ///   the key, so long keys stay apart.
     /// * What the descriptor has before is numbered: a second `generic_key` is `generic_key_2`, a second `path` `path_2`.
     ///
     /// ```
-    /// use tidegate::descriptor::Dimension;
+    /// use tidegate::{descriptor::Dimension, policy::DescriptorPaths::{Endpoint, Identity}};
     ///
-    /// assert_eq!(Dimension::of("PATH", |_| false), Dimension::Endpoint);
-    /// let second = Dimension::of("generic_key", |earlier| earlier.kind() == Some("generic_key"));
+    /// assert_eq!(Dimension::of("PATH", Endpoint, |_| false), Dimension::Endpoint);
+    /// assert_eq!(Dimension::of("PATH", Identity, |_| false).kind(), Some("path"));
+    /// let second = Dimension::of("generic_key", Endpoint, |earlier| earlier.kind() == Some("generic_key"));
     /// assert_eq!(second.kind(), Some("generic_key_2"));
     /// ```
     #[must_use]
-    pub fn of(key: &'k str, is_taken: impl Fn(&Dimension<'_>) -> bool) -> Self {
+    pub fn of(key: &'k str, paths: DescriptorPaths, is_taken: impl Fn(&Dimension<'_>) -> bool) -> Self {
         let name = kind_of(key);
-        let first = match &*name {
-            "path" | "endpoint" => Self::Endpoint,
-            "method" => Self::Method,
+        let first = match (paths, &*name) {
+            (DescriptorPaths::Endpoint, "path" | "endpoint") => Self::Endpoint,
+            (DescriptorPaths::Endpoint, "method") => Self::Method,
             _ => Self::Kind(name.clone()),
         };
         if !is_taken(&first) {
@@ -61,16 +63,6 @@ impl<'k> Dimension<'k> {
         match self {
             Self::Kind(kind) => Some(kind),
             Self::Endpoint | Self::Method => None,
-        }
-    }
-
-    /// Returns the same without what it borrows.
-    #[must_use]
-    pub fn into_owned(self) -> Dimension<'static> {
-        match self {
-            Self::Kind(kind) => Dimension::Kind(kind.into_owned().into()),
-            Self::Endpoint => Dimension::Endpoint,
-            Self::Method => Dimension::Method,
         }
     }
 }
@@ -104,22 +96,22 @@ fn kind_of(key: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// What the entries of one descriptor are.
-    fn dimensions<'k>(keys: &[&'k str]) -> Vec<Dimension<'k>> {
-        let mut found = Vec::new();
+    /// Returns the dimensions of the entries of one descriptor.
+    fn dimensions<'k>(keys: &[&'k str], paths: DescriptorPaths) -> Vec<Dimension<'k>> {
+        let mut dimensions = Vec::new();
         for key in keys {
-            found.push(Dimension::of(key, |dimension| found.contains(dimension)));
+            dimensions.push(Dimension::of(key, paths, |dimension| dimensions.contains(dimension)));
         }
-        found
+        dimensions
     }
 
     #[test]
     fn a_key_is_the_endpoint_the_method_or_a_kind() {
         for key in ["path", "Path", "PATH", "endpoint", "ENDPOINT"] {
-            assert_eq!(dimensions(&[key]), [Dimension::Endpoint], "{key}");
+            assert_eq!(dimensions(&[key], DescriptorPaths::Endpoint), [Dimension::Endpoint], "{key}");
         }
         for key in ["method", "METHOD"] {
-            assert_eq!(dimensions(&[key]), [Dimension::Method], "{key}");
+            assert_eq!(dimensions(&[key], DescriptorPaths::Endpoint), [Dimension::Method], "{key}");
         }
         let long = "httproute/default/backend/rule/0/match/0/example";
         for (key, kind) in [
@@ -134,9 +126,21 @@ mod tests {
             ("k\u{e9}", "k_"),
             (long, "httproute_default_backe_d57f5531"),
         ] {
-            assert_eq!(dimensions(&[key]), [Dimension::Kind(kind.into())], "{key}");
+            assert_eq!(dimensions(&[key], DescriptorPaths::Endpoint), [Dimension::Kind(kind.into())], "{key}");
         }
-        assert_ne!(dimensions(&[long]), dimensions(&[&long.replace("match/0", "match/1")]));
+        assert_ne!(
+            dimensions(&[long], DescriptorPaths::Endpoint),
+            dimensions(&[&long.replace("match/0", "match/1")], DescriptorPaths::Endpoint)
+        );
+    }
+
+    #[test]
+    fn a_path_is_an_identity_where_the_domain_says_so() {
+        let kinds = |keys: &[&str]| -> Vec<String> {
+            let dimensions = dimensions(keys, DescriptorPaths::Identity);
+            dimensions.iter().map(|dimension| dimension.kind().expect("a kind").to_owned()).collect()
+        };
+        assert_eq!(kinds(&["PATH", "endpoint", "Method", "path", "a"]), ["path", "endpoint", "method", "path_2", "a"]);
     }
 
     #[test]
@@ -146,7 +150,7 @@ mod tests {
                 Dimension::Kind(kind) => kind.into_owned(),
                 other => format!("{other:?}"),
             };
-            dimensions(keys).into_iter().map(name).collect()
+            dimensions(keys, DescriptorPaths::Endpoint).into_iter().map(name).collect()
         };
         assert_eq!(named(&["generic_key"; 3]), ["generic_key", "generic_key_2", "generic_key_3"]);
         assert_eq!(named(&["a", "a", "a_2"]), ["a", "a_2", "a_2_2"]);

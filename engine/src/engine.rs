@@ -18,7 +18,7 @@ use crate::{
     hash::KeyHasher,
     lease::Leases,
     observer::{Asked, Observer, ObserverId, Watch},
-    policy::DoorSettings,
+    policy::{DescriptorSettings, DoorSettings},
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
     request::Request,
@@ -478,6 +478,18 @@ impl<C: Clock> Engine<C> {
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
         self.live.load().snapshot.has_domain(domain)
+    }
+
+    /// Returns the settings of a domain for descriptors of Envoy; of one that the policy does not have, the usual ones.
+    #[must_use]
+    pub fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
+        self.live.load().snapshot.descriptor_settings(domain)
+    }
+
+    /// Returns whether a domain of the present policy names this kind of identity.
+    #[must_use]
+    pub fn names_kind(&self, domain: &str, kind: &str) -> bool {
+        self.live.load().snapshot.names_kind(domain, kind)
     }
 
     /// What a domain of the present policy asks of the doors.

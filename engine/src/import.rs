@@ -4,11 +4,14 @@
 //! what it counts apart is `per`. What a key is, [`Dimension::of`](crate::descriptor::Dimension::of) says, here and where
 //! Envoy asks.
 
+mod cases;
 mod cel;
 mod descriptors;
 mod document;
 mod envoy;
+mod envoy_cases;
 mod limitador;
+mod limitador_cases;
 mod names;
 mod overlaps;
 mod regions;
@@ -26,8 +29,11 @@ use crate::{
     time::{PERIOD_MAX_NS, SECOND_NS},
 };
 
+pub use cases::{Case, CaseDescriptor, CaseEntry, CaseVerdict};
 pub use envoy::envoy;
+pub use envoy_cases::envoy_cases;
 pub use limitador::limitador;
+pub use limitador_cases::limitador_cases;
 
 /// A file of another limiter.
 #[derive(Clone, Copy, Debug)]

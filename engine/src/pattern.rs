@@ -193,37 +193,25 @@ impl Pattern {
 
 /// Finds the pattern that matches a path most closely: segment by segment from the left, a literal before `{name}`
 /// before a trailing `*`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PatternTree<T> {
     root: Node<T>,
-    any: Vec<T>,
+    any: T,
 }
 
-impl<T> Default for PatternTree<T> {
-    fn default() -> Self {
-        Self { root: Node::default(), any: Vec::new() }
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Node<T> {
     literals: RapidHashMap<Box<str>, Node<T>>,
     parameter: Option<Box<Node<T>>>,
-    /// Of patterns that end here.
-    here: Vec<T>,
-    /// Of patterns that go on with `*`.
-    rest: Vec<T>,
+    /// Of the pattern that ends here.
+    here: T,
+    /// Of the pattern that goes on with `*`.
+    rest: T,
 }
 
-impl<T> Default for Node<T> {
-    fn default() -> Self {
-        Self { literals: RapidHashMap::default(), parameter: None, here: Vec::new(), rest: Vec::new() }
-    }
-}
-
-impl<T> PatternTree<T> {
-    /// The values of `pattern`, to add to.
-    pub(crate) fn values(&mut self, pattern: &Pattern) -> &mut Vec<T> {
+impl<T: Default> PatternTree<T> {
+    /// Returns the value of `pattern`, to be changed.
+    pub(crate) fn entry(&mut self, pattern: &Pattern) -> &mut T {
         let Pattern::Path(parts) = pattern else { return &mut self.any };
         let mut node = &mut self.root;
         for part in parts {
@@ -236,42 +224,51 @@ impl<T> PatternTree<T> {
         &mut node.here
     }
 
-    /// Every value.
+    /// Calls `change` on the value of each pattern, and of no pattern between them.
+    pub(crate) fn for_each_mut(&mut self, mut change: impl FnMut(&mut T)) {
+        change(&mut self.any);
+        let mut nodes = vec![&mut self.root];
+        while let Some(Node { literals, parameter, here, rest }) = nodes.pop() {
+            change(here);
+            change(rest);
+            nodes.extend(literals.values_mut().chain(parameter.as_deref_mut()));
+        }
+    }
+
+    /// Returns the value of each pattern.
     pub(crate) fn each(&self) -> impl Iterator<Item = &T> {
         let mut nodes = vec![&self.root];
-        let mut values: Vec<&T> = self.any.iter().collect();
-        while let Some(node) = nodes.pop() {
-            values.extend(node.here.iter().chain(&node.rest));
-            nodes.extend(node.literals.values().chain(node.parameter.as_deref()));
+        let mut values = vec![&self.any];
+        while let Some(Node { literals, parameter, here, rest }) = nodes.pop() {
+            values.extend([here, rest]);
+            nodes.extend(literals.values().chain(parameter.as_deref()));
         }
         values.into_iter()
     }
 
-    /// The first value that `accepts`, of the patterns that match, closest first, values in the order they were added.
-    /// `path` is plain, `None` for a request without endpoint.
-    pub(crate) fn closest(&self, path: Option<&str>, accepts: impl Fn(&T) -> bool) -> Option<&T> {
+    /// Returns the first that `find` finds in the values of the patterns that match, closest first. `path` is plain, `None`
+    /// for a request without endpoint.
+    pub(crate) fn closest<'t, V>(&'t self, path: Option<&str>, find: impl Fn(&'t T) -> Option<V>) -> Option<V> {
         let below = path.and_then(|path| path.strip_prefix('/'));
-        below
-            .and_then(|below| self.root.closest(Some(below), &accepts))
-            .or_else(|| self.any.iter().find(|value| accepts(value)))
+        below.and_then(|below| self.root.closest(Some(below), &find)).or_else(|| find(&self.any))
     }
 }
 
 impl<T> Node<T> {
     /// `below` is what comes after the slash that leads on from this node, if one does.
-    fn closest(&self, below: Option<&str>, accepts: &impl Fn(&T) -> bool) -> Option<&T> {
-        let Some(below) = below else { return self.here.iter().find(|value| accepts(value)) };
+    fn closest<'t, V>(&'t self, below: Option<&str>, find: &impl Fn(&'t T) -> Option<V>) -> Option<V> {
+        let Some(below) = below else { return find(&self.here) };
         let (segment, deeper) = match below.split_once('/') {
             Some((segment, deeper)) => (segment, Some(deeper)),
             None => (below, None),
         };
-        let by_literal = self.literals.get(segment).and_then(|node| node.closest(deeper, accepts));
+        let by_literal = self.literals.get(segment).and_then(|node| node.closest(deeper, find));
         by_literal
             .or_else(|| {
                 let node = self.parameter.as_ref().filter(|_| !segment.is_empty())?;
-                node.closest(deeper, accepts)
+                node.closest(deeper, find)
             })
-            .or_else(|| self.rest.iter().find(|value| accepts(value)))
+            .or_else(|| find(&self.rest))
     }
 }
 
@@ -286,14 +283,14 @@ impl<T> Node<T> {
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Endpoints(PatternTree<()>);
+pub struct Endpoints(PatternTree<bool>);
 
 impl Endpoints {
     /// Those that match one of the patterns; in words, which is wrong.
     pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut tree = PatternTree::default();
         for pattern in patterns {
-            tree.values(&Pattern::parse(pattern)?).push(());
+            *tree.entry(&Pattern::parse(pattern)?) = true;
         }
         Ok(Self(tree))
     }
@@ -301,7 +298,7 @@ impl Endpoints {
     /// Is this path one of them? Without query and fragment, and with dot segments removed, as rules see it.
     #[must_use]
     pub fn has(&self, endpoint: &str) -> bool {
-        self.0.closest(Some(made_plain(endpoint, &mut PathBuffer::new())), |()| true).is_some()
+        self.0.closest(Some(made_plain(endpoint, &mut PathBuffer::new())), |is_one| is_one.then_some(())).is_some()
     }
 }
 
@@ -396,8 +393,10 @@ mod tests {
         for _ in 0..2 {
             let mut tree = PatternTree::default();
             for pattern in patterns {
-                tree.values(&Pattern::parse(pattern).expect("valid")).push(pattern);
+                *tree.entry(&Pattern::parse(pattern).expect("valid")) = pattern;
             }
+            let closest =
+                |path, but| tree.closest(path, |pattern| Some(*pattern).filter(|pattern| ![but, ""].contains(pattern)));
             for (path, expected) in [
                 ("/users/me", "/users/me"),
                 ("/users/7", "/users/{id}"),
@@ -414,11 +413,11 @@ mod tests {
                 ("plain", "*"),
                 ("", "*"),
             ] {
-                assert_eq!(tree.closest(Some(path), |_| true), Some(&expected), "{path}");
+                assert_eq!(closest(Some(path), ""), Some(expected), "{path}");
             }
-            assert_eq!(tree.closest(None, |_| true), Some(&"*"));
+            assert_eq!(closest(None, ""), Some("*"));
             // What is not accepted makes room for the next closest.
-            assert_eq!(tree.closest(Some("/users/me"), |pattern| *pattern != "/users/me"), Some(&"/users/{id}"));
+            assert_eq!(closest(Some("/users/me"), "/users/me"), Some("/users/{id}"));
             patterns.reverse();
         }
     }

@@ -29,8 +29,8 @@ use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
 /// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
-/// 5 has the `max_debt` of limits; 6 has the `descriptors` of domains.
-pub const SCHEMA: u32 = 6;
+/// 5 has the `max_debt` of limits; 6 has the `descriptors` of domains; 7 has their `descriptor_paths`.
+pub const SCHEMA: u32 = 7;
 
 /// The longest description of a tier, in characters.
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
@@ -61,6 +61,9 @@ impl Policy {
     #[must_use]
     pub fn schema(&self) -> u32 {
         let of_domain = |domain: &Domain| {
+            if domain.descriptor_paths != DescriptorPaths::default() {
+                return 7;
+            }
             if domain.descriptors != Descriptors::default() {
                 return 6;
             }
@@ -102,6 +105,9 @@ pub struct Domain {
     /// Which limits a descriptor of Envoy meets.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "form::is_default"))]
     pub descriptors: Descriptors,
+    /// The part of a request that the path and the method in a descriptor of Envoy are.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "form::is_default"))]
+    pub descriptor_paths: DescriptorPaths,
     /// What a door answers when it cannot decide.
     pub on_error: OnError,
     /// The response headers of a door.
@@ -130,6 +136,7 @@ impl Domain {
             defaults,
             tier_hint,
             descriptors,
+            descriptor_paths,
             on_error,
             headers,
             reset,
@@ -142,6 +149,7 @@ impl Domain {
             defaults: defaults.clone(),
             tier_hint: *tier_hint,
             descriptors: *descriptors,
+            descriptor_paths: *descriptor_paths,
             on_error: *on_error,
             headers: *headers,
             reset: *reset,
@@ -161,6 +169,28 @@ pub enum Descriptors {
     Exact,
     /// Every rule that names some of its kinds or none, and the tiers of all of its identities.
     Subset,
+}
+
+/// The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub enum DescriptorPaths {
+    /// The endpoint and the method, which rules name in `endpoint` and `method`.
+    #[default]
+    Endpoint,
+    /// Identities as other entries are, so that a descriptor with a path is another than one without, and a path is the text
+    /// that it is. Rules name them in `per` and `where`, and have no `endpoint` and no `method`.
+    Identity,
+}
+
+/// The settings of a domain for descriptors of Envoy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DescriptorSettings {
+    /// Which limits a descriptor meets.
+    pub descriptors: Descriptors,
+    /// The part of a request that its path and its method are.
+    pub paths: DescriptorPaths,
 }
 
 /// What a domain asks of the doors.

@@ -11,8 +11,9 @@ use crate::{
     clients::{Block, ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
-    policy::{Descriptors, DoorSettings, OnFailure, Sharing},
+    policy::{DescriptorSettings, Descriptors, DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
+    rule_list::{Rule, RuleList},
     time::Nanos,
 };
 
@@ -88,8 +89,7 @@ pub(crate) struct Domain {
     /// The most that one request can meet.
     pub(crate) most_limits: usize,
     pub(crate) tier_hint: bool,
-    /// Which limits a descriptor meets.
-    pub(crate) descriptors: Descriptors,
+    pub(crate) descriptors: DescriptorSettings,
     pub(crate) door: DoorSettings,
     /// Of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
@@ -152,19 +152,7 @@ pub(crate) enum Grants {
 pub(crate) struct RuleSet {
     /// Kinds that are counted together, as bits of their places in [`Domain::kinds`]; none: everyone together.
     pub(crate) kinds: u64,
-    pub(crate) patterns: PatternTree<Rule>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Rule {
-    /// Kinds that it counts or has conditions on, as bits of their places in [`Domain::kinds`].
-    pub(crate) kinds: u64,
-    pub(crate) method: Option<Box<str>>,
-    pub(crate) tiers: Option<Vec<u32>>,
-    /// Kinds, by their place, and how their values must be.
-    pub(crate) condition: Vec<(u32, Matcher)>,
-    pub(crate) cost: u64,
-    pub(crate) limits: Limits,
+    pub(crate) patterns: PatternTree<RuleList>,
 }
 
 /// One limit that a request meets.
@@ -260,6 +248,14 @@ impl Snapshot {
         }
     }
 
+    pub(crate) fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
+        self.domains.get(domain).map(|domain| domain.descriptors).unwrap_or_default()
+    }
+
+    pub(crate) fn names_kind(&self, domain: &str, kind: &str) -> bool {
+        self.domains.get(domain).is_some_and(|domain| domain.kinds.iter().any(|known| *known.name == *kind))
+    }
+
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
     }
@@ -297,13 +293,13 @@ struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
     plan: &'r mut Plan,
 }
 
-impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
+impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
         let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
         known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
-        if self.request.is_exact && self.domain.descriptors == Descriptors::Exact {
+        if self.request.is_exact && self.domain.descriptors.descriptors == Descriptors::Exact {
             return self.run_exactly(&known, path, hasher);
         }
         let mut seen = 0;
@@ -385,14 +381,16 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
     /// Adds the limits of the closest rule of a set; with `exactly`, of those that name just these kinds.
     fn add_closest(
         &mut self,
-        set: &RuleSet,
+        set: &'s RuleSet,
         path: Option<&str>,
         known: &[Option<Known<'s>>],
         hasher: &KeyHasher,
         exactly: Option<u64>,
     ) {
         let is_exact = |rule: &Rule| exactly.is_none_or(|kinds| rule.kinds == kinds);
-        let Some(rule) = set.patterns.closest(path, |rule| is_exact(rule) && self.accepts(rule, known)) else { return };
+        let value = |kind| self.value(kind, known);
+        let closest = |rules: &'s RuleList| rules.closest(value, |rule| is_exact(rule) && self.accepts(rule, known));
+        let Some(rule) = set.patterns.closest(path, closest) else { return };
         // In the order of the domain's kinds, so that the order of the request does not make another key.
         let counted = (0..self.domain.kinds.len() as u32)
             .filter(|kind| set.kinds & (1 << kind) != 0)
@@ -418,11 +416,15 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
                 known.iter().flatten().any(|known| known.tier.is_some_and(|tier| wanted.contains(&tier)))
             })
         };
-        let holds = |(kind, matcher): &(u32, Matcher)| {
-            let place = known.iter().position(|known| known.is_some_and(|known| known.kind == *kind));
-            place.is_some_and(|place| matcher.matches(self.request.identities[place].value()))
-        };
+        let holds =
+            |(kind, matcher): &(u32, Matcher)| self.value(*kind, known).is_some_and(|value| matcher.matches(value));
         method && tier() && rule.condition.iter().all(holds)
+    }
+
+    /// Returns the value that the request has of a kind of the domain.
+    fn value(&self, kind: u32, known: &[Option<Known<'s>>]) -> Option<&'r str> {
+        let place = known.iter().position(|known| known.is_some_and(|known| known.kind == kind))?;
+        Some(self.request.identities[place].value())
     }
 
     fn add(&mut self, limit: u32, counted: Counted, cost: u64) {

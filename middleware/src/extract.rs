@@ -192,14 +192,26 @@ impl Found<'_> {
     }
 }
 
-/// A value without space around it. Those that are no text, or longer than the engine takes, count by their digest: they are
-/// not to go uncounted.
+/// The bytes of a long value that stay before its digest.
+const BEGINNING_BYTES: usize = VALUE_BYTES_MAX - "~sha256:".len() - 64;
+
+/// Returns a value without space around it, as [`fitting_value`] makes it fit.
 #[must_use]
 pub fn value_of(bytes: &[u8]) -> Cow<'_, str> {
-    let value = bytes.trim_ascii();
+    fitting_value(bytes.trim_ascii())
+}
+
+/// Returns a value that an identity may have. Of one above 1,024 bytes that is its beginning and its digest, so that
+/// conditions on a prefix hold for it; of one that is no UTF-8 its digest (`sha256:...`).
+#[must_use]
+pub fn fitting_value(value: &[u8]) -> Cow<'_, str> {
     match str::from_utf8(value) {
+        Err(_) => format!("sha256:{}", hex(value)).into(),
         Ok(text) if text.len() <= VALUE_BYTES_MAX => text.into(),
-        _ => format!("sha256:{}", hex(value)).into(),
+        Ok(text) => {
+            let (beginning, _) = text.split_at(text.floor_char_boundary(BEGINNING_BYTES));
+            format!("{beginning}~sha256:{}", hex(value)).into()
+        }
     }
 }
 
@@ -374,10 +386,13 @@ mod tests {
     #[test]
     fn values_that_the_engine_does_not_take_count_by_their_digest() {
         let long: &'static [u8] = "v".repeat(VALUE_BYTES_MAX + 1).leak().as_bytes();
-        for value in [long, b"caf\xe9"] {
-            let found = found(&["user=header:u"], &[("u", value)]);
-            assert!(found[0].1.starts_with("sha256:") && found[0].1.len() == 71, "{found:?}");
-        }
+        let value = |bytes| found(&["user=header:u"], &[("u", bytes)])[0].1.clone();
+        assert!(value(b"caf\xe9").starts_with("sha256:") && value(b"caf\xe9").len() == 71);
+        // Its beginning stays, up to the last whole character.
+        assert!(value(long).starts_with("vvvv") && value(long).len() == VALUE_BYTES_MAX);
+        let wide: &'static [u8] = "\u{20ac}".repeat(VALUE_BYTES_MAX).leak().as_bytes();
+        assert!(value(wide).starts_with('\u{20ac}') && value(wide).len() <= VALUE_BYTES_MAX);
+        assert_ne!(value(long), value([long, b"v"].concat().leak()));
         assert_eq!(found(&["user=header:u"], &[("u", &long[1..])])[0].1.len(), VALUE_BYTES_MAX);
     }
 

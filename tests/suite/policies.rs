@@ -387,10 +387,10 @@ fn configurations_of_others_become_policies_with_a_report() {
     let envoy = place.file("envoy.yaml", ENVOY);
     let out = place.folder.path().join("policy.toml").display().to_string();
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--out", &out]);
-    assert_eq!((run.status, run.stdout.as_str(), run.stderr.lines().count()), (Some(0), "", 3), "{run:?}");
+    assert_eq!((run.status, run.stdout.as_str(), run.stderr.lines().count()), (Some(0), "", 4), "{run:?}");
     assert!(!run.stderr.contains("changes decisions"), "{run:?}");
     let text = place.read("policy.toml");
-    assert!(text.starts_with("[domains.shop]\n\n[[domains.shop.rules]]\nid = \"api_key-gold\"\nendpoint = \"*\"\nper = \"api_key\"\nwhere = { api_key = \"gold-*\" }\n"), "{text}");
+    assert!(text.starts_with("[domains.shop]\ndescriptor_paths = \"identity\"\n\n[[domains.shop.rules]]\nid = \"api_key-gold\"\nendpoint = \"*\"\nper = \"api_key\"\nwhere = { api_key = \"gold-*\" }\n"), "{text}");
     assert_eq!(tidegate(["policy", "check", &out]).status, Some(0));
     // What it became is in force.
     assert_eq!(place.policy(&["publish", &out, "--message", "from envoy"]).status, Some(0));
@@ -402,18 +402,18 @@ fn configurations_of_others_become_policies_with_a_report() {
     let envoy = place.file("mid.yaml", &ENVOY.replace("gold-*", "\"g*d\""));
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--to", "yaml"]);
     assert_eq!(run.status, Some(1), "{run:?}");
-    assert!(run.stdout.starts_with("domains:\n  shop:\n    rules:\n      - id: api_key\n"), "{run:?}");
+    assert!(run.stdout.starts_with("domains:\n  shop:\n    descriptor_paths: identity\n    rules:\n      - id: api_key\n"), "{run:?}");
     let told = format!(
         "{envoy}:3: descriptors[0].value: a `*` before the end of a value; it is left out [changes decisions]\n"
     );
-    assert_eq!(run.stderr.lines().count(), 4);
+    assert_eq!(run.stderr.lines().count(), 5);
     assert!(run.stderr.ends_with(&told), "{run:?}");
     let run = tidegate(
         [&["policy"], &["import", &envoy, "--from", "envoy", "--accept", "--report", "json"] as &[&str]].concat(),
     );
     let report: Value = serde_json::from_str(&run.stderr).expect("JSON");
     assert_eq!(
-        (run.status, &report["notes"][3]["line"], &report["notes"][3]["changes_decisions"]),
+        (run.status, &report["notes"][4]["line"], &report["notes"][4]["changes_decisions"]),
         (Some(0), &json!(3), &json!(true))
     );
     let limits = place.file("limits.yaml", "- { namespace: shop, max_value: 5, seconds: 60, variables: [user] }\n");

@@ -331,8 +331,8 @@ fn beside(present: &Policy, mut policy: Policy, of: &OfImport) -> Result<Policy,
     if !is_document {
         for (name, domain) in &mut policy.domains {
             if let Some(there) = present.domains.get(name) {
-                let (rules, descriptors) = (mem::take(&mut domain.rules), domain.descriptors);
-                *domain = Domain { rules, descriptors, ..there.clone() };
+                let Domain { rules, descriptors, descriptor_paths, .. } = mem::take(domain);
+                *domain = Domain { descriptors, descriptor_paths, rules, ..there.clone() };
             }
         }
     }

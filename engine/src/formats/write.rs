@@ -8,7 +8,7 @@ use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use super::Format;
 use crate::{
-    policy::{Client, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
+    policy::{Client, DescriptorPaths, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
     problem::{Problem, Problems},
 };
 
@@ -52,6 +52,8 @@ struct Plain<'p> {
     #[serde(skip_serializing_if = "is_usual")]
     descriptors: Descriptors,
     #[serde(skip_serializing_if = "is_usual")]
+    descriptor_paths: DescriptorPaths,
+    #[serde(skip_serializing_if = "is_usual")]
     on_error: OnError,
     #[serde(skip_serializing_if = "is_usual")]
     headers: Headers,
@@ -70,12 +72,24 @@ struct Plain<'p> {
 impl<'p> Plain<'p> {
     fn of(domain: &'p Domain) -> Self {
         // Every field: a new one does not get lost here.
-        let Domain { defaults, tier_hint, descriptors, on_error, headers, reset, timezone, tiers, clients, rules } =
-            domain;
+        let Domain {
+            defaults,
+            tier_hint,
+            descriptors,
+            descriptor_paths,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers,
+            clients,
+            rules,
+        } = domain;
         Self {
             defaults,
             tier_hint: *tier_hint,
             descriptors: *descriptors,
+            descriptor_paths: *descriptor_paths,
             on_error: *on_error,
             headers: *headers,
             reset: *reset,

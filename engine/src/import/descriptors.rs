@@ -6,12 +6,12 @@ use super::{
     Notes, Place,
     names::{Ids, Keys},
     overlaps,
-    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, dimension_of, rule, words},
+    regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
     room::Room,
     unlimited,
 };
 use crate::{
-    policy::{Domain, Limit, Rule},
+    policy::{DescriptorPaths, Domain, Limit, Rule},
     request::IDENTITIES_MAX,
 };
 
@@ -28,12 +28,12 @@ pub(super) struct Node {
     pub(super) at: Place,
     /// Its children as the file names them: key, or key and value.
     pub(super) composites: BTreeSet<String>,
-    children: BTreeMap<(Dimension, Match), usize>,
+    children: BTreeMap<(String, Match), usize>,
     /// Its children whose values end in `*`, in the order of the file.
     wild: Vec<usize>,
-    pub(super) dimensions: Vec<Dimension>,
-    /// The same in the order of their names.
-    pub(super) sorted: Vec<Dimension>,
+    pub(super) kinds: Vec<String>,
+    /// The same in alphabetical order.
+    pub(super) sorted: Vec<String>,
     pub(super) values: Region,
     /// Entries whose values are counted as one.
     shared: BTreeSet<usize>,
@@ -69,7 +69,7 @@ impl Tree {
             composites: BTreeSet::new(),
             children: BTreeMap::new(),
             wild: Vec::new(),
-            dimensions: Vec::new(),
+            kinds: Vec::new(),
             sorted: Vec::new(),
             values: Vec::new(),
             shared: BTreeSet::new(),
@@ -99,32 +99,27 @@ impl Tree {
             None if stars == 0 => Match::Exact(value.to_owned()),
             _ => return Err(("value", "a `*` before the end of a value".to_owned())),
         };
-        let dimension = dimension_of(key, |dimension| above.dimensions.contains(dimension));
-        let is_kind = |dimension: &&Dimension| matches!(dimension, Dimension::Kind(_));
-        if above.dimensions.iter().filter(is_kind).count() == IDENTITIES_MAX && is_kind(&&dimension) {
-            return Err(("key", format!("more than {IDENTITIES_MAX} identities")));
+        let kind = kind_of(key, &above.kinds);
+        if above.kinds.len() == IDENTITIES_MAX {
+            return Err(("key", format!("more than {IDENTITIES_MAX} entries")));
         }
-        check(&dimension, &found, is_shared).map_err(|why| ("value", why))?;
-        let found = found.plain(&dimension);
-        let child = (dimension.clone(), found.clone());
+        check(&kind, &found).map_err(|why| ("value", why))?;
+        let found = found.plain(&kind);
+        let child = (kind.clone(), found.clone());
         if above.children.contains_key(&child) {
-            let what = match dimension {
-                Dimension::Endpoint => "another key for the endpoint, with the same value",
-                _ => "what stands in this list before, written otherwise",
-            };
-            return Err(("key", what.to_owned()));
+            return Err(("key", "a descriptor of this list in another spelling".to_owned()));
         }
-        self.keys.tell(at, notes, "key", key, &dimension);
+        self.keys.tell(at, notes, "key", key, &kind);
         let above = &self.nodes[parent];
-        let with = |list: &[Dimension]| list.iter().cloned().chain([dimension.clone()]).collect::<Vec<_>>();
+        let kinds: Vec<String> = above.kinds.iter().cloned().chain([kind]).collect();
         let mut shared = above.shared.clone();
         if is_shared {
             shared.insert(above.values.len());
         }
         let node = Node {
             at: at.clone(),
-            sorted: with(&above.dimensions).into_iter().collect::<BTreeSet<_>>().into_iter().collect(),
-            dimensions: with(&above.dimensions),
+            sorted: kinds.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect(),
+            kinds,
             values: above.values.iter().cloned().chain([found.clone()]).collect(),
             shared,
             composites: BTreeSet::new(),
@@ -145,45 +140,45 @@ impl Tree {
     pub(super) fn into_domain(mut self, notes: &mut Notes) -> Domain {
         let mut room = self.make_room(notes);
         let mut opens = overlaps::to_be_opened(&self.nodes);
-        opens.retain(|place| room.take(self.nodes[*place].kinds(), &self.nodes[*place].counted_kinds()).is_ok());
+        opens.retain(|place| room.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
         let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
         // By their keys, in the order of the file.
-        let mut groups: Vec<(&[Dimension], Vec<usize>)> = Vec::new();
-        let mut group_of: BTreeMap<&[Dimension], usize> = BTreeMap::new();
+        let mut groups: Vec<(&[String], Vec<usize>)> = Vec::new();
+        let mut group_of: BTreeMap<&[String], usize> = BTreeMap::new();
         for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| decides(place)) {
             let group = *group_of.entry(&node.sorted).or_insert_with(|| {
-                groups.push((&node.dimensions, Vec::new()));
+                groups.push((&node.kinds, Vec::new()));
                 groups.len() - 1
             });
-            if *groups[group].0 == *node.dimensions {
+            if *groups[group].0 == *node.kinds {
                 groups[group].1.push(place);
             }
         }
         for node in &self.nodes {
             let same = group_of.get(&*node.sorted).map(|group| &groups[*group]);
-            if let Some((_, places)) = same.filter(|(order, _)| **order != *node.dimensions) {
+            if let Some((_, places)) = same.filter(|(order, _)| **order != *node.kinds) {
                 let what = format!("the keys of {} in another order", self.nodes[places[0]].at.path);
                 let instead = "the identities of a request have no order: those limits hold, and this one is left out";
                 notes.warn(&node.at, "", what, instead);
             }
         }
-        self.tell_of_no_identity(notes);
-        let mut by_order: BTreeMap<&[Dimension], Vec<usize>> = BTreeMap::new();
+        let mut by_order: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
         for (place, node) in self.nodes.iter().enumerate() {
-            by_order.entry(&node.dimensions).or_default().push(place);
+            by_order.entry(&node.kinds).or_default().push(place);
         }
         let mut ids = Ids::default();
         let mut made = Vec::new();
-        for (dimensions, members) in &groups {
-            let on_the_way = (0..=dimensions.len()).filter_map(|length| by_order.get(&dimensions[..length]));
+        for (kinds, members) in &groups {
+            let on_the_way = (0..=kinds.len()).filter_map(|length| by_order.get(&kinds[..length]));
             let on_the_way: Vec<usize> = on_the_way.flatten().copied().collect();
-            let rules = self.rules((dimensions, members, &on_the_way), &opens, &mut ids, notes);
+            let rules = self.rules((kinds, members, &on_the_way), &opens, &mut ids, notes);
             made.push((&*self.nodes[members[0]].sorted, rules));
         }
         overlaps::tell(&self.nodes, &made, &opens, notes);
         let mut rules: Vec<(usize, Rule)> = made.into_iter().flat_map(|(_, rules)| rules).collect();
         rules.sort_by_key(|(place, _)| *place);
-        Domain { rules: rules.into_iter().map(|(_, rule)| rule).collect(), ..Domain::default() }
+        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        Domain { descriptor_paths: DescriptorPaths::Identity, rules, ..Domain::default() }
     }
 
     /// Leaves out what is more than a domain can have.
@@ -191,7 +186,7 @@ impl Tree {
         let mut room = Room::default();
         for node in &mut self.nodes {
             if matches!(node.says, Says::Limit(_))
-                && let Err(what) = room.take(node.kinds(), &node.counted_kinds())
+                && let Err(what) = room.take(&node.kinds, &node.counted_kinds())
             {
                 notes.warn(&node.at, "", what, "the limit is left out");
                 node.says = Says::Nothing;
@@ -200,23 +195,11 @@ impl Tree {
         room
     }
 
-    /// Reports that requests over other APIs than Envoy's have an identity.
-    fn tell_of_no_identity(&self, notes: &mut Notes) {
-        let has_none = |node: &&Node| {
-            !matches!(node.says, Says::Nothing) && node.dimensions.iter().all(|dimension| dimension.kind().is_none())
-        };
-        if let Some(node) = self.nodes.iter().find(has_none) {
-            let what = "descriptors without identities, only with a path or a method";
-            let instead = "over HTTP a request has an identity: say one that no descriptor names, such as `none` with the value `none`";
-            notes.tell(&node.at, "", what, instead);
-        }
-    }
-
     /// The rules of the nodes with these keys, each with the place of the node that it is of: keys, nodes, and all nodes on
     /// the way to them.
     fn rules(
         &self,
-        (dimensions, members, on_the_way): (&[Dimension], &[usize], &[usize]),
+        (kinds, members, on_the_way): (&[String], &[usize], &[usize]),
         opens: &BTreeSet<usize>,
         ids: &mut Ids,
         notes: &mut Notes,
@@ -224,16 +207,16 @@ impl Tree {
         let counted: BTreeSet<Counted> = members.iter().map(|place| self.nodes[*place].counted()).collect();
         let padded = |place: &usize| {
             let mut values = self.nodes[*place].values.clone();
-            values.resize(dimensions.len(), Match::Any);
+            values.resize(kinds.len(), Match::Any);
             values
         };
         let named: Vec<Region> = on_the_way.iter().map(padded).collect();
         let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
         let decide = |region: &[Match]| -> Decided {
-            let found = self.walk(dimensions, region).filter(decides);
+            let found = self.walk(kinds, region).filter(decides);
             found.map(|place| (self.nodes[place].counted(), vec![place])).into_iter().collect()
         };
-        let carving = carve(dimensions, &named, &counted, decide).unwrap_or_else(|| {
+        let carving = carve(kinds, &named, &counted, decide).unwrap_or_else(|| {
             let what = "too many values that meet each other";
             let instead =
                 "of several descriptors that match a request the closest decides, whatever the order of the file";
@@ -270,28 +253,28 @@ impl Tree {
         let named = |carved: Carved| {
             let place = carved.limits.first().copied();
             let told = place.and_then(told);
-            let of_region = words(dimensions, &carved.region);
+            let of_region = name_of(kinds, &carved.region);
             let name = match told {
                 Some(told) => told.name.clone().unwrap_or(of_region),
                 None => format!("{of_region}-unlimited"),
             };
             let limits = vec![told.map_or_else(unlimited, |told| told.limit.clone())];
-            let rule = Rule { id: ids.like(&name), limits, ..rule(dimensions, &carved.region, &carved.counted) };
+            let rule = Rule { id: ids.like(&name), limits, ..rule(kinds, &carved.region, &carved.counted) };
             (place.unwrap_or(last), rule)
         };
         carving.rules.into_iter().map(named).collect()
     }
 
     /// The node that requests of these values come to.
-    fn walk(&self, dimensions: &[Dimension], region: &[Match]) -> Option<usize> {
+    fn walk(&self, kinds: &[String], region: &[Match]) -> Option<usize> {
         let mut node = &self.nodes[Self::ROOT];
         let mut place = Self::ROOT;
-        for (dimension, value) in dimensions.iter().zip(region) {
-            let child = |value: &Match| node.children.get(&(dimension.clone(), value.clone())).copied();
+        for (kind, value) in kinds.iter().zip(region) {
+            let child = |value: &Match| node.children.get(&(kind.clone(), value.clone())).copied();
             let exact = Some(value).filter(|value| matches!(value, Match::Exact(_))).and_then(child);
             let covers = |place: &&usize| {
                 let wild = &self.nodes[**place];
-                wild.dimensions.last() == Some(dimension) && wild.values.last().is_some_and(|wild| wild.covers(value))
+                wild.kinds.last() == Some(kind) && wild.values.last().is_some_and(|wild| wild.covers(value))
             };
             place = exact.or_else(|| node.wild.iter().find(covers).copied()).or_else(|| child(&Match::Any))?;
             node = &self.nodes[place];
@@ -301,20 +284,13 @@ impl Tree {
 }
 
 impl Node {
-    fn kinds(&self) -> impl Iterator<Item = &str> {
-        self.dimensions.iter().filter_map(Dimension::kind)
-    }
-
-    /// The kinds that it counts.
+    /// Returns the kinds that it counts.
     pub(super) fn counted_kinds(&self) -> BTreeSet<&str> {
-        self.counted().into_iter().filter_map(|place| self.dimensions[place].kind()).collect()
+        self.counted().into_iter().map(|place| &*self.kinds[place]).collect()
     }
 
     /// The entries whose values are counted apart.
     fn counted(&self) -> Counted {
-        let is_counted = |(place, dimension): &(usize, &Dimension)| {
-            matches!(dimension, Dimension::Kind(_)) && !self.shared.contains(place)
-        };
-        self.dimensions.iter().enumerate().filter(is_counted).map(|(place, _)| place).collect()
+        (0..self.kinds.len()).filter(|place| !self.shared.contains(place)).collect()
     }
 }

@@ -19,25 +19,25 @@ use crate::policy::{Mode, Policy};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Root {
-    domain: Spanned<String>,
+pub(super) struct Root {
+    pub(super) domain: Spanned<String>,
     #[serde(rename = "name")]
     _name: Option<IgnoredAny>,
-    descriptors: Option<Vec<Spanned<Descriptor>>>,
+    pub(super) descriptors: Option<Vec<Spanned<Descriptor>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the file's")]
-struct Descriptor {
-    key: String,
+pub(super) struct Descriptor {
+    pub(super) key: String,
     #[serde(rename = "name")]
     _name: Option<IgnoredAny>,
-    value: Option<String>,
-    rate_limit: Option<RateLimit>,
-    descriptors: Option<Vec<Spanned<Descriptor>>>,
+    pub(super) value: Option<String>,
+    pub(super) rate_limit: Option<RateLimit>,
+    pub(super) descriptors: Option<Vec<Spanned<Descriptor>>>,
     #[serde(default)]
-    shadow_mode: bool,
+    pub(super) shadow_mode: bool,
     #[serde(default)]
     quota_mode: bool,
     #[serde(default)]
@@ -51,13 +51,13 @@ struct Descriptor {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RateLimit {
+pub(super) struct RateLimit {
     name: Option<String>,
     unit: Option<String>,
     #[serde(default)]
-    requests_per_unit: u32,
+    pub(super) requests_per_unit: u32,
     #[serde(default)]
-    unlimited: bool,
+    pub(super) unlimited: bool,
     replaces: Option<Vec<Replaces>>,
 }
 
@@ -66,6 +66,9 @@ struct RateLimit {
 struct Replaces {
     name: String,
 }
+
+/// A document of these files, as errors name it.
+pub(super) const EACH_DOCUMENT: &str = "a mapping with the fields `domain` and `descriptors`";
 
 /// Makes a policy of configurations of envoyproxy/ratelimit. Files of one domain are one, as with its
 /// `MERGE_DOMAIN_CONFIG`.
@@ -86,19 +89,10 @@ struct Replaces {
 /// ```
 pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
-    let documents = Document::each_of(sources, "a mapping with the fields `domain` and `descriptors`");
+    let documents = Document::each_of(sources, EACH_DOCUMENT);
     let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
-    let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
-    let mut names = Ids::default();
-    for root in &roots {
-        names.keep(&root.domain.value);
-    }
-    let mut domains: BTreeMap<String, String> = BTreeMap::new();
-    for root in &roots {
-        let domain = &root.domain.value;
-        let id = domains.entry(domain.clone()).or_insert_with(|| names.of(domain));
-        trees.entry(id.clone()).or_insert_with(Tree::new);
-    }
+    let domains = domain_ids(&roots);
+    let mut trees: BTreeMap<String, Tree> = domains.values().map(|id| (id.clone(), Tree::new())).collect();
     let mut met = BTreeSet::new();
     for (document, root) in documents.into_iter().zip(roots) {
         let line = document.line(root.domain.referenced.line());
@@ -125,6 +119,29 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     finish(sources, policy, notes)
 }
 
+/// Returns the ids of the domains by their names in the files.
+pub(super) fn domain_ids(roots: &[Root]) -> BTreeMap<String, String> {
+    let mut names = Ids::default();
+    for root in roots {
+        names.keep(&root.domain.value);
+    }
+    let mut ids = BTreeMap::new();
+    for Spanned { value: domain, .. } in roots.iter().map(|root| &root.domain) {
+        ids.entry(domain.clone()).or_insert_with(|| names.of(domain));
+    }
+    ids
+}
+
+impl Descriptor {
+    /// Returns the name of a descriptor in its list: the key, with the value if it has one.
+    pub(super) fn composite(&self) -> String {
+        match self.value.as_deref() {
+            None | Some("") => self.key.clone(),
+            Some(value) => format!("{}_{value}", self.key),
+        }
+    }
+}
+
 /// Every key of these descriptors, and of those below them.
 fn keys<'d>(descriptors: impl Iterator<Item = &'d Spanned<Descriptor>>, each: &mut impl FnMut(&str)) {
     let mut left: Vec<&Spanned<Descriptor>> = descriptors.collect();
@@ -147,8 +164,13 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
         return;
     }
     notes.tell_of_counters(file);
-    let what = "requests that are denied count too, which matters where they cost more than 1";
-    notes.tell_of_file(file, what, "what is denied costs nothing", false);
+    let what =
+        "requests that are denied count too, which matters where they cost more than 1 or have several descriptors";
+    notes.tell_of_file(file, what, "what is denied charges nothing, for none of its descriptors", false);
+    let what = "keys, which are compared letter by letter";
+    let instead =
+        "their case, and characters other than letters, digits and `_`, make no difference: `User-Id` is `user_id`";
+    notes.tell_of_file(file, what, instead, false);
     if is_composed {
         let what = "keys with `_`, which match an entry of the part before it with the part after it as its value";
         notes.tell_of_file(file, what, "a key is a key, and a value is a value", false);
@@ -173,11 +195,11 @@ fn plant(
         let at = Place { file: document.file, line, path: format!("{path}[{place}]") };
         let wrong = |field: &str, why: String| document.wrong(Some(at.line), format!("{}.{field}", at.path), why);
         let mut descriptor = spanned.value;
+        let composite = descriptor.composite();
         let value = descriptor.value.take().unwrap_or_default();
         if descriptor.key.is_empty() {
             return Err(wrong("key", "a descriptor has a key".to_owned()));
         }
-        let composite = if value.is_empty() { descriptor.key.clone() } else { format!("{}_{value}", descriptor.key) };
         if !tree.nodes[parent].composites.insert(composite.clone()) {
             return Err(wrong("key", format!("`{composite}` stands in this list twice")));
         }

@@ -16,28 +16,31 @@ use super::{
     finish,
     names::{Ids, Keys, id_of},
     period,
-    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, dimension_of, rule, words},
+    regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
     room::Room,
     unlimited, window,
 };
 use crate::{
-    policy::{Descriptors, Domain, Limit, Mode, Policy, Rule},
+    policy::{DescriptorPaths, Descriptors, Domain, EVERYONE, Limit, Mode, Policy, Rule},
     request::IDENTITIES_MAX,
     snapshot::PLAN_MAX,
 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item {
+pub(super) struct Item {
     id: Option<String>,
     name: Option<String>,
-    namespace: String,
+    pub(super) namespace: String,
     #[serde(default)]
-    max_value: u64,
-    seconds: u64,
-    conditions: Option<Vec<String>>,
-    variables: Option<Vec<String>>,
+    pub(super) max_value: u64,
+    pub(super) seconds: u64,
+    pub(super) conditions: Option<Vec<String>>,
+    pub(super) variables: Option<Vec<String>>,
 }
+
+/// A document of these files, as errors name it.
+pub(super) const EACH_DOCUMENT: &str = "a list of limits";
 
 /// Makes a policy of limits files of limitador. A namespace is a domain.
 ///
@@ -58,16 +61,10 @@ struct Item {
 /// ```
 pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
-    let mut names = Ids::default();
-    let mut spaces: BTreeMap<String, Space> = BTreeMap::new();
-    let documents = Document::each_of(sources, "a list of limits");
+    let documents = Document::each_of(sources, EACH_DOCUMENT);
     let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
-    for item in lists.iter().flatten() {
-        names.keep(&item.value.namespace);
-    }
-    for Spanned { value: item, .. } in lists.iter().flatten() {
-        spaces.entry(item.namespace.clone()).or_insert_with(|| Space::named(names.of(&item.namespace)));
-    }
+    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value));
+    let mut spaces: BTreeMap<String, Space> = ids.into_iter().map(|(name, id)| (name, Space::named(id))).collect();
     for (document, items) in documents.into_iter().zip(lists) {
         let file = document.file;
         if !items.is_empty() {
@@ -98,7 +95,20 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     finish(sources, policy, notes)
 }
 
-/// Over RLS limitador knows only `descriptors[0].x`, over HTTP only `x`; here both are identities of whoever asks.
+/// Returns the ids of the domains by their namespaces in the files.
+pub(super) fn domain_ids<'i>(items: impl Iterator<Item = &'i Item> + Clone) -> BTreeMap<String, String> {
+    let mut names = Ids::default();
+    for item in items.clone() {
+        names.keep(&item.namespace);
+    }
+    let mut ids = BTreeMap::new();
+    for Item { namespace, .. } in items {
+        ids.entry(namespace.clone()).or_insert_with(|| names.of(namespace));
+    }
+    ids
+}
+
+/// Reports in which calls limitador has the values that a file names: over RLS only `descriptors[0].x`, over HTTP only `x`.
 fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
     for file in 0..files {
         for (form, what, instead) in [
@@ -108,15 +118,18 @@ fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Not
                 "they are identities of every descriptor; where a call has several, each is counted",
             ),
             (
+                Form::First,
+                "a key that one descriptor has twice, of which the last value counts",
+                "the first value counts; a second `generic_key` is the kind `generic_key_2`",
+            ),
+            (
                 Form::Bare,
                 "values without `descriptors[0]`, which only calls by HTTP have",
                 "they are identities of every request, however it was asked for",
             ),
         ] {
-            let of_form: Vec<&Space> = spaces.values().filter(|space| space.forms.contains(&(file, form))).collect();
-            if !of_form.is_empty() {
-                let is_mixed = of_form.iter().any(|space| space.forms.iter().any(|(_, other)| *other != form));
-                notes.tell_of_file(file, what, instead, is_mixed);
+            if spaces.values().any(|space| space.forms.contains(&(file, form))) {
+                notes.tell_of_file(file, what, instead, true);
             }
         }
     }
@@ -139,9 +152,9 @@ struct Found {
     /// What it is called, if it is.
     name: Option<String>,
     /// The values that its conditions ask for.
-    fixed: BTreeMap<Dimension, String>,
+    fixed: BTreeMap<String, String>,
     /// Kinds that it counts, and kinds that its conditions name.
-    counted: BTreeSet<Dimension>,
+    counted: BTreeSet<String>,
 }
 
 impl Space {
@@ -166,23 +179,21 @@ impl Space {
             };
             for ((key, form), value) in equalities {
                 self.forms.insert((at.file, form));
-                let dimension = self.dimension(&at, notes, &field, &key);
+                let kind = self.kind(&at, notes, &field, &key);
                 let exact = Match::Exact(value.clone());
                 let ends_in_star = value.ends_with('*') || value.is_empty();
                 if ends_in_star {
                     return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
                 }
-                if let Err(why) = check(&dimension, &exact, false) {
+                if let Err(why) = check(&kind, &exact) {
                     return leave_out(notes, &field, why);
                 }
-                let plain = exact.plain(&dimension).text().unwrap_or_default();
-                if fixed.insert(dimension.clone(), plain.clone()).is_some_and(|other| other != plain) {
+                let plain = exact.plain(&kind).text().unwrap_or_default();
+                if fixed.insert(kind.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
                     return notes.tell(&at, &field, "two values for one key, which no request has", instead);
                 }
-                if matches!(dimension, Dimension::Kind(_)) {
-                    counted.insert(dimension);
-                }
+                counted.insert(kind);
             }
         }
         for (place, text) in item.variables.iter().flatten().enumerate() {
@@ -192,13 +203,7 @@ impl Space {
                 Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
             };
             self.forms.insert((at.file, form));
-            let dimension = self.dimension(&at, notes, &field, &key);
-            match dimension {
-                Dimension::Kind(_) => drop(counted.insert(dimension)),
-                // Its value is fixed.
-                _ if fixed.contains_key(&dimension) => {}
-                _ => return leave_out(notes, &field, format!("each `{key}` counted by itself, which no rule does")),
-            }
+            counted.insert(self.kind(&at, notes, &field, &key));
         }
         if counted.len() > IDENTITIES_MAX {
             return leave_out(notes, "variables", format!("more than {IDENTITIES_MAX} identities"));
@@ -213,22 +218,16 @@ impl Space {
         }
     }
 
-    fn dimension(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> Dimension {
-        let dimension = dimension_of(key, |_| false);
-        self.keys.tell(at, notes, field, key, &dimension);
-        dimension
+    fn kind(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> String {
+        let kind = kind_of(key, &[]);
+        self.keys.tell(at, notes, field, key, &kind);
+        kind
     }
 
     fn into_domain(self, notes: &mut Notes) -> Domain {
-        let has_none = |found: &&Found| found.counted.is_empty() && !found.fixed.is_empty();
-        if let Some(found) = self.limits.iter().find(has_none) {
-            let what = "limits without identities, only with a path or a method";
-            let instead = "over HTTP a request has an identity: where it has none else, say one that no limit names, such as `none`";
-            notes.tell(&found.at, "", what, instead);
-        }
         // Rules that count other kinds hold beside each other. In the order of the file.
-        let mut sets: Vec<(&BTreeSet<Dimension>, Vec<usize>)> = Vec::new();
-        let mut set_of: BTreeMap<&BTreeSet<Dimension>, usize> = BTreeMap::new();
+        let mut sets: Vec<(&BTreeSet<String>, Vec<usize>)> = Vec::new();
+        let mut set_of: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();
         for (place, found) in self.limits.iter().enumerate() {
             let set = *set_of.entry(&found.counted).or_insert_with(|| {
                 sets.push((&found.counted, Vec::new()));
@@ -244,13 +243,14 @@ impl Space {
         }
         rules.sort_by_key(|(place, _)| *place);
         let rules = rules.into_iter().map(|(_, rule)| rule).collect();
-        Domain { rules, descriptors: Descriptors::Subset, ..Domain::default() }
+        let (descriptors, descriptor_paths) = (Descriptors::Subset, DescriptorPaths::Identity);
+        Domain { descriptors, descriptor_paths, rules, ..Domain::default() }
     }
 
     /// The rules of the limits that count these kinds, each with the place of its first limit.
     fn rules(
         &self,
-        counted: &BTreeSet<Dimension>,
+        counted: &BTreeSet<String>,
         members: &[usize],
         ids: &mut Ids,
         room: &mut Room,
@@ -259,30 +259,26 @@ impl Space {
         let leave_out = |notes: &mut Notes, places: &mut dyn Iterator<Item = usize>, field: &str, what: &str| {
             places.for_each(|place| notes.warn(&self.limits[place].at, field, what, "the limit is left out"));
         };
-        let kinds: BTreeSet<&str> = counted.iter().filter_map(Dimension::kind).collect();
-        if let Err(what) = room.take(kinds.iter().copied(), &kinds) {
+        if let Err(what) = room.take(counted, &counted.iter().map(String::as_str).collect()) {
             leave_out(notes, &mut members.iter().copied(), "", &what);
             return Vec::new();
         }
-        let fixed = members.iter().flat_map(|place| self.limits[*place].fixed.keys().cloned());
-        let dimensions: Vec<Dimension> =
-            counted.iter().cloned().chain(fixed).collect::<BTreeSet<_>>().into_iter().collect();
+        let kinds: Vec<String> = counted.iter().cloned().collect();
         let values = |place: &usize| -> Region {
-            let value = |dimension: &Dimension| {
-                self.limits[*place].fixed.get(dimension).map_or(Match::Any, |value| Match::Exact(value.clone()))
+            let value = |kind: &String| {
+                self.limits[*place].fixed.get(kind).map_or(Match::Any, |value| Match::Exact(value.clone()))
             };
-            dimensions.iter().map(value).collect()
+            kinds.iter().map(value).collect()
         };
-        let places: Counted =
-            (0..dimensions.len()).filter(|place| matches!(dimensions[*place], Dimension::Kind(_))).collect();
+        let places: Counted = (0..kinds.len()).collect();
         let regions: Vec<Region> = members.iter().map(values).collect();
         let decide = |region: &[Match]| -> Decided {
             let holds = |wide: &Region| wide.iter().zip(region).all(|(wide, narrow)| wide.covers(narrow));
             let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
             BTreeMap::from([(places.clone(), all.collect())])
         };
-        let carved = carve(&dimensions, &regions, &BTreeSet::from([places.clone()]), decide);
-        let Some(Carving { mut rules, apart }) = carved else {
+        let carved = carve(&kinds, &regions, &BTreeSet::from([places.clone()]), decide);
+        let Some(Carving { mut rules, .. }) = carved else {
             leave_out(notes, &mut members.iter().copied(), "conditions", "too many values that meet each other");
             return Vec::new();
         };
@@ -293,15 +289,10 @@ impl Space {
         for place in beyond {
             notes.warn(&self.limits[place].at, "", &*what, "it does not hold where so many others do");
         }
-        for place in apart {
-            let what = "a limit across requests of which others hold for some endpoints or methods";
-            notes.warn(&self.limits[place].at, "", what, "it is counted for those by itself");
-        }
         let named = |carved: Carved| {
             let first = carved.limits.first().copied();
             let name = first.and_then(|first| self.limits[first].name.clone()).unwrap_or_else(|| {
-                let words = words(&dimensions, &carved.region);
-                if words.is_empty() { "everyone".to_owned() } else { words }
+                if kinds.is_empty() { EVERYONE.to_owned() } else { name_of(&kinds, &carved.region) }
             });
             let mut limit_ids = Ids::default();
             let limits = carved.limits.iter().map(|place| {
@@ -312,7 +303,7 @@ impl Space {
             if limits.is_empty() {
                 limits.push(unlimited());
             }
-            let rule = Rule { id: ids.like(&name), limits, ..rule(&dimensions, &carved.region, &carved.counted) };
+            let rule = Rule { id: ids.like(&name), limits, ..rule(&kinds, &carved.region, &carved.counted) };
             (first.unwrap_or(self.limits.len()), rule)
         };
         rules.into_iter().map(named).collect()

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Notes, Place,
-    regions::{Dimension, dimension_of},
+use super::{Notes, Place, regions::kind_of};
+use crate::{
+    address::IP,
+    policy::{ID_BYTES_MAX, is_id},
 };
-use crate::policy::{ID_BYTES_MAX, is_id};
 
 /// Ids of one list, each once.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Ids {
         self.0.take(&id_of(name))
     }
 
-    /// Keeps a name that is an id for whoever has it, so that a name like it gets another.
+    /// Reserves a name that is an id for its owner, so that a name like it gets another.
     pub(super) fn keep(&mut self, name: &str) {
         if is_id(name) {
             self.0.kept.insert(name.to_owned());
@@ -40,7 +40,7 @@ pub(super) fn id_of(name: &str) -> String {
 #[derive(Debug, Default)]
 struct Taken {
     names: BTreeSet<String>,
-    /// Whose they are is known beforehand.
+    /// Reserved for their owners.
     kept: BTreeSet<String>,
     /// With which number to go on, by name: a file may have one name ten thousand times.
     next: BTreeMap<String, u64>,
@@ -60,40 +60,34 @@ impl Taken {
     }
 }
 
-/// The keys of one domain, by what they are.
+/// The keys of one domain, by their kinds.
 #[derive(Debug, Default)]
-pub(super) struct Keys(BTreeMap<Dimension, BTreeSet<String>>);
+pub(super) struct Keys(BTreeMap<String, BTreeSet<String>>);
 
 impl Keys {
     /// Reports, at the first place of each key, where it is written otherwise here or is the same as another key.
-    pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, dimension: &Dimension) {
-        if dimension.kind().is_none() {
-            let what = "paths or methods, which are texts like others there";
-            let instead = "a path is compared without its query, `//` and dot segments, a method in any case, and a limit \
-                           that names neither holds for descriptors with any";
-            notes.tell_of_file(at.file, what, instead, false);
-        }
-        let keys = self.0.entry(dimension.clone()).or_default();
+    pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, kind: &str) {
+        let keys = self.0.entry(kind.to_owned()).or_default();
         let other = keys.first().cloned();
         if !keys.insert(key.to_owned()) {
             return;
         }
+        if kind == IP && other.is_none() {
+            let what = "the kind `ip`, whose values are addresses";
+            let instead = "all spellings of an address are one, and an IPv6 address is counted by its network: that of 64 bits, \
+                           or as `--ipv6-prefix` of the server says";
+            notes.warn(at, field, what, instead);
+        }
         if let Some(other) = other {
-            let what = format!("`{key}` is the {} as `{other}` is", described(dimension));
+            let what = format!("`{key}` is the kind `{kind}` as `{other}` is");
             return notes.warn(at, field, what, "what the file says of the one holds for the other too");
         }
-        let Some(kind) = dimension.kind().filter(|kind| *kind != key) else { return };
-        let is_second = dimension_of(key, |_| false) != *dimension;
+        if kind == key {
+            return;
+        }
+        let is_second = kind_of(key, &[]) != kind;
         let what = if is_second { format!("a second `{key}`") } else { format!("`{key}` is not a kind of identity") };
         notes.tell(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
-    }
-}
-
-fn described(dimension: &Dimension) -> String {
-    match dimension {
-        Dimension::Kind(kind) => format!("kind `{kind}`"),
-        Dimension::Endpoint => "endpoint".to_owned(),
-        Dimension::Method => "method".to_owned(),
     }
 }
 
@@ -131,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(ids.like(name), id, "{name}");
         }
-        // Whoever has a right name has it, wherever it stands.
+        // A name that is an id stays as it is, wherever it stands.
         ids.keep("silver");
         for (name, id) in [("Silver", "silver-2"), ("silver", "silver"), ("silver", "silver"), ("SILVER", "silver-3")] {
             assert_eq!(ids.of(name), id, "{name}");
@@ -143,10 +137,9 @@ mod tests {
         let (at, mut notes, mut keys) =
             (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
         let mut tell = |key: &str, earlier: &[&str]| {
-            let kind = |kind: &str| Dimension::Kind(kind.to_owned().into());
-            let dimension = dimension_of(key, |found| earlier.iter().any(|earlier| *found == kind(earlier)));
+            let earlier: Vec<String> = earlier.iter().map(|kind| (*kind).to_owned()).collect();
             notes.0.clear();
-            keys.tell(&at, &mut notes, "key", key, &dimension);
+            keys.tell(&at, &mut notes, "key", key, &kind_of(key, &earlier));
             notes.0.pop().filter(|(_, note)| note.line > 0).map(|(_, note)| (note.what, note.changes_decisions))
         };
         let told = |what: &str, changes| Some((what.to_owned(), changes));
@@ -157,8 +150,8 @@ mod tests {
             ("remote-address", &[], told("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
             ("user", &["user"], told("a second `user`", false)),
             ("user_2", &[], told("`user_2` is the kind `user_2` as `user` is", true)),
-            ("PATH", &[], None),
-            ("endpoint", &[], told("`endpoint` is the endpoint as `PATH` is", true)),
+            ("PATH", &[], told("`PATH` is not a kind of identity", false)),
+            ("endpoint", &[], None),
         ] {
             assert_eq!(tell(key, earlier), what, "{key}");
         }

@@ -1,17 +1,16 @@
 //! Descriptors of few keys against those of more.
 //!
-//! There a limit holds for descriptors of just its keys. Here a rule holds for a descriptor of just its kinds, also where
-//! that has a path or a method besides, and for requests over other APIs that have more identities. Of rules that count the
-//! same the closest holds alone, so a limit of more keys takes the place of one of fewer, and what is unlimited can be said
-//! by a rule of its own. Where they do not count the same, the wider limit is met as well, which is reported: as a change of
-//! decisions only where descriptors are decided otherwise.
+//! A limit holds for descriptors of just its keys, there and here. A request over another API than Envoy's may have more
+//! identities. Of rules that count the same the closest holds alone, so a limit of more keys takes the place of one of fewer,
+//! and what is unlimited can be said by a rule of its own. Where they do not count the same, such a request meets the wider
+//! limit as well, which is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Notes,
     descriptors::{Node, Says},
-    regions::{Dimension, Match, name},
+    regions::Match,
 };
 use crate::{
     closeness::Closeness,
@@ -27,7 +26,7 @@ type Per<'n> = BTreeSet<&'n str>;
 
 /// The unlimited nodes that need a rule: some limit of fewer keys counts the same as they do.
 pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
-    let mut limits: BTreeMap<Per<'_>, BTreeSet<&[Dimension]>> = BTreeMap::new();
+    let mut limits: BTreeMap<Per<'_>, BTreeSet<&[String]>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| matches!(node.says, Says::Limit(_))) {
         limits.entry(node.counted_kinds()).or_default().insert(&node.sorted);
     }
@@ -39,8 +38,8 @@ pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
 }
 
 /// Are `few` some, but not all, of `many`? Both are sorted.
-fn is_fewer(few: &[Dimension], many: &[Dimension]) -> bool {
-    few.len() < many.len() && few.iter().all(|dimension| many.binary_search(dimension).is_ok())
+fn is_fewer(few: &[String], many: &[String]) -> bool {
+    few.len() < many.len() && few.iter().all(|kind| many.binary_search(kind).is_ok())
 }
 
 /// A rule, or an unlimited node without one: what decides requests of some keys.
@@ -55,18 +54,13 @@ struct Part<'n> {
 }
 
 impl<'n> Part<'n> {
-    fn of_rule(nodes: &[Node], keys: &[Dimension], (place, rule): &'n (usize, Rule)) -> Self {
+    fn of_rule(nodes: &[Node], kinds: &[String], (place, rule): &'n (usize, Rule)) -> Self {
         let per = match &rule.per {
             policy::Per::One(everyone) if everyone == EVERYONE => Per::new(),
             policy::Per::One(kind) => Per::from([kind.as_str()]),
             policy::Per::Each(kinds) => kinds.iter().map(String::as_str).collect(),
         };
-        let text = |key: &Dimension| match key {
-            Dimension::Kind(kind) => rule.condition.get(&**kind),
-            Dimension::Endpoint => Some(&rule.endpoint),
-            Dimension::Method => rule.method.as_ref(),
-        };
-        let value = |key: &Dimension| match text(key).map(|text| (text, text.strip_suffix('*'))) {
+        let value = |kind: &String| match rule.condition.get(kind).map(|text| (text, text.strip_suffix('*'))) {
             None | Some((_, Some(""))) => Match::Any,
             Some((_, Some(prefix))) => Match::Prefix(prefix.to_owned()),
             Some((text, None)) => Match::Exact(text.clone()),
@@ -75,14 +69,14 @@ impl<'n> Part<'n> {
             node: Some(*place).filter(|place| *place < nodes.len()),
             is_limit: nodes.get(*place).is_some_and(|node| matches!(node.says, Says::Limit(_))),
             per,
-            values: keys.iter().map(value).collect(),
+            values: kinds.iter().map(value).collect(),
             closeness: Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)),
         }
     }
 
     fn of_node(place: usize, node: &'n Node) -> Self {
-        let value = |key: &Dimension| {
-            let place = node.dimensions.iter().position(|own| own == key);
+        let value = |kind: &String| {
+            let place = node.kinds.iter().position(|own| own == kind);
             place.map_or(Match::Any, |place| node.values[place].clone())
         };
         let values = node.sorted.iter().map(value).collect();
@@ -102,23 +96,23 @@ impl<'n> Part<'n> {
 }
 
 /// The rules of the nodes with these keys, each with the place of the node that it is of.
-pub(super) type RulesOf<'n> = (&'n [Dimension], Vec<(usize, Rule)>);
+pub(super) type RulesOf<'n> = (&'n [String], Vec<(usize, Rule)>);
 
-/// Reports where requests with a descriptor of their own are decided by one of fewer keys.
+/// Reports where requests over other APIs that have a descriptor of their own are decided by one of fewer keys.
 pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, report: &mut Notes) {
-    let mut parts: BTreeMap<&[Dimension], Vec<Part<'_>>> = BTreeMap::new();
+    let mut parts: BTreeMap<&[String], Vec<Part<'_>>> = BTreeMap::new();
     for (keys, rules) in made {
         parts.entry(keys).or_default().extend(rules.iter().map(|rule| Part::of_rule(nodes, keys, rule)));
     }
-    let wide: Vec<&[Dimension]> = parts.keys().copied().collect();
+    let wide: Vec<&[String]> = parts.keys().copied().collect();
     for (place, node) in nodes.iter().enumerate() {
         if matches!(node.says, Says::Unlimited) && !opens.contains(&place) {
             parts.entry(&node.sorted).or_default().push(Part::of_node(place, node));
         }
     }
-    // By limit, and whether that holds for descriptors too.
-    let mut beside: BTreeMap<(usize, bool), BTreeSet<&str>> = BTreeMap::new();
-    let mut instead: BTreeMap<(usize, bool), BTreeSet<&str>> = BTreeMap::new();
+    // By limit.
+    let mut beside: BTreeMap<usize, BTreeSet<&String>> = BTreeMap::new();
+    let mut instead: BTreeMap<usize, BTreeSet<&String>> = BTreeMap::new();
     let mut pairs = 0;
     for few in wide {
         for (many, narrow) in &parts {
@@ -128,8 +122,6 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             }
             let at: Vec<usize> = few.iter().filter_map(|key| many.binary_search(key).ok()).collect();
             let added = || many.iter().filter(|key| !few.contains(key));
-            let is_of_descriptors = added().all(|key| key.kind().is_none());
-            let added = || added().map(name);
             for wide in &parts[few] {
                 let met = narrow.iter().find(|narrow| {
                     pairs += 1;
@@ -137,8 +129,8 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
                 });
                 let Some(met) = met else { continue };
                 match (wide.node.filter(|_| wide.is_limit), met.node) {
-                    (Some(limit), _) => beside.entry((limit, is_of_descriptors)).or_default().extend(added()),
-                    (None, Some(limit)) => instead.entry((limit, is_of_descriptors)).or_default().extend(added()),
+                    (Some(limit), _) => beside.entry(limit).or_default().extend(added()),
+                    (None, Some(limit)) => instead.entry(limit).or_default().extend(added()),
                     (None, None) => {}
                 }
             }
@@ -147,23 +139,22 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
                 let instead = "a request that has those too may meet limits of fewer keys as well";
                 let first = nodes.iter().find(|node| matches!(node.says, Says::Limit(_)));
                 if let Some(node) = first {
-                    report.warn(&node.at, "", what, instead);
+                    report.tell(&node.at, "", what, format!("{instead}, unless Envoy asks"));
                 }
                 return;
             }
         }
     }
-    let listed = |keys: BTreeSet<&str>| keys.into_iter().collect::<Vec<_>>().join("`, `");
-    let mut add = |limit: usize, is_of_descriptors: bool, what: String, instead: &str| {
-        let except = if is_of_descriptors { "" } else { ", unless Envoy asks" };
-        report.add(&nodes[limit].at, "", what, format!("{instead}{except}"), is_of_descriptors);
+    let listed = |kinds: BTreeSet<&String>| kinds.into_iter().cloned().collect::<Vec<_>>().join("`, `");
+    let mut report_both = |limit: usize, what: String, instead: &str| {
+        report.tell(&nodes[limit].at, "", what, format!("{instead}, unless Envoy asks"));
     };
-    for ((limit, is_of_descriptors), added) in beside {
+    for (limit, added) in beside {
         let what = format!("a limit of descriptors without `{}`, which others have beside its keys", listed(added));
-        add(limit, is_of_descriptors, what, "a request that has those too meets this limit as well");
+        report_both(limit, what, "a request that has those too meets this limit as well");
     }
-    for ((limit, is_of_descriptors), added) in instead {
+    for (limit, added) in instead {
         let what = format!("a limit beside descriptors without `{}` that let requests pass", listed(added));
-        add(limit, is_of_descriptors, what, "a request that has those too passes where theirs is the closer rule");
+        report_both(limit, what, "a request that has those too passes where theirs is the closer rule");
     }
 }

@@ -1,8 +1,8 @@
 //! Where requests can fall by their values, and the rules that decide there as the file does.
 //!
 //! Our rules know one precedence: of those that count the same kinds the closest wins. Other limiters have their own. So
-//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; in each
-//! dimension), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
+//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; of each
+//! kind), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
 //! rule of a region is always the closest there, so what comes out decides as the file does.
 
 use std::{
@@ -11,23 +11,27 @@ use std::{
 };
 
 use crate::{
+    address::{IP, REMOTE_ADDRESS},
     clients::Matcher,
     closeness::Closeness,
-    descriptor,
-    pattern::{PathBuffer, Pattern, made_plain},
-    policy,
-    request::{ENDPOINT_BYTES_MAX, VALUE_BYTES_MAX},
+    descriptor::Dimension,
+    pattern::Pattern,
+    policy::{self, DescriptorPaths, EVERYONE},
+    request::VALUE_BYTES_MAX,
 };
 
 /// More regions than this are too many.
 const REGIONS_MAX: usize = 50_000;
 
-/// The part of a request that has a value.
-pub(super) type Dimension = descriptor::Dimension<'static>;
-
-/// Returns what an entry with this key is, as [`descriptor::Dimension::of`] says.
-pub(super) fn dimension_of(key: &str, is_taken: impl Fn(&descriptor::Dimension<'_>) -> bool) -> Dimension {
-    descriptor::Dimension::of(key, is_taken).into_owned()
+/// Returns the kind of an entry with this key, behind entries of other kinds, as [`Dimension::of`] says for a domain with
+/// `descriptor_paths = "identity"`.
+pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
+    let is_taken = |dimension: &Dimension<'_>| earlier.iter().any(|kind| dimension.kind() == Some(kind));
+    match Dimension::of(key, DescriptorPaths::Identity, is_taken) {
+        Dimension::Kind(kind) => kind.into_owned(),
+        // No entry of such a domain is one of these.
+        Dimension::Endpoint | Dimension::Method => key.to_owned(),
+    }
 }
 
 /// Values. Wider before narrower.
@@ -54,13 +58,13 @@ impl Match {
         self.covers(other) || other.covers(self)
     }
 
-    /// Returns it as rules have it in this dimension: an address has one form.
-    pub(super) fn plain(self, dimension: &Dimension) -> Self {
-        match (dimension, self) {
-            (Dimension::Kind(kind), Self::Exact(value)) if kind == "ip" => {
+    /// Returns it as rules have it of this kind: an address has one spelling.
+    pub(super) fn plain(self, kind: &str) -> Self {
+        match self {
+            Self::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
                 Self::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
             }
-            (_, other) => other,
+            other => other,
         }
     }
 
@@ -74,17 +78,17 @@ impl Match {
     }
 }
 
-/// A value in each dimension.
+/// A value of each kind.
 pub(super) type Region = Vec<Match>;
 
 fn covers(wide: &[Match], narrow: &[Match]) -> bool {
     wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
 }
 
-/// Which dimensions are counted, by their place.
+/// The places of the kinds that are counted.
 pub(super) type Counted = BTreeSet<usize>;
 
-/// What the file decides in a region: for the dimensions that are counted, which limits, by their number.
+/// The numbers of the limits that hold in a region, by the kinds that they count.
 pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
 
 /// A rule.
@@ -96,7 +100,7 @@ pub(super) struct Carved {
     pub(super) limits: Vec<usize>,
 }
 
-/// The rules of one set of dimensions.
+/// The rules of one set of kinds.
 #[derive(Debug)]
 pub(super) struct Carving {
     pub(super) rules: Vec<Carved>,
@@ -106,13 +110,13 @@ pub(super) struct Carving {
 
 /// Finds the rules; `None`: there are too many regions. `named` is every combination of values that the file names.
 pub(super) fn carve(
-    dimensions: &[Dimension],
+    kinds: &[String],
     named: &[Region],
     counted: &BTreeSet<Counted>,
     decide: impl Fn(&[Match]) -> Decided,
 ) -> Option<Carving> {
     let mut carver = Carver {
-        dimensions,
+        kinds,
         counted,
         decide,
         rules: Vec::new(),
@@ -127,11 +131,11 @@ pub(super) fn carve(
 }
 
 struct Carver<'c, D> {
-    dimensions: &'c [Dimension],
+    kinds: &'c [String],
     counted: &'c BTreeSet<Counted>,
     decide: D,
     rules: Vec<(Carved, policy::Rule)>,
-    /// Places of rules by their value in the first dimension: a file may have ten thousand.
+    /// Places of rules by their value of the first kind: a file may have ten thousand.
     by_first: BTreeMap<Match, Vec<usize>>,
     /// In which rules a limit stands, for the same values of what it counts.
     homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
@@ -142,7 +146,7 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
     /// All regions that begin with `region`; `live` are the named combinations that cover it.
     fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
         let depth = region.len();
-        if depth == self.dimensions.len() {
+        if depth == self.kinds.len() {
             self.regions += 1;
             self.settle(region);
             return (self.regions <= REGIONS_MAX).then_some(());
@@ -199,105 +203,53 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
 
     fn add(&mut self, counted: &Counted, region: &Region, limits: Vec<usize>) -> usize {
         let place = self.rules.len();
-        let rule = rule(self.dimensions, region, counted);
+        let rule = rule(self.kinds, region, counted);
         self.rules.push((Carved { region: region.clone(), counted: counted.clone(), limits }, rule));
         self.by_first.entry(region.first().cloned().unwrap_or(Match::Any)).or_default().push(place);
         place
     }
 }
 
-/// A rule of a region, without id and limits.
-pub(super) fn rule(dimensions: &[Dimension], region: &[Match], counted: &Counted) -> policy::Rule {
-    let (mut endpoint, mut method, mut condition, mut per) = ("*".to_owned(), None, BTreeMap::new(), Vec::new());
-    for (place, (dimension, value)) in dimensions.iter().zip(region).enumerate() {
-        match (dimension, value.text()) {
-            (Dimension::Endpoint, Some(text)) => endpoint = text,
-            (Dimension::Method, text) => method = text,
-            (Dimension::Kind(kind), Some(text)) => drop(condition.insert(kind.clone().into_owned(), text)),
-            (Dimension::Endpoint | Dimension::Kind(_), None) => {}
-        }
-        if let Dimension::Kind(kind) = dimension
-            && counted.contains(&place)
-        {
-            per.push(kind.clone().into_owned());
-        }
-    }
+/// Returns the rule of a region, without id and limits.
+pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> policy::Rule {
+    let condition = kinds.iter().zip(region).filter_map(|(kind, value)| Some((kind.clone(), value.text()?)));
+    let mut per: Vec<String> = counted.iter().map(|place| kinds[*place].clone()).collect();
     let per = match per.len() {
-        0 => policy::Per::One("everyone".to_owned()),
+        0 => policy::Per::One(EVERYONE.to_owned()),
         1 => policy::Per::One(per.remove(0)),
         _ => policy::Per::Each(per),
     };
     policy::Rule {
         id: String::new(),
         note: None,
-        endpoint,
-        method,
+        endpoint: "*".to_owned(),
+        method: None,
         per,
         tiers: None,
-        condition,
+        condition: condition.collect(),
         cost: 1,
         limits: Vec::new(),
         enabled: true,
     }
 }
 
-pub(super) fn name(dimension: &Dimension) -> &str {
-    match dimension {
-        Dimension::Kind(kind) => kind,
-        Dimension::Endpoint => "endpoint",
-        Dimension::Method => "method",
-    }
-}
-
-/// What an id is made of.
-pub(super) fn words(dimensions: &[Dimension], region: &[Match]) -> String {
-    let words = dimensions.iter().zip(region).map(|(dimension, value)| match value.text() {
-        None => name(dimension).to_owned(),
-        Some(text) => format!("{}-{}", name(dimension), text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
+/// Returns what the id of a region's rule is made of.
+pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
+    let parts = kinds.iter().zip(region).map(|(kind, value)| match value.text() {
+        None => kind.clone(),
+        Some(text) => format!("{kind}-{}", text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
     });
-    words.collect::<Vec<_>>().join("-")
+    parts.collect::<Vec<_>>().join("-")
 }
 
-/// Can requests be asked for this?
-pub(super) fn check(dimension: &Dimension, value: &Match, is_shared: bool) -> Result<(), String> {
-    let text = value.text();
-    match (dimension, &text) {
-        (Dimension::Kind(_), None) => Ok(()),
-        (Dimension::Kind(_), Some(text)) if text.len() > VALUE_BYTES_MAX => {
-            Err(format!("a value of {} bytes; {VALUE_BYTES_MAX} fit", text.len()))
-        }
-        (Dimension::Kind(kind), Some(text)) => match Matcher::parse(kind, text)? {
-            Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
-            _ => Ok(()),
-        },
-        (Dimension::Endpoint | Dimension::Method, None) => {
-            Err(format!("each {} counted by itself, which no rule does", name(dimension)))
-        }
-        (Dimension::Method, Some(method)) => {
-            let is_method = matches!(value, Match::Exact(_)) && method.bytes().all(|byte| byte.is_ascii_alphabetic());
-            if !is_method {
-                return Err(format!("`{method}`, which is no method"));
-            }
-            let is_upper = method.bytes().all(|byte| byte.is_ascii_uppercase());
-            let case = || format!("`{method}`, which would hold for `{}` too", method.to_ascii_uppercase());
-            is_upper.then_some(()).ok_or_else(case)
-        }
-        (Dimension::Endpoint, Some(text)) => {
-            let path = match value {
-                Match::Prefix(prefix) if !is_shared => {
-                    return Err(format!("each path below `{prefix}` counted by itself, which no rule does"));
-                }
-                Match::Prefix(prefix) if !prefix.ends_with('/') => {
-                    return Err(format!("`{text}`, where `*` does not follow a `/`"));
-                }
-                Match::Prefix(path) | Match::Exact(path) => path,
-                Match::Any => return Ok(()),
-            };
-            let is_plain = path.starts_with('/')
-                && path.len() < ENDPOINT_BYTES_MAX
-                && !path.contains(['{', '}', '*', '?', '#'])
-                && made_plain(path, &mut PathBuffer::new()) == path;
-            is_plain.then_some(()).ok_or_else(|| format!("`{text}`, which is no path as rules see it"))
-        }
+/// Checks that a rule can have this condition; the error says why not.
+pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
+    let Some(text) = value.text() else { return Ok(()) };
+    if text.len() > VALUE_BYTES_MAX {
+        return Err(format!("a value of {} bytes; {VALUE_BYTES_MAX} fit", text.len()));
+    }
+    match Matcher::parse(kind, &text)? {
+        Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
+        _ => Ok(()),
     }
 }

@@ -17,10 +17,10 @@ impl Room {
     /// too many. A set of kinds that was counted before has its room already.
     pub(super) fn take<'k>(
         &mut self,
-        kinds: impl Iterator<Item = &'k str>,
+        kinds: impl IntoIterator<Item = &'k String>,
         counted: &BTreeSet<&str>,
     ) -> Result<(), String> {
-        let new: Vec<&str> = kinds.filter(|kind| !self.kinds.contains(*kind)).collect();
+        let new: Vec<&String> = kinds.into_iter().filter(|kind| !self.kinds.contains(*kind)).collect();
         if self.kinds.len() + new.len() > KINDS_MAX {
             return Err(format!("more than {KINDS_MAX} keys in one domain"));
         }
@@ -32,7 +32,7 @@ impl Room {
             self.limits += 1;
             self.sets.insert(set);
         }
-        self.kinds.extend(new.into_iter().map(str::to_owned));
+        self.kinds.extend(new.into_iter().cloned());
         Ok(())
     }
 

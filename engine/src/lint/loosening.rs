@@ -62,7 +62,7 @@ pub enum LooseningCode {
     OnError,
     /// Requests name the tier that they are in.
     TierHint,
-    /// Descriptors of Envoy meet fewer rules.
+    /// Descriptors of Envoy meet fewer rules, or others.
     Descriptors,
 }
 
@@ -300,6 +300,10 @@ impl Change<'_, '_> {
         }
         if before.descriptors == Descriptors::Subset && after.descriptors == Descriptors::Exact {
             let message = "lets descriptors of Envoy pass rules that name fewer kinds than they have";
+            self.tell("domain", self.name, Loose::new(LooseningCode::Descriptors, message), 1);
+        }
+        if before.descriptor_paths != after.descriptor_paths {
+            let message = "changes which rules descriptors of Envoy meet that have a path or a method";
             self.tell("domain", self.name, Loose::new(LooseningCode::Descriptors, message), 1);
         }
     }
@@ -586,6 +590,8 @@ mod tests {
         let subset = with("descriptors", &json!("subset"));
         assert_eq!(found(&subset, &now), ["domain:default descriptors"]);
         assert_eq!(found(&now, &subset), [""; 0]);
+        let identity = with("descriptor_paths", &json!("identity"));
+        assert_eq!([found(&identity, &now), found(&now, &identity)], [["domain:default descriptors"]; 2]);
         assert_eq!(found(&now, &with("tier_hint", &json!(true))), ["domain:default tier_hint"]);
         let none: Policy = serde_json::from_value(json!({ "domains": {} })).expect("a policy");
         assert_eq!(policy(&now).loosened_by(&none)[0].code, LooseningCode::Off);

@@ -8,7 +8,7 @@ use serde::{
     de::{self, SeqAccess, Visitor},
 };
 
-use super::{ClientRef, Descriptors, Headers, OnError, Override, Reset, Rule, Tier, form};
+use super::{ClientRef, DescriptorPaths, Descriptors, Headers, OnError, Override, Reset, Rule, Tier, form};
 
 /// The same document as [`policy::Policy`](super::Policy), read for [`Snapshot::compile_borrowed`](crate::Snapshot::compile_borrowed).
 ///
@@ -69,6 +69,7 @@ struct Domain<'t> {
     defaults: BTreeMap<String, String>,
     tier_hint: bool,
     descriptors: Descriptors,
+    descriptor_paths: DescriptorPaths,
     on_error: OnError,
     headers: Headers,
     reset: Reset,
@@ -81,12 +82,24 @@ struct Domain<'t> {
 
 impl<'de: 't, 't> Deserialize<'de> for BorrowedDomain<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Domain { defaults, tier_hint, descriptors, on_error, headers, reset, timezone, tiers, clients, rules } =
-            Domain::deserialize(deserializer)?;
+        let Domain {
+            defaults,
+            tier_hint,
+            descriptors,
+            descriptor_paths,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers,
+            clients,
+            rules,
+        } = Domain::deserialize(deserializer)?;
         let domain = super::Domain {
             defaults,
             tier_hint,
             descriptors,
+            descriptor_paths,
             on_error,
             headers,
             reset,

@@ -7,7 +7,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format,
     import::{ImportError, Imported, Note, Source, envoy, limitador},
-    policy::{Descriptors, Policy},
+    policy::{DescriptorPaths, Descriptors, Policy},
     time::SECOND_NS,
 };
 
@@ -19,25 +19,13 @@ fn from_limitador(text: &str) -> Result<Imported, ImportError> {
     limitador(&[Source { name: "limits.yaml", text }])
 }
 
-/// The limit that decides a request with these identities, `path` and `method` among them, and its period in seconds.
+/// Returns the limit that decides a request with these identities, and its period in seconds.
 fn decides(policy: &Policy, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
     let engine = Engine::for_simulation(256, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
     engine.publish(Snapshot::compile(policy).expect("a right policy")).expect("room");
-    let of = |name: &str| entries.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-    let identities = entries.iter().filter(|(key, _)| !["path", "method"].contains(key));
-    let mut identities: Vec<_> =
-        identities.map(|(kind, value)| Identity::new(kind, value).expect("an identity")).collect();
-    if identities.is_empty() {
-        identities.push(Identity::new("nobody", "else").expect("an identity"));
-    }
-    let mut request = Request::new(&identities).expect("a request").domain(domain);
-    if let Some(path) = of("path") {
-        request = request.endpoint(path).expect("a path");
-    }
-    if let Some(method) = of("method") {
-        request = request.method(method);
-    }
-    let decision = engine.check(&request);
+    let identities: Vec<_> =
+        entries.iter().map(|(kind, value)| Identity::new(kind, value).expect("an identity")).collect();
+    let decision = engine.check(&Request::new(&identities).expect("a request").domain(domain));
     decision.limit().map(|limit| (limit, decision.period().map_or(0, |period| period.as_secs())))
 }
 
@@ -213,8 +201,9 @@ descriptors:
     assert!(of_lines(&imported.notes)[0].instead.contains("shadow"));
 }
 
+/// Upstream compares values as they are written, those of paths and methods too.
 #[test]
-fn an_entry_path_is_the_endpoint_and_method_the_method() {
+fn a_path_and_a_method_are_identities() {
     let imported = from_envoy(
         r"
 domain: shop
@@ -226,19 +215,19 @@ descriptors:
     value: /files/*
     share_threshold: true
     rate_limit: { unit: minute, requests_per_unit: 6 }
-  - key: method
-    value: POST
+  - key: METHOD
+    value: get
     descriptors:
       - key: user
         rate_limit: { unit: minute, requests_per_unit: 7 }
   - key: path
     rate_limit: { unit: minute, requests_per_unit: 8 }
   - key: path
-    value: /img/*
+    value: /?a=1
     rate_limit: { unit: minute, requests_per_unit: 9 }
   - key: endpoint
     value: /users/{id}
-    rate_limit: { unit: minute, requests_per_unit: 9 }
+    rate_limit: { unit: minute, requests_per_unit: 10 }
 ",
     )
     .expect("a configuration");
@@ -247,19 +236,20 @@ descriptors:
         "shop",
         &[
             (&[("path", "/login")], Some((5, 60))),
+            (&[("path", "/login?a=1")], Some((8, 60))),
             (&[("path", "/files/a/b")], Some((6, 60))),
-            (&[("path", "/other")], None),
-            (&[("method", "POST"), ("user", "ada")], Some((7, 60))),
+            (&[("path", "/?a=1")], Some((9, 60))),
+            (&[("path", "/")], Some((8, 60))),
+            (&[("path", "//")], Some((8, 60))),
+            (&[("method", "get"), ("user", "ada")], Some((7, 60))),
             (&[("method", "GET"), ("user", "ada")], None),
+            (&[("endpoint", "/users/{id}")], Some((10, 60))),
+            (&[("endpoint", "/users/7")], None),
         ],
     );
-    let left_out = [
-        (4, "descriptors[0]", false),
-        (16, "descriptors[3].value", true),
-        (18, "descriptors[4].value", true),
-        (21, "descriptors[5].value", true),
-    ];
-    assert_eq!(places(&imported.notes), left_out, "{:#?}", imported.notes);
+    let reported = [(4, "descriptors[0]", false), (11, "descriptors[2].key", false)];
+    assert_eq!(places(&imported.notes), reported, "{:#?}", imported.notes);
+    assert_eq!(imported.policy.domains["shop"].descriptor_paths, DescriptorPaths::Identity);
 }
 
 /// Everything that is not carried over as it was, each with its line, and with a mark where it matters.
@@ -308,7 +298,8 @@ descriptors:
         told,
         [
             "0  false counters that the servers of that limiter share, where they have a store",
-            "0  false requests that are denied count too, which matters where they cost more than 1",
+            "0  false requests that are denied count too, which matters where they cost more than 1 or have several descriptors",
+            "0  false keys, which are compared letter by letter",
             "0  false descriptors of several entries, whose order counts there",
             "2 domain true `Shop.example` is not a name for a domain here",
             "4 descriptors[0].value true a `*` before the end of a value",
@@ -329,7 +320,7 @@ descriptors:
         "{told:#?}"
     );
     assert_eq!(
-        imported.notes[3].to_string(),
+        imported.notes[4].to_string(),
         "envoy.yaml:2: domain: `Shop.example` is not a name for a domain here; it is `shop-example`: requests say so [changes decisions]"
     );
     let domain = &imported.policy.domains["shop-example"];
@@ -386,7 +377,7 @@ fn values_are_text_and_domains_may_have_several_files() {
     assert_eq!(places(&notes), [(1, "domain", false)]);
     assert_eq!(of_lines(&notes)[0].file, "2.yaml");
     let files: Vec<&str> = notes.iter().filter(|note| note.line == 0).map(|note| note.file.as_str()).collect();
-    assert_eq!(files, ["1.yaml", "1.yaml", "2.yaml", "2.yaml"], "the third has no limits");
+    assert_eq!(files, ["1.yaml", "1.yaml", "1.yaml", "2.yaml", "2.yaml", "2.yaml"], "the third has no limits");
     let twice = envoy(&[sources[1], sources[1]]).expect_err("one key twice").to_string();
     assert!(twice.contains("`other` stands in this list twice"), "{twice}");
 }
@@ -419,8 +410,8 @@ fn limits_of_limitador_hold_beside_each_other() {
         [
             "0  false counters that the servers of that limiter share, where they have a store",
             "0  true windows that begin with the first request of a key",
-            // It has both, and no call of that limiter knows both.
             "0  true values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
+            "0  true a key that one descriptor has twice, of which the last value counts",
             "0  true values without `descriptors[0]`, which only calls by HTTP have",
         ]
     );
@@ -479,19 +470,17 @@ fn what_limitador_can_and_rules_cannot_is_reported() {
             "2 [0].conditions[0] true `descriptors[0]['req.path'] != '/json'`: more than that a value of the first descriptor equals a text",
             "3 [1].conditions[0] true `descriptors[1].a == 'b'`: a value of the descriptor 1, which is asked by itself",
             "4 [2].variables[0] true `size(descriptors[0].a)`: more than that a value of the first descriptor equals a text",
-            "5 [3].variables[0] true each `path` counted by itself, which no rule does",
             "6 [4].variables[1] false `user.id` is not a kind of identity",
             "6 [4].max_value true a limit of 20000000; at most 16777216 fit in a fixed window",
             "7 [5].conditions[0] true `x*`, which means something else as a value here",
             "8 [6].conditions[1] false two values for one key, which no request has",
             "9 [7].max_value true a period of 0 s; from 1 s to 31622400 s fit",
-            "10 [8] true a limit across requests of which others hold for some endpoints or methods",
         ],
         "{told:#?}"
     );
     let domain = &policy.domains["example-org"];
     let ids: Vec<&str> = domain.rules.iter().map(|rule| rule.id.as_str()).collect();
-    assert_eq!(ids, ["user_id-endpoint-a", "user_id-endpoint"]);
+    assert_eq!(ids, ["path", "path-a-user_id", "user_id"]);
     for (text, says) in [
         ("- { namespace: a, max_value: 1, seconds: 1, foo: 1 }", "line 1: [0].foo: unknown field `foo`"),
         ("- { namespace: '', max_value: 1, seconds: 1 }", "a limit has a namespace"),
@@ -544,10 +533,12 @@ fn a_limit_of_few_keys_that_others_meet_too_is_told() {
         ),
         (format!("{{ key: plan, {} }}", limit(20)), true, ("plan", "x"), Some((10, 60))),
         // It counts the same, so the closer one holds alone.
-        (format!("{{ key: path, value: /login, {} }}", limit(20)), false, ("path", "/login"), Some((20, 60))),
-        (format!("{{ key: method, value: POST, {} }}", limit(20)), false, ("method", "POST"), Some((20, 60))),
-        ("{ key: path, value: /health, rate_limit: { unlimited: true } }".to_owned(), false, ("path", "/health"), None),
-        ("{ key: method, value: GET, rate_limit: { unlimited: true } }".to_owned(), false, ("method", "GET"), None),
+        (
+            format!("{{ key: plan, value: g*, share_threshold: true, {} }}", limit(20)),
+            false,
+            ("plan", "gold"),
+            Some((20, 60)),
+        ),
         (
             "{ key: plan, value: g*, share_threshold: true, rate_limit: { unlimited: true } }".to_owned(),
             false,
@@ -635,8 +626,7 @@ fn ten_thousands_of_keys_are_read() {
     let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
     let rules = &policy.domains["shop"].rules;
     assert_eq!((rules.len(), rules[0].per.clone()), (1, tidegate::policy::Per::One("k_".to_owned())));
-    let left_out =
-        notes.iter().filter(|note| note.what == "what stands in this list before, written otherwise").count();
+    let left_out = notes.iter().filter(|note| note.what == "a descriptor of this list in another spelling").count();
     let renamed = notes.iter().filter(|note| note.instead.starts_with("it is the kind")).count();
     assert_eq!((left_out, renamed), (keys - 1, 1));
     // Keys that stay apart, of which a domain has room for few.
@@ -678,9 +668,9 @@ fn what_the_original_takes_is_taken() {
         "domain: shop\ndescriptors:\n- {{ key: a, rate_limit: {{ unlimited: true, unit: \"\" }} }}\n- {{ key: method, value: POST, {limit} }}\n- {{ key: method, value: post, {limit} }}\n- {{ key: ip, value: \"2001:db8::1\", {limit} }}\n- {{ key: ip, value: \"2001:DB8:0::1\", {limit} }}\n"
     );
     let Imported { policy, notes } = from_envoy(&text).expect(&text);
-    assert_eq!(policy.domains["shop"].rules.len(), 2);
-    let left_out = [(5, "descriptors[2].value", true), (7, "descriptors[4].key", true)];
-    assert_eq!(places(&notes)[1..], left_out, "{notes:#?}");
+    assert_eq!(policy.domains["shop"].rules.len(), 3);
+    let reported = [(6, "descriptors[3].key", true), (7, "descriptors[4].key", true)];
+    assert_eq!(places(&notes), reported, "{notes:#?}");
     let text = "\
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'POST'\"], variables: [user] }
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'post'\"], variables: [user] }
@@ -689,7 +679,7 @@ fn what_the_original_takes_is_taken() {
 ";
     let Imported { policy, notes } = from_limitador(text).expect(text);
     let limits: Vec<usize> = policy.domains["shop"].rules.iter().map(|rule| rule.limits.len()).collect();
-    assert_eq!((limits, places(&notes)), (vec![1, 2], vec![(2, "[1].conditions[0]", true)]), "{notes:#?}");
+    assert_eq!((limits, places(&notes)), (vec![1, 1, 2], vec![(3, "[2].conditions[0]", true)]), "{notes:#?}");
 }
 
 #[test]
@@ -730,7 +720,7 @@ fn an_error_names_its_file_by_its_place() {
     let notes =
         envoy(&[Source { name: "a", text: &one }, Source { name: "a", text: &two }]).expect("configurations").notes;
     let lines: Vec<usize> = notes.iter().map(|note| note.line).collect();
-    assert_eq!(lines, [0, 0, 2, 0, 0, 1, 2], "{notes:#?}");
+    assert_eq!(lines, [0, 0, 0, 2, 0, 0, 0, 1, 2], "{notes:#?}");
 }
 
 #[test]
@@ -752,9 +742,9 @@ fn keys_that_are_part_and_value_are_told_where_there_are_some() {
             format!("domain: a\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n");
         told(&from_envoy(&text).expect("a configuration").notes)
     };
-    assert_eq!(of("user").len(), 2);
+    assert_eq!(of("user").len(), 3);
     assert_eq!(
-        of("remote_address")[2..],
+        of("remote_address")[3..],
         ["0  false keys with `_`, which match an entry of the part before it with the part after it as its value"]
     );
 }
@@ -767,11 +757,13 @@ fn keys_mean_what_they_mean_where_envoy_asks() {
         "name: dump\ndomain: mesh\ndescriptors:\n- {{ key: PATH, value: /products, name: x, {limit} }}\n- {{ key: PATH, {limit} }}\n- key: generic_key\n  value: a\n  descriptors: [{{ key: generic_key, value: b, {limit} }}]\n"
     );
     let Imported { policy, notes } = from_envoy(&text).expect(&text);
-    let [products, slow] = &policy.domains["mesh"].rules[..] else { panic!("{policy:#?}") };
-    assert_eq!((products.endpoint.as_str(), slow.condition["generic_key_2"].as_str()), ("/products", "b"));
+    let [products, each, slow] = &policy.domains["mesh"].rules[..] else { panic!("{policy:#?}") };
+    let conditions = (products.condition["path"].as_str(), slow.condition["generic_key_2"].as_str());
+    assert_eq!((conditions, each.condition.len()), (("/products", "b"), 0));
     assert_eq!(
-        places(&notes)[1..],
-        [(5, "descriptors[1].value", true), (8, "descriptors[2].descriptors[0].key", false)]
+        places(&notes),
+        [(4, "descriptors[0].key", false), (8, "descriptors[2].descriptors[0].key", false)],
+        "{notes:#?}"
     );
     assert_eq!(policy.domains["mesh"].descriptors, Descriptors::Exact);
     let policy = from_limitador("- { namespace: a, max_value: 1, seconds: 60 }").expect("a limit").policy;
@@ -800,22 +792,6 @@ fn numbers_that_are_cut_are_told_with_both() {
     );
     assert!(notes.iter().any(|note| note.instead == "it is 9007199254740991"), "{notes:#?}");
     assert_eq!(policy.domains["a"].rules[0].limits[0].limit, 9_007_199_254_740_991);
-}
-
-/// Upstream compares values as they are written.
-#[test]
-fn a_path_or_method_that_rules_read_otherwise_is_left_out() {
-    for (key, value) in [("path", "/?a=1"), ("path", "//"), ("path", "/x//"), ("path", "/a/../b"), ("method", "get")] {
-        let text = format!(
-            "domain: shop\ndescriptors: [{{ key: {key}, value: \"{value}\", rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n"
-        );
-        let Imported { policy, notes } = from_envoy(&text).expect(&text);
-        assert_eq!(
-            (policy.domains["shop"].rules.len(), places(&notes)),
-            (0, vec![(2, "descriptors[0].value", true)]),
-            "{text}"
-        );
-    }
 }
 
 #[test]

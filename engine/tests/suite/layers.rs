@@ -29,6 +29,7 @@ const LAYERS: &[&str] = &[
     "descriptor",
     "pattern",
     "clients",
+    "rule_list",
     "values",
     "closeness",
     "explain",

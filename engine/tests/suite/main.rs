@@ -13,8 +13,6 @@ mod descriptors;
 mod docs;
 mod explain;
 mod heavy_hitters;
-mod import_envoy;
-mod import_limitador;
 mod imports;
 mod keys;
 mod layers;

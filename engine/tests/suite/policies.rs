@@ -754,9 +754,13 @@ fn what_descriptors_meet_is_in_every_format_and_needs_a_reader_that_knows_it() {
     let of = |settings: &str| Policy::parse(&format!("[domains.default]\n{settings}"), Toml).expect("good");
     let [plain, exact, subset] = ["", "descriptors = \"exact\"", "descriptors = \"subset\""].map(of);
     assert_eq!([plain.schema(), exact.schema(), subset.schema()], [1, 1, 6]);
+    let identity = of("descriptor_paths = \"identity\"");
+    assert_eq!([of("descriptor_paths = \"endpoint\"").schema(), identity.schema()], [1, 7]);
     for format in [Toml, Yaml, Json] {
-        let written = subset.write(format).expect("it can be written");
-        assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&subset), "{written}");
+        for policy in [&subset, &identity] {
+            let written = policy.write(format).expect("it can be written");
+            assert_eq!(Policy::parse(&written, format).as_ref(), Ok(policy), "{written}");
+        }
         assert!(!exact.write(format).expect("it can be written").contains("descriptors"));
     }
     let error = Policy::parse("[domains.default]\ndescriptors = \"all\"", Toml).expect_err("no way to meet limits");

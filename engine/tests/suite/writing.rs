@@ -8,8 +8,8 @@ use tidegate::{
     clock::ManualClock,
     formats::Format::{self, Json, Toml, Yaml},
     policy::{
-        Algorithm, Client, Descriptors, Domain, Headers, Limit, Mode, OnError, OnFailure, Override, Per, Policy, Reset,
-        Rule, Sharing, Tier, borrowed,
+        Algorithm, Client, DescriptorPaths, Descriptors, Domain, Headers, Limit, Mode, OnError, OnFailure, Override,
+        Per, Policy, Reset, Rule, Sharing, Tier, borrowed,
     },
 };
 
@@ -183,16 +183,24 @@ fn domain() -> impl Strategy<Value = Domain> {
     let doors = (
         any::<bool>(),
         prop::sample::select(&[Descriptors::Exact, Descriptors::Subset][..]),
+        prop::sample::select(&[DescriptorPaths::Endpoint, DescriptorPaths::Identity][..]),
         prop::sample::select(&[OnError::Open, OnError::Closed][..]),
         prop::sample::select(&[Headers::XRatelimit, Headers::Ietf, Headers::None][..]),
         prop::sample::select(&[Reset::Epoch, Reset::Delta][..]),
         option::of(text()),
     );
     (words_by_word(), doors, vec(tier, 0..3), vec(client(), 0..3), vec(rule(), 0..3)).prop_map(
-        |(defaults, (tier_hint, descriptors, on_error, headers, reset, timezone), tiers, clients, rules)| Domain {
+        |(
+            defaults,
+            (tier_hint, descriptors, descriptor_paths, on_error, headers, reset, timezone),
+            tiers,
+            clients,
+            rules,
+        )| Domain {
             defaults,
             tier_hint,
             descriptors,
+            descriptor_paths,
             on_error,
             headers,
             reset,

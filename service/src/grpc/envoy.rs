@@ -57,13 +57,13 @@ async fn decide<'e, C: Clock>(
     message: &RateLimitRequest,
     caller: &Caller,
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
-    let asked = ask::Asked::read(message)?;
+    let asked = ask::Asked::read(message, decider.engine().descriptor_settings(&message.domain))?;
     let answers = asked
         .with_requests(decider.engine(), async |requests| {
             let answers = decider.check_together(requests, caller).await?;
             let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
-                let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());
-                let shadows = if is_limited { Vec::new() } else { decider.limits_of(request) };
+                let has_shadows = answer.decision.as_ref().is_some_and(Decision::has_only_shadow_limits);
+                let shadows = if has_shadows { decider.limits_of(request) } else { Vec::new() };
                 tell::status(answer.decision.as_ref(), &shadows)
             };
             let statuses = answers.iter().zip(requests).map(status).collect();

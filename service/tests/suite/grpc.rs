@@ -10,7 +10,7 @@ mod refusals;
 mod reservations;
 mod spans;
 mod streams;
-mod support;
+pub(crate) mod support;
 
 /// Every user gets 100 a minute.
 const HUNDRED: &str = r#"

@@ -3,6 +3,7 @@
 
 mod budget;
 mod callers;
+mod conformance;
 mod connections;
 mod grpc;
 mod http;

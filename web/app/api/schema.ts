@@ -530,6 +530,9 @@ export type DecisionsKept = {
   of: number;
 };
 
+/** The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy are. */
+export type DescriptorPaths = 'endpoint' | 'identity';
+
 /** Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities. */
 export type Descriptors = 'exact' | 'subset';
 
@@ -564,6 +567,8 @@ export type Domain = {
   clients?: Client[];
   /** Per kind of identity, the tier of those that nobody assigned. */
   defaults?: Record<string, string>;
+  /** The part of a request that the path and the method in a descriptor of Envoy are. */
+  descriptor_paths?: DescriptorPaths;
   /** Which limits a descriptor of Envoy meets. */
   descriptors?: Descriptors;
   /** The response headers of a door. */

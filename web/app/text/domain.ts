@@ -35,6 +35,11 @@ export const domain = {
       ways: { exact: 'rules of exactly its kinds', subset: 'rules of some of its kinds' },
       help: 'As in envoyproxy/ratelimit, or as in limitador.',
     },
+    descriptor_paths: {
+      label: 'A path in a descriptor of Envoy is',
+      ways: { endpoint: 'the endpoint of rules', identity: 'an identity, in where' },
+      help: 'The same goes for a method. Imports from other limiters set it to an identity.',
+    },
   },
   timezone: 'Time zone',
   timezoneHelp: 'Of calendar periods (day, week, month): Europe/Berlin. Empty means UTC.',

@@ -3,11 +3,15 @@
 
 use std::{borrow::Cow, ops::Range, time::Duration};
 
+use arrayvec::ArrayVec;
 use tidegate::{
-    CountedIdentity, Engine, IDENTITIES_MAX, Identity, Rate, Request, RequestError, clock::Clock,
-    descriptor::Dimension, fitting_path,
+    CountedIdentity, Engine, IDENTITIES_MAX, Identity, Rate, Request, RequestError,
+    clock::Clock,
+    descriptor::Dimension,
+    fitting_path,
+    policy::{DescriptorSettings, Descriptors},
 };
-use tidegate_middleware::extract::value_of;
+use tidegate_middleware::extract::fitting_value;
 
 use super::super::proto::envoy::{
     extensions::common::ratelimit::v3::{
@@ -21,8 +25,8 @@ use crate::error::Error;
 
 /// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
-/// The most entries of a descriptor: identities, a path and a method.
-const ENTRIES_MAX: usize = IDENTITIES_MAX + 2;
+/// The most entries of a descriptor.
+const ENTRIES_MAX: usize = 16;
 /// The digest of an empty value, which counts like other values that the engine takes as digests only.
 const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 const DAY: Duration = Duration::from_hours(24);
@@ -33,10 +37,14 @@ const PERIOD_MAX: Duration = DAY.saturating_mul(366);
 #[derive(Debug)]
 pub(super) struct Asked<'m> {
     domain: &'m str,
+    settings: DescriptorSettings,
     descriptors: Vec<Descriptor<'m>>,
-    /// Kind and value of those of all descriptors, in order; and the entry where each stands.
-    identities: Vec<(Cow<'m, str>, Cow<'m, str>, usize)>,
+    /// Those of all descriptors, in order.
+    identities: Vec<EntryIdentity<'m>>,
 }
+
+/// Kind and value of an identity, and the place of its entry in the descriptor.
+type EntryIdentity<'m> = (Cow<'m, str>, Cow<'m, str>, usize);
 
 #[derive(Debug)]
 struct Descriptor<'m> {
@@ -49,8 +57,8 @@ struct Descriptor<'m> {
 }
 
 impl<'m> Asked<'m> {
-    /// What is wrong is named by its place, such as `descriptors/1/entries/0/key`.
-    pub(super) fn read(message: &'m RateLimitRequest) -> Result<Self, Error> {
+    /// Reads a request to a domain with these settings. An error names the place, such as `descriptors/1/entries/0/key`.
+    pub(super) fn read(message: &'m RateLimitRequest, settings: DescriptorSettings) -> Result<Self, Error> {
         let RateLimitRequest { domain, descriptors, hits_addend } = message;
         if domain.is_empty() {
             return Err(wrong("domain", "is empty; name a domain of the policy, such as `default`"));
@@ -61,7 +69,8 @@ impl<'m> Asked<'m> {
             count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit"))),
         }
         let hits = u64::from(*hits_addend).max(1);
-        let mut asked = Self { domain, descriptors: Vec::with_capacity(descriptors.len()), identities: Vec::new() };
+        let mut asked =
+            Self { domain, settings, descriptors: Vec::with_capacity(descriptors.len()), identities: Vec::new() };
         for (place, descriptor) in descriptors.iter().enumerate() {
             let descriptor = asked.descriptor(descriptor, hits, place)?;
             asked.descriptors.push(descriptor);
@@ -98,12 +107,11 @@ impl<'m> Asked<'m> {
                 Dimension::Method => method.is_some(),
                 Dimension::Kind(kind) => self.identities[start..].iter().any(|(earlier, ..)| earlier == kind),
             };
-            match Dimension::of(key, is_taken) {
+            match Dimension::of(key, self.settings.paths, is_taken) {
                 Dimension::Endpoint => endpoint = Some(String::from_utf8_lossy(value)),
                 Dimension::Method => method = Some(String::from_utf8_lossy(value)),
                 Dimension::Kind(kind) => {
-                    let value = value_of(value);
-                    let value = if value.is_empty() { EMPTY.into() } else { value };
+                    let value = if value.is_empty() { EMPTY.into() } else { fitting_value(value) };
                     self.identities.push((kind, value, number));
                 }
             }
@@ -124,8 +132,10 @@ impl<'m> Asked<'m> {
         ask: impl AsyncFnOnce(&[(Request<'_>, Option<Rate>)]) -> T,
     ) -> Result<T, Error> {
         let mut counted = Vec::with_capacity(self.identities.len());
+        let mut ranges = Vec::with_capacity(self.descriptors.len());
         for (place, descriptor) in self.descriptors.iter().enumerate() {
-            for (kind, value, entry) in &self.identities[descriptor.identities.clone()] {
+            let start = counted.len();
+            for (kind, value, entry) in self.counting(engine, descriptor) {
                 let identity = Identity::new(kind, value);
                 let part = if matches!(identity, Err(RequestError::Value { .. })) { "value" } else { "key" };
                 let field = || format!("descriptors/{place}/entries/{entry}/{part}");
@@ -133,14 +143,35 @@ impl<'m> Asked<'m> {
                 // A value of the kind `ip` that is no address counts as it is: it is never an error.
                 counted.push(engine.counted(self.domain, identity).unwrap_or_else(|_| identity.into()));
             }
+            ranges.push(start..counted.len());
         }
         let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
-        let request = |(place, descriptor)| {
-            let request = self.request(descriptor, &identities);
+        let request = |(place, descriptor): (usize, _)| {
+            let request = self.request(descriptor, &identities[ranges[place].clone()]);
             request.map_err(|error| Error::Request { field: self.field(place, descriptor, &error), error })
         };
         let requests = self.descriptors.iter().enumerate().map(request).collect::<Result<Vec<_>, _>>()?;
         Ok(ask(&requests).await)
+    }
+
+    /// Returns the identities of a descriptor. Of one with more than a request can have, those of kinds that the domain does
+    /// not name are left out where some kinds are enough for a limit; where all of them count, no limit is met, and one of
+    /// such a kind stands for all.
+    fn counting<C: Clock>(
+        &self,
+        engine: &Engine<C>,
+        descriptor: &Descriptor<'_>,
+    ) -> ArrayVec<&EntryIdentity<'m>, ENTRIES_MAX> {
+        let own = &self.identities[descriptor.identities.clone()];
+        if own.len() <= IDENTITIES_MAX || descriptor.rate.is_some() {
+            return own.iter().collect();
+        }
+        let is_named = |(kind, ..): &&EntryIdentity<'_>| engine.names_kind(self.domain, kind);
+        match (self.settings.descriptors, own.iter().find(|identity| !is_named(identity))) {
+            (Descriptors::Exact, Some(unnamed)) => std::iter::once(unnamed).collect(),
+            (Descriptors::Exact, None) => own.iter().collect(),
+            (Descriptors::Subset, _) => own.iter().filter(is_named).collect(),
+        }
     }
 
     fn request<'a>(
@@ -148,8 +179,8 @@ impl<'m> Asked<'m> {
         descriptor: &'a Descriptor<'_>,
         identities: &'a [Identity<'a>],
     ) -> Result<(Request<'a>, Option<Rate>), RequestError> {
-        let Descriptor { identities: own, endpoint, method, hits, rate } = descriptor;
-        let mut request = Request::exactly(&identities[own.clone()])?.domain(self.domain);
+        let Descriptor { endpoint, method, hits, rate, .. } = descriptor;
+        let mut request = Request::exactly(identities)?.domain(self.domain);
         if let Some(endpoint) = endpoint {
             request = request.endpoint(endpoint)?;
         }

@@ -343,14 +343,14 @@ fn what_is_wrong_is_named_and_charges_nothing() {
         limit: Some(RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier }),
         ..good()
     };
-    let nine: Vec<String> = (0..9).map(|number| format!("k{number}")).collect();
-    let nine: Vec<(&str, &str)> = nine.iter().map(|key| (&**key, "x")).collect();
+    let many: Vec<String> = (0..17).map(|number| format!("k{number}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|key| (&**key, "x")).collect();
     let wrong = [
         ("domain", RateLimitRequest { domain: String::new(), ..message(vec![good()]) }),
         ("descriptors", message(Vec::new())),
         ("descriptors", message(vec![good(); 33])),
         ("descriptors/1/entries", message(vec![good(), descriptor(&[])])),
-        ("descriptors/1/entries", message(vec![good(), descriptor(&nine)])),
+        ("descriptors/1/entries", message(vec![good(), descriptor(&many)])),
         ("descriptors/1/entries/0/key", message(vec![good(), descriptor(&[("", "x")])])),
         (
             "descriptors/1/hits_addend",
@@ -433,6 +433,46 @@ fn whoever_is_denied_by_several_is_told_the_longest_wait() {
         assert!(wait.0 * 10 >= wait.1 * 9, "{wait:?}");
     }
     assert_eq!(wait(&[&user, &never, &pair]), None, "it will never fit");
+}
+
+/// More entries than a request has identities: only kinds that the domain names matter.
+#[test]
+fn entries_of_kinds_that_no_rule_names_are_no_error() {
+    let rule = |id: &str, kinds: &str, settings: &str| {
+        format!(
+            "[domains.edge]\n{settings}\n[[domains.edge.rules]]\nid = \"{id}\"\nendpoint = \"*\"\nper = {kinds}\nlimits = [{{ id = \"day\", algorithm = \"fixed_window\", limit = 9, period = \"1d\" }}]"
+        )
+    };
+    let keys: Vec<String> = (0..16).map(|number| format!("k{number}")).collect();
+    let entries: Vec<(&str, &str)> = keys.iter().map(|key| (&**key, "x")).collect();
+    let (exact, _) = decider(&rule("two", "[\"k1\", \"k12\"]", ""));
+    assert_eq!((met(&exact, &entries[1..2]), met(&exact, &entries)), (None, None));
+    let (subset, _) = decider(&rule("two", "[\"k1\", \"k12\"]", "descriptors = \"subset\""));
+    assert_eq!(met(&subset, &entries), Some(("edge/rule:two/day".to_owned(), 8)));
+    // Nine that all count are one too many.
+    let kinds = format!("{:?}", &keys[..9]);
+    let (named, _) = decider(&rule("nine", &kinds, "descriptors = \"subset\""));
+    let error = now(decide(&named, &of(&entries[..9]))).expect_err("nine identities").told();
+    assert_eq!(error.field.as_deref(), Some("descriptors/0/entries"), "{error:?}");
+}
+
+/// A condition on a prefix holds for a value that is longer than identities are.
+#[test]
+fn no_value_is_too_long_for_its_rule() {
+    let (decider, _) = decider(
+        r#"
+        [[domains.edge.rules]]
+        id = "bad"
+        endpoint = "*"
+        per = "user_agent"
+        where = { user_agent = "bad*" }
+        limits = [{ id = "day", algorithm = "fixed_window", limit = 9, period = "1d" }]
+    "#,
+    );
+    let long = |end: &str| format!("bad{}{end}", "x".repeat(2_000));
+    let left = |value: &str| met(&decider, &[("user_agent", value)]).map(|(_, left)| left);
+    assert_eq!([left(&long("1")), left(&long("2")), left(&long("1"))], [Some(8), Some(8), Some(7)]);
+    assert_eq!([left("bad"), left("bad "), left(" bad"), left("good")], [Some(8), Some(8), None, None]);
 }
 
 /// What Envoy passes on as it came, though its messages say that it is text.

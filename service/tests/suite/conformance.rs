@@ -1,0 +1,113 @@
+//! Files of other limiters against the policies that are made of them. The listener for Envoy decides random descriptors by the
+//! policy, and a slow model of the other limiter decides them by the file: where the report says nothing of changed decisions,
+//! both have to decide the same.
+
+mod envoy;
+mod limitador;
+mod served;
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use tidegate::{
+    Engine, Snapshot, TableShares,
+    clock::ManualClock,
+    import::{Case, CaseVerdict},
+    policy::Policy,
+    time::SECOND_NS,
+};
+use tidegate_service::{
+    Decider,
+    grpc::{
+        decide_descriptors,
+        proto::envoy::{
+            extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
+        },
+    },
+};
+
+/// The beginning of some day, in seconds.
+const START: u64 = 20_000 * 86_400;
+
+/// The entries of a descriptor: keys with their values.
+type Entries<'e> = Vec<(&'e str, &'e str)>;
+
+/// A descriptor, and its hits.
+type Call<'e> = (Entries<'e>, u32);
+
+/// The status of a descriptor: whether it is within its limit, and the limit with what is left of it.
+type Status = (bool, Option<(u64, u64)>);
+
+/// How often cases of each kind were compared.
+#[derive(Debug, Default)]
+struct Coverage(RefCell<BTreeMap<&'static str, u32>>);
+
+impl Coverage {
+    /// Counts a case that is, or is not, of a kind.
+    fn count(&self, kind: &'static str, is_one: bool) {
+        *self.0.borrow_mut().entry(kind).or_default() += u32::from(is_one);
+    }
+
+    /// Returns whether there were as many of each kind.
+    fn is_enough(&self, least: &[(&str, u32)]) -> bool {
+        let counts = self.0.borrow();
+        least.iter().all(|(kind, least)| counts.get(kind).is_some_and(|count| count >= least))
+    }
+}
+
+/// The listener for Envoy, with a policy and a clock that tests move.
+struct Listener {
+    decider: Decider<ManualClock>,
+    clock: ManualClock,
+}
+
+impl Listener {
+    fn new(policy: &Policy) -> Self {
+        let clock = ManualClock::at(START * SECOND_NS);
+        let engine = Engine::for_simulation(4_096, clock.clone(), 1).with_shares(TableShares::WHOLE);
+        engine.publish(Snapshot::compile(policy).expect("a right policy")).expect("room");
+        Self { decider: Decider::new(Arc::new(engine)).expect("metrics"), clock }
+    }
+
+    /// Decides descriptors together at a moment, in seconds since the start.
+    fn decide(&self, domain: &str, calls: &[Call<'_>], seconds: u64) -> Result<Vec<Status>, String> {
+        self.clock.set((START + seconds) * SECOND_NS);
+        let (_, response) = decide_descriptors(&self.decider, &request(domain, calls))?;
+        let status = |(is_over, limit, left): (bool, Option<u32>, u32)| {
+            (!is_over, limit.map(|limit| (limit.into(), left.into())))
+        };
+        let statuses = response.statuses.iter().map(|it| {
+            let limit = it.current_limit.as_ref().map(|limit| limit.requests_per_unit);
+            status((it.code() == Code::OverLimit, limit, it.limit_remaining))
+        });
+        let statuses: Vec<Status> = statuses.collect();
+        assert_eq!(response.overall_code() == Code::Ok, statuses.iter().all(|(is_within, _)| *is_within));
+        Ok(statuses)
+    }
+}
+
+/// Checks that the listener decides the cases that an importer makes as they expect.
+fn check_cases(policy: &Policy, cases: &[Case]) -> Result<(), String> {
+    let listener = Listener::new(policy);
+    for case in cases {
+        let entries = case.descriptors[0].entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+        let cost = u32::try_from(case.cost).map_err(|_| "a cost above those of the model")?;
+        let found = listener.decide(&case.domain, &[(entries, cost)], 0)?;
+        let is_expected = found[0].0 == (case.expect == CaseVerdict::Allowed);
+        if !is_expected || (case.limit == Some("none") && found[0].1.is_some()) {
+            return Err(format!("{case:?}\nfound {:?}", found[0]));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the request that Envoy sends.
+fn request(domain: &str, calls: &[Call<'_>]) -> RateLimitRequest {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).into() };
+    let descriptor = |(entries, hits): &Call<'_>| RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        hits_addend: Some(u64::from(*hits)),
+        ..RateLimitDescriptor::default()
+    };
+    RateLimitRequest { domain: domain.to_owned(), descriptors: calls.iter().map(descriptor).collect(), hits_addend: 0 }
+}

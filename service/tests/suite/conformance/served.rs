@@ -1,0 +1,69 @@
+//! Imported files as a process serves them to Envoy, over a socket.
+
+use tidegate::{
+    formats::Format,
+    import::{Source, envoy, limitador},
+    policy::Policy,
+};
+use tidegate_service::grpc::proto::envoy::service::ratelimit::v3::{
+    rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
+};
+
+use super::{Entries, request};
+use crate::grpc::support::Server;
+
+/// Asks a process with this policy about descriptors, one after the other.
+async fn codes(policy: &Policy, domain: &str, descriptors: &[Entries<'_>]) -> Vec<Code> {
+    let server = Server::with(&policy.write(Format::Toml).expect("it can be written"));
+    let mut client = RateLimitServiceClient::new(server.channel().await);
+    let mut codes = Vec::new();
+    for entries in descriptors {
+        let answer = client.should_rate_limit(request(domain, &[(entries.clone(), 1)])).await.expect("an answer");
+        codes.push(answer.into_inner().overall_code());
+    }
+    codes
+}
+
+#[tokio::test]
+async fn descriptors_are_those_that_the_file_was_written_for() {
+    const OK: Code = Code::Ok;
+    const OVER: Code = Code::OverLimit;
+    let upper_path = "domain: mesh\ndescriptors:\n- key: PATH\n  value: /catalogue\n  rate_limit: { unit: minute, requests_per_unit: 1 }\n";
+    let key_twice = "domain: mesh\ndescriptors:\n- key: generic_key\n  value: east\n  descriptors:\n  - key: generic_key\n    value: slow\n    rate_limit: { unit: minute, requests_per_unit: 2 }\n";
+    let shared = "domain: mesh\ndescriptors:\n- key: user\n  descriptors:\n  - key: plan\n    value: free*\n    share_threshold: true\n    rate_limit: { unit: day, requests_per_unit: 1 }\n";
+    let path: Entries<'_> = vec![("PATH", "/catalogue")];
+    let twice: Entries<'_> = vec![("generic_key", "east"), ("generic_key", "slow")];
+    let free = |user, plan| -> Entries<'static> { vec![("user", user), ("plan", plan)] };
+    for (text, descriptors, wanted) in [
+        (
+            upper_path,
+            vec![
+                path.clone(),
+                path,
+                vec![("PATH", "/catalogue?page=2")],
+                vec![("PATH", "/catalogue"), ("user", "ada")],
+            ],
+            vec![OK, OVER, OK, OK],
+        ),
+        (key_twice, vec![twice.clone(), twice.clone(), twice], vec![OK, OK, OVER]),
+        (shared, vec![free("ada", "free-1"), free("ada", "free-2"), free("bob", "free-1")], vec![OK, OVER, OK]),
+    ] {
+        let policy = envoy(&[Source { name: "mesh.yaml", text }]).expect("a configuration").policy;
+        assert_eq!(codes(&policy, "mesh", &descriptors).await, wanted, "{text}");
+    }
+    let text = "- { namespace: mesh, max_value: 1, seconds: 86400, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }\n";
+    let policy = limitador(&[Source { name: "limits.yaml", text }]).expect("limits").policy;
+    let with_path: Entries<'_> = vec![("user", "ada"), ("plan", "free"), ("path", "/")];
+    let descriptors = [free("ada", "free"), with_path, free("ada", "gold"), free("bob", "free")];
+    assert_eq!(codes(&policy, "mesh", &descriptors).await, [OK, OVER, OK, OK]);
+}
+
+/// A condition on a kind outside `per`.
+#[tokio::test]
+async fn kinds_of_conditions_are_compared_too() {
+    let text = "[[domains.mesh.rules]]\nid = \"free\"\nendpoint = \"*\"\nper = \"user\"\nwhere = { plan = \"free\" }\nlimits = [{ id = \"day\", algorithm = \"fixed_window\", limit = 1, period = \"1d\" }]\n";
+    let policy = Policy::parse(text, Format::Toml).expect("a policy");
+    let free: Entries<'_> = vec![("user", "ada"), ("plan", "free")];
+    let gold: Entries<'_> = vec![("user", "ada"), ("plan", "gold")];
+    assert_eq!(codes(&policy, "mesh", &[free.clone(), free, gold]).await, [Code::Ok, Code::OverLimit, Code::Ok]);
+}
