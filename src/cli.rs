@@ -389,7 +389,7 @@ fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 /// From 1 to 128.
-fn ipv6_prefix(text: &str) -> Result<u8, String> {
+pub(crate) fn ipv6_prefix(text: &str) -> Result<u8, String> {
     let bits = text.parse().ok().filter(|bits| (1..=128).contains(bits));
     bits.ok_or_else(|| "write a number of bits from 1 to 128".to_owned())
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tidegate::{
     formats::Format,
-    import::{ImportError, Imported, Note, Source, envoy, limitador},
+    import::{Case, ImportError, Imported, Note, Source, envoy, envoy_cases, limitador, limitador_cases},
 };
 
 use super::{hand_out, load_document, name_of, read, told};
@@ -25,6 +25,8 @@ Examples:
   tidegate policy import ratelimit/*.yaml --from envoy > policy.toml
   tidegate policy import limits.yaml --from limitador --out policy.yaml
   tidegate policy import policy.json --from tidegate --to toml
+  tidegate policy import ratelimit/*.yaml --from envoy --out policy.toml --cases cases.yaml
+  tidegate policy test policy.toml cases.yaml
 
 What is carried over: docs/import-and-export.md. The document is always written; look at the report,
 then publish it: tidegate policy publish.
@@ -44,6 +46,9 @@ pub(crate) struct ImportArguments {
     /// File to write; standard output unless given.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// File to write cases to for `tidegate policy test`: descriptors with the decisions of the other limiter.
+    #[arg(long, value_name = "FILE")]
+    cases: Option<PathBuf>,
     /// How to report.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     report: Output,
@@ -60,27 +65,43 @@ enum Origin {
 }
 
 pub(crate) fn run(arguments: &ImportArguments) -> Result<Ended, Failure> {
-    let ImportArguments { files, from, to, out, report, accept } = arguments;
-    let Imported { policy, notes } = imported(files, *from)?;
+    let ImportArguments { files, from, to, out, cases, report, accept } = arguments;
+    if cases.is_some() && matches!(from, Origin::Tidegate) {
+        return Err(Failure("--cases: cases are made of files of other limiters; leave it out".to_owned()));
+    }
+    let (Imported { policy, notes }, made_cases) = imported(files, *from)?;
     let format = Format::from(PolicyFormatName::of(*to, out.as_deref()));
     let document = policy.write(format).map_err(|problems| Failure(problems.to_string()))?;
     hand_out(&document, out.as_deref())?;
+    if let Some(file) = cases {
+        hand_out(&cases_text(&made_cases)?, Some(file))?;
+    }
     tell(&notes, *report)?;
     let is_other = notes.iter().any(|note| note.changes_decisions);
     Ok(if is_other && !accept { Ended::No } else { Ended::Well })
 }
 
-fn imported(files: &[PathBuf], from: Origin) -> Result<Imported, Failure> {
+/// Formats cases as `tidegate policy test` reads them.
+fn cases_text(cases: &[Case]) -> Result<String, Failure> {
+    #[derive(Serialize)]
+    struct File<'c> {
+        cases: &'c [Case],
+    }
+    serde_saphyr::to_string(&File { cases }).map_err(|error| Failure(error.to_string()))
+}
+
+/// Reads the files. Returns the policy with its report, and cases.
+fn imported(files: &[PathBuf], from: Origin) -> Result<(Imported, Vec<Case>), Failure> {
     if matches!(from, Origin::Tidegate) {
         let [file] = files else { return Err(Failure("a policy document is one file".to_owned())) };
-        return Ok(Imported { policy: load_document(file)?, notes: Vec::new() });
+        return Ok((Imported { policy: load_document(file)?, notes: Vec::new() }, Vec::new()));
     }
     let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
     let texts = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
     let sources: Vec<Source<'_>> = names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
     let imported = match from {
-        Origin::Limitador => limitador(&sources),
-        _ => envoy(&sources),
+        Origin::Limitador => limitador(&sources).and_then(|imported| Ok((imported, limitador_cases(&sources)?))),
+        _ => envoy(&sources).and_then(|imported| Ok((imported, envoy_cases(&sources)?))),
     };
     let wrong =
         |ImportError { file, problems, .. }| Failure(format!("a file is wrong\n{}", told(&file, &problems).trim_end()));

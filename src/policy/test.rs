@@ -12,15 +12,30 @@ use std::{
 use clap::Args;
 use serde_saphyr::Spanned;
 use tidegate::{
-    CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, Identity, Problem, Problems, Request, RequestError, Retry,
-    TableShares, clock::ManualClock, policy::Policy,
+    CountedIdentity, DEFAULT_DOMAIN, Decision, Engine, IPV6_PREFIX, Identity, Problem, Problems, Request, RequestError,
+    Retry, TableShares, clock::ManualClock, policy::Policy,
 };
 use tidegate_replay::compare::{as_one_node, room_for};
-use tidegate_service::{Decider, grpc::decide_descriptors};
+use tidegate_service::{
+    Decider,
+    grpc::{
+        decide_descriptors,
+        proto::envoy::{
+            extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry as ProtoEntry},
+            service::ratelimit::v3::{
+                RateLimitRequest,
+                rate_limit_response::{Code, DescriptorStatus},
+            },
+        },
+    },
+};
 
-use self::cases::{Case, Cases, Identities, Moment, RetryAfter, Verdict};
+use self::cases::{Case, Cases, Descriptor, Entry, Identities, Moment, RetryAfter, Verdict};
 use super::{load_document, name_of, read_as, told};
-use crate::output::{Ended, Failure, printable, say};
+use crate::{
+    cli::ipv6_prefix,
+    output::{Ended, Failure, printable, say},
+};
 
 /// Hash keys of the engine: every run is the same.
 const SEED: u64 = 1;
@@ -64,7 +79,8 @@ Example:
 
 A case:
   identities   kinds with their values; with endpoint, method, tier as in a check
-  descriptors  or what Envoy sends: a list of { entries: [{ key: ..., value: ... }] }
+  descriptors  or what Envoy sends: a list of { entries: [{ key: ..., value: ... }] }, each with hits_addend
+               and expect of its own, if given
   domain       of the request; `default` unless given
   cost, peek   tokens, 1 unless given; `peek: true` charges nothing
   at           seconds since the start (90), or a period (90s, 1h); when the case before was, unless given
@@ -82,6 +98,9 @@ pub(crate) struct TestArguments {
     /// The cases, YAML or JSON; `-` is standard input.
     #[arg(value_name = "CASES")]
     cases: PathBuf,
+    /// Bits of the network by which an IPv6 address is counted, as with `tidegate serve`.
+    #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = IPV6_PREFIX, value_parser = ipv6_prefix)]
+    ipv6_prefix: u8,
 }
 
 pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
@@ -103,7 +122,8 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
     let identities = cases.iter().map(|case| case.value.keys()).sum();
     let clock = ManualClock::at(start);
     let engine = Engine::for_simulation(room_for(identities, [Some(&policy), None]), clock.clone(), SEED)
-        .with_shares(TableShares::WHOLE);
+        .with_shares(TableShares::WHOLE)
+        .with_ipv6_prefix(arguments.ipv6_prefix);
     engine.publish(policy).map_err(|error| Failure(error.to_string()))?;
     let engine = Arc::new(engine);
     let decider = Decider::new(engine.clone()).map_err(|error| Failure(error.to_string()))?;
@@ -122,8 +142,8 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
         let repeat = case.repeat.unwrap_or(1);
         for number in 1..=repeat {
             requests += 1;
-            let decision = case.decide(&engine, &decider).map_err(|problem| refuse("", problem))?;
-            if !case.fits(&decision, number == repeat) {
+            let (decision, verdicts) = case.decide(&engine, &decider).map_err(|problem| refuse("", problem))?;
+            if !case.fits(&decision, &verdicts, number == repeat) {
                 differing += 1;
                 let times = if repeat > 1 { format!(" (request {number} of {repeat})") } else { String::new() };
                 let case_name = case.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
@@ -131,7 +151,8 @@ pub(crate) fn run(arguments: &TestArguments) -> Result<Ended, Failure> {
                 // A string takes whatever is written to it.
                 let _ = writeln!(report, "{}", printable(&line));
                 let _ = writeln!(report, "  expected  {}", printable(&case.expected(number == repeat)));
-                let _ = writeln!(report, "  found     {}", printable(&Found(&decision).to_string()));
+                let found = format!("{}{}", DecisionText(&decision), case.verdicts_text(&verdicts));
+                let _ = writeln!(report, "  found     {}", printable(&found));
                 break;
             }
         }
@@ -173,19 +194,18 @@ impl Case {
         }
     }
 
-    /// Decides the request. The error is the field and what is wrong with it.
+    /// Decides the request. Returns the decision, and of descriptors the verdict on each. The error is the field and what is
+    /// wrong with it.
     fn decide<'e>(
         &self,
         engine: &'e Engine<ManualClock>,
         decider: &'e Decider<ManualClock>,
-    ) -> Result<Decision<'e>, String> {
+    ) -> Result<(Decision<'e>, Vec<Verdict>), String> {
         let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
         if let Some(descriptors) = &self.descriptors {
-            let entries = descriptors.iter().map(|descriptor| {
-                descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect::<Vec<_>>()
-            });
-            let hits = if self.peek { 0 } else { self.cost.unwrap_or(1) };
-            return decide_descriptors(decider, domain, &entries.collect::<Vec<_>>(), hits);
+            let (decision, response) = decide_descriptors(decider, &self.message(domain, descriptors))?;
+            let verdict = |status: &DescriptorStatus| Verdict::of(status.code() == Code::Ok);
+            return Ok((decision, response.statuses.iter().map(verdict).collect()));
         }
         let identities = self.identities.iter().flat_map(|Identities(identities)| identities);
         // As every listener counts them.
@@ -193,7 +213,20 @@ impl Case {
         let counted = counted.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
         let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = self.request(&identities, domain).map_err(|error| error.to_string())?;
-        Ok(if self.peek { engine.peek(&request) } else { engine.check(&request) })
+        Ok((if self.peek { engine.peek(&request) } else { engine.check(&request) }, Vec::new()))
+    }
+
+    /// Makes the request that Envoy sends.
+    fn message(&self, domain: &str, descriptors: &[Descriptor]) -> RateLimitRequest {
+        let entry = |Entry { key, value }: &Entry| ProtoEntry { key: key.clone(), value: value.clone().into() };
+        let hits = |own: Option<u64>| if self.peek { 0 } else { own.or(self.cost).unwrap_or(1) };
+        let descriptor = |Descriptor { entries, hits_addend, .. }: &Descriptor| RateLimitDescriptor {
+            entries: entries.iter().map(entry).collect(),
+            hits_addend: Some(hits(*hits_addend)),
+            ..RateLimitDescriptor::default()
+        };
+        let descriptors = descriptors.iter().map(descriptor).collect();
+        RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 }
     }
 
     fn request<'a>(&'a self, identities: &'a [Identity<'a>], domain: &'a str) -> Result<Request<'a>, RequestError> {
@@ -214,7 +247,7 @@ impl Case {
     }
 
     /// Returns whether the decision is as expected. All but the verdict is compared for the last request only.
-    fn fits(&self, decision: &Decision<'_>, is_last: bool) -> bool {
+    fn fits(&self, decision: &Decision<'_>, verdicts: &[Verdict], is_last: bool) -> bool {
         let limit = || self.limit.as_deref().is_none_or(|limit| limit == decision.limit_id().unwrap_or(NO_LIMIT));
         let remaining = || self.remaining.is_none_or(|remaining| decision.remaining() == Some(remaining));
         let wait = || match (&self.retry_after, decision.retry()) {
@@ -224,7 +257,16 @@ impl Case {
             }
             _ => false,
         };
-        Verdict::of(decision.is_allowed()) == self.expect && (!is_last || (limit() && remaining() && wait()))
+        let expected = self.descriptors.iter().flatten().map(|descriptor| descriptor.expect);
+        let each =
+            || expected.zip(verdicts).all(|(expected, found)| expected.is_none_or(|expected| expected == *found));
+        Verdict::of(decision.is_allowed()) == self.expect && (!is_last || (limit() && remaining() && wait() && each()))
+    }
+
+    /// Describes the verdicts on the descriptors for which the case expects one.
+    fn verdicts_text(&self, verdicts: &[Verdict]) -> String {
+        let expected = self.descriptors.iter().flatten().map(|descriptor| descriptor.expect);
+        list_verdicts(expected.zip(verdicts).map(|(expected, found)| expected.map(|_| *found)))
     }
 
     /// Describes what is expected, of the last request all of it.
@@ -240,18 +282,29 @@ impl Case {
             };
             let _ = remaining.map_or(Ok(()), |remaining| write!(text, ", {remaining} left"));
             let _ = wait.as_ref().map_or(Ok(()), |wait| write!(text, ", {wait}"));
+            text += &list_verdicts(self.descriptors.iter().flatten().map(|descriptor| descriptor.expect));
         }
         text
     }
+}
+
+/// Lists verdicts on descriptors, by their places.
+fn list_verdicts(verdicts: impl Iterator<Item = Option<Verdict>>) -> String {
+    let mut text = String::new();
+    for (place, verdict) in verdicts.enumerate() {
+        // A string takes whatever is written to it.
+        let _ = verdict.map_or(Ok(()), |verdict| write!(text, ", descriptors[{place}] {verdict}"));
+    }
+    text
 }
 
 /// The name by which a case says that no limit applies; that of a limit has a slash.
 const NO_LIMIT: &str = "none";
 
 /// A decision, described as a case describes what it expects.
-struct Found<'d>(&'d Decision<'d>);
+struct DecisionText<'d>(&'d Decision<'d>);
 
-impl fmt::Display for Found<'_> {
+impl fmt::Display for DecisionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(decision) = self;
         write!(f, "{} by {}", Verdict::of(decision.is_allowed()), decision.limit_id().unwrap_or("no limit"))?;

@@ -109,6 +109,69 @@ cases:
 }
 
 #[test]
+fn each_descriptor_may_have_hits_and_a_verdict_of_its_own() {
+    let of = |first: &str| {
+        format!(
+            "cases:\n  - domain: edge\n    expect: denied\n    descriptors:\n      - {{ entries: [{{ key: generic_key, value: a }}], expect: {first} }}\n      - {{ entries: [{{ key: generic_key, value: b }}], hits_addend: 2, expect: denied }}\n"
+        )
+    };
+    let run = test(&of("allowed"));
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    let run = test(&of("denied"));
+    assert_eq!(run.status, Some(1), "{run:?}");
+    let compared = "expected  denied, descriptors[0] denied, descriptors[1] denied\n  found     denied by edge/rule:slow/second, 1 left, never allowed, descriptors[0] allowed, descriptors[1] denied\n";
+    assert!(run.stdout.contains(compared), "{run:?}");
+}
+
+#[test]
+fn networks_of_ipv6_are_those_of_the_server() {
+    let policy = recipe(DOCUMENT, "toml", &[]).replace("user", "ip");
+    let cases = "cases:\n  - { identities: { ip: '2001:db8::1' }, endpoint: /search, cost: 5, expect: allowed }\n  - { identities: { ip: '2001:db8::2' }, endpoint: /search, expect: allowed }\n";
+    let files = Files::new(&policy, cases);
+    let status = |options: &[&str]| {
+        let mut command = command();
+        command.current_dir(files.0.path()).args(["policy", "test", "policy.toml", "cases.yaml"]).args(options);
+        command.output().expect("the binary runs").status.code()
+    };
+    assert_eq!([status(&[]), status(&["--ipv6-prefix", "128"])], [Some(1), Some(0)]);
+}
+
+/// The importer makes cases from the files of the other limiter: they hold for the policy but where its report says so.
+#[test]
+fn cases_that_an_importer_makes_hold() {
+    let folder = TempDir::new().expect("a folder");
+    let run = |arguments: &[&str]| {
+        let mut command = command();
+        command.current_dir(folder.path()).arg("policy").args(arguments);
+        let output = command.output().expect("the binary runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Run { stdout: text(output.stdout), stderr: text(output.stderr), status: output.status.code() }
+    };
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("room for a file");
+    let document = "domain: shop\ndescriptors:\n- key: PATH\n  value: /login\n  rate_limit: { unit: minute, requests_per_unit: 5 }\n- key: user\n  value: \"*@example.com\"\n  rate_limit: { unit: day, requests_per_unit: 10 }\n";
+    write("shop.yaml", document);
+    let imported = run(&["import", "shop.yaml", "--from", "envoy", "--out", "shop.toml", "--cases", "cases.yaml"]);
+    assert_eq!(imported.status, Some(1), "{imported:?}");
+    let tested = run(&["test", "shop.toml", "cases.yaml"]);
+    assert_eq!(tested.status, Some(1), "{tested:?}");
+    assert!(tested.stdout.contains("shop.yaml:6: one more\n  expected  denied\n"), "{tested:?}");
+    assert!(tested.stdout.ends_with("cases.yaml: 6 cases, 6 requests: 1 case differs\n"), "{tested:?}");
+    write(
+        "limits.yaml",
+        "- { namespace: shop, max_value: 18446744073709551615, seconds: 60 }\n- { namespace: shop, max_value: 3, seconds: 60, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }\n",
+    );
+    run(&["import", "limits.yaml", "--from", "limitador", "--out", "limits.toml", "--cases", "cases.yaml"]);
+    let tested = run(&["test", "limits.toml", "cases.yaml"]);
+    assert_eq!(
+        (tested.status, tested.stdout.as_str()),
+        (Some(0), "cases.yaml: 2 cases, 2 requests: all as expected\n"),
+        "{tested:?}"
+    );
+    let refused = run(&["import", "shop.toml", "--from", "tidegate", "--cases", "cases.yaml"]);
+    assert_eq!((refused.status, refused.stderr.contains("--cases: ")), (Some(2), true), "{refused:?}");
+}
+
+#[test]
 fn what_cannot_be_read_is_status_2_with_line_and_field() {
     let case = |fields: &str| format!("cases:\n  - identities: {{ user: ada }}\n    expect: allowed\n    {fields}\n");
     let of = |fields: &str| format!("cases:\n  - expect: allowed\n    {fields}\n");

@@ -59,6 +59,10 @@ pub(super) struct Case {
 #[serde(deny_unknown_fields)]
 pub(super) struct Descriptor {
     pub(super) entries: Vec<Entry>,
+    /// The cost of this descriptor instead of the case's.
+    pub(super) hits_addend: Option<u64>,
+    /// The verdict on this descriptor alone, of the last request.
+    pub(super) expect: Option<Verdict>,
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,92 @@
+//! Cases for tests of an imported policy: descriptors, with what the other limiter decides about them.
+
+use serde::Serialize;
+
+use crate::algorithm::NUMBER_MAX;
+
+/// A request of one descriptor, with the decision that the other limiter makes. `tidegate policy test` reads a list of them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Case {
+    /// A name: the file, the line, and what is tried.
+    pub name: String,
+    /// The domain of the policy.
+    pub domain: String,
+    /// One descriptor.
+    pub descriptors: [CaseDescriptor; 1],
+    /// Its hits.
+    pub cost: u64,
+    /// The verdict.
+    pub expect: CaseVerdict,
+    /// `none` where no limit applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<&'static str>,
+}
+
+/// The descriptor of a case.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CaseDescriptor {
+    /// Its entries.
+    pub entries: Vec<CaseEntry>,
+}
+
+/// An entry of a descriptor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CaseEntry {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: String,
+}
+
+impl CaseEntry {
+    pub(super) fn new(key: &str, value: &str) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned() }
+    }
+}
+
+/// The verdict of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaseVerdict {
+    /// The request is let through.
+    Allowed,
+    /// It is over a limit.
+    Denied,
+}
+
+/// The requests of one descriptor, one after the other.
+pub(super) struct CaseMaker<'c> {
+    /// The place in the file.
+    pub(super) place: &'c str,
+    pub(super) domain: &'c str,
+    pub(super) entries: &'c [CaseEntry],
+}
+
+impl CaseMaker<'_> {
+    /// Returns a case; `what` is what it tries.
+    pub(super) fn case(&self, what: &str, cost: u64, expect: CaseVerdict) -> Case {
+        Case {
+            name: format!("{}: {what}", self.place),
+            domain: self.domain.to_owned(),
+            descriptors: [CaseDescriptor { entries: self.entries.to_vec() }],
+            cost,
+            expect,
+            limit: None,
+        }
+    }
+
+    /// Returns the cases of a limit of which `left` is left: all of it at once, and one hit more, which is denied unless
+    /// `is_shadow`. Of a limit above the highest cost that is only that cost.
+    pub(super) fn of_limit(&self, left: u64, is_shadow: bool) -> impl Iterator<Item = Case> {
+        let cost = left.min(NUMBER_MAX);
+        let all = (cost > 0).then(|| self.case(&format!("{cost} at once"), cost, CaseVerdict::Allowed));
+        let verdict = if is_shadow { CaseVerdict::Allowed } else { CaseVerdict::Denied };
+        let more = (cost == left).then(|| self.case("one more", 1, verdict));
+        all.into_iter().chain(more)
+    }
+
+    /// Returns the case of a descriptor without a limit.
+    pub(super) fn without_limit(&self) -> Case {
+        Case { limit: Some("none"), ..self.case("no limit", 1, CaseVerdict::Allowed) }
+    }
+}
