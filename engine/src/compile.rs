@@ -150,7 +150,10 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             .flat_map(|set| set.patterns.each().flat_map(RuleList::iter))
             .flat_map(|rule| &rule.condition);
         let of_addresses = conditions.filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
-        let named_blocks = of_addresses.filter_map(|(_, matcher)| matcher.block()).collect();
+        let mut named_blocks = ClientMap::default();
+        for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
+            named_blocks.insert(Matcher::Block(block), ());
+        }
         let mut domain = Domain {
             tier_hint,
             descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },

@@ -1,8 +1,8 @@
 //! Policies from the files of other limiters, with a report of what is not carried over as it was.
 //!
-//! What a descriptor or a limit counts becomes a rule: its keys are kinds of identity, its values conditions (`where`), and
-//! what it counts apart is `per`. What a key is, [`Dimension::of`](crate::descriptor::Dimension::of) says, here and where
-//! Envoy asks.
+//! A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
+//! values it counts apart are `per`. [`Dimension::of`](crate::descriptor::Dimension::of) maps keys to kinds, here and in the
+//! listener for Envoy.
 
 mod cases;
 mod cel;
@@ -44,13 +44,13 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// What came of the files.
+/// A policy that was made of files, and the report.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     /// A policy that compiles.
     pub policy: Policy,
-    /// What is not carried over as it was, in the order of the files and their lines. What holds of every file of its kind
-    /// is told once a file.
+    /// The parts that are not carried over as they were, in the order of the files and their lines. A note on every file of its
+    /// kind stands once a file.
     pub notes: Vec<Note>,
 }
 
@@ -64,12 +64,12 @@ pub struct Note {
     pub line: usize,
     /// The field in the file, such as `descriptors[2].rate_limit.replaces`; empty for the file as a whole.
     pub path: String,
-    /// What it is.
+    /// The part of the file.
     pub what: String,
-    /// What happens instead.
+    /// Its replacement.
     pub instead: String,
-    /// Is there a descriptor that the file limits or lets pass on purpose, about which a server by itself decides otherwise
-    /// when Envoy asks for it? A request counts once; what costs more is told without this.
+    /// Whether a server by itself decides otherwise about some descriptor of Envoy. Notes on denied requests that cost more than
+    /// 1 or have several descriptors, and on keys in another spelling or order, are without it.
     pub changes_decisions: bool,
 }
 
@@ -87,8 +87,8 @@ impl fmt::Display for Note {
     }
 }
 
-/// A file that is not what it should be: the limiter that it is for would refuse it too, or it has fields that nobody here
-/// knows, or is nested or repeated (by aliases) beyond what is read of any document.
+/// A file that cannot be imported: the limiter that it is for would refuse it too, or it has unknown fields, or is nested or
+/// repeated (by aliases) beyond what is read of any document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportError {
     /// Which of the files, from 0; `None`: all of them together.
@@ -132,12 +132,12 @@ struct Place {
 struct Notes(Vec<(Place, Note)>);
 
 impl Notes {
-    /// Decisions stay as they were.
+    /// Reports a part after which decisions stay as they were.
     fn tell(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), false);
     }
 
-    /// Decisions change.
+    /// Reports a part that changes decisions.
     fn warn(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), true);
     }
@@ -149,20 +149,20 @@ impl Notes {
         self.0.push((at.clone(), note));
     }
 
-    /// Of a file as a whole.
+    /// Reports something about a file as a whole.
     fn tell_of_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
         let at = Place { file, line: 0, path: String::new() };
         self.add(&at, "", what.to_owned(), instead.to_owned(), changes_decisions);
     }
 
-    /// What holds of every file of another limiter.
+    /// Reports what holds for every file of another limiter.
     fn tell_of_counters(&mut self, file: usize) {
         let what = "counters that the servers of that limiter share, where they have a store";
         self.tell_of_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
     }
 }
 
-/// The policy, if it compiles, with the report in the order of `sources` and their lines.
+/// Returns the policy, if it compiles, with the report in the order of `sources` and their lines.
 fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Imported, ImportError> {
     if let ([source, ..], true) = (sources, policy.domains.is_empty()) {
         return Err(ImportError::new(0, source.name, None, "", "there are no limits in it"));
@@ -179,7 +179,8 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
 }
 
-/// A window, as a limit: id, limit, seconds. Says what is not as it was.
+/// Returns the limit of a window, given as id, limit and seconds, and reports where it is another; none for a period that does
+/// not fit.
 fn window(
     at: &Place,
     notes: &mut Notes,
@@ -193,17 +194,15 @@ fn window(
         notes.warn(at, field, what, "the limit is left out");
         return None;
     }
-    let mut algorithm = Algorithm::FixedWindow;
-    if limit > WINDOW_LIMIT_MAX {
-        algorithm = Algorithm::TokenBucket;
-        let what = format!("a limit of {limit}; at most {WINDOW_LIMIT_MAX} fit in a fixed window");
-        notes.warn(at, field, what, "it is a token bucket, which gives tokens back one by one");
-    }
     let given = limit;
     let limit = given.min(NUMBER_MAX);
-    if limit < given {
-        notes.warn(at, field, format!("a limit of {given}; at most {NUMBER_MAX} fit"), format!("it is {limit}"));
+    let is_window = limit <= WINDOW_LIMIT_MAX;
+    if !is_window {
+        let cut = if limit < given { format!(" of {limit}, the most that fits") } else { String::new() };
+        let what = format!("a limit of {given}; at most {WINDOW_LIMIT_MAX} fit in a fixed window");
+        notes.warn(at, field, what, format!("it is a token bucket{cut}, which gives tokens back one by one"));
     }
+    let algorithm = if is_window { Algorithm::FixedWindow } else { Algorithm::TokenBucket };
     let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
     Some(Limit { id, algorithm, limit, period: period(seconds), burst, max_debt, mode, sharing, on_failure })
 }
@@ -215,7 +214,7 @@ fn period(seconds: u64) -> String {
     format!("{}{name}", seconds / unit)
 }
 
-/// Lets requests pass that a wider rule would limit.
+/// Returns a limit that lets requests pass which a wider rule would limit.
 fn unlimited() -> Limit {
     Limit {
         id: "unlimited".to_owned(),

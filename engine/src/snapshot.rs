@@ -8,7 +8,7 @@ use rapidhash::RapidHashMap;
 use crate::{
     address::{IP, network},
     algorithm::Meter,
-    clients::{Block, ClientMap, Matcher},
+    clients::{ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
     policy::{DescriptorSettings, Descriptors, DoorSettings, OnFailure, Sharing},
@@ -99,7 +99,7 @@ pub(crate) struct Domain {
     pub(crate) numbered: Vec<NumberedTier>,
     pub(crate) rule_sets: Vec<RuleSet>,
     /// Blocks of addresses that conditions of the rules name.
-    pub(crate) named_blocks: Vec<Block>,
+    pub(crate) named_blocks: ClientMap<()>,
 }
 
 #[derive(Debug)]
@@ -230,8 +230,7 @@ impl Snapshot {
         let clients = kinds.iter().find(|kind| *kind.name == *IP).map(|ip| &ip.clients);
         let named_bits = |address, least| {
             let of_clients = clients.map_or(0, |clients| clients.named_bits(address, least));
-            let of_conditions = named_blocks.iter().filter(|block| block.contains(address)).map(|block| block.bits);
-            of_conditions.fold(of_clients, u8::max)
+            of_clients.max(named_blocks.named_bits(address, least))
         };
         let mut bits = named_bits(address.into(), least).max(least);
         loop {

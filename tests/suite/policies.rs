@@ -402,7 +402,10 @@ fn configurations_of_others_become_policies_with_a_report() {
     let envoy = place.file("mid.yaml", &ENVOY.replace("gold-*", "\"g*d\""));
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--to", "yaml"]);
     assert_eq!(run.status, Some(1), "{run:?}");
-    assert!(run.stdout.starts_with("domains:\n  shop:\n    descriptor_paths: identity\n    rules:\n      - id: api_key\n"), "{run:?}");
+    assert!(
+        run.stdout.starts_with("domains:\n  shop:\n    descriptor_paths: identity\n    rules:\n      - id: api_key\n"),
+        "{run:?}"
+    );
     let told = format!(
         "{envoy}:3: descriptors[0].value: a `*` before the end of a value; it is left out [changes decisions]\n"
     );

@@ -15,14 +15,14 @@ use crate::{
     request::IDENTITIES_MAX,
 };
 
-/// A node is named by its place.
+/// The descriptors of a domain as a tree. A node is named by its place.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     keys: Keys,
 }
 
-/// A descriptor: the entries down to it, and what it says.
+/// A descriptor: the entries down to it, and its limit.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) at: Place,
@@ -37,27 +37,28 @@ pub(super) struct Node {
     pub(super) values: Region,
     /// Entries whose values are counted as one.
     shared: BTreeSet<usize>,
-    pub(super) says: Says,
+    pub(super) limit: NodeLimit,
 }
 
-/// What a node says of the requests that come to it.
+/// The limit of the requests that come to a node.
 #[derive(Debug)]
-pub(super) enum Says {
-    /// Nothing: they have no limit.
-    Nothing,
-    /// That they have no limit.
+pub(super) enum NodeLimit {
+    /// No limit is set.
+    None,
+    /// They are unlimited on purpose.
     Unlimited,
-    Limit(Told),
+    /// A limit.
+    Limit(NamedLimit),
 }
 
-/// The limit of a node.
+/// A limit, and its name in the file.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct NamedLimit {
     pub(super) limit: Limit,
     pub(super) name: Option<String>,
 }
 
-/// Why a descriptor cannot be carried over: the field, and what it is.
+/// A descriptor that cannot be carried over: the field, and the reason.
 type Refused = (&'static str, String);
 
 impl Tree {
@@ -73,7 +74,7 @@ impl Tree {
             sorted: Vec::new(),
             values: Vec::new(),
             shared: BTreeSet::new(),
-            says: Says::Nothing,
+            limit: NodeLimit::None,
         };
         Self { nodes: vec![root], keys: Keys::default() }
     }
@@ -125,7 +126,7 @@ impl Tree {
             composites: BTreeSet::new(),
             children: BTreeMap::new(),
             wild: Vec::new(),
-            says: Says::Nothing,
+            limit: NodeLimit::None,
         };
         self.nodes.push(node);
         let place = self.nodes.len() - 1;
@@ -136,12 +137,12 @@ impl Tree {
         Ok(place)
     }
 
-    /// The rules.
+    /// Returns the domain with the rules of all descriptors.
     pub(super) fn into_domain(mut self, notes: &mut Notes) -> Domain {
         let mut room = self.make_room(notes);
         let mut opens = overlaps::to_be_opened(&self.nodes);
         opens.retain(|place| room.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
-        let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
+        let decides = |place: &usize| matches!(self.nodes[*place].limit, NodeLimit::Limit(_)) || opens.contains(place);
         // By their keys, in the order of the file.
         let mut groups: Vec<(&[String], Vec<usize>)> = Vec::new();
         let mut group_of: BTreeMap<&[String], usize> = BTreeMap::new();
@@ -181,22 +182,22 @@ impl Tree {
         Domain { descriptor_paths: DescriptorPaths::Identity, rules, ..Domain::default() }
     }
 
-    /// Leaves out what is more than a domain can have.
+    /// Leaves out the limits that a domain has no room for.
     fn make_room(&mut self, notes: &mut Notes) -> Room {
         let mut room = Room::default();
         for node in &mut self.nodes {
-            if matches!(node.says, Says::Limit(_))
+            if matches!(node.limit, NodeLimit::Limit(_))
                 && let Err(what) = room.take(&node.kinds, &node.counted_kinds())
             {
                 notes.warn(&node.at, "", what, "the limit is left out");
-                node.says = Says::Nothing;
+                node.limit = NodeLimit::None;
             }
         }
         room
     }
 
-    /// The rules of the nodes with these keys, each with the place of the node that it is of: keys, nodes, and all nodes on
-    /// the way to them.
+    /// Returns the rules of the nodes with these keys, each with the place of its node. Given are the keys, the nodes, and all nodes
+    /// on the way to them.
     fn rules(
         &self,
         (kinds, members, on_the_way): (&[String], &[usize], &[usize]),
@@ -211,7 +212,7 @@ impl Tree {
             values
         };
         let named: Vec<Region> = on_the_way.iter().map(padded).collect();
-        let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
+        let decides = |place: &usize| matches!(self.nodes[*place].limit, NodeLimit::Limit(_)) || opens.contains(place);
         let decide = |region: &[Match]| -> Decided {
             let found = self.walk(kinds, region).filter(decides);
             found.map(|place| (self.nodes[place].counted(), vec![place])).into_iter().collect()
@@ -228,9 +229,9 @@ impl Tree {
             Carving { rules: rules.collect(), apart: BTreeSet::new() }
         });
         let placed: BTreeSet<usize> = carving.rules.iter().flat_map(|rule| rule.limits.iter().copied()).collect();
-        let told = |place: usize| match &self.nodes[place].says {
-            Says::Limit(told) => Some(told),
-            Says::Nothing | Says::Unlimited => None,
+        let told = |place: usize| match &self.nodes[place].limit {
+            NodeLimit::Limit(told) => Some(told),
+            NodeLimit::None | NodeLimit::Unlimited => None,
         };
         for place in members.iter().filter(|place| told(**place).is_some()) {
             let node = &self.nodes[*place];
@@ -265,7 +266,7 @@ impl Tree {
         carving.rules.into_iter().map(named).collect()
     }
 
-    /// The node that requests of these values come to.
+    /// Finds the node that requests of these values come to.
     fn walk(&self, kinds: &[String], region: &[Match]) -> Option<usize> {
         let mut node = &self.nodes[Self::ROOT];
         let mut place = Self::ROOT;
@@ -289,7 +290,7 @@ impl Node {
         self.counted().into_iter().map(|place| &*self.kinds[place]).collect()
     }
 
-    /// The entries whose values are counted apart.
+    /// Returns the places of the entries whose values are counted apart.
     fn counted(&self) -> Counted {
         (0..self.kinds.len()).filter(|place| !self.shared.contains(place)).collect()
     }

@@ -9,7 +9,7 @@ use serde_saphyr::Spanned;
 
 use super::{
     ImportError, Imported, Notes, Place, Source,
-    descriptors::{Says, Told, Tree},
+    descriptors::{NamedLimit, NodeLimit, Tree},
     document::Document,
     finish,
     names::{Ids, id_of},
@@ -207,13 +207,14 @@ fn plant(
             return Err(wrong("share_threshold", "it is for values with a `*` only".to_owned()));
         }
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
-        let says = says(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
+        let limit =
+            node_limit(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
         tell_what_is_not_carried(&at, &descriptor, notes);
         let below = descriptor.descriptors.take().unwrap_or_default();
         let below_path = format!("{}.descriptors", at.path);
         match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
             Ok(node) => {
-                tree.nodes[node].says = says;
+                tree.nodes[node].limit = limit;
                 plant(document, tree, notes, node, &below_path, below)?;
             }
             Err((field, why)) => {
@@ -225,13 +226,13 @@ fn plant(
     Ok(())
 }
 
-/// What a descriptor says of the requests that come to it; or the field that is wrong, and why.
-fn says(
+/// Returns the limit of a descriptor; or the field that is wrong, and why.
+fn node_limit(
     at: &Place,
     rate_limit: Option<&RateLimit>,
     mode: Mode,
     notes: &mut Notes,
-) -> Result<Says, (&'static str, String)> {
+) -> Result<NodeLimit, (&'static str, String)> {
     const UNITS: [(&str, u64); 7] = [
         ("second", 1),
         ("minute", 60),
@@ -242,7 +243,7 @@ fn says(
         ("year", 365 * 86_400),
     ];
     let Some(RateLimit { name, unit, requests_per_unit, unlimited, replaces }) = rate_limit else {
-        return Ok(Says::Nothing);
+        return Ok(NodeLimit::None);
     };
     for Replaces { name: replaced } in replaces.iter().flatten() {
         if replaced.is_empty() || Some(replaced) == name.as_ref() {
@@ -255,7 +256,7 @@ fn says(
     }
     if *unlimited {
         return match unit.as_deref() {
-            None | Some("") => Ok(Says::Unlimited),
+            None | Some("") => Ok(NodeLimit::Unlimited),
             Some(_) => Err(("rate_limit.unit", "what is unlimited has no unit".to_owned())),
         };
     }
@@ -270,7 +271,7 @@ fn says(
     }
     let limit = (unit.to_owned(), u64::from(*requests_per_unit), seconds);
     let limit = window(at, notes, "rate_limit", limit, mode);
-    Ok(limit.map_or(Says::Nothing, |limit| Says::Limit(Told { limit, name: name.map(str::to_owned) })))
+    Ok(limit.map_or(NodeLimit::None, |limit| NodeLimit::Limit(NamedLimit { limit, name: name.map(str::to_owned) })))
 }
 
 fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Notes) {

@@ -139,14 +139,14 @@ fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Not
 struct Space {
     id: String,
     keys: Keys,
-    limits: Vec<Found>,
+    limits: Vec<LimitEntry>,
     /// What makes a limit the same as another: its period, conditions and variables.
     identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
     /// How values are named, and in which files.
     forms: BTreeSet<(usize, Form)>,
 }
 
-struct Found {
+struct LimitEntry {
     at: Place,
     limit: Limit,
     /// What it is called, if it is.
@@ -214,7 +214,7 @@ impl Space {
         }
         let id = name.as_deref().map_or_else(|| format!("per-{}", period(item.seconds)), id_of);
         if let Some(limit) = window(&at, notes, "max_value", (id, item.max_value, item.seconds), Mode::Enforce) {
-            self.limits.push(Found { at, limit, name, fixed, counted });
+            self.limits.push(LimitEntry { at, limit, name, fixed, counted });
         }
     }
 

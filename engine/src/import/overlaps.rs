@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Notes,
-    descriptors::{Node, Says},
+    descriptors::{Node, NodeLimit},
     regions::Match,
 };
 use crate::{
@@ -27,11 +27,11 @@ type Per<'n> = BTreeSet<&'n str>;
 /// The unlimited nodes that need a rule: some limit of fewer keys counts the same as they do.
 pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
     let mut limits: BTreeMap<Per<'_>, BTreeSet<&[String]>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| matches!(node.says, Says::Limit(_))) {
+    for node in nodes.iter().filter(|node| matches!(node.limit, NodeLimit::Limit(_))) {
         limits.entry(node.counted_kinds()).or_default().insert(&node.sorted);
     }
     let needs_a_rule = |node: &Node| {
-        matches!(node.says, Says::Unlimited)
+        matches!(node.limit, NodeLimit::Unlimited)
             && limits.get(&node.counted_kinds()).is_some_and(|wide| wide.iter().any(|few| is_fewer(few, &node.sorted)))
     };
     nodes.iter().enumerate().filter(|(_, node)| needs_a_rule(node)).map(|(place, _)| place).collect()
@@ -67,7 +67,7 @@ impl<'n> Part<'n> {
         };
         Self {
             node: Some(*place).filter(|place| *place < nodes.len()),
-            is_limit: nodes.get(*place).is_some_and(|node| matches!(node.says, Says::Limit(_))),
+            is_limit: nodes.get(*place).is_some_and(|node| matches!(node.limit, NodeLimit::Limit(_))),
             per,
             values: kinds.iter().map(value).collect(),
             closeness: Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)),
@@ -106,7 +106,7 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
     }
     let wide: Vec<&[String]> = parts.keys().copied().collect();
     for (place, node) in nodes.iter().enumerate() {
-        if matches!(node.says, Says::Unlimited) && !opens.contains(&place) {
+        if matches!(node.limit, NodeLimit::Unlimited) && !opens.contains(&place) {
             parts.entry(&node.sorted).or_default().push(Part::of_node(place, node));
         }
     }
@@ -137,7 +137,7 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             if pairs > PAIRS_MAX {
                 let what = "too many descriptors to compare those of few keys with those of more";
                 let instead = "a request that has those too may meet limits of fewer keys as well";
-                let first = nodes.iter().find(|node| matches!(node.says, Says::Limit(_)));
+                let first = nodes.iter().find(|node| matches!(node.limit, NodeLimit::Limit(_)));
                 if let Some(node) = first {
                     report.tell(&node.at, "", what, format!("{instead}, unless Envoy asks"));
                 }

@@ -1,7 +1,7 @@
-//! What Envoy asks a rate limit service: `envoy.service.ratelimit.v3`, version 3 of its API.
+//! Envoy's rate limit service, `envoy.service.ratelimit.v3`: version 3 of its API.
 //!
-//! From the ground up: `ask` (a descriptor is a request to the engine), `tell` (its decision is a status). `offline` decides
-//! descriptors without a listener.
+//! `ask` reads descriptors as requests to the engine, `tell` writes decisions as statuses, and `offline` decides descriptors
+//! without a listener.
 
 mod ask;
 mod offline;
@@ -50,15 +50,15 @@ impl<C: Clock> Envoy<C> {
     }
 }
 
-/// Has the descriptors decided together. Also the answer that decided: the denial after which to wait longest, or else the
-/// one with the least remaining.
+/// Decides the descriptors together. Returns the response, and the answer that decided: the denial with the longest wait, or
+/// else the answer with the least remaining.
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
     caller: &Caller,
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
-    let asked = ask::Asked::read(message, decider.engine().descriptor_settings(&message.domain))?;
-    let answers = asked
+    let read = ask::DescriptorsRequest::read(message, decider.engine().descriptor_settings(&message.domain))?;
+    let answers = read
         .with_requests(decider.engine(), async |requests| {
             let answers = decider.check_together(requests, caller).await?;
             let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
@@ -73,7 +73,7 @@ async fn decide<'e, C: Clock>(
     let (answers, statuses) = answers.ok_or(Error::Undecided)?;
     let settings = decider.engine().door_settings(&message.domain);
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);
-    // Without a limit there is nothing to tell, and whoever is denied is told why.
+    // A denial comes before everything else, and an answer without a limit last.
     let telling = answers.into_iter().min_by_key(|answer| {
         let wait = match answer.decision.as_ref().map_or(Retry::Now, Decision::retry) {
             Retry::Now => Duration::ZERO,

@@ -1,5 +1,5 @@
-//! Descriptors as requests. What an end user may have written, which are values, is never an error: Envoy lets pass on
-//! errors. Keys are written by whoever set it up.
+//! Reads descriptors as requests to the engine. A value, which an end user may have written, is never an error: Envoy lets
+//! requests pass on errors. Keys are written by the operator of Envoy.
 
 use std::{borrow::Cow, ops::Range, time::Duration};
 
@@ -33,9 +33,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
 
-/// What the descriptors of a request say.
+/// The descriptors of a request of Envoy.
 #[derive(Debug)]
-pub(super) struct Asked<'m> {
+pub(super) struct DescriptorsRequest<'m> {
     domain: &'m str,
     settings: DescriptorSettings,
     descriptors: Vec<Descriptor<'m>>,
@@ -48,7 +48,7 @@ type EntryIdentity<'m> = (Cow<'m, str>, Cow<'m, str>, usize);
 
 #[derive(Debug)]
 struct Descriptor<'m> {
-    /// Its own among those of all.
+    /// The places of its identities among those of all descriptors.
     identities: Range<usize>,
     endpoint: Option<Cow<'m, str>>,
     method: Option<Cow<'m, str>>,
@@ -56,7 +56,7 @@ struct Descriptor<'m> {
     rate: Option<Rate>,
 }
 
-impl<'m> Asked<'m> {
+impl<'m> DescriptorsRequest<'m> {
     /// Reads a request to a domain with these settings. An error names the place, such as `descriptors/1/entries/0/key`.
     pub(super) fn read(message: &'m RateLimitRequest, settings: DescriptorSettings) -> Result<Self, Error> {
         let RateLimitRequest { domain, descriptors, hits_addend } = message;
@@ -69,13 +69,13 @@ impl<'m> Asked<'m> {
             count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit"))),
         }
         let hits = u64::from(*hits_addend).max(1);
-        let mut asked =
+        let mut request =
             Self { domain, settings, descriptors: Vec::with_capacity(descriptors.len()), identities: Vec::new() };
         for (place, descriptor) in descriptors.iter().enumerate() {
-            let descriptor = asked.descriptor(descriptor, hits, place)?;
-            asked.descriptors.push(descriptor);
+            let descriptor = request.descriptor(descriptor, hits, place)?;
+            request.descriptors.push(descriptor);
         }
-        Ok(asked)
+        Ok(request)
     }
 
     fn descriptor(
@@ -125,7 +125,7 @@ impl<'m> Asked<'m> {
         })
     }
 
-    /// Hands over the requests, each with the numbers that it brings. An error: the engine would not take one of them.
+    /// Calls `ask` with the requests, each with the rate that it brings. An error names a request that the engine would not take.
     pub(super) async fn with_requests<C: Clock, T>(
         &self,
         engine: &Engine<C>,
@@ -212,8 +212,7 @@ fn fitting(path: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Envoy's months have 30 days, its years 365.
-/// What is wrong is named by its part of the descriptor.
+/// Returns the rate of an override; or the field that is wrong, and why. Envoy's months have 30 days, its years 365.
 fn rate(limit: &RateLimitOverride) -> Result<Rate, (&'static str, &'static str)> {
     let RateLimitOverride { requests_per_unit, unit, unit_multiplier } = limit;
     let unit = match RateLimitUnit::try_from(*unit) {
