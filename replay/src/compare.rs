@@ -14,7 +14,10 @@ mod strip;
 
 use std::collections::HashMap;
 
-use tidegate::{Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos};
+use arrayvec::ArrayVec;
+use tidegate::{
+    CountedIdentity, IDENTITIES_MAX, Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos,
+};
 
 use crate::{Utc, compare::outcome::Totals};
 use decisions::{Decisions, without_whom};
@@ -22,6 +25,7 @@ use people::People;
 use strip::{Counts, Strips};
 
 pub(crate) use decisions::{ms, retry_ms};
+use side::with_identities;
 pub(crate) use side::{Said, Side};
 
 pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
@@ -83,6 +87,14 @@ impl Compare {
         self
     }
 
+    /// Takes whole addresses, of which each policy counts so many bits of IPv6, or more where it names a smaller network. They
+    /// are listed as `B` counts them, or as `A` does where there is no `B`.
+    #[must_use]
+    pub fn counting_addresses(mut self, ipv6_prefix: u8) -> Self {
+        self.sides = self.sides.map(|side| side.counting_addresses(ipv6_prefix));
+        self
+    }
+
     /// Has a request decided by both, and answers what `B` says. Requests come in order of time.
     pub fn ask(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
         let hidden = request.parts().endpoint.filter(|_| self.is_hiding).map(|path| without_whom(request, path));
@@ -97,6 +109,11 @@ impl Compare {
         let sample = self.sample.is_some().then_some(whole);
         let has_state = self.decisions.has_room();
         let [a, b] = self.sides.each_mut().map(|side| side.decide(now, request, sample, has_state));
+        let counted = self.sides.iter().rev().find_map(|side| side.counted(request));
+        let counted: Option<ArrayVec<_, IDENTITIES_MAX>> =
+            counted.as_ref().map(|counted| counted.iter().map(CountedIdentity::identity).collect());
+        let request = &counted.as_ref().and_then(|counted| with_identities(request, counted)).unwrap_or(*request);
+        let parts = request.parts();
         let is_denied = [!a.is_allowed, !b.is_allowed];
         let number = self.totals.count(now, is_denied);
         let counts = Counts { requests: 1, denied: is_denied.map(u64::from) };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tidegate::{
-    Engine, PublishError, Snapshot, TableShares,
+    DEFAULT_DOMAIN, Engine, Identity, PublishError, Snapshot, TableShares,
     clock::ManualClock,
     time::{Nanos, SECOND_NS},
 };
@@ -226,7 +226,7 @@ impl Replay {
         Ok(Self {
             reading: options.reading.clone(),
             window: Window::new(options.window_ns, WINDOW_LINES_MAX, WINDOW_BYTES_MAX),
-            judge: Judge::new(policy, options.max_keys, options.reading.kind())?,
+            judge: Judge::new(policy, options)?,
             unreadable: 0,
             without_client: 0,
             first_unreadable: Vec::new(),
@@ -421,10 +421,12 @@ struct Judge {
 }
 
 impl Judge {
-    fn new(policy: Snapshot, max_keys: usize, kind: &str) -> Result<Self, PublishError> {
+    fn new(policy: Snapshot, options: &Options) -> Result<Self, PublishError> {
         let clock = ManualClock::default();
         // The log says who comes: nothing is kept for others.
-        let engine = Engine::for_simulation(max_keys, clock.clone(), SEED).with_shares(TableShares::WHOLE);
+        let engine = Engine::for_simulation(options.max_keys, clock.clone(), SEED)
+            .with_shares(TableShares::WHOLE)
+            .with_ipv6_prefix(options.reading.clients.ipv6_prefix);
         // A fresh engine numbers the limits of its first policy in their order.
         let row = |name: &str| LimitRow {
             id: name.rsplit('/').next().unwrap_or(name).to_owned(),
@@ -438,7 +440,7 @@ impl Judge {
             engine,
             clock,
             limits,
-            clients: Clients::new(kind),
+            clients: Clients::new(options.reading.kind()),
             timeline: Timeline::default(),
             allowed: 0,
             denied: 0,
@@ -455,12 +457,18 @@ impl Judge {
         text.push_str(method_text);
         text.push_str(path);
         Visit {
-            client: record.client.as_ref().map(|client| self.clients.id(Kind::Ip, client)),
-            user: record.user.as_ref().map(|user| self.clients.id(Kind::User, user)),
+            client: record.client.as_ref().map(|client| self.client_id(Kind::Ip, Kind::IP, client)),
+            user: record.user.as_ref().map(|user| self.client_id(Kind::User, record.kind, user)),
             method_bytes: method.map(|method| method.len() as u8),
             has_endpoint: endpoint.is_some(),
             text: text.into_boxed_str(),
         }
+    }
+
+    /// Returns the place of an identity, by the value under which a server counts it. A host name is its own value.
+    fn client_id(&mut self, kind: Kind, name: &str, value: &str) -> ClientId {
+        let counted = Identity::new(name, value).and_then(|identity| self.engine.counted(DEFAULT_DOMAIN, identity));
+        self.clients.id(kind, counted.as_ref().map_or(value, |counted| counted.identity().value()))
     }
 
     fn decide(&mut self, now: Nanos, visit: &Visit) {

@@ -67,6 +67,7 @@ pub(super) fn answer(
     let mut source = match traffic {
         Prepare::Made { made, seed, start } => Source::Made(made.traffic(start, seed)),
         Prepare::Log { file, reading, domain, .. } => {
+            compare = compare.counting_addresses(reading.clients.ipv6_prefix);
             let file = Stoppable::new(file, stop);
             Source::Log(Box::new(LogTraffic::new(file, &reading, &domain, PLAIN_BYTES_MAX).map_err(broken)?))
         }

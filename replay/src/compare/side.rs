@@ -1,7 +1,9 @@
 //! One of the policies that are compared: its engine, on a clock that is set by hand, and what its limits did.
 
+use arrayvec::ArrayVec;
 use tidegate::{
-    Engine, Inspected, PublishError, Request, Retry, Snapshot, TableShares, clock::ManualClock, time::Nanos,
+    CountedIdentity, Engine, IDENTITIES_MAX, Identity, Inspected, PublishError, Request, Retry, Snapshot, TableShares,
+    clock::ManualClock, time::Nanos,
 };
 
 /// Any number, the same in every run.
@@ -11,6 +13,8 @@ const SEED: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Side {
     engine: Option<(Engine<ManualClock>, ManualClock)>,
+    /// The requests have whole addresses, which are counted as a listener does.
+    is_counting_addresses: bool,
     /// By their index in the engine, which is their order in the policy.
     pub(crate) limits: Vec<LimitSeen>,
 }
@@ -49,7 +53,9 @@ pub(crate) struct Said {
 
 impl Side {
     pub(crate) fn new(policy: Option<Snapshot>, room: usize) -> Result<Self, PublishError> {
-        let Some(policy) = policy else { return Ok(Self { engine: None, limits: Vec::new() }) };
+        let Some(policy) = policy else {
+            return Ok(Self { engine: None, is_counting_addresses: false, limits: Vec::new() });
+        };
         let clock = ManualClock::default();
         // The traffic says who comes: nothing is kept for others.
         let engine = Engine::for_simulation(room, clock.clone(), SEED).with_shares(TableShares::WHOLE);
@@ -57,7 +63,22 @@ impl Side {
         let seen = |name: &str| LimitSeen { name: name.to_owned(), ..LimitSeen::default() };
         let limits = policy.limit_names().map(seen).collect();
         engine.publish(policy)?;
-        Ok(Self { engine: Some((engine, clock)), limits })
+        Ok(Self { engine: Some((engine, clock)), is_counting_addresses: false, limits })
+    }
+
+    pub(crate) fn counting_addresses(self, ipv6_prefix: u8) -> Self {
+        let engine = self.engine.map(|(engine, clock)| (engine.with_ipv6_prefix(ipv6_prefix), clock));
+        Self { engine, is_counting_addresses: true, ..self }
+    }
+
+    /// Returns the identities of a request under the values by which they are counted; `None`: it has them already, or there is
+    /// no policy.
+    pub(crate) fn counted<'r>(&self, request: &Request<'r>) -> Option<ArrayVec<CountedIdentity<'r>, IDENTITIES_MAX>> {
+        let (engine, _) = self.engine.as_ref().filter(|_| self.is_counting_addresses)?;
+        let parts = request.parts();
+        // A host name is its own value.
+        let counted = |who: &Identity<'r>| engine.counted(parts.domain, *who).unwrap_or_else(|_| (*who).into());
+        Some(parts.identities.iter().map(counted).collect())
     }
 
     /// Decides. `sample`: the identities, by their places as bits, that are in the sample, if the traffic is one. `has_state`:
@@ -76,6 +97,10 @@ impl Side {
             };
         };
         clock.set(now);
+        let counted = self.counted(request);
+        let counted: Option<ArrayVec<_, IDENTITIES_MAX>> =
+            counted.as_ref().map(|counted| counted.iter().map(CountedIdentity::identity).collect());
+        let request = &counted.as_ref().and_then(|counted| with_identities(request, counted)).unwrap_or(*request);
         let before = has_state.then(|| engine.inspect(request).limits);
         let limits = &mut self.limits;
         let mut last_met = None;
@@ -126,6 +151,20 @@ impl Side {
         let engine = self.engine.as_ref();
         engine.map_or(0, |(engine, _)| engine.overflow_charges() + engine.log_charges_without_ring())
     }
+}
+
+/// The same request of other identities, of the same kinds.
+pub(crate) fn with_identities<'r>(request: &Request<'r>, identities: &'r [Identity<'r>]) -> Option<Request<'r>> {
+    let parts = request.parts();
+    let made = if parts.is_exact { Request::exactly(identities) } else { Request::new(identities) };
+    let mut made = made.and_then(|made| made.domain(parts.domain).cost(parts.cost)).ok()?;
+    if let Some(endpoint) = parts.endpoint {
+        made = made.endpoint(endpoint).ok()?;
+    }
+    if let Some(method) = parts.method {
+        made = made.method(method);
+    }
+    Some(if let Some(tier) = parts.tier { made.tier(tier) } else { made })
 }
 
 /// The kinds that a limit counts of a request, `ip` or `ip and user`.

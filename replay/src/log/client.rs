@@ -1,4 +1,4 @@
-//! The client of a line: an address, as the server counts it.
+//! The client of a line: an address.
 
 use std::{
     borrow::Cow,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tidegate_middleware::address::{Forwarding, V6_BITS, client, network, parse_address};
+use tidegate_middleware::address::{Forwarding, V6_BITS, client, parse_address};
 
 use super::why::Why;
 
@@ -15,7 +15,7 @@ use super::why::Why;
 pub struct ClientReading {
     /// Proxies: in a list of addresses such as `X-Forwarded-For` the client is the last one that is none of them.
     pub trusted_proxies: Vec<IpNet>,
-    /// Bits of an IPv6 address that are counted together, 1 to 128.
+    /// Bits of an IPv6 address that are counted together, 1 to 128, where the policy names no smaller network.
     pub ipv6_prefix: u8,
     /// Takes a host name for a client, as servers write it that look names up.
     pub host_names: bool,
@@ -72,7 +72,7 @@ impl ClientReading {
         let lists = [forwarded.as_bytes(), before.as_bytes()];
         let lists: &[&[u8]] = if before.is_empty() { &lists[..1] } else { &lists };
         let address = client(peer, lists, Forwarding::XForwardedFor, &self.trusted_proxies);
-        Ok(Some(Cow::Owned(network(address, self.ipv6_prefix).to_string())))
+        Ok(Some(Cow::Owned(address.to_string())))
     }
 }
 
@@ -167,15 +167,14 @@ mod tests {
             }
         }
 
-        /// All addresses of one network of IPv6 are one client, however they are spelled.
+        /// An IPv6 address is one client however a server spells it.
         #[test]
-        fn every_spelling_of_an_ipv6_network_is_one_client(high: u64, low: u64, port: u16) {
+        fn every_spelling_of_an_ipv6_address_is_one_client(high: u64, low: u64, port: u16) {
             let address = Ipv6Addr::from_bits(u128::from(high | 1 << 61) << 64 | u128::from(low));
             let long: Vec<String> = address.segments().iter().map(|part| format!("{part:04X}")).collect();
             let long = long.join(":");
-            let network = Ipv6Addr::from_bits(u128::from(high | 1 << 61) << 64).to_string();
             for text in [address.to_string(), long.clone(), format!("[{address}]"), format!("[{long}]:{port}")] {
-                prop_assert_eq!(read(&text, None), Ok(Some(network.clone())), "{}", text);
+                prop_assert_eq!(read(&text, None), Ok(Some(address.to_string())), "{}", text);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::clients::Kind;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record<'l> {
     pub(crate) time: u64,
-    /// The address, as the server counts it.
+    /// The whole address; the engine says under which value it is counted.
     pub(crate) client: Option<Cow<'l, str>>,
     pub(crate) user: Option<Cow<'l, str>>,
     /// What kind of identity the user is.

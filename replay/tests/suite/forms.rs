@@ -6,7 +6,12 @@ use std::{
 };
 
 use tidegate::{Snapshot, formats::Format};
-use tidegate_replay::{Log, LogFormat, LogInput, LogReading, Look, Options, Replay, Report, text};
+use tidegate_replay::{
+    Log, LogFormat, LogInput, LogReading, Look, Options, Replay, Report,
+    compare::Compare,
+    text,
+    traffic::{LogTraffic, Traffic},
+};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -192,6 +197,46 @@ fn addresses_of_one_network_share_a_limit_as_they_do_live() {
     let mut replay = start(reading);
     replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
     assert_eq!(replay.finish(0).denied, 0);
+}
+
+/// A policy that names addresses of IPv6: they are met as a server meets them.
+#[test]
+fn an_address_that_the_policy_names_is_met_within_its_network() {
+    let policy = || {
+        let policy = r#"
+            [domains.default]
+            defaults = { ip = "free" }
+            [[domains.default.tiers]]
+            id = "free"
+            limits = [{ id = "minute", algorithm = "fixed_window", limit = 1, period = "1m" }]
+            [[domains.default.tiers]]
+            id = "partner"
+            unlimited = true
+            [[domains.default.clients]]
+            kind = "ip"
+            value = "2001:db8::66"
+            override = { blocked = true }
+            [[domains.default.clients]]
+            kind = "ip"
+            value = "2001:db8:0:0:7::/80"
+            tier = "partner"
+        "#;
+        Snapshot::parse(policy, Format::Toml).expect("right")
+    };
+    let addresses = ["2001:db8::66", "2001:db8::7:0:0:1", "2001:db8::7:0:0:2", "2001:db8::9", "2001:db8::a"];
+    let log: String = addresses.iter().map(|address| combined(address, "09:00:01")).collect();
+    let mut replay = Replay::new(policy(), &Options::default()).expect("few limits");
+    replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
+    let report = replay.finish(0);
+    let rows: Vec<_> = report.clients.iter().map(|row| (&*row.value, row.allowed, row.denied)).collect();
+    assert_eq!(rows, [("2001:db8::", 1, 1), ("2001:db8::66", 0, 1), ("2001:db8:0:0:7::", 2, 0)]);
+    // The dashboard's comparison of two policies decides alike.
+    let mut compare = Compare::new([None, Some(policy())], 1_000).expect("few limits").counting_addresses(64);
+    let mut traffic = LogTraffic::new(log.as_bytes(), &LogReading::default(), "default", 9_999).expect("plain");
+    while traffic.step(&mut |now, request| compare.ask(now, request)).expect("readable") {}
+    let outcome = compare.finish(|kind, value, _| format!("{kind}={value}"));
+    let rows: Vec<_> = outcome.summary.top.iter().map(|row| (&*row.key, row.requests, row.newly_denied)).collect();
+    assert_eq!(rows, [("ip=2001:db8::66", 1, 1), ("ip=2001:db8::", 2, 1)]);
 }
 
 #[test]
