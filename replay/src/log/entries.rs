@@ -51,6 +51,9 @@ impl<R: Read> Entries<R> {
                 },
                 Err(why) => Entry::Refused(why),
             },
+            Line::OpenQuote => Entry::Refused(
+                "a field begins with a quote that is not closed; a quote in a quoted field is written twice".into(),
+            ),
             Line::TooLong => Entry::Refused(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
         };
         Ok(Some((number, entry)))

@@ -25,6 +25,8 @@ pub(crate) struct Lines<R> {
     number: u64,
     /// Ends of lines within the one that comes next.
     within: u64,
+    /// Where the first line of the record that comes next ends, in quotes.
+    quoted_end: Option<usize>,
     /// Where the byte that is searched next stands, if a line ends where a record of CSV does.
     place: Option<Place>,
     /// What stands between the fields of such a record.
@@ -59,6 +61,15 @@ pub(crate) enum Line<'b> {
     Whole(&'b [u8]),
     /// Longer than [`LINE_BYTES_MAX`].
     TooLong,
+    /// The first line of a record of CSV whose quote is not closed as it should be. Reading goes on at the line after it.
+    OpenQuote,
+}
+
+/// The end of a line.
+struct End {
+    /// Where it stands in the buffer.
+    at: usize,
+    has_open_quote: bool,
 }
 
 impl<R: Read> Lines<R> {
@@ -74,6 +85,7 @@ impl<R: Read> Lines<R> {
             ended: false,
             number: 1,
             within: 0,
+            quoted_end: None,
             place: None,
             delimiter: b',',
         }
@@ -88,11 +100,19 @@ impl<R: Read> Lines<R> {
     /// The next line and its number. After an error only whole lines were given out: half a line would be a guess.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
         let (from, to) = loop {
-            if let Some(to) = self.find_end() {
+            let end = self.find_end();
+            if let Some(End { at, has_open_quote }) = end {
                 let from = self.start;
-                self.start = to + 1;
+                self.start = at + 1;
                 self.searched = self.start;
-                break (from, to);
+                self.quoted_end = None;
+                self.place = self.place.map(|_| Place::Start);
+                if has_open_quote {
+                    self.within = 0;
+                    self.number += 1;
+                    return Ok(Some((self.number - 1, Line::OpenQuote)));
+                }
+                break (from, at);
             }
             self.searched = self.end;
             if self.ended {
@@ -117,23 +137,31 @@ impl<R: Read> Lines<R> {
     }
 
     /// Where the line ends, if that was read. What was searched in vain is not searched again.
-    fn find_end(&mut self) -> Option<usize> {
+    fn find_end(&mut self) -> Option<End> {
         let unsearched = &self.buffer[self.searched..self.end];
         let Some(place) = &mut self.place else {
-            return memchr(b'\n', unsearched).map(|found| self.searched + found);
+            return memchr(b'\n', unsearched).map(|at| End { at: self.searched + at, has_open_quote: false });
         };
         for (at, byte) in unsearched.iter().enumerate() {
-            let is_end = *byte == b'\n';
-            // A quote that nobody closed does not take the rest of the log with it.
-            let is_over = self.skipping || self.searched + at - self.start > LINE_BYTES_MAX;
-            if is_end && (is_over || *place != Place::Quoted) {
-                *place = Place::Start;
-                return Some(self.searched + at);
+            let (at, is_end) = (self.searched + at, *byte == b'\n');
+            let is_over = self.skipping || at - self.start >= LINE_BYTES_MAX;
+            let may_close = matches!(byte, b'"' | b'\r' | b'\n') || *byte == self.delimiter;
+            if let Some(at) = self.quoted_end
+                && (is_over || *place == Place::Closing && !may_close)
+            {
+                return Some(End { at, has_open_quote: true });
             }
-            self.within += u64::from(is_end);
+            if is_end && (is_over || *place != Place::Quoted) {
+                return Some(End { at, has_open_quote: false });
+            }
+            if is_end {
+                self.quoted_end.get_or_insert(at);
+                self.within += 1;
+            }
             *place = place.after(*byte, self.delimiter);
         }
-        None
+        let is_open = self.ended && *place == Place::Quoted;
+        self.quoted_end.filter(|_| is_open).map(|at| End { at, has_open_quote: true })
     }
 
     /// Reads more, behind what is left at the front of the buffer.
@@ -142,6 +170,7 @@ impl<R: Read> Lines<R> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.searched -= self.start;
+        self.quoted_end = self.quoted_end.map(|end| end - self.start);
         self.start = 0;
         loop {
             match self.input.read(&mut self.buffer[self.end..]) {
@@ -197,19 +226,31 @@ mod tests {
 
     #[test]
     fn a_record_of_csv_may_have_ends_of_lines_in_quotes() {
-        let text =
-            "a,\"b\n\"\"c\"\"\n\",d\n5\" disk,\"\"\n\"open\n".to_owned() + &"x".repeat(2 * LINE_BYTES_MAX) + "\nlast";
+        let text = "a,\"b\n\"\"c\"\"\n\",d\n5\" disk,\"\"\n\"open\n".to_owned()
+            + &"x".repeat(2 * LINE_BYTES_MAX)
+            + "\n1,\"a\n2,\"b\",\r\n3\n\"last\n4";
         for step in [1, 3, 4_096, usize::MAX] {
             let mut lines = Lines::new(Steps(text.as_bytes(), step));
             lines.by_records(b',');
             let mut all = Vec::new();
             while let Some((number, line)) = lines.next().expect("readable") {
-                all.push((number, if let Line::Whole(line) = line { Some(line.to_vec()) } else { None }));
+                all.push(match line {
+                    Line::Whole(line) => (number, str::from_utf8(line).expect("text").to_owned()),
+                    other => (number, format!("{other:?}")),
+                });
             }
-            let whole = |line: &str| Some(line.as_bytes().to_vec());
-            let expected =
-                [(1, whole("a,\"b\n\"\"c\"\"\n\",d")), (4, whole("5\" disk,\"\"")), (5, None), (7, whole("last"))];
-            assert_eq!(all, expected, "{step} bytes at a time");
+            let expected = [
+                (1, "a,\"b\n\"\"c\"\"\n\",d"),
+                (4, "5\" disk,\"\""),
+                (5, "OpenQuote"),
+                (6, "TooLong"),
+                (7, "OpenQuote"),
+                (8, "2,\"b\",\r"),
+                (9, "3"),
+                (10, "OpenQuote"),
+                (11, "4"),
+            ];
+            assert_eq!(all, expected.map(|(number, line)| (number, line.to_owned())), "{step} bytes at a time");
         }
     }
 

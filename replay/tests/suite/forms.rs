@@ -177,6 +177,22 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
 }
 
 #[test]
+fn a_quote_that_is_left_open_costs_one_line() {
+    let row = |second: u32, path: &str| format!("2026-01-05T09:00:0{second}Z,192.0.2.{second},{path}\n");
+    let log =
+        ["time,ip,path\n".to_owned(), row(1, "\"/a"), row(2, "/b"), row(3, "\"/c,\nd\""), row(4, "\"/e"), row(5, "/f")];
+    let mut replay = start(LogReading::default());
+    replay.read(log.concat().as_bytes(), "log", |_| ()).expect("most lines are good");
+    let unreadable: Vec<u64> = replay.first_unreadable().iter().map(|line| line.number).collect();
+    assert!(replay.first_unreadable()[0].why.contains("a quote that is not closed"));
+    let report = replay.finish(0);
+    assert_eq!(
+        (unreadable, clients(&report)),
+        (vec![2, 6], ["ip=192.0.2.2", "ip=192.0.2.3", "ip=192.0.2.5"].map(str::to_owned).to_vec())
+    );
+}
+
+#[test]
 fn a_line_without_a_client_uses_nobodys_quota() {
     let none = combined("-", "09:00:00").repeat(5);
     let json = "{\"time\":1,\"remote_addr\":\"-\",\"request\":\"GET / HTTP/1.1\"}\n{\"time\":2,\"ip\":null}\n";
