@@ -6,9 +6,10 @@ use arrayvec::ArrayVec;
 use jiff::{
     Timestamp,
     civil::DateTime,
-    fmt::temporal::DateTimeParser,
+    fmt::{rfc2822, temporal::DateTimeParser},
     tz::{Offset, TimeZone},
 };
+use memchr::memrchr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tidegate::time::{Nanos, SECOND_NS};
 
@@ -109,6 +110,10 @@ impl TimeError {
 
 /// The longest text of a time that is remembered.
 const STAMP_BYTES_MAX: usize = 40;
+/// The shortest text of a time in a line without names of fields.
+const STAMP_BYTES_MIN: usize = 10;
+/// A number of seconds below this, in 1973, is seldom a time.
+const SECONDS_MIN: f64 = 1e8;
 
 /// Reads times such as `17/May/2015:10:05:03 +0000` and `2015-05-17T10:05:03Z`. Remembers the last one: lines of the same
 /// second share it.
@@ -129,17 +134,37 @@ impl Stamps {
         if text == self.last.as_slice() {
             return Ok(self.last_ns);
         }
-        let time = match read_stamp(text) {
-            Some((time, offset)) => in_zone(time, offset.map(LogZone), self.zone.as_ref())?,
-            None => {
-                str::from_utf8(text).map_or(Err(TimeError::Unreadable), |text| read_iso(text, self.zone.as_ref()))?
-            }
-        };
+        if text.len() < STAMP_BYTES_MIN {
+            return Err(TimeError::Unreadable);
+        }
+        let time = read_any(text, self.zone.as_ref())?;
         if let Ok(text) = ArrayVec::try_from(text) {
             (self.last, self.last_ns) = (text, time);
         }
         Ok(time)
     }
+}
+
+/// Reads what people and programs write for a time, with brackets around it or not: RFC 3339, `17/May/2015:10:05:03 +0000`,
+/// RFC 2822, or a number since 1970. A zone may stand after a space.
+pub(crate) fn read_any(text: &[u8], zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
+    let text = text.trim_ascii();
+    let text = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(text);
+    let own = memrchr(b' ', text).and_then(|space| Some((&text[..space], read_zone(&text[space + 1..])?)));
+    let (date_time, own) = own.map_or((text, None), |(date_time, zone)| (date_time, Some(LogZone(zone))));
+    if let Some(time) = read_stamp(date_time) {
+        return in_zone(time, own, zone);
+    }
+    let text = str::from_utf8(text).map_err(|_| TimeError::Unreadable)?;
+    match read_iso(date_time, own, zone) {
+        Err(TimeError::Unreadable) => {}
+        read => return read,
+    }
+    let time = match text.parse() {
+        Ok(number) => of_number(number),
+        Err(_) => rfc2822::parse(text).ok().and_then(|time| in_range(time.timestamp())),
+    };
+    time.ok_or(TimeError::Unreadable)
 }
 
 /// The instant of a time in its own zone, or else in the one that was given.
@@ -148,9 +173,21 @@ fn in_zone(time: DateTime, own: Option<LogZone>, given: Option<&LogZone>) -> Res
     zone.0.to_timestamp(time).ok().and_then(in_range).ok_or(TimeError::Unreadable)
 }
 
-/// `DD/Mon/YYYY:HH:MM:SS +HHMM`, with or without a fraction of the second, with or without the zone.
-fn read_stamp(text: &[u8]) -> Option<(DateTime, Option<TimeZone>)> {
-    let (date_time, zone) = text.split_at_checked(20)?;
+/// `UTC`, `GMT`, `Z`, `+HHMM` or `+HH:MM`.
+fn read_zone(zone: &[u8]) -> Option<TimeZone> {
+    let (sign, hours, minutes) = match zone {
+        b"UTC" | b"GMT" | b"Z" => return Some(TimeZone::UTC),
+        [sign @ (b'+' | b'-'), hours @ .., b':', m, n] if hours.len() == 2 => (*sign, hours, [*m, *n]),
+        [sign @ (b'+' | b'-'), hours @ .., m, n] if hours.len() == 2 => (*sign, hours, [*m, *n]),
+        _ => return None,
+    };
+    let offset = number(hours)? * 3_600 + number(&minutes)? * 60;
+    Some(Offset::from_seconds(if sign == b'-' { -offset } else { offset }).ok()?.to_time_zone())
+}
+
+/// `DD/Mon/YYYY:HH:MM:SS`, with or without a fraction of the second.
+fn read_stamp(text: &[u8]) -> Option<DateTime> {
+    let (date_time, fraction) = text.split_at_checked(20)?;
     let separators = [date_time[2], date_time[6], date_time[11], date_time[14], date_time[17]];
     if separators != *b"//:::" {
         return None;
@@ -171,22 +208,11 @@ fn read_stamp(text: &[u8]) -> Option<(DateTime, Option<TimeZone>)> {
         _ => return None,
     };
     let part = |from: usize, to: usize| number(&date_time[from..to]);
-    let (fraction, zone) = match zone.strip_prefix(b".") {
-        Some(zone) => zone.split_at(zone.iter().take_while(|byte| byte.is_ascii_digit()).count()),
-        None => ([].as_slice(), zone),
-    };
+    let fraction = if fraction.is_empty() { fraction } else { fraction.strip_prefix(b".")? };
+    number(fraction.get(9..).unwrap_or_default())?;
     let mut fraction_ns = [b'0'; 9];
     let kept = fraction.len().min(9);
     fraction_ns[..kept].copy_from_slice(&fraction[..kept]);
-    let zone = match zone {
-        [] => None,
-        [b' ', sign @ (b'+' | b'-'), zone @ ..] if zone.len() == 4 => {
-            let offset = number(&zone[..2])? * 3_600 + number(&zone[2..])? * 60;
-            let offset = if *sign == b'-' { -offset } else { offset };
-            Some(Offset::from_seconds(offset).ok()?.to_time_zone())
-        }
-        _ => return None,
-    };
     let date_time = DateTime::new(
         part(7, 11)? as i16,
         month,
@@ -197,32 +223,27 @@ fn read_stamp(text: &[u8]) -> Option<(DateTime, Option<TimeZone>)> {
         part(18, 20)?.min(59) as i8,
         number(&fraction_ns)?,
     );
-    Some((date_time.ok()?, zone))
+    date_time.ok()
 }
 
-/// RFC 3339, or the same without a zone.
-fn read_iso(text: &str, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
-    if let Ok(time) = text.parse() {
+/// RFC 3339, or the same with slashes in the date, or without a zone.
+fn read_iso(text: &[u8], own: Option<LogZone>, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
+    let text = str::from_utf8(text).map_err(|_| TimeError::Unreadable)?;
+    let has_slashes = matches!(text.as_bytes(), [_, _, _, _, b'/', _, _, b'/', ..]);
+    let text = if has_slashes { Cow::Owned(text.replace('/', "-")) } else { Cow::Borrowed(text) };
+    if own.is_none()
+        && let Ok(time) = text.parse()
+    {
         return in_range(time).ok_or(TimeError::Unreadable);
     }
     // A date alone is no instant.
     let has_clock = text.get(10..).is_some_and(|clock| clock.starts_with(['T', 't', ' ']));
     let time = has_clock.then(|| text.parse().ok()).flatten().ok_or(TimeError::Unreadable)?;
-    in_zone(time, None, zone)
-}
-
-/// Reads what people and programs write for a time: RFC 3339, `17/May/2015:10:05:03 +0000`, or seconds since 1970.
-pub(crate) fn read_any(text: &str, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
-    match read_stamp(text.as_bytes()) {
-        Some((time, own)) => in_zone(time, own.map(LogZone), zone),
-        None => match read_iso(text, zone) {
-            Err(TimeError::Unreadable) => text.parse().ok().and_then(of_number).ok_or(TimeError::Unreadable),
-            read => read,
-        },
-    }
+    in_zone(time, own, zone)
 }
 
 /// Seconds since 1970, or milli-, micro- or nanoseconds where that would be beyond the year 5138. Good to the microsecond.
+/// What is more likely a duration or a date is none.
 pub(crate) fn of_number(number: f64) -> Option<Nanos> {
     const SECONDS_MAX: f64 = 1e11;
     let seconds = match number {
@@ -231,9 +252,21 @@ pub(crate) fn of_number(number: f64) -> Option<Nanos> {
         micros if micros <= SECONDS_MAX * 1e6 => micros / 1e6,
         nanos => nanos / 1e9,
     };
-    let is_time = seconds >= 0.0 && seconds < (u64::MAX / SECOND_NS) as f64;
+    // Such as 0.045 or 20250312.
+    let is_other = number < SECONDS_MIN && (number.fract() != 0.0 || number >= 19_700_101.0);
+    let is_time = !is_other && seconds >= 0.0 && seconds < (u64::MAX / SECOND_NS) as f64;
     #[expect(clippy::cast_sign_loss, reason = "it is not below zero")]
     is_time.then(|| (seconds * 1e6).round() as u64 * 1_000)
+}
+
+/// Returns whether a text is long enough for a date and a time of the day, or a number of seconds of these years.
+pub(crate) fn is_likely_text(text: &str) -> bool {
+    text.bytes().filter(u8::is_ascii_digit).count() > 8
+}
+
+/// Returns whether a number is one of seconds, or parts of a second, of these years.
+pub(crate) fn is_likely_number(number: f64) -> bool {
+    number >= SECONDS_MIN
 }
 
 fn in_range(time: Timestamp) -> Option<Nanos> {
@@ -262,6 +295,11 @@ mod tests {
             ("2015-05-17T10:05:03+00:00", "2015-05-17T10:05:03Z"),
             ("2015-05-17T10:05:03Z", "2015-05-17T10:05:03Z"),
             ("2015-05-17T12:05:03.123456789+0200", "2015-05-17T10:05:03.123456789Z"),
+            ("17/May/2015:11:05:03 +01:00", "2015-05-17T10:05:03Z"),
+            ("17/May/2015:10:05:03.250 UTC", "2015-05-17T10:05:03.25Z"),
+            ("2015-05-17 10:05:03 GMT", "2015-05-17T10:05:03Z"),
+            ("2015-05-17 08:05:03,250 -0200", "2015-05-17T10:05:03.25Z"),
+            ("1431857103.123", "2015-05-17T10:05:03.123Z"),
         ] {
             assert_eq!(stamps.read(text.as_bytes()).map(|time| Utc(time).to_string()).as_deref(), Ok(utc), "{text}");
         }
@@ -276,6 +314,9 @@ mod tests {
             "17/May/1815:10:05:03 +0000",
             "17-May-2015:10:05:03 +0000",
             "17/May/2015:10:05:03 +9999",
+            "17/May/2015:10:05:03.25x",
+            "17/May/2015:10:05:03.1234567890x +0000",
+            "143185710",
         ] {
             assert_eq!(stamps.read(text.as_bytes()), Err(TimeError::Unreadable), "{text}");
         }
@@ -285,14 +326,20 @@ mod tests {
     fn a_time_without_a_zone_takes_the_one_that_is_given_or_is_refused() {
         let zone: LogZone = "+02:00".parse().expect("an offset");
         let mut stamps = Stamps::new(Some(zone.clone()));
-        for text in ["17/May/2015:12:05:03", "2015-05-17T12:05:03", "2015-05-17 12:05:03.000"] {
+        for text in
+            ["17/May/2015:12:05:03", "2015-05-17T12:05:03", "2015-05-17 12:05:03.000", "2015/05/17 12:05:03.000"]
+        {
             assert_eq!(Stamps::default().read(text.as_bytes()), Err(TimeError::NoZone), "{text}");
-            assert_eq!(read_any(text, None), Err(TimeError::NoZone), "{text}");
+            assert_eq!(read_any(text.as_bytes(), None), Err(TimeError::NoZone), "{text}");
             let seconds = Ok(1_431_857_103 * SECOND_NS);
-            assert_eq!((stamps.read(text.as_bytes()), read_any(text, Some(&zone))), (seconds, seconds), "{text}");
+            assert_eq!(
+                (stamps.read(text.as_bytes()), read_any(text.as_bytes(), Some(&zone))),
+                (seconds, seconds),
+                "{text}"
+            );
         }
         let named: LogZone = "Europe/Berlin".parse().expect("a name");
-        assert_eq!(read_any("2015-05-17T12:05:03", Some(&named)), Ok(1_431_857_103 * SECOND_NS));
+        assert_eq!(read_any(b"2015-05-17T12:05:03", Some(&named)), Ok(1_431_857_103 * SECOND_NS));
         assert!("Nowhere".parse::<LogZone>().is_err() && "2".parse::<LogZone>().is_err());
     }
 
@@ -309,12 +356,15 @@ mod tests {
             "1431857103000000",
             "1431857103000000000",
             "17/May/2015:10:05:03 +0000",
+            "[17/May/2015:10:05:03 +0000]",
+            "2015/05/17 10:05:03 UTC",
+            "Sun, 17 May 2015 10:05:03 GMT",
         ] {
-            assert_eq!(read_any(text, None), Ok(seconds), "{text}");
+            assert_eq!(read_any(text.as_bytes(), None), Ok(seconds), "{text}");
         }
-        assert_eq!(read_any("1431857103.123", None), Ok(seconds + 123_000_000));
-        for text in ["", "yesterday", "-1", "NaN", "inf", "1e300", "2015-05-17"] {
-            assert_eq!(read_any(text, None), Err(TimeError::Unreadable), "{text}");
+        assert_eq!(read_any(b"1431857103.123", None), Ok(seconds + 123_000_000));
+        for text in ["", "yesterday", "-1", "NaN", "inf", "1e300", "2015-05-17", "0.045", "20150517", "12ms"] {
+            assert_eq!(read_any(text.as_bytes(), None), Err(TimeError::Unreadable), "{text}");
         }
     }
 }

@@ -134,6 +134,8 @@ const NAMES: [(Meaning, &[&str]); 9] = [
 
 /// The longest of these names.
 const NAME_BYTES_MAX: usize = 32;
+/// Added to the place of a field that counts only where no other has its meaning.
+const UNLIKELY: usize = 1_000;
 /// Names that an error lists.
 const LISTED_MAX: usize = 30;
 
@@ -320,7 +322,7 @@ impl<'l> Fields<'l> {
     }
 
     fn instant(&self, zone: Option<&LogZone>) -> Result<u64, Lack> {
-        let read = |text: &str| stamp::read_any(text, zone).map_err(|error| Lack::Wrong(error.why(text)));
+        let read = |text: &str| stamp::read_any(text.as_bytes(), zone).map_err(|error| Lack::Wrong(error.why(text)));
         match (&self.time, &self.date) {
             (Some((_, Value::Text(clock))), Some((_, Value::Text(date)))) if is_clock(clock) => {
                 read(&format!("{date}T{clock}"))
@@ -367,7 +369,10 @@ impl<'l> Fields<'l> {
             // Such as {"client": {"ip": ...}}.
             Value::Fields(fields) if meaning == Meaning::Client => keep_better(found, fields.client),
             Value::Fields(_) if meaning == Meaning::User => {}
-            value => keep_better(found, value.says_something().then_some((place, value))),
+            value => {
+                let rank = if meaning == Meaning::Time && !value.is_likely_time() { place + UNLIKELY } else { place };
+                keep_better(found, value.says_something().then_some((rank, value)));
+            }
         }
     }
 
@@ -424,6 +429,15 @@ pub(crate) enum Value<'l> {
 }
 
 impl Value<'_> {
+    /// Returns whether a field for the time has one, and not a duration, a date alone or a time of the day.
+    fn is_likely_time(&self) -> bool {
+        match self {
+            Self::Text(text) => stamp::is_likely_text(text),
+            Self::Number(number) => stamp::is_likely_number(*number),
+            Self::Fields(_) | Self::Other => false,
+        }
+    }
+
     /// A name that is there without a value leaves the field to the next name.
     fn says_something(&self) -> bool {
         match self {

@@ -188,6 +188,18 @@ mod tests {
             (r#"{"request":{"remote":"x"},"ip":"192.0.2.7","ts":1431857103}"#, NS, None, None, None),
             (r#"{"ip":"192.0.2.7","request":{"remote":"x"},"ts":1431857103}"#, NS, None, None, None),
             (r#"{"ts":1431857103,"ip":"192.0.2.7","user":"-","remote_user":"ada"}"#, NS, Some("ada"), None, None),
+            // A duration, a date or a time of the day is not the time where another field is.
+            (r#"{"time":0.045,"ts":1431857103,"ip":"192.0.2.7"}"#, NS, None, None, None),
+            (r#"{"time":45,"timestamp":"2015-05-17T10:05:03Z","ip":"192.0.2.7"}"#, NS, None, None, None),
+            (r#"{"time":"12ms","ts":"1431857103","ip":"192.0.2.7"}"#, NS, None, None, None),
+            (
+                r#"{"time":"2015-05-17","time_local":"[17/May/2015:10:05:03 +0000]","ip":"192.0.2.7"}"#,
+                NS,
+                None,
+                None,
+                None,
+            ),
+            (r#"{"time":"10:05:03Z","date":"2015-05-17","ip":"192.0.2.7"}"#, NS, None, None, None),
         ] {
             let record = read(line).expect(line);
             assert_eq!((record.time, record.user.as_deref()), (time, user), "{line}");
@@ -229,6 +241,8 @@ mod tests {
             (r#"{"time":"noon","ip":"192.0.2.7"}"#, "cannot be read"),
             (r#"{"time":"2015-05-17T10:05:03","ip":"192.0.2.7"}"#, "--time-zone"),
             (r#"{"time":-1,"ip":"192.0.2.7"}"#, "cannot be read"),
+            (r#"{"time":0.045,"ip":"192.0.2.7"}"#, "cannot be read"),
+            (r#"{"time":"2015-05-17","ip":"192.0.2.7"}"#, "cannot be read"),
             (r#"{"time":1,"ip":"a"}"#, "`a`"),
             (r#"{"time":1,"ip":"192.0.2.7"} x"#, "JSON from column 29 on; here stands `x`"),
             (r#"{"time":1,"ip":"192.0"#, "cut off"),

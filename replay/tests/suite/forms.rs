@@ -94,6 +94,8 @@ fn every_form_tells_the_same_request() {
         (format!("[::ffff:192.0.2.7]:4711 - - [2026-01-05T09:00:01+00:00] {REST}"), false, "combined"),
         (format!("203.0.113.9, 192.0.2.7, 10.0.0.1 - - [2026-01-05T09:00:01.123456789Z] {REST}"), false, "combined"),
         (format!("10.0.0.1 - [192.0.2.7, 10.0.0.1] - ada {TIME} {REST} 458 0.047 [svc-80] 10.0.0.9:5000"), true, "ingress-nginx of old"),
+        (format!("192.0.2.7 - - [1767603601.123] {REST}"), false, "combined"),
+        (format!("192.0.2.7 - - [05/Jan/2026:10:00:01 +01:00] {REST}"), false, "combined"),
         (format!("access.log.1:12:192.0.2.7 - - {TIME} {REST}"), false, "combined, file name first"),
         (format!("2026-01-05T09:00:01.000000001Z stdout F 192.0.2.7 - - {TIME} {REST}"), false, "combined, container stamp first"),
         (format!("2026-01-05T09:00:01.000000001Z www.example.org 192.0.2.7 - - {TIME} {REST}"), false, "combined, container stamp first, vhost first"),
