@@ -139,7 +139,7 @@ fn may_stand_first(vhost: &[u8], rest: &[u8]) -> bool {
 }
 
 /// Returns whether a word may be the name of a virtual host, with or without a port.
-fn is_vhost(word: &[u8]) -> bool {
+pub(crate) fn is_vhost(word: &[u8]) -> bool {
     word.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_:*".contains(byte))
 }
 

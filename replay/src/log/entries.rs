@@ -15,6 +15,8 @@ use super::{
 pub(crate) struct Entries<R> {
     lines: Lines<R>,
     parser: Parser,
+    /// The number of the last line.
+    last: u64,
 }
 
 /// What a line says.
@@ -31,7 +33,7 @@ pub(crate) enum Entry<'l> {
 
 impl<R: Read> Entries<R> {
     pub(crate) fn new(log: R, reading: &LogReading) -> Self {
-        Self { lines: Lines::new(log), parser: Parser::new(reading.clone()) }
+        Self { lines: Lines::new(log), parser: Parser::new(reading.clone()), last: 0 }
     }
 
     /// The next line, and its number from 1.
@@ -39,7 +41,11 @@ impl<R: Read> Entries<R> {
         if let Some(delimiter) = self.parser.delimiter() {
             self.lines.by_records(delimiter);
         }
-        let Some((number, line)) = self.lines.next()? else { return Ok(None) };
+        let Some((number, line)) = self.lines.next()? else {
+            let is_cut = self.parser.drop_parts();
+            return Ok(is_cut.then(|| (self.last, Entry::Refused("the last part of the line is missing".into()))));
+        };
+        self.last = number;
         let entry = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => Entry::Nothing,
             Line::Whole(line) => match self.parser.read(line.strip_suffix(b"\r").unwrap_or(line)) {

@@ -31,7 +31,7 @@ pub(crate) enum Meaning {
     Endpoint,
     /// A request line, or an object with more of these fields.
     Request,
-    /// A whole line of another form, as Docker writes it.
+    /// A whole line of another form, or its fields as an object.
     Line,
 }
 
@@ -129,7 +129,7 @@ const NAMES: [(Meaning, &[&str]); 9] = [
         ],
     ),
     (Meaning::Request, &["request", "httprequest", "request_line"]),
-    (Meaning::Line, &["log", "message"]),
+    (Meaning::Line, &["log", "line", "textpayload", "event.original", "_raw", "message", "jsonpayload"]),
 ];
 
 /// The longest of these names.
@@ -273,7 +273,7 @@ pub(crate) struct Fields<'l> {
     method: Found<'l>,
     endpoint: Found<'l>,
     request: Option<Cow<'l, str>>,
-    line: Option<Cow<'l, str>>,
+    line: Found<'l>,
     /// There is a field for the client, with or without one.
     has_client: bool,
 }
@@ -316,9 +316,12 @@ impl<'l> Fields<'l> {
         Ok(Record { time, client, user, kind: Kind::USER, target })
     }
 
-    /// The line of another form that this one wraps.
-    pub(crate) fn wrapped(&mut self) -> Option<Cow<'l, str>> {
-        if self.has_client { None } else { self.line.take() }
+    /// Takes the line of another form that this one wraps, and returns whether it has nothing else to say.
+    pub(crate) fn take_line(&mut self) -> Option<(Cow<'l, str>, bool)> {
+        match self.line.take_if(|_| !self.has_client) {
+            Some((place, Value::Text(line))) => Some((line, place == 0)),
+            _ => None,
+        }
     }
 
     fn instant(&self, zone: Option<&LogZone>) -> Result<u64, Lack> {
@@ -348,8 +351,9 @@ impl<'l> Fields<'l> {
             Meaning::Method => &mut self.method,
             Meaning::Endpoint => &mut self.endpoint,
             Meaning::Line => {
-                if let Value::Text(line) = value {
-                    self.line.get_or_insert(line);
+                match value {
+                    Value::Fields(fields) => self.put_all(*fields),
+                    value => keep_better(&mut self.line, Some((place, value))),
                 }
                 return;
             }
@@ -390,6 +394,11 @@ impl<'l> Fields<'l> {
     }
 
     fn put_all(&mut self, other: Fields<'l>) {
+        // What stands in an object of its own is often another time, so it counts only where there is no other.
+        keep_better(&mut self.time, other.time.map(|(place, time)| (place + UNLIKELY, time)));
+        if self.request.is_none() {
+            self.request = other.request;
+        }
         keep_better(&mut self.client, other.client);
         keep_better(&mut self.forwarded, other.forwarded);
         keep_better(&mut self.user, other.user);

@@ -14,7 +14,7 @@ pub(crate) enum Base {
     Alb,
 }
 
-/// What other programs, or the server itself, write before a line.
+/// What other programs, or the server itself, write before a line or around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Prefix {
     /// As `grep` writes it.
@@ -23,15 +23,18 @@ pub(crate) enum Prefix {
     Container,
     /// A header of syslog.
     Syslog,
+    /// The line is a field of an object of JSON, as Docker and collectors of logs write it.
+    Wrapped,
     /// The virtual host.
     Vhost,
 }
 
 impl Prefix {
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::FileName, "file name first"),
         (Self::Container, "container stamp first"),
         (Self::Syslog, "syslog header first"),
+        (Self::Wrapped, "in a field of JSON"),
         (Self::Vhost, "vhost first"),
     ];
 }

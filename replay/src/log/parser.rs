@@ -3,7 +3,7 @@
 //! They are tried in this order: W3C extended after a line `#Fields:`; CSV after a header of it in the first line; AWS load
 //! balancers; then, behind what other programs write before a line, JSON and the common log format with its kin.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, mem};
 
 use super::{
     alb, combined,
@@ -11,7 +11,9 @@ use super::{
     fields::{Columns, FieldMap, Fields, Lack, Meaning, Value, listed},
     form::{Base, Form, Prefix},
     format::{LogFormat, LogKey, LogReading},
-    json, prefix,
+    json,
+    lines::LINE_BYTES_MAX,
+    prefix,
     record::{Record, readable},
     w3c,
     why::Why,
@@ -21,6 +23,8 @@ use crate::{
     stamp::{LogZone, Stamps},
 };
 
+/// Objects that may stand around a line, one in the other.
+const WRAPS_MAX: u8 = 2;
 /// Lines whose fields are named.
 const LINES_NAMED: u64 = 20;
 /// Names of fields that are told.
@@ -43,6 +47,8 @@ pub(crate) struct Parser {
     stamps: Stamps,
     csv: Option<Csv>,
     w3c: Option<Columns>,
+    /// Of each stream of a container, the parts so far of a line that came in several.
+    parts: [Vec<u8>; 2],
     /// Lines so far.
     lines: u64,
     /// Names of fields, without those of CSV.
@@ -71,6 +77,7 @@ impl Parser {
             stamps,
             csv: None,
             w3c: None,
+            parts: [Vec::new(), Vec::new()],
             lines: 0,
             fields: Vec::new(),
         }
@@ -117,7 +124,23 @@ impl Parser {
             if self.lines <= LINES_NAMED && line.first() == Some(&b'{') {
                 self.fields.extend(json::names(line));
             }
-            rules.line(line, &mut self.stamps, true)?
+            match prefix::cri(line) {
+                Some((stream, is_part, part)) if is_part || !self.parts[stream].is_empty() => {
+                    let parts = &mut self.parts[stream];
+                    if parts.len() + part.len() > LINE_BYTES_MAX {
+                        parts.clear();
+                        return Err(format!("its parts together are longer than {} KiB", LINE_BYTES_MAX / 1_024).into());
+                    }
+                    parts.extend_from_slice(part);
+                    if is_part {
+                        return Ok(Parsed::Nothing);
+                    }
+                    let whole = mem::take(parts);
+                    let (record, form) = rules.line(whole.trim_ascii(), &mut self.stamps, WRAPS_MAX)?;
+                    (record.into_owned(), form.behind(Prefix::Container))
+                }
+                _ => rules.line(line, &mut self.stamps, WRAPS_MAX)?,
+            }
         };
         rules.parsed(record, form)
     }
@@ -143,6 +166,11 @@ impl Parser {
         }
     }
 
+    /// At the end of the log: forgets parts of lines whose last part did not come, and returns whether there were any.
+    pub(crate) fn drop_parts(&mut self) -> bool {
+        mem::take(&mut self.parts).iter().any(|parts| !parts.is_empty())
+    }
+
     pub(crate) fn into_fields(self) -> Vec<String> {
         let columns = self.csv.map(|csv| csv.columns).or(self.w3c);
         let mut names = columns.map_or(self.fields, |columns| columns.names);
@@ -155,7 +183,7 @@ impl Parser {
 
 impl Rules {
     /// Reads a line that needs no header.
-    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, may_wrap: bool) -> Result<(Record<'l>, Form), Why> {
+    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), Why> {
         let LogReading { format, clients, .. } = &self.reading;
         if *format == LogFormat::W3c {
             return Err("no line #Fields: stands before it, which names its fields".into());
@@ -168,9 +196,9 @@ impl Rules {
         let is_json = *format == LogFormat::Json || *format == LogFormat::Auto && matches!(line.first(), Some(b'{'));
         let (record, form) = if is_json {
             match readable(line) {
-                Cow::Borrowed(text) => self.json(text, stamps, may_wrap)?,
+                Cow::Borrowed(text) => self.json(text, stamps, wraps)?,
                 Cow::Owned(text) => {
-                    let (record, form) = self.json(&text, stamps, may_wrap)?;
+                    let (record, form) = self.json(&text, stamps, wraps)?;
                     (record.into_owned(), form)
                 }
             }
@@ -181,8 +209,15 @@ impl Rules {
         Ok((record, prefixes.fold(form, Form::behind)))
     }
 
-    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, may_wrap: bool) -> Result<(Record<'l>, Form), Why> {
+    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), Why> {
         let mut fields = json::fields(line)?;
+        if let Some((inner, is_all)) = wraps.checked_sub(1).and_then(|_| fields.take_line()) {
+            match self.line(inner.trim_ascii().as_bytes(), stamps, wraps - 1) {
+                Ok((record, form)) => return Ok((record.into_owned(), form.behind(Prefix::Wrapped))),
+                Err(why) if is_all && self.map.names.is_empty() => return Err(why),
+                Err(_) => {}
+            }
+        }
         if !self.map.names.is_empty() {
             let all = serde_json::from_str(line).unwrap_or_default();
             for (meaning, name) in &self.map.names {
@@ -196,11 +231,6 @@ impl Rules {
                     found.and_then(json::text).map_or(Value::Other, |text| Value::Text(text.into())),
                 );
             }
-        } else if may_wrap
-            && let Some(inner) = fields.wrapped()
-            && let Ok((record, form)) = self.line(inner.trim_ascii().as_bytes(), stamps, false)
-        {
-            return Ok((record.into_owned(), form.behind(Prefix::Container)));
         }
         let zone = self.reading.time_zone.as_ref();
         Ok((self.record(fields, zone, || listed(&json::paths(line)))?, Form::new(Base::Json)))

@@ -2,10 +2,12 @@
 
 use memchr::memchr;
 
-use super::{client, form::Prefix, record::word};
+use super::{client, combined, form::Prefix, record::word};
 
 /// The most prefixes before one line: a file name, a container's stamp, a header of syslog.
 const PREFIXES_MAX: usize = 3;
+/// Begins a sequence of a terminal, such as a colour.
+const ESCAPE: u8 = 0x1b;
 
 /// Returns the line behind what stands before it, and which prefixes those were. They are tried in this order: `grep`'s file
 /// name, a header of syslog, the stamp of a container.
@@ -20,24 +22,36 @@ pub(crate) fn strip(line: &[u8]) -> (&[u8], impl Iterator<Item = Prefix> + use<>
     (rest, found.into_iter().flatten())
 }
 
-/// `FILE:` or `FILE:NUMBER:` before an address or an object.
+/// `FILE:`, `NUMBER:` or `FILE:NUMBER:` before an address, a virtual host, an object or one of the other prefixes.
 fn file_name(line: &[u8]) -> Option<&[u8]> {
     let end = memchr(b' ', line).unwrap_or(line.len());
-    if matches!(line.first(), Some(b'{' | b'"')) || client::is_address(&line[..end]) {
+    let first = &line[..end];
+    if matches!(line.first(), Some(b'{' | b'"' | b'[' | b'<')) || is_stamp(first) || is_plausible(first) {
         return None;
     }
     let starts = || memchr::memchr_iter(b':', &line[..end]).map(|colon| colon + 1);
-    let found = starts().find(|&start| line[start..].starts_with(b"{\""));
-    // `12:2001:db8::1` is an address, and the twelfth line that has another one.
-    let is_plausible = |&start: &usize| {
-        str::from_utf8(&line[start..end]).is_ok_and(|word| client::is_plausible(word.trim_end_matches(',')))
-    };
+    // `12:2001:db8::1` is an address, and the twelfth line that has another one; `64:ff9b::192.0.2.1` is one address.
+    if client::is_address(first) {
+        let start = starts().next().filter(|start| line[..start - 1].iter().all(u8::is_ascii_digit))?;
+        return is_plausible(&line[start..end]).then(|| &line[start..]);
+    }
     let is_header = |&start: &usize| is_stamp(&line[start..end]) || traditional_stamp(&line[start..]).is_some();
-    found.or_else(|| starts().find(is_plausible)).or_else(|| starts().find(is_header)).map(|start| &line[start..])
+    let is_vhost = |&start: &usize| {
+        let (vhost, rest) = (&line[start..end], line.get(end + 1..).unwrap_or_default());
+        combined::is_vhost(vhost) && vhost.iter().any(u8::is_ascii_alphabetic) && begins_with_address(rest)
+    };
+    let object = starts().find(|&start| line[start..].starts_with(b"{\""));
+    let address = || starts().find(|start| is_plausible(&line[*start..end]));
+    let start = object.or_else(address).or_else(|| starts().find(is_header)).or_else(|| starts().find(is_vhost));
+    start.map(|start| &line[start..])
 }
 
-/// `Mar 12 09:00:01 HOST TAG: `, the same with a stamp of RFC 3339, or RFC 5424 with its number, fields and data.
+/// `Mar 12 09:00:01 HOST TAG: `, the same with a stamp of RFC 3339 or of `journalctl`, or RFC 5424 with its number, fields and
+/// data. The host may be missing, as nginx leaves it out.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
+    // Octets are counted where messages follow one another over TCP (RFC 6587).
+    let counted = word(line).filter(|(count, rest)| count.iter().all(u8::is_ascii_digit) && rest.starts_with(b"<"));
+    let line = counted.map_or(line, |(_, rest)| rest);
     let rest = match line.strip_prefix(b"<") {
         Some(priority) => {
             let (number, rest) = priority.split_at_checked(memchr(b'>', priority.get(..5)?)?)?;
@@ -51,16 +65,21 @@ fn syslog(line: &[u8]) -> Option<&[u8]> {
             return None;
         }
         let rest = (0..4).try_fold(rest, |rest, _field| word(rest).map(|(_, rest)| rest))?;
-        return match rest.strip_prefix(b"- ") {
-            Some(message) => Some(message),
-            None => rest.strip_prefix(b"[").and_then(|data| Some(&data[memchr::memmem::find(data, b"] ")? + 2..])),
-        };
+        let message = rest.strip_prefix(b"- ").or_else(|| {
+            let data = rest.strip_prefix(b"[")?;
+            Some(&data[memchr::memmem::find(data, b"] ")? + 2..])
+        })?;
+        return Some(without_cookie(message.strip_prefix(b"\xef\xbb\xbf").unwrap_or(message)));
     }
-    let rest =
-        traditional_stamp(rest).or_else(|| word(rest).filter(|(stamp, _)| is_stamp(stamp)).map(|(_, rest)| rest))?;
-    let (_host, rest) = word(rest)?;
-    let (_tag, rest) = word(rest).filter(|(tag, _)| tag.ends_with(b":"))?;
-    Some(rest.trim_ascii_start())
+    let rest = traditional_stamp(rest).or_else(|| journal_stamp(rest))?;
+    let (host, rest) = word(rest)?;
+    let rest = if host.ends_with(b":") { rest } else { word(rest).filter(|(tag, _)| tag.ends_with(b":"))?.1 };
+    Some(without_cookie(rest.trim_ascii_start()))
+}
+
+/// A message without the cookie that says that it is JSON.
+fn without_cookie(message: &[u8]) -> &[u8] {
+    message.strip_prefix(b"@cee:").map_or(message, <[u8]>::trim_ascii_start)
 }
 
 /// `Mar 12 09:00:01 ` or `Mar  2 09:00:01.123456 `, and what follows.
@@ -73,21 +92,76 @@ fn traditional_stamp(line: &[u8]) -> Option<&[u8]> {
     (is_month && is_clock && stamp[3] == b' ').then(|| &rest[1..])
 }
 
-/// `STAMP stdout F `, `STAMP `, `[pod/NAME/CONTAINER] ` or `NAME  | `.
+/// A stamp of RFC 3339, `1741770001.123456 ` or `Wed 2025-03-12 09:00:01 UTC `, and what follows.
+fn journal_stamp(line: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = word(line)?;
+    let is_unix =
+        first.len() > 10 && first[10] == b'.' && first[..10].iter().chain(&first[11..]).all(u8::is_ascii_digit);
+    if is_unix || is_stamp(first) {
+        return Some(rest);
+    }
+    let (date, rest) = word(rest)?;
+    let (clock, rest) = word(rest)?;
+    let (_zone, rest) = word(rest)?;
+    let is_weekday = first.len() == 3 && first.iter().all(u8::is_ascii_alphabetic);
+    (is_weekday && is_stamp(&[date, b"T", clock].concat())).then_some(rest)
+}
+
+/// `STAMP stdout F `, `STAMP `, `[pod/NAME/CONTAINER] `, `NAME  | `, or `POD CONTAINER ` as stern writes it, in colours or not.
 fn container(line: &[u8]) -> Option<&[u8]> {
+    let line = without_colors(line);
     if let Some(pod) = line.strip_prefix(b"[pod/") {
         return Some(&pod[memchr::memmem::find(pod, b"] ")? + 2..]);
     }
-    let (first, rest) = word(line)?;
-    if let Some(rest) = rest.trim_ascii_start().strip_prefix(b"| ") {
+    if let Some((_, _, rest)) = cri(line) {
         return Some(rest);
     }
-    if !is_stamp(first) {
-        return None;
+    let (first, rest) = word(line)?;
+    if is_stamp(first) {
+        return Some(rest);
     }
-    let stream = [&b"stdout "[..], b"stderr "].into_iter().find_map(|stream| rest.strip_prefix(stream));
-    let Some(rest) = stream else { return Some(rest) };
-    Some(rest.strip_prefix(b"F ").or_else(|| rest.strip_prefix(b"P ")).unwrap_or(rest))
+    let after_name = without_colors(rest.trim_ascii_start());
+    if let Some(rest) = after_name.strip_prefix(b"|") {
+        return without_colors(rest).strip_prefix(b" ").map(without_colors);
+    }
+    let (second, rest) = word(after_name)?;
+    let rest = without_colors(rest);
+    let is_name = |word: &[u8]| {
+        let word = word.split(|&byte| byte == ESCAPE).next().unwrap_or_default();
+        let is_of_name = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte);
+        word.iter().any(u8::is_ascii_lowercase) && word.iter().all(is_of_name)
+    };
+    (is_name(first) && is_name(second) && (rest.starts_with(b"{\"") || begins_with_address(rest))).then_some(rest)
+}
+
+/// Reads `STAMP stdout F ` or `STAMP stderr P `: the place of the stream, whether the line goes on in the next one of the
+/// stream, and what follows.
+pub(crate) fn cri(line: &[u8]) -> Option<(usize, bool, &[u8])> {
+    let (_stamp, rest) = word(line).filter(|(stamp, _)| is_stamp(stamp))?;
+    let mut streams = [&b"stdout "[..], b"stderr "].into_iter().enumerate();
+    let (stream, rest) = streams.find_map(|(place, stream)| Some((place, rest.strip_prefix(stream)?)))?;
+    let (tag, rest) = rest.split_at_checked(2)?;
+    matches!(tag, b"F " | b"P ").then_some((stream, tag == b"P ", rest))
+}
+
+/// The line without the colours that it begins with.
+fn without_colors(mut line: &[u8]) -> &[u8] {
+    while let [ESCAPE, b'[', color @ ..] = line
+        && let Some(end) = memchr(b'm', color)
+    {
+        line = &color[end + 1..];
+    }
+    line
+}
+
+/// Returns whether the first word is an address.
+fn begins_with_address(line: &[u8]) -> bool {
+    word(line).is_some_and(|(first, _)| is_plausible(first))
+}
+
+/// Returns whether a word is an address that networks route, or the first one of a list.
+fn is_plausible(word: &[u8]) -> bool {
+    str::from_utf8(word).is_ok_and(|word| client::is_plausible(word.trim_end_matches(',')))
 }
 
 /// Returns whether a word is a date and a time such as `2025-03-12T09:00:01Z`.
@@ -124,6 +198,14 @@ mod tests {
             ("<190>1 - web1 nginx - - [a@1 b=\"c\"] ", &[Syslog]),
             ("pods.log:2025-03-12T09:00:01.5Z stdout F ", &[FileName, Container]),
             ("messages:Mar 12 09:00:01 web1 nginx: ", &[FileName, Syslog]),
+            ("<190>Mar 12 09:00:01 nginx: ", &[Syslog]),
+            ("212 <190>1 2025-03-12T09:00:01Z web1 nginx 12 - - \u{feff}", &[Syslog]),
+            ("1741770001.123456 web1 nginx[12]: ", &[Syslog]),
+            ("Wed 2025-03-12 09:00:01 UTC web1 nginx[12]: ", &[Syslog]),
+            ("\x1b[36mweb-1  | \x1b[0m", &[Container]),
+            ("\x1b[36;1mweb_1  |\x1b[0m ", &[Container]),
+            ("web-7d9f8b6c5-x2x4z nginx ", &[Container]),
+            ("\x1b[31mweb-7d9\x1b[0m \x1b[36mnginx\x1b[0m ", &[Container]),
         ] {
             let line = format!("{before}{LINE}");
             let (rest, found) = strip(line.as_bytes());
@@ -136,6 +218,14 @@ mod tests {
             ("access.log:12:2001:db8::1 - -", "2001:db8::1 - -"),
             ("access.log:2001:db8::1, 10.0.0.1 - -", "2001:db8::1, 10.0.0.1 - -"),
             ("2001:db8::1 - -", "2001:db8::1 - -"),
+            ("12:2001:db8::1 - -", "2001:db8::1 - -"),
+            ("12:::1 - -", "::1 - -"),
+            ("64:ff9b::192.0.2.1 - -", "64:ff9b::192.0.2.1 - -"),
+            ("/var/log/a.log:www.example.org:443 192.0.2.7 - -", "www.example.org:443 192.0.2.7 - -"),
+            ("a.log:12:www.example.org 192.0.2.7 - -", "www.example.org 192.0.2.7 - -"),
+            ("Mar 12 09:00:01 web1 app: @cee: {\"a\":1}", "{\"a\":1}"),
+            ("host-a - ada [", "host-a - ada ["),
+            ("192.0.2.7 www.example.org 192.0.2.8 -", "192.0.2.7 www.example.org 192.0.2.8 -"),
             ("[2001:db8::1]:80 - -", "[2001:db8::1]:80 - -"),
             ("www.example.org:443 192.0.2.7 - -", "www.example.org:443 192.0.2.7 - -"),
             ("{\"a\":\"b:192.0.2.7\"}", "{\"a\":\"b:192.0.2.7\"}"),

@@ -7,7 +7,7 @@ use std::{
 
 use tidegate::{Snapshot, formats::Format};
 use tidegate_replay::{
-    Log, LogFormat, LogInput, LogReading, Look, Options, Replay, Report,
+    Log, LogFormat, LogInput, LogKey, LogReading, Look, Options, Replay, Report,
     compare::Compare,
     text,
     traffic::{LogTraffic, Traffic},
@@ -101,7 +101,10 @@ fn every_form_tells_the_same_request() {
         (format!("2026-01-05T09:00:01.000000001Z www.example.org 192.0.2.7 - - {TIME} {REST}"), false, "combined, container stamp first, vhost first"),
         (format!("Jan  5 09:00:01 web1 nginx: 192.0.2.7 - - {TIME} {REST}"), false, "combined, syslog header first"),
         (format!("<190>1 2026-01-05T09:00:01Z web1 nginx 12 - - 192.0.2.7 - - {TIME} {REST}"), false, "combined, syslog header first"),
-        (docker, true, "combined, container stamp first"),
+        (docker.clone(), true, "combined, in a field of JSON"),
+        (format!("2026-01-05T09:00:01Z stdout F {docker}"), true, "combined, container stamp first, in a field of JSON"),
+        (format!(r#"{{"textPayload":{},"timestamp":"2026-01-05T09:00:05Z"}}"#, serde_json::Value::from(docker)), true, "combined, in a field of JSON"),
+        (r#"{"jsonPayload":{"remote_addr":"192.0.2.7","request":"POST /login HTTP/1.1","time":"2026-01-05T09:00:01Z"},"logName":"a"}"#.to_owned(), false, "JSON"),
         (r#"2026-01-05T09:00:01Z stdout F {"time":"2026-01-05T09:00:01Z","ip":"192.0.2.7","request":"POST /login HTTP/2.0"}"#.to_owned(), false, "JSON, container stamp first"),
         (r#"{"time_iso8601":"2026-01-05T10:00:01+01:00","remote_addr":"10.0.0.1","http_x_forwarded_for":"192.0.2.7","remote_user":"ada","request":"POST /login HTTP/1.1","status":"200"}"#.to_owned(), true, "JSON"),
         (r#"{"ClientAddr":"192.0.2.7:3231","ClientHost":"192.0.2.7","ClientUsername":"ada","RequestMethod":"POST","RequestPath":"/login","StartUTC":"2026-01-05T09:00:01.201712623Z","time":"2026-01-05T12:00:00Z"}"#.to_owned(), true, "JSON"),
@@ -176,6 +179,57 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
     assert!(error.contains("#Fields:"), "{error}");
     let mut replay = start(LogFormat::Alb.into());
     assert!(replay.read(good.as_bytes(), "log", |_| ()).is_err());
+}
+
+#[test]
+fn the_parts_of_a_containers_line_are_joined() {
+    let part = |stream: &str, tag: &str, text: &str| format!("2026-01-05T09:00:01Z {stream} {tag} {text}\n");
+    let (start_of, end_of) = (format!("192.0.2.7 - - {TIME} \"GET /"), "a HTTP/1.1\" 200 5");
+    let filler = "x".repeat(40 << 10);
+    let log = [
+        part("stdout", "P", &start_of),
+        part("stderr", "P", &start_of.replace("2.7", "2.8")),
+        part("stdout", "F", end_of),
+        part("stderr", "P", "b"),
+        part("stderr", "F", end_of),
+        part("stdout", "P", &filler),
+        part("stdout", "P", &filler),
+        part("stdout", "P", "the end is missing"),
+    ];
+    let mut replay = start(LogReading::default());
+    replay.read(log.concat().as_bytes(), "log", |_| ()).expect("two lines are good");
+    let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["log:7: its parts together are longer than 64 KiB", "log:8: the last part of the line is missing"]
+    );
+    let report = replay.finish(0);
+    assert_eq!((report.requests, form(&report)), (2, "common, container stamp first"));
+    assert_eq!(clients(&report), ["ip=192.0.2.7", "ip=192.0.2.8"]);
+}
+
+#[test]
+fn a_line_in_a_field_is_read_by_the_map_of_fields_too() {
+    let inner = r#"{"at":1767603601,"peer":"192.0.2.7","api_key":"k1"}"#;
+    let log = format!(
+        "{{\"log\":{},\"stream\":\"stdout\",\"time\":\"2026-01-05T09:00:09Z\"}}\n",
+        serde_json::Value::from(inner)
+    );
+    let key = Some(LogKey::new("api_key", "api_key").expect("a kind"));
+    let fields = "client=peer,time=at".parse().expect("right");
+    let mut replay = start(LogReading { key, fields, ..LogReading::default() });
+    replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
+    let report = replay.finish(0);
+    assert_eq!(
+        (clients(&report), form(&report)),
+        (vec!["api_key=k1".to_owned(), "ip=192.0.2.7".to_owned()], "JSON, in a field of JSON")
+    );
+    // What is wrong is said of the line, not of the object around it.
+    let docker = format!(
+        "{{\"log\":\"host.example - - {TIME} x\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-05T09:00:09Z\"}}\n"
+    );
+    let error = start(LogReading::default()).read(docker.as_bytes(), "log", |_| ()).expect_err("a host name");
+    assert!(error.to_string().contains("--host-names"), "{error}");
 }
 
 #[test]
