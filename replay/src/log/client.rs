@@ -10,6 +10,9 @@ use tidegate_middleware::address::{Forwarding, V6_BITS, client, parse_address};
 
 use super::why::Why;
 
+const NO_ADDRESS: &str =
+    "it does not begin with an address; where the server writes host names, --host-names reads them";
+
 /// How clients are found, by the code that serves `/v1/authorize`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientReading {
@@ -50,10 +53,10 @@ impl ClientReading {
     /// Reads an address or a list of addresses, the proxy nearest to the server last; `forwarded` is a list that stands
     /// elsewhere in the line. `None`: the line names no client.
     pub(crate) fn read<'l>(&self, text: Cow<'l, str>, forwarded: Option<&str>) -> Result<Option<Cow<'l, str>>, Why> {
-        let (text, forwarded) = match (trimmed(text), forwarded.map(str::trim).filter(|list| !is_nothing(list))) {
-            (text, None) if is_nothing(&text) => return Ok(None),
-            (text, Some(list)) if is_nothing(&text) => (Cow::Owned(list.to_owned()), None),
-            (text, forwarded) => (text, forwarded),
+        let forwarded = forwarded.map(str::trim).filter(|list| !is_nothing(list));
+        let text = match trimmed(text) {
+            text if !is_nothing(&text) => text,
+            _ => return forwarded.map(|list| self.read_forwarded(list)).transpose(),
         };
         if forwarded.is_none() && text.parse::<Ipv4Addr>().is_ok() {
             return Ok(Some(text));
@@ -63,17 +66,32 @@ impl ClientReading {
             if self.host_names && is_host_name(&text) {
                 return Ok(Some(text));
             }
-            let problem =
-                "it does not begin with an address; where the server writes host names, --host-names reads them";
-            return Err(Why::of(problem, text.as_bytes()));
+            return Err(Why::of(NO_ADDRESS, text.as_bytes()));
         };
-        // IIS writes a space as a plus.
-        let forwarded = forwarded.unwrap_or_default().replace('+', " ");
-        let lists = [forwarded.as_bytes(), before.as_bytes()];
-        let lists: &[&[u8]] = if before.is_empty() { &lists[..1] } else { &lists };
+        let lists = [before.as_bytes()];
+        let lists: &[&[u8]] = if before.is_empty() { &[] } else { &lists };
         let address = client(peer, lists, Forwarding::XForwardedFor, &self.trusted_proxies);
+        let address = forwarded.map_or(address, |list| behind(address, list, &self.trusted_proxies));
         Ok(Some(Cow::Owned(address.to_string())))
     }
+
+    /// Reads a list that a proxy wrote where the line names no peer.
+    fn read_forwarded<'l>(&self, list: &str) -> Result<Cow<'l, str>, Why> {
+        const PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let trusted: Vec<IpNet> = self.trusted_proxies.iter().copied().chain([PEER.into()]).collect();
+        match behind(PEER, list, &trusted) {
+            PEER => Err(Why::of(NO_ADDRESS, list)),
+            address => Ok(Cow::Owned(address.to_string())),
+        }
+    }
+}
+
+/// Returns the client behind a peer, by a list such as `X-Forwarded-For` or `Forwarded` (RFC 7239).
+fn behind(peer: IpAddr, list: &str, trusted: &[IpNet]) -> IpAddr {
+    let is_pairs = list.to_ascii_lowercase().contains("for=");
+    let forwarding = if is_pairs { Forwarding::Forwarded } else { Forwarding::XForwardedFor };
+    // IIS writes a space as a plus.
+    client(peer, &[list.replace('+', " ").as_bytes()], forwarding, trusted)
 }
 
 /// Returns whether this is an address as servers write them, with or without a port, or a list of them.
@@ -81,9 +99,9 @@ pub(crate) fn is_address(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| parse_address(text.strip_suffix(',').unwrap_or(text)).is_some())
 }
 
-/// Returns whether a field says that it has no address.
+/// Returns whether a field says that it has no address, or that the peer is a Unix socket.
 pub(crate) fn is_nothing(text: &str) -> bool {
-    matches!(text, "" | "-" | "\"-\"" | "unknown" | "unix:")
+    matches!(text, "" | "-" | "\"-\"" | "unknown" | "unix:" | "@")
 }
 
 fn is_host_name(text: &str) -> bool {
@@ -133,6 +151,9 @@ mod tests {
             ("10.0.0.1", Some("203.0.113.9,+192.0.2.10,+10.0.0.2"), Some("192.0.2.10")),
             ("10.0.0.1", Some("-"), Some("10.0.0.1")),
             ("-", Some("192.0.2.10, 10.0.0.1"), Some("192.0.2.10")),
+            ("unix:", Some("192.0.2.10"), Some("192.0.2.10")),
+            ("10.0.0.1", Some("for=192.0.2.10, for=\"[fd00::1]:5\""), Some("192.0.2.10")),
+            ("unix:", Some("For=192.0.2.10"), Some("192.0.2.10")),
             ("-", None, None),
             ("", None, None),
             (" unknown ", None, None),

@@ -8,7 +8,7 @@ use std::{borrow::Cow, str::FromStr, sync::LazyLock};
 use rustc_hash::FxHashMap;
 
 use super::{
-    client::{ClientReading, trimmed},
+    client::{ClientReading, is_nothing, trimmed},
     record::{Record, Target},
     why::Why,
 };
@@ -26,17 +26,23 @@ pub(crate) enum Meaning {
     Client,
     /// A list of addresses that a proxy wrote.
     Forwarded,
+    /// The headers of the request, of which only such lists count.
+    Headers,
     User,
+    /// The name of a user, in an object for the user.
+    UserName,
     Method,
     Endpoint,
     /// A request line, or an object with more of these fields.
     Request,
+    /// An object with more of these fields.
+    Group,
     /// A whole line of another form, or its fields as an object.
     Line,
 }
 
 /// Names in lower case, the best first.
-const NAMES: [(Meaning, &[&str]); 9] = [
+const NAMES: [(Meaning, &[&str]); 12] = [
     (
         Meaning::Time,
         &[
@@ -61,8 +67,8 @@ const NAMES: [(Meaning, &[&str]); 9] = [
         Meaning::Client,
         &[
             "ip",
-            "remote_addr",
             "client_ip",
+            "remote_addr",
             "client",
             "remote_ip",
             "remote",
@@ -81,6 +87,8 @@ const NAMES: [(Meaning, &[&str]); 9] = [
             "src_ip",
             "client.ip",
             "source.ip",
+            "client.address",
+            "source.address",
         ],
     ),
     (
@@ -91,9 +99,16 @@ const NAMES: [(Meaning, &[&str]); 9] = [
             "http_x_forwarded_for",
             "request_x-forwarded-for",
             "cs(x-forwarded-for)",
+            "forwarded",
+            "http_forwarded",
+            "x-real-ip",
+            "x_real_ip",
+            "http_x_real_ip",
         ],
     ),
-    (Meaning::User, &["user", "remote_user", "user_id", "clientusername", "cs-username"]),
+    (Meaning::Headers, &["headers", "request_headers"]),
+    (Meaning::User, &["user", "remote_user", "user_id", "clientusername", "cs-username", "user.name", "user.id"]),
+    (Meaning::UserName, &["name", "id"]),
     (
         Meaning::Method,
         &[
@@ -126,9 +141,12 @@ const NAMES: [(Meaning, &[&str]); 9] = [
             "resourcepath",
             "x-envoy-origin-path",
             "url.path",
+            "url.original",
+            "original",
         ],
     ),
     (Meaning::Request, &["request", "httprequest", "request_line"]),
+    (Meaning::Group, &["http", "source", "attributes"]),
     (Meaning::Line, &["log", "line", "textpayload", "event.original", "_raw", "message", "jsonpayload"]),
 ];
 
@@ -270,6 +288,7 @@ pub(crate) struct Fields<'l> {
     client: Found<'l>,
     forwarded: Found<'l>,
     user: Found<'l>,
+    user_name: Found<'l>,
     method: Found<'l>,
     endpoint: Found<'l>,
     request: Option<Cow<'l, str>>,
@@ -335,7 +354,7 @@ impl<'l> Fields<'l> {
                     stamp::of_number(*number).ok_or_else(|| Lack::Wrong(TimeError::Unreadable.why(number.to_string())))
                 }
                 Value::Text(text) => read(text),
-                Value::Fields(_) | Value::Other => Err(Lack::Wrong(TimeError::Unreadable.why("an object"))),
+                Value::Fields(_) | Value::Texts(_) | Value::Other => Err(Lack::Time),
             },
             (None, None) => Err(Lack::Time),
         }
@@ -348,8 +367,22 @@ impl<'l> Fields<'l> {
             Meaning::Client => &mut self.client,
             Meaning::Forwarded => &mut self.forwarded,
             Meaning::User => &mut self.user,
+            Meaning::UserName => &mut self.user_name,
             Meaning::Method => &mut self.method,
             Meaning::Endpoint => &mut self.endpoint,
+            Meaning::Headers => {
+                if let Value::Fields(fields) = value {
+                    self.has_client |= fields.forwarded.is_some();
+                    keep_better(&mut self.forwarded, fields.forwarded);
+                }
+                return;
+            }
+            Meaning::Group => {
+                if let Value::Fields(fields) = value {
+                    self.put_all(*fields);
+                }
+                return;
+            }
             Meaning::Line => {
                 match value {
                     Value::Fields(fields) => self.put_all(*fields),
@@ -363,16 +396,23 @@ impl<'l> Fields<'l> {
                     Value::Text(path) if path.starts_with('/') => self.endpoint = Some((0, Value::Text(path))),
                     Value::Text(request) if request.contains(' ') => self.request = Some(request),
                     Value::Fields(fields) => self.put_all(*fields),
-                    Value::Text(_) | Value::Number(_) | Value::Other => {}
+                    Value::Text(_) | Value::Number(_) | Value::Texts(_) | Value::Other => {}
                 }
                 return;
             }
         };
-        self.has_client |= matches!(meaning, Meaning::Client | Meaning::Forwarded);
+        let is_of_client = matches!(meaning, Meaning::Client | Meaning::Forwarded);
+        self.has_client |= is_of_client;
         match value {
             // Such as {"client": {"ip": ...}}.
-            Value::Fields(fields) if meaning == Meaning::Client => keep_better(found, fields.client),
-            Value::Fields(_) if meaning == Meaning::User => {}
+            Value::Fields(fields) => match meaning {
+                Meaning::Client => keep_better(found, fields.client),
+                Meaning::User => keep_better(found, fields.user_name),
+                Meaning::Endpoint => keep_better(found, fields.endpoint),
+                _ => {}
+            },
+            Value::Texts(texts) if is_of_client => keep_better(found, Some((place, Value::Text(texts.into())))),
+            Value::Text(text) if is_of_client && is_nothing(&text) => {}
             value => {
                 let rank = if meaning == Meaning::Time && !value.is_likely_time() { place + UNLIKELY } else { place };
                 keep_better(found, value.says_something().then_some((rank, value)));
@@ -388,7 +428,13 @@ impl<'l> Fields<'l> {
             Meaning::User => self.user = None,
             Meaning::Method => self.method = None,
             Meaning::Endpoint => (self.endpoint, self.request) = (None, None),
-            Meaning::Date | Meaning::Forwarded | Meaning::Request | Meaning::Line => {}
+            Meaning::Date
+            | Meaning::Forwarded
+            | Meaning::Headers
+            | Meaning::UserName
+            | Meaning::Request
+            | Meaning::Group
+            | Meaning::Line => {}
         }
         self.put((meaning, 0), value);
     }
@@ -433,6 +479,8 @@ pub(crate) enum Value<'l> {
     Text(Cow<'l, str>),
     Number(f64),
     Fields(Box<Fields<'l>>),
+    /// Texts of an array, with commas between them.
+    Texts(String),
     /// Nothing that a field could be.
     Other,
 }
@@ -443,7 +491,7 @@ impl Value<'_> {
         match self {
             Self::Text(text) => stamp::is_likely_text(text),
             Self::Number(number) => stamp::is_likely_number(*number),
-            Self::Fields(_) | Self::Other => false,
+            Self::Fields(_) | Self::Texts(_) | Self::Other => false,
         }
     }
 
@@ -452,7 +500,7 @@ impl Value<'_> {
         match self {
             Self::Text(text) => !matches!(text.as_ref(), "" | "-"),
             Self::Number(_) | Self::Fields(_) => true,
-            Self::Other => false,
+            Self::Texts(_) | Self::Other => false,
         }
     }
 }

@@ -115,8 +115,14 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value<'de>, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::Other)
+        let mut texts = String::new();
+        while let Some(item) = items.next_element()? {
+            if let Value::Text(text) = item {
+                texts.push_str(if texts.is_empty() { "" } else { ", " });
+                texts.push_str(&text);
+            }
+        }
+        Ok(if texts.is_empty() { Value::Other } else { Value::Texts(texts) })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value<'de>, A::Error> {
@@ -188,18 +194,28 @@ mod tests {
             (r#"{"request":{"remote":"x"},"ip":"192.0.2.7","ts":1431857103}"#, NS, None, None, None),
             (r#"{"ip":"192.0.2.7","request":{"remote":"x"},"ts":1431857103}"#, NS, None, None, None),
             (r#"{"ts":1431857103,"ip":"192.0.2.7","user":"-","remote_user":"ada"}"#, NS, Some("ada"), None, None),
-            // A duration, a date or a time of the day is not the time where another field is.
-            (r#"{"time":0.045,"ts":1431857103,"ip":"192.0.2.7"}"#, NS, None, None, None),
-            (r#"{"time":45,"timestamp":"2015-05-17T10:05:03Z","ip":"192.0.2.7"}"#, NS, None, None, None),
-            (r#"{"time":"12ms","ts":"1431857103","ip":"192.0.2.7"}"#, NS, None, None, None),
+            // The Elastic Common Schema, in objects and with dots.
             (
-                r#"{"time":"2015-05-17","time_local":"[17/May/2015:10:05:03 +0000]","ip":"192.0.2.7"}"#,
+                r#"{"@timestamp":"2015-05-17T10:05:03Z","source":{"ip":"192.0.2.7"},"http":{"request":{"method":"GET","id":"x"},"version":"1.1"},"url":{"path":"/a","domain":"h"},"user":{"name":"ada","id":"7"}}"#,
                 NS,
-                None,
-                None,
-                None,
+                Some("ada"),
+                Some("GET"),
+                Some("/a"),
             ),
-            (r#"{"time":"10:05:03Z","date":"2015-05-17","ip":"192.0.2.7"}"#, NS, None, None, None),
+            (
+                r#"{"@timestamp":"2015-05-17T10:05:03Z","client":{"ip":"192.0.2.7"},"url":{"original":"/a?b"},"user":{"id":7},"id":"x","name":"y","source":"stdout"}"#,
+                NS,
+                Some("7"),
+                None,
+                Some("/a"),
+            ),
+            (
+                r#"{"@timestamp":"2015-05-17T10:05:03Z","source.ip":"192.0.2.7","http.request.method":"GET","url.path":"/a","user.name":"ada"}"#,
+                NS,
+                Some("ada"),
+                Some("GET"),
+                Some("/a"),
+            ),
         ] {
             let record = read(line).expect(line);
             assert_eq!((record.time, record.user.as_deref()), (time, user), "{line}");
@@ -207,6 +223,33 @@ mod tests {
             assert_eq!(
                 (record.target.method.as_deref(), record.target.endpoint.as_deref()),
                 (method, endpoint),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_client_and_the_time_are_found_beside_others() {
+        for line in [
+            r#"{"ts":1431857103,"remote_addr":"10.0.0.1","client_ip":"192.0.2.7"}"#,
+            r#"{"ts":1431857103,"remote_addr":"10.0.0.1","http_x_real_ip":"192.0.2.7"}"#,
+            r#"{"ts":1431857103,"remote_addr":"10.0.0.1","x-forwarded-for":["192.0.2.7","10.0.0.2"]}"#,
+            r#"{"ts":1431857103,"remote_addr":"10.0.0.1","http_forwarded":"for=192.0.2.7;proto=https, for=10.0.0.2"}"#,
+            r#"{"ts":1431857103,"remote_addr":"unix:","http_x_forwarded_for":"192.0.2.7, 10.0.0.2"}"#,
+            r#"{"ts":1431857103,"remote_addr":"unix:","http_forwarded":"for=\"192.0.2.7:5\""}"#,
+            r#"{"ts":1431857103,"remote_addr":"@","remote":"192.0.2.7"}"#,
+            r#"{"ts":1431857103,"request":{"remote_ip":"10.0.0.1","method":"GET","uri":"/a","headers":{"X-Forwarded-For":["192.0.2.7"],"Ip":["192.0.2.9"]}}}"#,
+            // A duration, a date or a time of the day is not the time where another field is.
+            r#"{"time":0.045,"ts":1431857103,"ip":"192.0.2.7"}"#,
+            r#"{"time":45,"timestamp":"2015-05-17T10:05:03Z","ip":"192.0.2.7"}"#,
+            r#"{"time":"12ms","ts":"1431857103","ip":"192.0.2.7"}"#,
+            r#"{"time":"2015-05-17","time_local":"[17/May/2015:10:05:03 +0000]","ip":"192.0.2.7"}"#,
+            r#"{"time":"10:05:03Z","date":"2015-05-17","ip":"192.0.2.7"}"#,
+        ] {
+            let record = read(line).expect(line);
+            assert_eq!(
+                (record.time, record.client.as_deref()),
+                (1_431_857_103_000_000_000, Some("192.0.2.7")),
                 "{line}"
             );
         }

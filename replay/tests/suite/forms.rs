@@ -113,6 +113,8 @@ fn every_form_tells_the_same_request() {
         (r#"{"start_time":"2026-01-05T09:00:01.000Z","method":"POST","path":"/login?x","downstream_remote_address":"10.0.0.1:5123","x_forwarded_for":"192.0.2.7"}"#.to_owned(), false, "JSON"),
         (r#"{"ClientIP":"192.0.2.7","ClientRequestMethod":"POST","ClientRequestURI":"/login?x","EdgeStartTimestamp":1767603601000000000}"#.to_owned(), false, "JSON"),
         (r#"{"httpRequest":{"requestMethod":"POST","requestUrl":"https://www.example.org/login?x","remoteIp":"192.0.2.7","status":200},"timestamp":"2026-01-05T09:00:01.5Z"}"#.to_owned(), false, "JSON"),
+        (r#"{"@timestamp":"2026-01-05T09:00:01.000Z","source":{"ip":"192.0.2.7"},"http":{"request":{"method":"POST"}},"url":{"path":"/login"},"user":{"name":"ada"}}"#.to_owned(), true, "JSON"),
+        (format!(r#"unix: - - {TIME} {REST} "192.0.2.7""#), false, "combined"),
         (r#"{"timestamp":1767603601000,"httpRequest":{"clientIp":"192.0.2.7","uri":"/login","httpMethod":"POST"}}"#.to_owned(), false, "JSON"),
         (r#"{"requestTime":"05/Jan/2026:09:00:01 +0000","ip":"192.0.2.7","httpMethod":"POST","path":"/login","user":"-"}"#.to_owned(), false, "JSON"),
         (format!("https {alb}"), false, "AWS load balancer"),
