@@ -2,7 +2,7 @@
 //!
 //! The way of a line: `source` (unpacked, as UTF-8), `lines`, `parser`, which takes off what other programs wrote before it
 //! (`prefix`) and asks one file for each form (`combined`, `json`, `csv`, `w3c`, `alb`); `fields` finds what fields with names
-//! mean, `client` who the client is; `record` is what every form tells, `form` the form's name, `why` what is wrong.
+//! mean, `client` who the client is; `record` is what every form tells, `form` the form's name, `foreign` names forms that are not read, `why` what is wrong.
 //! `entries` is all of that for one log.
 
 mod alb;
@@ -11,6 +11,7 @@ mod combined;
 mod csv;
 pub(crate) mod entries;
 pub(crate) mod fields;
+mod foreign;
 pub(crate) mod form;
 pub(crate) mod format;
 mod json;

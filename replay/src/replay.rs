@@ -17,6 +17,7 @@ use crate::{
     clients::{ClientId, Clients, Kind},
     log::{
         entries::{Entries, Entry},
+        fields::listed,
         form::Form,
         format::LogReading,
         record::{Record, with_request},
@@ -115,6 +116,13 @@ pub enum ReadError {
         /// How many there are.
         lines: u64,
     },
+    /// A field that a map names is in no line of any log of JSON.
+    NoField {
+        /// The field.
+        field: String,
+        /// The fields of the first lines.
+        fields: Vec<String>,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -123,6 +131,9 @@ impl fmt::Display for ReadError {
             Self::Broken { log, lines: 0, error } => write!(f, "{log}: cannot be read: {error}"),
             Self::Broken { log, lines, error } => {
                 write!(f, "{log}: cannot be read beyond line {lines}: {error}; what was read counts")
+            }
+            Self::NoField { field, fields } => {
+                write!(f, "no line has the field `{field}` that --map names; {}", listed(fields))
             }
             Self::Unreadable { first, lines: 1 } => write!(f, "{first}; it is the only line"),
             Self::Unreadable { first, lines } => {
@@ -136,7 +147,7 @@ impl Error for ReadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Broken { error, .. } => Some(error),
-            Self::Unreadable { .. } => None,
+            Self::Unreadable { .. } | Self::NoField { .. } => None,
         }
     }
 }
@@ -168,6 +179,10 @@ pub struct Replay {
     without_client: u64,
     first_unreadable: Vec<UnreadableLine>,
     unreadable_kinds: Vec<UnreadableKind>,
+    /// Fields of the map that no log of JSON had so far; `None`: no such log was read.
+    absent_fields: Option<Vec<String>>,
+    /// The names of fields of the first such log.
+    field_names: Vec<String>,
     /// Logs that were read.
     logs: Vec<LogRow>,
 }
@@ -231,6 +246,8 @@ impl Replay {
             without_client: 0,
             first_unreadable: Vec::new(),
             unreadable_kinds: Vec::new(),
+            absent_fields: None,
+            field_names: Vec::new(),
             logs: Vec::new(),
         })
     }
@@ -281,6 +298,8 @@ impl Replay {
             }
         }
         progress(self.lines());
+        let absent = self.absent_fields.take().into_iter().flatten();
+        errors.extend(absent.map(|field| ReadError::NoField { field, fields: self.field_names.clone() }));
         errors
     }
 
@@ -321,6 +340,13 @@ impl Replay {
         }
         if let Some(first) = log.first_refused.take().filter(|_| log.requests == 0 && !is_broken) {
             errors.push(ReadError::Unreadable { first, lines: log.refused });
+        }
+        if let Some(absent) = log.entries.absent_fields().filter(|_| log.requests > 0) {
+            if let Some(of_others) = &mut self.absent_fields {
+                of_others.retain(|field| absent.contains(field));
+            } else {
+                (self.absent_fields, self.field_names) = (Some(absent), log.entries.fields());
+            }
         }
         self.logs.push(log.row());
         None

@@ -60,13 +60,24 @@ impl<R: Read> Entries<R> {
             Line::OpenQuote => Entry::Refused(
                 "a field begins with a quote that is not closed; a quote in a quoted field is written twice".into(),
             ),
-            Line::TooLong => Entry::Refused(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
+            Line::TooLong(first) => {
+                let way_out = match first {
+                    b'[' | b'{' => "; jq -c '.[]? // .' writes an array of JSON with one object a line",
+                    _ => "",
+                };
+                Entry::Refused(format!("it is longer than {} KiB{way_out}", LINE_BYTES_MAX / 1_024).into())
+            }
         };
         Ok(Some((number, entry)))
     }
 
-    /// The names of the fields of its first lines, where they have names.
-    pub(crate) fn into_fields(self) -> Vec<String> {
-        self.parser.into_fields()
+    /// Returns the names of the fields of its first lines, where they have names.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        self.parser.fields()
+    }
+
+    /// Returns the fields of the map that no line of JSON had; `None`: there was no such line.
+    pub(crate) fn absent_fields(&self) -> Option<Vec<String>> {
+        self.parser.absent_fields()
     }
 }

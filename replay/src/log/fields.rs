@@ -138,6 +138,7 @@ const NAMES: [(Meaning, &[&str]); 12] = [
             "clientrequestpath",
             "clientrequesturi",
             "cs-uri-stem",
+            "cs-uri",
             "resourcepath",
             "x-envoy-origin-path",
             "url.path",
@@ -239,13 +240,21 @@ impl Columns {
         Self { known: names.iter().map(known).collect(), names }
     }
 
+    /// Returns whether these are several short names, of which some mean something.
+    pub(crate) fn are_names(&self) -> bool {
+        let is_short = |name: &String| name.split_ascii_whitespace().count() <= 2;
+        self.names.len() > 1 && self.names.iter().all(is_short) && self.known.iter().any(Option::is_some)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
     /// Says what the header lacks to tell requests.
     pub(crate) fn check(&self, map: &FieldMap, is_client_needed: bool) -> Result<(), Why> {
         let has = |wanted| self.known.iter().flatten().any(|(meaning, _)| *meaning == wanted);
         let names = map.names.iter().map(|(_, name)| name);
-        if let Some(absent) =
-            names.into_iter().find(|name| !self.names.iter().any(|known| known.eq_ignore_ascii_case(name)))
-        {
+        if let Some(absent) = names.into_iter().find(|name| !self.has(name)) {
             return Err(format!("the header has no field `{absent}`; {}", listed(&self.names)).into());
         }
         let lacks =

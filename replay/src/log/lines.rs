@@ -1,7 +1,10 @@
 //! The lines of a log of any length, in bounded memory: one buffer that never grows. A line that is too long for it is
 //! named as such and skipped.
 
-use std::io::{self, ErrorKind, Read};
+use std::{
+    io::{self, ErrorKind, Read},
+    mem,
+};
 
 use memchr::memchr;
 
@@ -20,6 +23,8 @@ pub(crate) struct Lines<R> {
     searched: usize,
     /// The beginning of this line was given up.
     skipping: bool,
+    /// The first byte of the line whose beginning was given up last.
+    first: u8,
     ended: bool,
     /// Of the line that comes next, from 1.
     number: u64,
@@ -59,8 +64,8 @@ impl Place {
 pub(crate) enum Line<'b> {
     /// Without its end.
     Whole(&'b [u8]),
-    /// Longer than [`LINE_BYTES_MAX`].
-    TooLong,
+    /// Longer than [`LINE_BYTES_MAX`]; its first byte.
+    TooLong(u8),
     /// The first line of a record of CSV whose quote is not closed as it should be. Reading goes on at the line after it.
     OpenQuote,
 }
@@ -82,6 +87,7 @@ impl<R: Read> Lines<R> {
             end: 0,
             searched: 0,
             skipping: false,
+            first: 0,
             ended: false,
             number: 1,
             within: 0,
@@ -124,15 +130,20 @@ impl<R: Read> Lines<R> {
                 break (from, to);
             }
             if self.end - self.start > LINE_BYTES_MAX {
-                self.skipping = true;
+                if !mem::replace(&mut self.skipping, true) {
+                    self.first = self.buffer[self.start];
+                }
                 self.start = self.end;
             }
             self.fill()?;
         };
         let number = self.number;
-        self.number += 1 + std::mem::take(&mut self.within);
-        let is_long = std::mem::take(&mut self.skipping) || to - from > LINE_BYTES_MAX;
-        let line = if is_long { Line::TooLong } else { Line::Whole(&self.buffer[from..to]) };
+        self.number += 1 + mem::take(&mut self.within);
+        let line = match &self.buffer[from..to] {
+            _ if mem::take(&mut self.skipping) => Line::TooLong(self.first),
+            [first, rest @ ..] if rest.len() >= LINE_BYTES_MAX => Line::TooLong(*first),
+            line => Line::Whole(line),
+        };
         Ok(Some((number, line)))
     }
 
@@ -243,7 +254,7 @@ mod tests {
                 (1, "a,\"b\n\"\"c\"\"\n\",d"),
                 (4, "5\" disk,\"\""),
                 (5, "OpenQuote"),
-                (6, "TooLong"),
+                (6, "TooLong(120)"),
                 (7, "OpenQuote"),
                 (8, "2,\"b\",\r"),
                 (9, "3"),

@@ -3,12 +3,13 @@
 //! They are tried in this order: W3C extended after a line `#Fields:`; CSV after a header of it in the first line; AWS load
 //! balancers; then, behind what other programs write before a line, JSON and the common log format with its kin.
 
-use std::{borrow::Cow, mem};
+use std::{borrow::Cow, cell::Cell, mem};
 
 use super::{
     alb, combined,
     csv::Csv,
     fields::{Columns, FieldMap, Fields, Lack, Meaning, Value, listed},
+    foreign,
     form::{Base, Form, Prefix},
     format::{LogFormat, LogKey, LogReading},
     json,
@@ -47,6 +48,8 @@ pub(crate) struct Parser {
     stamps: Stamps,
     csv: Option<Csv>,
     w3c: Option<Columns>,
+    /// What is wrong with the header, and so with every line after it.
+    header_error: Option<Why>,
     /// Of each stream of a container, the parts so far of a line that came in several.
     parts: [Vec<u8>; 2],
     /// Lines so far.
@@ -62,6 +65,8 @@ struct Rules {
     /// The fields of the reading, and its key.
     map: FieldMap,
     is_client_needed: bool,
+    /// A bit for each field of the map that some line of JSON had; `None`: no such line was read.
+    present: Cell<Option<u8>>,
 }
 
 impl Parser {
@@ -73,10 +78,11 @@ impl Parser {
         let is_client_needed = reading.key.is_none();
         let stamps = Stamps::new(reading.time_zone.clone());
         Self {
-            rules: Rules { reading, map, is_client_needed },
+            rules: Rules { reading, map, is_client_needed, present: Cell::new(None) },
             stamps,
             csv: None,
             w3c: None,
+            header_error: None,
             parts: [Vec::new(), Vec::new()],
             lines: 0,
             fields: Vec::new(),
@@ -105,12 +111,26 @@ impl Parser {
         }
         // Spaces around a line mean nothing; tabs may be fields.
         let line = if self.delimiter() == Some(b'\t') { line } else { line.trim_ascii() };
+        let is_of_array = matches!(format, LogFormat::Auto | LogFormat::Json) && matches!(line, b"[" | b"]");
+        if is_of_array && self.csv.is_none() {
+            return Ok(Parsed::Nothing);
+        }
         let is_w3c = matches!(format, LogFormat::Auto | LogFormat::W3c);
         if is_w3c && line.starts_with(b"#") {
-            if let Some(columns) = w3c::columns(line, &self.rules.map, self.rules.is_client_needed) {
-                self.w3c = Some(columns?);
-            }
-            return Ok(Parsed::Nothing);
+            return match w3c::columns(line, &self.rules.map, self.rules.is_client_needed) {
+                Some(Err(why)) => {
+                    self.header_error = Some(why.clone());
+                    Err(why)
+                }
+                Some(Ok(columns)) => {
+                    (self.w3c, self.header_error) = (Some(columns), None);
+                    Ok(Parsed::Nothing)
+                }
+                None => Ok(Parsed::Nothing),
+            };
+        }
+        if let Some(why) = &self.header_error {
+            return Err(why.clone());
         }
         let rules = &self.rules;
         let (record, form) = if let Some(csv) = &mut self.csv {
@@ -151,15 +171,15 @@ impl Parser {
         if !is_csv && (self.lines > 1 || matches!(line.first(), Some(b'{' | b'#'))) {
             return Ok(false);
         }
-        let header = Csv::of_header(line, &self.rules.map, self.rules.is_client_needed);
-        match header {
-            Ok((csv, check)) if is_csv => {
-                self.csv = Some(csv);
-                check.map(|()| true)
-            }
+        let map = &self.rules.map;
+        match Csv::of_header(line, map, self.rules.is_client_needed) {
             Ok((csv, Ok(()))) => {
                 self.csv = Some(csv);
                 Ok(true)
+            }
+            Ok((csv, Err(why))) if is_csv || !map.names.is_empty() && csv.columns.are_names() => {
+                (self.csv, self.header_error) = (Some(csv), Some(why.clone()));
+                Err(why)
             }
             Err(why) if is_csv => Err(why),
             _ => Ok(false),
@@ -171,9 +191,17 @@ impl Parser {
         mem::take(&mut self.parts).iter().any(|parts| !parts.is_empty())
     }
 
-    pub(crate) fn into_fields(self) -> Vec<String> {
-        let columns = self.csv.map(|csv| csv.columns).or(self.w3c);
-        let mut names = columns.map_or(self.fields, |columns| columns.names);
+    /// Returns the fields of the map that no line of JSON had; `None`: there was no such line.
+    pub(crate) fn absent_fields(&self) -> Option<Vec<String>> {
+        let present = self.rules.present.get()?;
+        let names = self.rules.map.names.iter().enumerate();
+        Some(names.filter(|(place, _)| present >> place & 1 == 0).map(|(_, (_, name))| name.clone()).collect())
+    }
+
+    /// Returns the names of the fields of its first lines, where they have names.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        let columns = self.csv.as_ref().map(|csv| &csv.columns).or(self.w3c.as_ref());
+        let mut names = columns.map_or(&self.fields, |columns| &columns.names).clone();
         names.sort_unstable();
         names.dedup();
         names.truncate(NAMES_MAX);
@@ -204,12 +232,15 @@ impl Rules {
             }
         } else {
             self.needs_no_names()?;
-            combined::read(line, *format == LogFormat::Combined, clients, stamps)?
+            let read = combined::read(line, *format == LogFormat::Combined, clients, stamps);
+            read.map_err(|why| foreign::problem(line).unwrap_or(why))?
         };
         Ok((record, prefixes.fold(form, Form::behind)))
     }
 
     fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), Why> {
+        // Within an array, an object a line.
+        let line = line.strip_suffix(',').unwrap_or(line);
         let mut fields = json::fields(line)?;
         if let Some((inner, is_all)) = wraps.checked_sub(1).and_then(|_| fields.take_line()) {
             match self.line(inner.trim_ascii().as_bytes(), stamps, wraps - 1) {
@@ -220,8 +251,10 @@ impl Rules {
         }
         if !self.map.names.is_empty() {
             let all = serde_json::from_str(line).unwrap_or_default();
-            for (meaning, name) in &self.map.names {
+            for (place, (meaning, name)) in self.map.names.iter().enumerate() {
                 let found = json::field(&all, name);
+                let present = self.present.get().unwrap_or_default() | u8::from(found.is_some()) << place;
+                self.present.set(Some(present));
                 let is_needed = matches!(meaning, Meaning::Time | Meaning::Client) && self.is_client_needed;
                 if found.is_none() && is_needed {
                     return Err(Why::with(format!("it has no field `{name}`"), listed(&json::paths(line))));

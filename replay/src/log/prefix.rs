@@ -165,7 +165,7 @@ fn is_plausible(word: &[u8]) -> bool {
 }
 
 /// Returns whether a word is a date and a time such as `2025-03-12T09:00:01Z`.
-fn is_stamp(word: &[u8]) -> bool {
+pub(crate) fn is_stamp(word: &[u8]) -> bool {
     word.len() >= 19
         && word[..4].iter().all(u8::is_ascii_digit)
         && (word[4], word[7], word[10], word[13], word[16]) == (b'-', b'-', b'T', b':', b':')

@@ -69,7 +69,9 @@ impl<'l> Target<'l> {
         }
         let Some(space) = memchr::memchr(b' ', request) else { return Self::default() };
         let (method, path) = (&request[..space], request[space..].trim_ascii());
-        if method.len() > METHOD_BYTES_MAX || !method.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b)) {
+        let is_method = method.first().is_some_and(u8::is_ascii_alphabetic)
+            && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
+        if method.len() > METHOD_BYTES_MAX || !is_method {
             return Self::default();
         }
         let path = match memchr::memrchr(b' ', path) {
@@ -162,6 +164,9 @@ mod tests {
             ("/only#here", None, Some("/only")),
             ("GET / HTTP/1.1", Some("GET"), Some("/")),
             ("-", None, None),
+            // As load balancers of AWS write it where no request came.
+            ("- http://example.org:443- -", None, None),
+            ("- - - ", None, None),
             ("", None, None),
             ("GET", None, None),
             ("GET HTTP/1.1", None, None),

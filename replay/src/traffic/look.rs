@@ -185,7 +185,7 @@ pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: 
     }
     (look.from, look.to) = (Some(Utc(from)), Some(Utc(to)));
     (look.clients, look.users) = (clients.len() as u64, users.len() as u64);
-    look.fields = entries.into_fields();
+    look.fields = entries.fields();
     Ok(look)
 }
 

@@ -158,7 +158,12 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
         (r#"{"time":1,"peer":"192.0.2.7"}"#.to_owned(), "--map client=FIELD"),
         (r#"{"time":[1],"ip":"192.0.2.7"}"#.to_owned(), "no time"),
         (r#"{"time":1,"ip":"192.0"#.to_owned(), "cut off"),
-        ("[{}]".to_owned(), "address"),
+        ("[{}]".to_owned(), "jq -c"),
+        (
+            format!("192.0.2.7:4711 [05/Jan/2026:09:00:01.655] in app/srv1 10/0/30/69/109 200 5 - - ---- {REST}"),
+            "httplog clf",
+        ),
+        ("2026-01-05 09:00:01 10.0.0.2 GET /a - 443 - 192.0.2.7".to_owned(), "#Fields:"),
         ("{".to_owned(), "jq -c"),
     ] {
         let mut replay = start(LogReading::default());
@@ -208,6 +213,21 @@ fn the_parts_of_a_containers_line_are_joined() {
     let report = replay.finish(0);
     assert_eq!((report.requests, form(&report)), (2, "common, container stamp first"));
     assert_eq!(clients(&report), ["ip=192.0.2.7", "ip=192.0.2.8"]);
+}
+
+#[test]
+fn an_array_of_json_is_read_with_an_object_a_line_and_named_otherwise() {
+    let object = r#"{"time":1,"ip":"192.0.2.7"}"#;
+    let lines = report(format!("[\n{object},\n  {object}\n]\n").as_bytes());
+    assert_eq!((lines.requests, lines.unreadable, form(&lines)), (2, 0, "JSON"));
+    for array in [
+        format!("[{object},{object}]"),
+        format!("[{}]", vec![object; 3_000].join(",")),
+        "[\n{\n\"time\":1\n}\n]".to_owned(),
+    ] {
+        let error = start(LogReading::default()).read(array.as_bytes(), "log", |_| ()).expect_err("no object a line");
+        assert!(error.to_string().contains("jq -c"), "{error}");
+    }
 }
 
 #[test]
@@ -335,6 +355,26 @@ fn options_give_what_a_log_does_not_say() {
     let reading = LogReading { fields: "client=addr".parse().expect("right"), ..LogReading::default() };
     let refused = read("{\"time\":1,\"ip\":\"192.0.2.7\"}\n", reading).expect_err("no such field");
     assert!(refused.contains("no field `addr`; its fields are `ip`, `time`"), "{refused}");
+    // A name of the map that no line has, or no header.
+    for (log, map, told) in [
+        (
+            "{\"at\":1,\"ip\":\"192.0.2.7\",\"u\":\"/\"}\n",
+            "time=at,path=url",
+            "no line has the field `url` that --map names; its fields are `at`, `ip`, `u`",
+        ),
+        ("{\"at\":1,\"ip\":\"192.0.2.7\"}\n", "time=at,user=who", "no line has the field `who`"),
+        ("at,ip,u\n1,192.0.2.7,/\n", "time=at,path=url", "no field `url`; its fields are `at`, `ip`, `u`"),
+        ("at;ip\n1;192.0.2.7\n", "time=ad", "no field `ad`; its fields are `at`, `ip`"),
+        (
+            "#Fields: date time c-ip x-u\n2026-01-05 09:00:01 192.0.2.7 /\n",
+            "path=x-url",
+            "no field `x-url`; its fields are `date`",
+        ),
+    ] {
+        let reading = LogReading { fields: map.parse().expect("right"), ..LogReading::default() };
+        let refused = read(log, reading).expect_err(log);
+        assert!(refused.contains(told), "{refused}");
+    }
     let mut reading = LogReading::default();
     reading.clients.host_names = true;
     let log = format!(
