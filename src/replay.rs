@@ -8,8 +8,8 @@ use std::{
 
 use tidegate::{Snapshot, formats::Format};
 use tidegate_replay::{
-    ClientReading, Log, LogInput, LogKey, LogReading, Look, Options, ReadError, Replay, Report, demo, keys_for,
-    private_networks, text,
+    ClientReading, Log, LogInput, LogKey, LogReading, Look, Options, Replay, Report, demo, keys_for, private_networks,
+    text,
 };
 
 use crate::{
@@ -138,21 +138,16 @@ fn size(log: &Path) -> Result<Option<u64>, Failure> {
 fn read_all(replay: &mut Replay, logs: &[PathBuf], progress: &Progress) -> Result<Ended, Failure> {
     let opened = logs.iter().map(|path| log(path, progress)).collect::<Result<Vec<_>, _>>()?;
     let errors = replay.read_all(opened, |lines| progress.lines(lines));
-    let (broken, unreadable): (Vec<_>, Vec<_>) =
-        errors.into_iter().partition(|error| matches!(error, ReadError::Broken { .. }));
-    if let Some(error) = unreadable.first() {
-        return Err(Failure(error.to_string()));
-    }
-    if replay.lines() == 0 || replay.requests() == 0 && !broken.is_empty() {
+    if replay.lines() == 0 || replay.requests() == 0 && !errors.is_empty() {
         let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
         let why =
-            broken.first().map_or_else(|| format!("{}: no line to replay", names.join(", ")), ToString::to_string);
+            errors.first().map_or_else(|| format!("{}: no line to replay", names.join(", ")), ToString::to_string);
         return Err(Failure(why));
     }
-    for error in &broken {
+    for error in &errors {
         complain(format_args!("warning: {error}"));
     }
-    Ok(if broken.is_empty() { Ended::Well } else { Ended::Partly })
+    Ok(if errors.is_empty() { Ended::Well } else { Ended::Partly })
 }
 
 /// A log that is opened when its lines are due; what is no file, such as a pipe, is opened now and read once.

@@ -138,6 +138,7 @@ mod tests {
             unreadable: 0,
             without_client: 0,
             unreadable_kinds: Vec::new(),
+            failed_logs: Vec::new(),
             logs: Vec::new(),
             late: 0,
             allowed: 0,

@@ -183,6 +183,7 @@ pub struct Replay {
     absent_fields: Option<Vec<String>>,
     /// The names of fields of the first such log.
     field_names: Vec<String>,
+    failed_logs: Vec<String>,
     /// Logs that were read.
     logs: Vec<LogRow>,
 }
@@ -248,6 +249,7 @@ impl Replay {
             unreadable_kinds: Vec::new(),
             absent_fields: None,
             field_names: Vec::new(),
+            failed_logs: Vec::new(),
             logs: Vec::new(),
         })
     }
@@ -300,6 +302,7 @@ impl Replay {
         progress(self.lines());
         let absent = self.absent_fields.take().into_iter().flatten();
         errors.extend(absent.map(|field| ReadError::NoField { field, fields: self.field_names.clone() }));
+        self.failed_logs.extend(errors.iter().map(ToString::to_string));
         errors
     }
 
@@ -417,6 +420,7 @@ impl Replay {
             bucket_seconds,
             timeline,
             unreadable_kinds: self.unreadable_kinds,
+            failed_logs: self.failed_logs,
             logs: self.logs,
             overflow_charges,
         }

@@ -38,6 +38,9 @@ pub struct Report {
     /// Kinds of lines that could not be read, in the order in which they came first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable_kinds: Vec<UnreadableKind>,
+    /// What is wrong with logs that could not be read, or not to their end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_logs: Vec<String>,
     /// Logs in the order in which they ended, and the forms that they were read by.
     #[serde(skip)]
     pub logs: Vec<LogRow>,

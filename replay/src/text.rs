@@ -68,13 +68,14 @@ pub fn text(report: &Report, look: &Look) -> String {
 
 /// What makes the figures below wrong or incomplete.
 fn warnings(report: &Report, look: &Look) -> Vec<String> {
-    let mut lines = Vec::new();
+    let warning = |error: &String| look.paint(Paint::Denied, &format!("Warning: {}", shown(error)));
+    let mut lines: Vec<String> = report.failed_logs.iter().map(warning).collect();
     if report.late > 0 {
         lines.push(look.paint(
             Paint::Denied,
             &format!(
                 "Warning: lines later than the window: {}. They were decided at the newest time, so denials may be wrong. \
-                 A longer --window may hold them; --allow-late accepts them.",
+                 A longer --window may hold them.",
                 grouped(report.late)
             ),
         ));

@@ -177,6 +177,8 @@ fn late_lines_are_told_first_and_end_with_their_own_status() {
     assert!(late.stderr.contains("lines later than the window: 2"), "{}", late.stderr);
     let allowed = folder.replay(&path, &["--allow-late"]);
     assert_eq!((allowed.status, allowed.stderr.as_str()), (Some(0), ""));
+    assert!(allowed.stdout.starts_with("Warning: lines later than the window: 2."), "{}", allowed.stdout);
+    assert!(!allowed.stdout.contains("--allow-late"), "{}", allowed.stdout);
     assert_eq!(folder.replay(&path, &["--window", "4h"]).status, Some(0));
 }
 
@@ -218,6 +220,8 @@ fn what_is_wrong_with_an_option_is_said_in_plain_words() {
     let path = folder.put("app.json", json);
     assert_refused(&folder.replay(&path, &[]), "app.json", "its fields are `at`, `peer.addr`");
     assert_eq!(folder.replay(&path, &["--map", "time=at,client=peer.addr"]).status, Some(0));
+    let run = folder.replay(&path, &["--map", "time=at,client=peer.addr,path=url"]);
+    assert!(run.status == Some(2) && run.stdout.starts_with("Warning: no line has the field `url`"), "{run:?}");
     let packed = folder.put("access.log.zst", [0x28, 0xb5, 0x2f, 0xfd, 0, 0]);
     assert_refused(&folder.replay(&packed, &[]), "access.log.zst", "zstd -dc");
 }
@@ -232,9 +236,14 @@ fn a_log_without_a_line_that_can_be_read_is_an_error() {
     assert_refused(&folder.replay(&folder.put("long.log", vec![b'x'; 1 << 20]), &[]), "long.log:1", "64 KiB");
     assert_refused(&folder.replay(&folder.put("cut.gz", &gzip(&log(9))[..12]), &[]), "cut.gz", "cannot be read");
     assert_refused(&folder.replay(folder.0.path(), &[]), &folder.0.path().display().to_string(), "cannot be read");
-    // The report of the others would hide it.
+    // One such log among others is told first in their report.
     let good = folder.put("good.log", log(9)).display().to_string();
-    assert_refused(&folder.replay(&folder.put("bad.log", "noise\n"), &[&good]), "bad.log", "only line");
+    let bad = folder.put("bad.log", "noise\n");
+    let run = folder.replay(&bad, &[&good]);
+    let first = format!("Warning: {}:1: it does not begin with an address", bad.display());
+    assert!(run.status == Some(2) && run.stdout.starts_with(&first) && run.stdout.contains("9 requests"), "{run:?}");
+    let run = folder.replay(&bad, &["--output", "json", &good]);
+    assert_eq!((run.status, json(&run)["failed_logs"].as_array().map(Vec::len)), (Some(2), Some(1)), "{run:?}");
 }
 
 #[test]
