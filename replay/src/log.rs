@@ -1,8 +1,8 @@
-//! Access logs: from the bytes of a log to the requests that its lines tell of.
+//! Access logs: from the bytes of a log to the requests of its lines.
 //!
 //! The way of a line: `source` (unpacked, as UTF-8), `lines`, `parser`, which takes off what other programs wrote before it
 //! (`prefix`) and asks one file for each form (`combined`, `json`, `csv`, `w3c`, `alb`); `fields` finds what fields with names
-//! mean, `client` who the client is; `record` is what every form tells, `form` the form's name, `foreign` names forms that are not read, `why` what is wrong.
+//! mean, `client` who the client is; `record` is what every form tells, `form` the form's name, `foreign` names forms that are not read, `line_error` what is wrong with a line.
 //! `entries` is all of that for one log.
 
 mod alb;
@@ -15,10 +15,10 @@ mod foreign;
 pub(crate) mod form;
 pub(crate) mod format;
 mod json;
+pub(crate) mod line_error;
 pub(crate) mod lines;
 mod parser;
 mod prefix;
 pub(crate) mod record;
 pub(crate) mod source;
 mod w3c;
-pub(crate) mod why;

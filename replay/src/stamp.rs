@@ -13,14 +13,14 @@ use memchr::memrchr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tidegate::time::{Nanos, SECOND_NS};
 
-use crate::log::why::Why;
+use crate::log::line_error::LineError;
 
 /// An instant, written as RFC 3339 in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Utc(pub Nanos);
 
 impl Utc {
-    /// As an instant of the calendar.
+    /// Returns the instant of the calendar.
     pub(crate) fn timestamp(self) -> Timestamp {
         // The whole of u64, up to the year 2554, is inside the calendar.
         Timestamp::from_nanosecond(i128::from(self.0)).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -87,7 +87,7 @@ impl FromStr for LogZone {
     }
 }
 
-/// Why a time cannot be read.
+/// A reason for which a time cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeError {
     /// It is none of the times that are known.
@@ -97,12 +97,12 @@ pub(crate) enum TimeError {
 }
 
 impl TimeError {
-    /// The problem, and the text that stands there.
-    pub(crate) fn why(self, text: impl AsRef<[u8]>) -> Why {
+    /// Returns the problem for a line, with the text that stands there.
+    pub(crate) fn of_line(self, text: impl AsRef<[u8]>) -> LineError {
         match self {
-            Self::Unreadable => Why::of("its time cannot be read; RFC 3339 and Unix seconds can", text),
+            Self::Unreadable => LineError::of("its time cannot be read; RFC 3339 and Unix seconds can", text),
             Self::NoZone => {
-                Why::of("its time has no zone; --time-zone says which it is, such as --time-zone UTC", text)
+                LineError::of("its time has no zone; --time-zone says which it is, such as --time-zone UTC", text)
             }
         }
     }
@@ -243,7 +243,7 @@ fn read_iso(text: &[u8], own: Option<LogZone>, zone: Option<&LogZone>) -> Result
 }
 
 /// Seconds since 1970, or milli-, micro- or nanoseconds where that would be beyond the year 5138. Good to the microsecond.
-/// What is more likely a duration or a date is none.
+/// A number that is more likely a duration or a date gives none.
 pub(crate) fn of_number(number: f64) -> Option<Nanos> {
     const SECONDS_MAX: f64 = 1e11;
     let seconds = match number {

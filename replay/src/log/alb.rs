@@ -5,8 +5,8 @@ use memchr::{memchr, memrchr};
 
 use super::{
     client::{self, ClientReading},
+    line_error::LineError,
     record::{Record, Target, readable, word},
-    why::Why,
 };
 use crate::{clients::Kind, stamp::Stamps};
 
@@ -29,9 +29,9 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
     time.len() >= 19 && time[0].is_ascii_digit() && client::is_address(client) && durations.all(is_number)
 }
 
-pub(crate) fn read<'l>(line: &'l [u8], clients: &ClientReading, stamps: &mut Stamps) -> Result<Record<'l>, Why> {
+pub(crate) fn read<'l>(line: &'l [u8], clients: &ClientReading, stamps: &mut Stamps) -> Result<Record<'l>, LineError> {
     let (time, client, rest) = parts(line).filter(|_| is_line(line)).ok_or("it is no line of an AWS load balancer")?;
-    let time = stamps.read(time).map_err(|error| error.why(time))?;
+    let time = stamps.read(time).map_err(|error| error.of_line(time))?;
     let client = clients.read(readable(client), None)?;
     let request = memchr(b'"', rest).map(|start| &rest[start + 1..]).ok_or("no quoted request follows the sizes")?;
     let end = memchr::memmem::find(request, b"\" \"").or_else(|| memrchr(b'"', request));

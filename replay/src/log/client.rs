@@ -8,7 +8,7 @@ use std::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use tidegate_middleware::address::{Forwarding, V6_BITS, client, parse_address};
 
-use super::why::Why;
+use super::line_error::LineError;
 
 const NO_ADDRESS: &str =
     "it does not begin with an address; where the server writes host names, --host-names reads them";
@@ -52,7 +52,11 @@ pub fn private_networks() -> Vec<IpNet> {
 impl ClientReading {
     /// Reads an address or a list of addresses, the proxy nearest to the server last; `forwarded` is a list that stands
     /// elsewhere in the line. `None`: the line names no client.
-    pub(crate) fn read<'l>(&self, text: Cow<'l, str>, forwarded: Option<&str>) -> Result<Option<Cow<'l, str>>, Why> {
+    pub(crate) fn read<'l>(
+        &self,
+        text: Cow<'l, str>,
+        forwarded: Option<&str>,
+    ) -> Result<Option<Cow<'l, str>>, LineError> {
         let forwarded = forwarded.map(str::trim).filter(|list| !is_nothing(list));
         let text = match trimmed(text) {
             text if !is_nothing(&text) => text,
@@ -66,7 +70,7 @@ impl ClientReading {
             if self.host_names && is_host_name(&text) {
                 return Ok(Some(text));
             }
-            return Err(Why::of(NO_ADDRESS, text.as_bytes()));
+            return Err(LineError::of(NO_ADDRESS, text.as_bytes()));
         };
         let lists = [before.as_bytes()];
         let lists: &[&[u8]] = if before.is_empty() { &[] } else { &lists };
@@ -76,11 +80,11 @@ impl ClientReading {
     }
 
     /// Reads a list that a proxy wrote where the line names no peer.
-    fn read_forwarded<'l>(&self, list: &str) -> Result<Cow<'l, str>, Why> {
+    fn read_forwarded<'l>(&self, list: &str) -> Result<Cow<'l, str>, LineError> {
         const PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let trusted: Vec<IpNet> = self.trusted_proxies.iter().copied().chain([PEER.into()]).collect();
         match behind(PEER, list, &trusted) {
-            PEER => Err(Why::of(NO_ADDRESS, list)),
+            PEER => Err(LineError::of(NO_ADDRESS, list)),
             address => Ok(Cow::Owned(address.to_string())),
         }
     }

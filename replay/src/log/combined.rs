@@ -12,8 +12,8 @@ use memchr::{memchr, memchr_iter, memchr2};
 use super::{
     client::{self, ClientReading},
     form::{Base, Form, Prefix},
+    line_error::LineError,
     record::{Record, Target, readable, word},
-    why::Why,
 };
 use crate::{
     clients::Kind,
@@ -29,7 +29,7 @@ pub(crate) fn read<'l>(
     is_combined: bool,
     clients: &ClientReading,
     stamps: &mut Stamps,
-) -> Result<(Record<'l>, Form), Why> {
+) -> Result<(Record<'l>, Form), LineError> {
     read_from(line, is_combined, clients, stamps).or_else(|why| {
         let (_, rest) = word(line).filter(|(vhost, rest)| may_stand_first(vhost, rest)).ok_or_else(|| why.clone())?;
         let behind = read_from(rest, is_combined, clients, stamps);
@@ -43,7 +43,7 @@ fn read_from<'l>(
     is_combined: bool,
     clients: &ClientReading,
     stamps: &mut Stamps,
-) -> Result<(Record<'l>, Form), Why> {
+) -> Result<(Record<'l>, Form), LineError> {
     let (addresses, rest) = addresses(line);
     let (ingress, rest) = match forwarded_in_brackets(rest) {
         Some((list, rest)) => (Some(list), rest),
@@ -62,10 +62,13 @@ fn read_from<'l>(
         _ => user,
     };
     if client::is_address(ident) || client::is_address(user) {
-        return Err(Why::of("an address stands after the first field too; cut the one that is not the client's", user));
+        return Err(LineError::of(
+            "an address stands after the first field too; cut the one that is not the client's",
+            user,
+        ));
     }
     if user.starts_with(b"- ") || user.starts_with(b"[") || user.ends_with(b" -") {
-        return Err(Why::of("it has a field too many between the address and the time", user));
+        return Err(LineError::of("it has a field too many between the address and the time", user));
     }
     let rest = rest.strip_prefix(b" \"").ok_or("no quoted request follows the time")?;
     let is_status = |after: &[u8]| matches!(after, [] | [b' ', b'-' | b'0'..=b'9', ..]);
@@ -73,11 +76,11 @@ fn read_from<'l>(
     let rest = rest.strip_prefix(b" ").unwrap_or(rest);
     let (status, rest) = word(rest).ok_or("no status and size follow the request")?;
     if !(status == b"-" || status.len() == 3 && status.iter().all(u8::is_ascii_digit)) {
-        return Err(Why::of("no status follows the request; three digits do", status));
+        return Err(LineError::of("no status follows the request; three digits do", status));
     }
     let (bytes, rest) = word(rest).unwrap_or((rest, b""));
     if !(bytes == b"-" || !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)) {
-        return Err(Why::of("no size follows the status; a number of bytes does", bytes));
+        return Err(LineError::of("no size follows the status; a number of bytes does", bytes));
     }
     let is_end = |after: &[u8]| matches!(after, [] | [b' ', ..]);
     let referer = rest.strip_prefix(b"\"").and_then(|rest| quoted(rest, is_end));
@@ -144,21 +147,21 @@ pub(crate) fn is_vhost(word: &[u8]) -> bool {
 }
 
 /// A user's name may have spaces and brackets, so it ends where a time begins.
-fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Result<(&'l [u8], u64, &'l [u8]), Why> {
+fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Result<(&'l [u8], u64, &'l [u8]), LineError> {
     for bracket in memchr_iter(b'[', text) {
         let after = &text[bracket + 1..];
         let end = memchr(b']', &after[..after.len().min(TIME_BYTES_MAX)]);
         let Some((user, end)) = text[..bracket].strip_suffix(b" ").zip(end) else { continue };
         match stamps.read(&after[..end]) {
             Ok(time) => return Ok((user, time, &after[end + 1..])),
-            Err(TimeError::NoZone) => return Err(TimeError::NoZone.why(&after[..end])),
+            Err(TimeError::NoZone) => return Err(TimeError::NoZone.of_line(&after[..end])),
             Err(TimeError::Unreadable) => {}
         }
     }
     Err("it has no time such as [17/May/2015:10:05:03 +0000] or [2015-05-17T10:05:03Z] in the fourth field".into())
 }
 
-/// Up to the closing quote, and what comes after it. A quote after a backslash does not close, nor does one that is not
+/// Splits after the closing quote. A quote after a backslash does not close, nor does one that is not
 /// followed as it should be: some servers write quotes as they come.
 fn quoted(text: &[u8], may_follow: impl Fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
     let mut from = 0;
@@ -181,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    fn read_common(line: &str, is_combined: bool) -> Result<(Record<'_>, Form), Why> {
+    fn read_common(line: &str, is_combined: bool) -> Result<(Record<'_>, Form), LineError> {
         read(line.as_bytes(), is_combined, &ClientReading::default(), &mut Stamps::default())
     }
 

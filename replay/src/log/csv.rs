@@ -5,14 +5,14 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::{
     fields::{Columns, FieldMap, Fields},
+    line_error::LineError,
     lines::LINE_BYTES_MAX,
     record::readable,
-    why::Why,
 };
 
 /// The most fields of a record.
 const FIELDS_MAX: usize = 1_000;
-/// What may stand between fields, in the order in which they are tried.
+/// Delimiters of fields, in the order in which they are tried.
 const DELIMITERS: [u8; 4] = *b",;\t|";
 
 /// Reads the records of one log.
@@ -27,12 +27,12 @@ pub(crate) struct Csv {
 }
 
 impl Csv {
-    /// Reads a header, and says what it lacks to tell requests.
+    /// Reads a header, and checks that it has a time and a client.
     pub(crate) fn of_header(
         header: &[u8],
         map: &FieldMap,
         is_client_needed: bool,
-    ) -> Result<(Self, Result<(), Why>), Why> {
+    ) -> Result<(Self, Result<(), LineError>), LineError> {
         let mut best = Self::delimited_by(header, b',', map)?;
         let mut check = best.columns.check(map, is_client_needed);
         for delimiter in DELIMITERS {
@@ -48,7 +48,7 @@ impl Csv {
         Ok((best, check))
     }
 
-    fn delimited_by(header: &[u8], delimiter: u8, map: &FieldMap) -> Result<Self, Why> {
+    fn delimited_by(header: &[u8], delimiter: u8, map: &FieldMap) -> Result<Self, LineError> {
         let mut csv = Self {
             reader: ReaderBuilder::new().delimiter(delimiter).build(),
             delimiter,
@@ -63,7 +63,7 @@ impl Csv {
     }
 
     /// Reads a record.
-    pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, Why> {
+    pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, LineError> {
         let (count, wanted) = (self.split(line)?, self.columns.names.len());
         if count != wanted {
             return Err(format!("it has {count} fields, the header {wanted}").into());
@@ -76,8 +76,8 @@ impl Csv {
         &self.text[start..self.ends[place]]
     }
 
-    /// Takes a line apart, and answers how many fields it has.
-    fn split(&mut self, line: &[u8]) -> Result<usize, Why> {
+    /// Splits a line, and returns how many fields it has.
+    fn split(&mut self, line: &[u8]) -> Result<usize, LineError> {
         self.reader.reset();
         let (mut read, mut written, mut count) = (0, 0, 0);
         loop {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::log::{
         client::ClientReading,
-        fields::{Lack, Meaning},
+        fields::{FieldsError, Meaning},
         record::Record,
     };
 
@@ -111,10 +111,10 @@ mod tests {
     }
 
     fn record<'l>(csv: &'l mut Csv, line: &[u8]) -> Result<Record<'l>, String> {
-        let fields = csv.read(line).map_err(|why| why.to_string())?;
-        fields.record(&ClientReading::default(), None, false).map_err(|lack| match lack {
-            Lack::Wrong(why) => why.to_string(),
-            lack => format!("{lack:?}"),
+        let fields = csv.read(line).map_err(|error| error.to_string())?;
+        fields.record(&ClientReading::default(), None, false).map_err(|error| match error {
+            FieldsError::Unreadable(error) => error.to_string(),
+            other => format!("{other:?}"),
         })
     }
 
@@ -133,7 +133,7 @@ mod tests {
             ("1,192.0.2.7,200,/,-,GET", "6 fields, the header 7"),
             ("1,192.0.2.7,200,/,-,GET,k,", "8 fields"),
             ("noon,192.0.2.7,200,/,-,GET,k", "cannot be read"),
-            (",192.0.2.7,200,/,-,GET,k", "Time"),
+            (",192.0.2.7,200,/,-,GET,k", "NoTime"),
         ] {
             let refused = record(&mut csv, line.as_bytes()).expect_err(line);
             assert!(refused.contains(why), "{line}: {refused}");

@@ -1,14 +1,14 @@
-//! What the lines of a log say, one by one.
+//! The content of the lines of a log, one by one.
 
 use std::io::{self, Read};
 
 use super::{
     form::Form,
     format::LogReading,
+    line_error::LineError,
     lines::{LINE_BYTES_MAX, Line, Lines},
     parser::{Parsed, Parser},
     record::Record,
-    why::Why,
 };
 
 /// The lines of one log.
@@ -19,16 +19,16 @@ pub(crate) struct Entries<R> {
     last: u64,
 }
 
-/// What a line says.
+/// The content of a line.
 pub(crate) enum Entry<'l> {
-    /// Nothing, and that is right: it is blank, or a header.
+    /// A blank line or a header.
     Nothing,
-    /// A request, which the engine takes, and the form that it was read by.
+    /// A request, and the form that it was read by.
     Request(Record<'l>, Form),
     /// A request of no client, which counts against no limit.
     NoClient(Form),
-    /// Nothing that can be understood.
-    Refused(Why),
+    /// A line that cannot be read.
+    Refused(LineError),
 }
 
 impl<R: Read> Entries<R> {
@@ -36,7 +36,7 @@ impl<R: Read> Entries<R> {
         Self { lines: Lines::new(log), parser: Parser::new(reading.clone()), last: 0 }
     }
 
-    /// The next line, and its number from 1.
+    /// Returns the next line, and its number from 1.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Entry<'_>)>> {
         if let Some(delimiter) = self.parser.delimiter() {
             self.lines.by_records(delimiter);

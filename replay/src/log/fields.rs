@@ -1,4 +1,4 @@
-//! What fields with names mean: those that nginx, Caddy, Traefik, Envoy, Cloudflare, Google, AWS and the W3C's extended
+//! Meanings of fields with names: those that nginx, Caddy, Traefik, Envoy, Cloudflare, Google, AWS and the W3C's extended
 //! format have, in any case, or those that `--map` names.
 //!
 //! What a line tells is found under several names; of those that it has, the one named first here counts.
@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::{
     client::{ClientReading, is_nothing, trimmed},
+    line_error::LineError,
     record::{Record, Target},
-    why::Why,
 };
 use crate::{
     clients::Kind,
@@ -158,12 +158,12 @@ const UNLIKELY: usize = 1_000;
 /// Names that an error lists.
 const LISTED_MAX: usize = 30;
 
-/// What a name means, and its place in its list: less is better.
-pub(crate) type Known = (Meaning, usize);
+/// The meaning of a name, and its place in the list of its meaning: less is better.
+pub(crate) type NameMeaning = (Meaning, usize);
 
 /// Returns what a field of this name means.
-pub(crate) fn meaning(name: &str) -> Option<Known> {
-    static TABLE: LazyLock<FxHashMap<&[u8], Known>> = LazyLock::new(|| {
+pub(crate) fn meaning(name: &str) -> Option<NameMeaning> {
+    static TABLE: LazyLock<FxHashMap<&[u8], NameMeaning>> = LazyLock::new(|| {
         let with_places = |(meaning, names): &(Meaning, &'static [&'static str])| {
             let meaning = *meaning;
             names.iter().enumerate().map(move |(place, name)| (name.as_bytes(), (meaning, place)))
@@ -225,7 +225,7 @@ impl FromStr for FieldMap {
 #[derive(Debug)]
 pub(crate) struct Columns {
     pub(crate) names: Vec<String>,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<NameMeaning>>,
 }
 
 impl Columns {
@@ -251,7 +251,7 @@ impl Columns {
     }
 
     /// Says what the header lacks to tell requests.
-    pub(crate) fn check(&self, map: &FieldMap, is_client_needed: bool) -> Result<(), Why> {
+    pub(crate) fn check(&self, map: &FieldMap, is_client_needed: bool) -> Result<(), LineError> {
         let has = |wanted| self.known.iter().flatten().any(|(meaning, _)| *meaning == wanted);
         let names = map.names.iter().map(|(_, name)| name);
         if let Some(absent) = names.into_iter().find(|name| !self.has(name)) {
@@ -287,51 +287,51 @@ pub(crate) fn listed(names: &[String]) -> String {
     format!("its fields are {}{more}", shown.join(", "))
 }
 
-/// A value, and the place of its name in its list.
-type Found<'l> = Option<(usize, Value<'l>)>;
+/// A value with the place of its name, of which less is better.
+type RankedValue<'l> = Option<(usize, Value<'l>)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'l> {
-    time: Found<'l>,
-    date: Found<'l>,
-    client: Found<'l>,
-    forwarded: Found<'l>,
-    user: Found<'l>,
-    user_name: Found<'l>,
-    method: Found<'l>,
-    endpoint: Found<'l>,
+    time: RankedValue<'l>,
+    date: RankedValue<'l>,
+    client: RankedValue<'l>,
+    forwarded: RankedValue<'l>,
+    user: RankedValue<'l>,
+    user_name: RankedValue<'l>,
+    method: RankedValue<'l>,
+    endpoint: RankedValue<'l>,
     request: Option<Cow<'l, str>>,
-    line: Found<'l>,
-    /// There is a field for the client, with or without one.
+    line: RankedValue<'l>,
+    /// Whether there is a field for the client, with or without a value.
     has_client: bool,
 }
 
-/// What a line does not have.
+/// A reason for which fields make no request.
 #[derive(Debug)]
-pub(crate) enum Lack {
+pub(crate) enum FieldsError {
     /// No field is the time.
-    Time,
+    NoTime,
     /// No field is the client.
-    Client,
+    NoClient,
     /// A field cannot be read.
-    Wrong(Why),
+    Unreadable(LineError),
 }
 
 impl<'l> Fields<'l> {
-    /// The request that these fields tell of.
+    /// Returns the request of these fields.
     pub(crate) fn record(
         self,
         clients: &ClientReading,
         zone: Option<&LogZone>,
         is_client_needed: bool,
-    ) -> Result<Record<'l>, Lack> {
+    ) -> Result<Record<'l>, FieldsError> {
         let time = self.instant(zone)?;
         if is_client_needed && !self.has_client {
-            return Err(Lack::Client);
+            return Err(FieldsError::NoClient);
         }
         let forwarded = text(self.forwarded);
         let client = text(self.client).unwrap_or_default();
-        let client = clients.read(client, forwarded.as_deref()).map_err(Lack::Wrong)?;
+        let client = clients.read(client, forwarded.as_deref()).map_err(FieldsError::Unreadable)?;
         let target = match self.request {
             Some(Cow::Borrowed(request)) => Target::of_request(request.as_bytes()),
             Some(Cow::Owned(request)) => Target::of_request(request.as_bytes()).into_owned(),
@@ -352,24 +352,25 @@ impl<'l> Fields<'l> {
         }
     }
 
-    fn instant(&self, zone: Option<&LogZone>) -> Result<u64, Lack> {
-        let read = |text: &str| stamp::read_any(text.as_bytes(), zone).map_err(|error| Lack::Wrong(error.why(text)));
+    fn instant(&self, zone: Option<&LogZone>) -> Result<u64, FieldsError> {
+        let read = |text: &str| {
+            stamp::read_any(text.as_bytes(), zone).map_err(|error| FieldsError::Unreadable(error.of_line(text)))
+        };
         match (&self.time, &self.date) {
             (Some((_, Value::Text(clock))), Some((_, Value::Text(date)))) if is_clock(clock) => {
                 read(&format!("{date}T{clock}"))
             }
             (Some((_, value)), _) | (None, Some((_, value))) => match value {
-                Value::Number(number) => {
-                    stamp::of_number(*number).ok_or_else(|| Lack::Wrong(TimeError::Unreadable.why(number.to_string())))
-                }
+                Value::Number(number) => stamp::of_number(*number)
+                    .ok_or_else(|| FieldsError::Unreadable(TimeError::Unreadable.of_line(number.to_string()))),
                 Value::Text(text) => read(text),
-                Value::Fields(_) | Value::Texts(_) | Value::Other => Err(Lack::Time),
+                Value::Fields(_) | Value::Texts(_) | Value::Other => Err(FieldsError::NoTime),
             },
-            (None, None) => Err(Lack::Time),
+            (None, None) => Err(FieldsError::NoTime),
         }
     }
 
-    pub(crate) fn put(&mut self, (meaning, place): Known, value: Value<'l>) {
+    pub(crate) fn put(&mut self, (meaning, place): NameMeaning, value: Value<'l>) {
         let found = match meaning {
             Meaning::Time => &mut self.time,
             Meaning::Date => &mut self.date,
@@ -395,7 +396,9 @@ impl<'l> Fields<'l> {
             Meaning::Line => {
                 match value {
                     Value::Fields(fields) => self.put_all(*fields),
-                    value => keep_better(&mut self.line, Some((place, value))),
+                    Value::Text(_) => keep_better(&mut self.line, Some((place, value))),
+                    // Such as the number of a line of source text.
+                    _ => {}
                 }
                 return;
             }
@@ -463,14 +466,14 @@ impl<'l> Fields<'l> {
     }
 }
 
-/// Of two finds the one whose name stands first in its list.
-fn keep_better<'l>(found: &mut Found<'l>, other: Found<'l>) {
+/// Keeps the one of two values whose name stands first in its list.
+fn keep_better<'l>(found: &mut RankedValue<'l>, other: RankedValue<'l>) {
     if other.as_ref().is_some_and(|(place, _)| found.as_ref().is_none_or(|(best, _)| place < best)) {
         *found = other;
     }
 }
 
-fn text(found: Found<'_>) -> Option<Cow<'_, str>> {
+fn text(found: RankedValue<'_>) -> Option<Cow<'_, str>> {
     match found {
         Some((_, Value::Text(text))) => Some(text),
         _ => None,

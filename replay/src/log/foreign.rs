@@ -1,6 +1,6 @@
 //! Forms of logs that are not read: what they are, and the way out.
 
-use super::{client, prefix::is_stamp, why::Why};
+use super::{client, line_error::LineError, prefix::is_stamp};
 
 /// Returns whether a line is of a form.
 type IsLine = fn(&[u8]) -> bool;
@@ -35,9 +35,9 @@ const FORMS: [(IsLine, &str); 9] = [
 ];
 
 /// Returns what a line is that cannot be read, if its form is known.
-pub(crate) fn problem(line: &[u8]) -> Option<Why> {
+pub(crate) fn problem(line: &[u8]) -> Option<LineError> {
     let (_, advice) = FORMS.iter().find(|(is_line, _)| is_line(line))?;
-    Some(Why::of(*advice, line))
+    Some(LineError::of(*advice, line))
 }
 
 fn is_json_array(line: &[u8]) -> bool {

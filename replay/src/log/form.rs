@@ -14,10 +14,10 @@ pub(crate) enum Base {
     Alb,
 }
 
-/// What other programs, or the server itself, write before a line or around it.
+/// Text that other programs, or the server itself, write before a line or around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Prefix {
-    /// As `grep` writes it.
+    /// The name of a file or the number of a line, as `grep` writes it.
     FileName,
     /// A stamp, a stream or a name, as container runtimes, kubectl and Docker Compose write them.
     Container,

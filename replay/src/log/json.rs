@@ -9,14 +9,14 @@ use serde::{
 
 use super::{
     fields::{Fields, Value, meaning},
-    why::Why,
+    line_error::LineError,
 };
 
 /// Names that are listed of one line.
 const NAMES_MAX: usize = 60;
 
 /// The fields of a line that are known by their names.
-pub(crate) fn fields(line: &str) -> Result<Fields<'_>, Why> {
+pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
     serde_json::from_str(line).map_err(|error| {
         let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
         match line.as_bytes() {
@@ -24,8 +24,8 @@ pub(crate) fn fields(line: &str) -> Result<Fields<'_>, Why> {
                 "a JSON object does not go over several lines here; jq -c '.[]? // .' writes one a line".into()
             }
             [b'{', ..] if error.is_eof() => "the JSON object has no end: the line is cut off".into(),
-            [b'{', ..] => Why::of(format!("it is no JSON from column {} on", error.column()), rest),
-            _ => Why::of("it is no JSON object, which begins with {", line),
+            [b'{', ..] => LineError::of(format!("it is no JSON from column {} on", error.column()), rest),
+            _ => LineError::of("it is no JSON object, which begins with {", line),
         }
     })
 }
@@ -146,13 +146,13 @@ struct Name<'l>(#[serde(borrow)] Cow<'l, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{client::ClientReading, fields::Lack, record::Record};
+    use crate::log::{client::ClientReading, fields::FieldsError, record::Record};
 
     fn read(line: &str) -> Result<Record<'_>, String> {
-        let fields = fields(line).map_err(|why| why.to_string())?;
-        fields.record(&ClientReading::default(), None, true).map_err(|lack| match lack {
-            Lack::Wrong(why) => why.to_string(),
-            lack => format!("{lack:?}"),
+        let fields = fields(line).map_err(|error| error.to_string())?;
+        fields.record(&ClientReading::default(), None, true).map_err(|error| match error {
+            FieldsError::Unreadable(error) => error.to_string(),
+            other => format!("{other:?}"),
         })
     }
 
@@ -279,8 +279,8 @@ mod tests {
             ("{", "JSON"),
             ("[]", "object"),
             ("x", "object"),
-            ("{}", "Time"),
-            (r#"{"time":1,"method":"GET"}"#, "Client"),
+            ("{}", "NoTime"),
+            (r#"{"time":1,"method":"GET"}"#, "NoClient"),
             (r#"{"time":"noon","ip":"192.0.2.7"}"#, "cannot be read"),
             (r#"{"time":"2015-05-17T10:05:03","ip":"192.0.2.7"}"#, "--time-zone"),
             (r#"{"time":-1,"ip":"192.0.2.7"}"#, "cannot be read"),

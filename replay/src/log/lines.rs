@@ -16,31 +16,31 @@ const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 pub(crate) struct Lines<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// What was read and not given out yet: `buffer[start..end]`.
+    /// The bytes that were read and not returned yet are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Up to here there is no line end.
+    /// The place up to which there is no line end.
     searched: usize,
     /// The beginning of this line was given up.
     skipping: bool,
     /// The first byte of the line whose beginning was given up last.
     first: u8,
     ended: bool,
-    /// Of the line that comes next, from 1.
+    /// The number of the line that comes next, from 1.
     number: u64,
     /// Ends of lines within the one that comes next.
     within: u64,
-    /// Where the first line of the record that comes next ends, in quotes.
+    /// The end of the first line of the record that comes next, where it stands in quotes.
     quoted_end: Option<usize>,
-    /// Where the byte that is searched next stands, if a line ends where a record of CSV does.
-    place: Option<Place>,
-    /// What stands between the fields of such a record.
+    /// The state before the byte that is searched next, if a line ends where a record of CSV does.
+    place: Option<QuoteState>,
+    /// The delimiter of the fields of such a record.
     delimiter: u8,
 }
 
-/// Where a byte of CSV stands (RFC 4180): a quote begins a field, and ends it unless it is doubled.
+/// The place of a byte of CSV among quotes (RFC 4180): a quote begins a field, and ends it unless it is doubled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum QuoteState {
     Start,
     Plain,
     Quoted,
@@ -48,7 +48,7 @@ enum Place {
     Closing,
 }
 
-impl Place {
+impl QuoteState {
     fn after(self, byte: u8, delimiter: u8) -> Self {
         match (self, byte) {
             (Self::Quoted, b'"') => Self::Closing,
@@ -62,9 +62,9 @@ impl Place {
 /// One line.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Line<'b> {
-    /// Without its end.
+    /// A line without its end.
     Whole(&'b [u8]),
-    /// Longer than [`LINE_BYTES_MAX`]; its first byte.
+    /// A line that is longer than [`LINE_BYTES_MAX`]; its first byte.
     TooLong(u8),
     /// The first line of a record of CSV whose quote is not closed as it should be. Reading goes on at the line after it.
     OpenQuote,
@@ -97,13 +97,13 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// From here on a line ends where a record of CSV does: an end of line within quotes is part of it.
+    /// Ends lines where records of CSV end from here on: an end of line within quotes is part of a record.
     pub(crate) fn by_records(&mut self, delimiter: u8) {
         self.delimiter = delimiter;
-        self.place.get_or_insert(Place::Start);
+        self.place.get_or_insert(QuoteState::Start);
     }
 
-    /// The next line and its number. After an error only whole lines were given out: half a line would be a guess.
+    /// Returns the next line and its number. After an error only whole lines were returned: half a line would be a guess.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
         let (from, to) = loop {
             let end = self.find_end();
@@ -112,7 +112,7 @@ impl<R: Read> Lines<R> {
                 self.start = at + 1;
                 self.searched = self.start;
                 self.quoted_end = None;
-                self.place = self.place.map(|_| Place::Start);
+                self.place = self.place.map(|_| QuoteState::Start);
                 if has_open_quote {
                     self.within = 0;
                     self.number += 1;
@@ -147,7 +147,7 @@ impl<R: Read> Lines<R> {
         Ok(Some((number, line)))
     }
 
-    /// Where the line ends, if that was read. What was searched in vain is not searched again.
+    /// Returns the end of the line, if that was read. Bytes that were searched once are not searched again.
     fn find_end(&mut self) -> Option<End> {
         let unsearched = &self.buffer[self.searched..self.end];
         let Some(place) = &mut self.place else {
@@ -158,11 +158,11 @@ impl<R: Read> Lines<R> {
             let is_over = self.skipping || at - self.start >= LINE_BYTES_MAX;
             let may_close = matches!(byte, b'"' | b'\r' | b'\n') || *byte == self.delimiter;
             if let Some(at) = self.quoted_end
-                && (is_over || *place == Place::Closing && !may_close)
+                && (is_over || *place == QuoteState::Closing && !may_close)
             {
                 return Some(End { at, has_open_quote: true });
             }
-            if is_end && (is_over || *place != Place::Quoted) {
+            if is_end && (is_over || *place != QuoteState::Quoted) {
                 return Some(End { at, has_open_quote: false });
             }
             if is_end {
@@ -171,7 +171,7 @@ impl<R: Read> Lines<R> {
             }
             *place = place.after(*byte, self.delimiter);
         }
-        let is_open = self.ended && *place == Place::Quoted;
+        let is_open = self.ended && *place == QuoteState::Quoted;
         self.quoted_end.filter(|_| is_open).map(|at| End { at, has_open_quote: true })
     }
 

@@ -8,16 +8,16 @@ use std::{borrow::Cow, cell::Cell, mem};
 use super::{
     alb, combined,
     csv::Csv,
-    fields::{Columns, FieldMap, Fields, Lack, Meaning, Value, listed},
+    fields::{Columns, FieldMap, Fields, FieldsError, Meaning, Value, listed},
     foreign,
     form::{Base, Form, Prefix},
     format::{LogFormat, LogKey, LogReading},
     json,
+    line_error::LineError,
     lines::LINE_BYTES_MAX,
     prefix,
     record::{Record, readable},
     w3c,
-    why::Why,
 };
 use crate::{
     clients::Kind,
@@ -31,7 +31,7 @@ const LINES_NAMED: u64 = 20;
 /// Names of fields that are told.
 const NAMES_MAX: usize = 100;
 
-/// What a line is.
+/// A line as it was parsed.
 pub(crate) enum Parsed<'l> {
     /// A header or a directive.
     Nothing,
@@ -48,9 +48,9 @@ pub(crate) struct Parser {
     stamps: Stamps,
     csv: Option<Csv>,
     w3c: Option<Columns>,
-    /// What is wrong with the header, and so with every line after it.
-    header_error: Option<Why>,
-    /// Of each stream of a container, the parts so far of a line that came in several.
+    /// The problem of the header, and so of every line after it.
+    header_error: Option<LineError>,
+    /// The parts so far of a line that came in several, of each stream of a container.
     parts: [Vec<u8>; 2],
     /// Lines so far.
     lines: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Parser {
     fields: Vec<String>,
 }
 
-/// How lines are read, the same for all.
+/// Settings by which every line is read.
 #[derive(Debug)]
 struct Rules {
     reading: LogReading,
@@ -89,14 +89,14 @@ impl Parser {
         }
     }
 
-    /// What stands between the fields of a record of CSV; `None`: it is not CSV, as far as can be told by now.
+    /// Returns the delimiter of fields of CSV; `None`: the log is not CSV, as far as is known by now.
     pub(crate) fn delimiter(&self) -> Option<u8> {
         let is_csv = self.rules.reading.format == LogFormat::Csv;
         self.csv.as_ref().map(|csv| csv.delimiter).or(is_csv.then_some(b','))
     }
 
     /// Reads a line, without its end.
-    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Parsed<'l>, Why> {
+    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Parsed<'l>, LineError> {
         let format = self.rules.reading.format;
         self.lines += 1;
         if matches!(format, LogFormat::Auto | LogFormat::Csv) && self.csv.is_none() {
@@ -166,7 +166,7 @@ impl Parser {
     }
 
     /// Takes a header of CSV. In another format, anything may have commas; names that tell requests are no accident.
-    fn is_header(&mut self, line: &[u8]) -> Result<bool, Why> {
+    fn is_header(&mut self, line: &[u8]) -> Result<bool, LineError> {
         let is_csv = self.rules.reading.format == LogFormat::Csv;
         if !is_csv && (self.lines > 1 || matches!(line.first(), Some(b'{' | b'#'))) {
             return Ok(false);
@@ -186,7 +186,7 @@ impl Parser {
         }
     }
 
-    /// At the end of the log: forgets parts of lines whose last part did not come, and returns whether there were any.
+    /// Drops, at the end of the log, parts of lines whose last part did not come, and returns whether there were any.
     pub(crate) fn drop_parts(&mut self) -> bool {
         mem::take(&mut self.parts).iter().any(|parts| !parts.is_empty())
     }
@@ -211,7 +211,7 @@ impl Parser {
 
 impl Rules {
     /// Reads a line that needs no header.
-    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), Why> {
+    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), LineError> {
         let LogReading { format, clients, .. } = &self.reading;
         if *format == LogFormat::W3c {
             return Err("no line #Fields: stands before it, which names its fields".into());
@@ -238,7 +238,7 @@ impl Rules {
         Ok((record, prefixes.fold(form, Form::behind)))
     }
 
-    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), Why> {
+    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), LineError> {
         // Within an array, an object a line.
         let line = line.strip_suffix(',').unwrap_or(line);
         let mut fields = json::fields(line)?;
@@ -257,7 +257,7 @@ impl Rules {
                 self.present.set(Some(present));
                 let is_needed = matches!(meaning, Meaning::Time | Meaning::Client) && self.is_client_needed;
                 if found.is_none() && is_needed {
-                    return Err(Why::with(format!("it has no field `{name}`"), listed(&json::paths(line))));
+                    return Err(LineError::with(format!("it has no field `{name}`"), listed(&json::paths(line))));
                 }
                 fields.replace(
                     *meaning,
@@ -275,26 +275,28 @@ impl Rules {
         fields: Fields<'l>,
         zone: Option<&LogZone>,
         names: impl FnOnce() -> String,
-    ) -> Result<Record<'l>, Why> {
+    ) -> Result<Record<'l>, LineError> {
         fields.record(&self.reading.clients, zone, self.is_client_needed).map_err(|lack| match lack {
-            Lack::Time => Why::with("no time under a name that is known; --map time=FIELD names its field", names()),
-            Lack::Client => {
-                Why::with("no client under a name that is known; --map client=FIELD names its field", names())
+            FieldsError::NoTime => {
+                LineError::with("no time under a name that is known; --map time=FIELD names its field", names())
             }
-            Lack::Wrong(why) => why,
+            FieldsError::NoClient => {
+                LineError::with("no client under a name that is known; --map client=FIELD names its field", names())
+            }
+            FieldsError::Unreadable(why) => why,
         })
     }
 
     /// Refuses a line whose fields have no names where one is asked for by its name.
-    fn needs_no_names(&self) -> Result<(), Why> {
+    fn needs_no_names(&self) -> Result<(), LineError> {
         match self.map.names.first() {
             Some((_, field)) => Err(format!("it is neither JSON nor CSV, so it has no field `{field}`").into()),
             None => Ok(()),
         }
     }
 
-    /// Tells a request of a client from one of none.
-    fn parsed<'l>(&'l self, mut record: Record<'l>, form: Form) -> Result<Parsed<'l>, Why> {
+    /// Separates requests of a client from those of none.
+    fn parsed<'l>(&'l self, mut record: Record<'l>, form: Form) -> Result<Parsed<'l>, LineError> {
         if let Some(LogKey { field, kind }) = &self.reading.key {
             let found = if kind == Kind::IP { &record.client } else { &record.user };
             if found.is_none() {

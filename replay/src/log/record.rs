@@ -14,12 +14,12 @@ pub(crate) struct Record<'l> {
     /// The whole address; the engine says under which value it is counted.
     pub(crate) client: Option<Cow<'l, str>>,
     pub(crate) user: Option<Cow<'l, str>>,
-    /// What kind of identity the user is.
+    /// The kind of identity of the user.
     pub(crate) kind: &'l str,
     pub(crate) target: Target<'l>,
 }
 
-/// What was asked for, as far as it can be told: servers log requests that never became one, too.
+/// The method and the path of a request, as far as they are known: servers also log what never became a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Target<'l> {
     pub(crate) method: Option<Cow<'l, str>>,
@@ -60,7 +60,7 @@ pub(crate) fn with_request<T>(
 const METHOD_BYTES_MAX: usize = 32;
 
 impl<'l> Target<'l> {
-    /// Of a request line: `GET /path HTTP/1.1`, `GET /path`, or a path alone. A path may have spaces, as some clients
+    /// Reads a request line: `GET /path HTTP/1.1`, `GET /path`, or a path alone. A path may have spaces, as some clients
     /// send them. Bytes that are not UTF-8 are replaced.
     pub(crate) fn of_request(request: &'l [u8]) -> Self {
         let request = request.trim_ascii();
@@ -84,7 +84,7 @@ impl<'l> Target<'l> {
         Self { method: Some(readable(method)), endpoint: Some(endpoint(path)) }
     }
 
-    /// Of a method and a path or address in fields of their own.
+    /// Takes a method and a path or address from fields of their own.
     pub(crate) fn of_fields(method: Option<Cow<'l, str>>, path: Option<Cow<'l, str>>) -> Self {
         let endpoint = path.filter(|path| !path.is_empty() && path != "-").map(|path| match path {
             Cow::Borrowed(path) => endpoint(path.as_bytes()),

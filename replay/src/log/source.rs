@@ -21,7 +21,7 @@ const PACKED: [(&[u8], &str, &str); 7] = [
     (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4 -dc"),
     (b"PK\x03\x04", "zip", "unzip -p"),
 ];
-/// As many bytes as tell what a file is.
+/// The number of bytes that tell what a file is.
 const MAGIC_BYTES: u64 = 6;
 
 /// The text of `input`. Several gzip files one after the other, as rotation may leave them, are one log.

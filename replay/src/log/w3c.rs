@@ -7,19 +7,19 @@ use memchr::memchr;
 
 use super::{
     fields::{Columns, FieldMap, Fields},
+    line_error::LineError,
     record::readable,
-    why::Why,
 };
 
-/// The columns that a directive names; `None`: it is another one.
-pub(crate) fn columns(directive: &[u8], map: &FieldMap, is_client_needed: bool) -> Option<Result<Columns, Why>> {
+/// Returns the columns that a directive names; `None`: it is another directive.
+pub(crate) fn columns(directive: &[u8], map: &FieldMap, is_client_needed: bool) -> Option<Result<Columns, LineError>> {
     let names = directive.strip_prefix(b"#Fields:")?;
     let columns = Columns::of(values(names.trim_ascii()).map(|name| name.to_lowercase()).collect(), map);
     Some(columns.check(map, is_client_needed).map(|()| columns))
 }
 
 /// Reads a line by the columns of the last directive.
-pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, Why> {
+pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, LineError> {
     let (count, wanted) = (values(line).count(), columns.names.len());
     if count != wanted {
         return Err(format!("it has {count} fields, the line #Fields: before it {wanted}").into());
@@ -27,7 +27,7 @@ pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, 
     Ok(columns.fields(values(line)))
 }
 
-/// What stands between tabs, or else between spaces.
+/// Returns the values between tabs, or else between spaces.
 fn values(line: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     let has_tabs = memchr(b'\t', line).is_some();
     let is_between = move |byte: &u8| if has_tabs { *byte == b'\t' } else { *byte == b' ' };

@@ -104,6 +104,7 @@ fn every_form_tells_the_same_request() {
         (docker.clone(), true, "combined, in a field of JSON"),
         (format!("2026-01-05T09:00:01Z stdout F {docker}"), true, "combined, container stamp first, in a field of JSON"),
         (format!(r#"{{"textPayload":{},"timestamp":"2026-01-05T09:00:05Z"}}"#, serde_json::Value::from(docker)), true, "combined, in a field of JSON"),
+        (format!(r#"{{"line":42,"message":{}}}"#, serde_json::Value::from(format!("192.0.2.7 - - {TIME} {REST}"))), false, "combined, in a field of JSON"),
         (r#"{"jsonPayload":{"remote_addr":"192.0.2.7","request":"POST /login HTTP/1.1","time":"2026-01-05T09:00:01Z"},"logName":"a"}"#.to_owned(), false, "JSON"),
         (r#"2026-01-05T09:00:01Z stdout F {"time":"2026-01-05T09:00:01Z","ip":"192.0.2.7","request":"POST /login HTTP/2.0"}"#.to_owned(), false, "JSON, container stamp first"),
         (r#"{"time_iso8601":"2026-01-05T10:00:01+01:00","remote_addr":"10.0.0.1","http_x_forwarded_for":"192.0.2.7","remote_user":"ada","request":"POST /login HTTP/1.1","status":"200"}"#.to_owned(), true, "JSON"),

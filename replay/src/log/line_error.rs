@@ -1,19 +1,19 @@
-//! Why a line cannot be read.
+//! The reason for which a line cannot be read.
 
 use std::{borrow::Cow, fmt};
 
-/// Characters that are shown of what stands in a line.
+/// Characters of a line that are shown.
 const FOUND_MAX: usize = 60;
 
-/// What is wrong with a line, and what stands there. Lines with the same problem are of one kind.
+/// The problem of a line, and the text that stands there. Lines with the same problem are of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Why {
+pub(crate) struct LineError {
     /// The problem and the way out.
     pub(crate) problem: Cow<'static, str>,
     detail: Option<String>,
 }
 
-impl Why {
+impl LineError {
     /// A problem with what stands there.
     pub(crate) fn of(problem: impl Into<Cow<'static, str>>, found: impl AsRef<[u8]>) -> Self {
         let found = String::from_utf8_lossy(found.as_ref());
@@ -30,13 +30,13 @@ impl Why {
     }
 }
 
-impl<T: Into<Cow<'static, str>>> From<T> for Why {
+impl<T: Into<Cow<'static, str>>> From<T> for LineError {
     fn from(problem: T) -> Self {
         Self { problem: problem.into(), detail: None }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)?;
         self.detail.as_ref().map_or(Ok(()), |detail| write!(f, "; {detail}"))
