@@ -5,19 +5,19 @@ use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf, 
 
 use clap::{
     Args, Parser, Subcommand,
-    builder::{FalseyValueParser, Styles},
+    builder::{FalseyValueParser, PossibleValuesParser, Styles, TypedValueParser},
 };
 use tidegate::{clock::SystemClock, time::parse_period};
 use tidegate_admin::{DatabaseUrl, IpNet, Keys};
 use tidegate_middleware::address::{V6_BITS, parse_network};
-use tidegate_replay::{FieldMap, LogZone};
+use tidegate_replay::{FieldMap, LogFormat, LogZone};
 use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
     doors::DoorArguments,
-    formats::{LogFormatName, Output, PolicyFormatName},
+    formats::{Output, PolicyFormatName},
     policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
         rollout::RolloutArguments, test::TestArguments,
@@ -242,51 +242,67 @@ Examples:
   zcat *.gz | tidegate replay - --policy policy.toml --output json --top 0
 
 Formats:
-  common     ADDRESS IDENT USER [17/May/2015:10:05:03 +0000] \"REQUEST\" STATUS BYTES ...; the time may also be
-             [2015-05-17T10:05:03Z]. The virtual host may stand before or after the address, and the
-             list of old ingress-nginx after it
-  combined   common, then \"REFERER\" \"AGENT\"
-  json       an object a line. The first of these fields that a line has counts, in any case:
-               time      StartUTC, time, timestamp, @timestamp, ts, time_iso8601, msec, time_local,
-                         start_time, EdgeStartTimestamp, requestTime
-                         (RFC 3339, 17/May/2015:10:05:03 +0000, or seconds, milli-, micro- or
-                         nanoseconds since 1970)
-               client    ip, remote_addr, client_ip, client, remote_ip, remote, ClientHost,
-                         ClientAddr, ClientIP, downstream_remote_address
-               proxies   x_forwarded_for, x-forwarded-for, http_x_forwarded_for
-               user      user, remote_user, user_id, ClientUsername
-               method    method, request_method, RequestMethod, httpMethod, ClientRequestMethod
-               endpoint  path, uri, request_uri, endpoint, url, RequestPath, requestUrl,
-                         ClientRequestURI
-               request   \"GET /path HTTP/1.1\", or an object with the fields above (also httpRequest)
-             --map names others
-  csv        a header with these names, then a record a line (RFC 4180), with commas, semicolons,
-             tabs or vertical bars
-  w3c        W3C extended, as IIS and CloudFront write it: a line #Fields:, then lines of values
-  alb        AWS load balancers, application and classic
-  auto       w3c after a line #Fields:; csv where the first line is a header with a time and a client;
-             else line by line: alb, json where a line begins with {, else common
-Before a line of common, combined or json may stand what other programs write: the name of a file (grep),
-a header of syslog, the stamp of a container (CRI, kubectl, Docker Compose). The report says by which form
-each log was read. Gzip, UTF-16 with a byte order mark and UTF-8 are recognised; other compressions are
-named with the command that unpacks them.
+  common    ADDRESS IDENT USER [17/May/2015:10:05:03 +0000] \"REQUEST\" STATUS ...
+            The time may also be [2015-05-17T10:05:03Z]. The virtual host may
+            stand before or after the address, and the list of old ingress-nginx
+            after it
+  combined  common, then \"REFERER\" \"AGENT\"
+  json      an object a line, with the fields below
+  csv       a header with these fields, then a record a line (RFC 4180), with
+            commas, semicolons, tabs or vertical bars
+  w3c       W3C extended, as IIS and CloudFront write it: a line #Fields:, then
+            lines of values
+  alb       AWS load balancers, application and classic
+  auto      w3c after a line #Fields:; csv where the first line is a header with
+            a time and a client; else line by line: alb, json where a line
+            begins with {, else common
 
-The client is an address, with or without brackets or a port. Of a list the last address counts that is no
---trusted-proxy; IPv6 is cut to --ipv6-prefix. A line without a client (-) counts against no limit and is
-counted as such; a line whose client is no address cannot be read, unless --host-names is given.
+Fields, in any case; the first one that a line has counts:
+  time      StartUTC, time, timestamp, @timestamp, ts, time_iso8601, msec,
+            time_local, start_time, EdgeStartTimestamp, requestTime
+            (RFC 3339, 17/May/2015:10:05:03 +0000, or seconds, milli-, micro- or
+            nanoseconds since 1970)
+  client    ip, client_ip, remote_addr, client, remote_ip, remote, ClientHost,
+            ClientAddr, ClientIP, downstream_remote_address, client.ip,
+            source.ip
+  proxies   x_forwarded_for, x-forwarded-for, http_x_forwarded_for, forwarded,
+            http_forwarded, x-real-ip, http_x_real_ip
+  user      user, remote_user, user_id, ClientUsername, user.name, user.id
+  method    method, request_method, RequestMethod, httpMethod,
+            ClientRequestMethod, http.request.method
+  path      request_uri, path, uri, endpoint, url, RequestPath, requestUrl,
+            ClientRequestURI, url.path
+  request   \"GET /path HTTP/1.1\", or an object with the fields above; also
+            httpRequest
+  --map names others.
 
-A request counts as the identity `ip`, and as `user` where the line names one, or as what --key and
---kind say; its endpoint is the path without the query; its cost is 1. Requests are decided in order of time, those of one instant in
-the order of their lines.
+Before a line of common, combined or json may stand what other programs write:
+the name of a file (grep), a header of syslog, the stamp of a container (CRI,
+kubectl, Docker Compose). The report says by which form each log was read.
+Gzip, UTF-16 with a byte order mark and UTF-8 are recognised; other compressions
+are named with the command that unpacks them.
 
-Several logs are read as one, merged by time. Lines that cannot be read are left out: the first ten are
-shown, and more than 1 % of all are a warning at the top of the report, with an example of each kind.
+The client is an address, with or without brackets or a port. Of a list the last
+address counts that is no --trusted-proxy; IPv6 is counted by --ipv6-prefix. A
+line without a client (-) counts against no limit and is counted as such; a line
+whose client is no address cannot be read, unless --host-names is given.
+
+A request counts as the identity `ip`, and as `user` where the line names one,
+or as what --key and --kind say; its endpoint is the path without the query; its
+cost is 1. Requests are decided in order of time, those of one instant in the
+order of their lines.
+
+Several logs are read as one, merged by time. Lines that cannot be read are left
+out: the first ten are shown, and more than 1 % of all are a warning at the top
+of the report, with an example of each kind.
 
 Exit status:
   0  the report is whole
-  2  something could not be read (a log that breaks off is reported as far as it goes), more than half
-     of the lines cannot be read, or there was no room for every counter
-  3  lines are later than --window, so denials may be wrong; not with --allow-late";
+  2  a log could not be read, or not to its end (the report is of the rest),
+     more than half of the lines cannot be read, a field that --map names is in
+     no line, or there was no room for every counter
+  3  lines are later than --window, so denials may be wrong; not with
+     --allow-late";
 
 /// Shows what a policy would have done to the traffic of access logs.
 #[derive(Debug, Args)]
@@ -306,8 +322,9 @@ pub(crate) struct ReplayArguments {
         value_parser = whole_number::<u64>)]
     pub(crate) seed: u64,
     /// Format of the logs.
-    #[arg(long, env = "TIDEGATE_FORMAT", value_enum, default_value_t = LogFormatName::Auto)]
-    pub(crate) format: LogFormatName,
+    #[arg(long, env = "TIDEGATE_FORMAT", default_value = "auto",
+        value_parser = PossibleValuesParser::new(LogFormat::ALL.map(|(name, _)| name)).try_map(|name| name.parse::<LogFormat>()))]
+    pub(crate) format: LogFormat,
     /// A field of JSON lines or CSV that says who came, in the place of the user.
     #[arg(long, value_name = "FIELD", env = "TIDEGATE_KEY")]
     pub(crate) key: Option<String>,

@@ -4,37 +4,11 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use tidegate::formats::Format;
-use tidegate_replay::LogFormat;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Output {
     Text,
     Json,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum LogFormatName {
-    Auto,
-    Common,
-    Combined,
-    Json,
-    Csv,
-    W3c,
-    Alb,
-}
-
-impl From<LogFormatName> for LogFormat {
-    fn from(name: LogFormatName) -> Self {
-        match name {
-            LogFormatName::Auto => Self::Auto,
-            LogFormatName::Common => Self::Common,
-            LogFormatName::Combined => Self::Combined,
-            LogFormatName::Json => Self::Json,
-            LogFormatName::Csv => Self::Csv,
-            LogFormatName::W3c => Self::W3c,
-            LogFormatName::Alb => Self::Alb,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

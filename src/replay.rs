@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
     let key = key.map_err(|error| Failure(format!("--kind: {error}")))?;
     let trusted = arguments.trusted_proxy.clone();
     let reading = LogReading {
-        format: arguments.format.into(),
+        format: arguments.format,
         key,
         fields: arguments.map.clone().unwrap_or_default(),
         clients: ClientReading {

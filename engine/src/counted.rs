@@ -41,6 +41,12 @@ impl<C: Clock> Engine<C> {
         self
     }
 
+    /// Returns how many bits of an IPv6 address [`counted`](Self::counted) keeps.
+    #[must_use]
+    pub fn ipv6_prefix(&self) -> u8 {
+        self.ipv6_prefix
+    }
+
     /// Returns the identity with the value by which it is counted.
     ///
     /// - Of the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as `::`, an IPv4

@@ -77,6 +77,10 @@ fn help_has_examples_and_the_field_names() {
     for text in ["Examples:", "time_iso8601", "--demo", "TIDEGATE_POLICY", "[default: 1h]"] {
         assert!(help.stdout.contains(text), "{text}");
     }
+    // Clap breaks lines that are longer than a screen, and with them the tables.
+    let examples = help.stdout.lines().skip_while(|line| *line != "Examples:");
+    assert!(examples.clone().count() > 50);
+    assert_eq!(examples.filter(|line| line.chars().count() > 80).collect::<Vec<_>>(), Vec::<&str>::new());
     assert!(tidegate(["policy", "check", "--help"]).stdout.contains("Exit status"));
 }
 

@@ -6,8 +6,9 @@ use actix_web::web::{Data, Json, Path, Payload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use tidegate_middleware::address::{AddressError, parse_network};
 use tidegate_replay::{
-    ClientReading, LogFormat, LogKey, LogReading,
+    ClientReading, LogFormat, LogKey, LogReading, private_networks,
     traffic::{LookError, look_at},
 };
 use tokio::time;
@@ -47,7 +48,7 @@ pub(super) fn calls(api: &mut Api) {
 struct About {
     /// What its lines are; told line by line unless given.
     #[serde(default)]
-    format: Format,
+    format: LogFormat,
     /// A field of JSON lines or CSV that says who came, in the place of the user, or of the address if `kind` is `ip`.
     key: Option<String>,
     /// The kind of identity that it says.
@@ -57,6 +58,12 @@ struct About {
     map: Option<String>,
     /// The time zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00.
     time_zone: Option<String>,
+    /// Proxies, with commas between them: in a list of addresses the client is the last one that is none of them. The private,
+    /// loopback and link-local networks unless given.
+    trusted_proxy: Option<String>,
+    /// Bits of an IPv6 address that are counted together, 1 to 128; as this server does unless given.
+    #[schemars(range(min = 1, max = 128))]
+    ipv6_prefix: Option<u8>,
     /// Takes host names for clients.
     #[serde(default)]
     host_names: bool,
@@ -67,34 +74,6 @@ struct About {
 
 fn user() -> String {
     "user".to_owned()
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum Format {
-    #[default]
-    Auto,
-    Common,
-    Combined,
-    Json,
-    Csv,
-    W3c,
-    Alb,
-}
-
-impl From<Format> for LogFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Auto => Self::Auto,
-            Format::Common => Self::Common,
-            Format::Combined => Self::Combined,
-            Format::Json => Self::Json,
-            Format::Csv => Self::Csv,
-            Format::W3c => Self::W3c,
-            Format::Alb => Self::Alb,
-        }
-    }
 }
 
 async fn send(
@@ -109,8 +88,20 @@ async fn send(
     let fields = fields.map_err(|error: String| Problem::parameter("map", error))?.unwrap_or_default();
     let time_zone = about.time_zone.as_deref().filter(|zone| !zone.is_empty()).map(str::parse).transpose();
     let time_zone = time_zone.map_err(|error: &str| Problem::parameter("time_zone", error.to_owned()))?;
-    let clients = ClientReading { host_names: about.host_names, ..ClientReading::default() };
-    let reading = LogReading { format: about.format.into(), key, fields, clients, time_zone };
+    let proxies = about.trusted_proxy.as_deref().filter(|list| !list.is_empty());
+    let proxies = proxies.map(|list| list.split(',').map(|proxy| parse_network(proxy.trim())).collect()).transpose();
+    let proxies =
+        proxies.map_err(|error: AddressError| Problem::parameter("trusted_proxy", format!("write {error}")))?;
+    let ipv6_prefix = about.ipv6_prefix.unwrap_or_else(|| state.figures.engine().ipv6_prefix());
+    if !(1..=128).contains(&ipv6_prefix) {
+        return Err(Problem::parameter("ipv6_prefix", "write a number of bits from 1 to 128".to_owned()));
+    }
+    let clients = ClientReading {
+        trusted_proxies: proxies.unwrap_or_else(private_networks),
+        ipv6_prefix,
+        host_names: about.host_names,
+    };
+    let reading = LogReading { format: about.format, key, fields, clients, time_zone };
     let place = state.uploads.place(&by.behind)?;
     let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;

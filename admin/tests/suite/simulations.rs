@@ -497,9 +497,27 @@ fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
     let sent = answer.json();
     assert_eq!((&sent["requests"], &sent["without_client"], &sent["refused"]), (&json!(1), &json!(1), &json!(0)));
     assert_eq!((&sent["first"][0]["ip"], &sent["from"]), (&json!("host.example"), &json!("2026-01-05T09:00:00Z")));
-    for (query, parameter) in [("?map=x", "map"), ("?time_zone=Nowhere", "time_zone")] {
+    for (query, parameter) in [
+        ("?map=x", "map"),
+        ("?time_zone=Nowhere", "time_zone"),
+        ("?format=x", "format"),
+        ("?trusted_proxy=x", "trusted_proxy"),
+        ("?ipv6_prefix=0", "ipv6_prefix"),
+    ] {
         let refused = upload(&ana, query, other);
         assert_eq!((refused.status, refused.json().to_string().contains(parameter)), (422, true), "{refused:?}");
+    }
+    // Behind proxies, and IPv6 as this server counts it or as the log's server did.
+    let addresses = ["2001:db8::1", "2001:db8::2", "2001:db8::3, 203.0.113.9"];
+    let log_v6: String = addresses.iter().map(|address| line(0, address, "-").repeat(10)).collect();
+    for (query, denied) in
+        [("?trusted_proxy=203.0.113.0/24", 20), ("?trusted_proxy=203.0.113.0/24&ipv6_prefix=128", 0), ("", 10)]
+    {
+        let answer = upload(&ana, query, log_v6.as_bytes());
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let traffic = json!({ "log": { "upload": answer.json()["id"] } });
+        let run = done(&ana, &json!({ "b": tighter(), "traffic": traffic }));
+        assert_eq!(run["summary"]["b"]["denied"], json!(denied), "{query}: {}", run["summary"]);
     }
     let unknown = upload(&ana, "?key=session", log.as_bytes());
     assert_eq!(unknown.status, 422);

@@ -1,7 +1,8 @@
 //! Settings of how a log is read.
 
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
+use serde::{Deserialize, Deserializer, de};
 use tidegate::{Identity, RequestError};
 
 use super::{client::ClientReading, fields::FieldMap};
@@ -28,27 +29,56 @@ pub enum LogFormat {
     Alb,
 }
 
+impl LogFormat {
+    /// The formats by their names.
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("auto", Self::Auto),
+        ("common", Self::Common),
+        ("combined", Self::Combined),
+        ("json", Self::Json),
+        ("csv", Self::Csv),
+        ("w3c", Self::W3c),
+        ("alb", Self::Alb),
+    ];
+}
+
 impl FromStr for LogFormat {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "common" => Ok(Self::Common),
-            "combined" => Ok(Self::Combined),
-            "json" => Ok(Self::Json),
-            "csv" => Ok(Self::Csv),
-            "w3c" => Ok(Self::W3c),
-            "alb" => Ok(Self::Alb),
-            _ => Err(format!("`{name}` is not a log format; auto, common, combined, json, csv, w3c and alb are")),
-        }
+        let format = Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, format)| format);
+        format.ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("`{name}` is not a log format; the formats are {names}")
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for LogFormat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for LogFormat {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "LogFormat".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "enum": Self::ALL.map(|(name, _)| name) })
     }
 }
 
 /// How a log is read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogReading {
-    /// What its lines are.
+    /// The format of its lines.
     pub format: LogFormat,
     /// The field that says who came, if it is not those that are known by their names.
     pub key: Option<LogKey>,
@@ -68,7 +98,7 @@ pub struct LogKey {
 }
 
 impl LogKey {
-    /// By the field's name, and the kind of identity that it says.
+    /// Makes a key of the field's name, and the kind of identity that it holds.
     ///
     /// # Errors
     ///

@@ -54,6 +54,8 @@ export const simulator = {
       combined: 'combined',
       json: 'JSON lines',
       csv: 'CSV with a header',
+      w3c: 'W3C extended (IIS, CloudFront)',
+      alb: 'AWS load balancer',
     } as Record<string, string>,
     key: 'Client in field',
     keyHint: 'as known',
