@@ -130,6 +130,17 @@ impl<'v> Matcher<&'v str> {
     }
 }
 
+impl Matcher {
+    /// Returns the same with the text of this one.
+    pub(crate) fn borrowed(&self) -> Matcher<&str> {
+        match self {
+            Self::Exact(value) => Matcher::Exact(value),
+            Self::Block(block) => Matcher::Block(*block),
+            Self::Prefix(prefix) => Matcher::Prefix(prefix),
+        }
+    }
+}
+
 impl<S: Deref<Target = str>> Matcher<S> {
     pub(crate) fn nearness(&self) -> Nearness {
         match self {
@@ -339,11 +350,11 @@ impl<T> MatcherMap<T> {
         }
     }
 
-    pub(crate) fn get<S: Deref<Target = str>>(&self, matcher: &Matcher<S>) -> Option<&T> {
+    pub(crate) fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
         match matcher {
             Matcher::Exact(value) => self.exact.get(value),
             Matcher::Block(block) => self.blocks.get(block),
-            Matcher::Prefix(prefix) => self.prefixes.get(&**prefix),
+            Matcher::Prefix(prefix) => self.prefixes.get(*prefix),
         }
     }
 

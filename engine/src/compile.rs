@@ -119,6 +119,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
         }
+        let first_limit = self.limits.len();
         let tiers = self.tiers(report);
         let timezone = self.source.timezone.as_deref();
         let mut numbered = Vec::new();
@@ -160,6 +161,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             door,
             timezone,
             most_limits: 0,
+            has_shadow_limits: self.limits[first_limit..].iter().any(|limit| limit.is_shadow),
             kinds,
             tiers,
             numbered,

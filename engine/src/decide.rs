@@ -182,7 +182,6 @@ impl<C: Clock> Buckets<C> {
         };
         decision.delay_ns = delay_ns;
         decision.shadows = shadows;
-        decision.shadows.are_alone = decision.decided_by.is_none() && !accounts.is_empty();
         decision.degraded = answers.degraded(accounts);
         decision
     }

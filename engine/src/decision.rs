@@ -189,8 +189,6 @@ pub(crate) struct Shadows {
     pub(crate) places: u64,
     /// The indices of the first of them.
     limits: [u32; SHADOWS_NAMED_MAX],
-    /// The request met limits, and no enforced one decided, whether the others would have denied or not.
-    pub(crate) are_alone: bool,
 }
 
 impl Shadows {
@@ -239,13 +237,6 @@ impl<'e> Decision<'e> {
         let count = (self.shadows.places.count_ones() as usize).min(SHADOWS_NAMED_MAX);
         let (limits, registry) = (self.shadows.limits, self.registry);
         limits.into_iter().take(count).map(|limit| registry.name(limit))
-    }
-
-    /// Returns whether the request met limits of which none could deny it, such as shadow limits. Then
-    /// [`limit_id`](Self::limit_id) shows none.
-    #[must_use]
-    pub fn has_only_shadow_limits(&self) -> bool {
-        self.shadows.are_alone
     }
 
     /// Was a shared limit decided without its store, by what it says for that case?

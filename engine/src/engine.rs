@@ -486,6 +486,12 @@ impl<C: Clock> Engine<C> {
         self.live.load().snapshot.descriptor_settings(domain)
     }
 
+    /// Returns whether some limit of a domain of the present policy is in shadow mode.
+    #[must_use]
+    pub fn has_shadow_limits(&self, domain: &str) -> bool {
+        self.live.load().snapshot.has_shadow_limits(domain)
+    }
+
     /// Returns whether a domain of the present policy names this kind of identity.
     #[must_use]
     pub fn names_kind(&self, domain: &str, kind: &str) -> bool {

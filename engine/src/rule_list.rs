@@ -83,7 +83,7 @@ impl Index {
             // The condition that fewest rules have.
             let rarest = rule.condition.iter().min_by_key(|(kind, matcher)| {
                 let places = by_condition.iter().find(|(known, _)| known == kind);
-                places.and_then(|(_, places)| places.get(matcher)).map_or(0, Vec::len)
+                places.and_then(|(_, places)| places.get(&matcher.borrowed())).map_or(0, Vec::len)
             });
             match rarest {
                 Some((kind, matcher)) => places_of(&mut index.by_condition, *kind).entry(matcher).push(place),
@@ -93,6 +93,7 @@ impl Index {
         index
     }
 
+    #[inline(never)]
     fn closest<'l, 'v>(
         &self,
         rules: &'l [Rule],

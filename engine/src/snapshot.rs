@@ -88,6 +88,8 @@ impl CompiledLimit {
 pub(crate) struct Domain {
     /// The most that one request can meet.
     pub(crate) most_limits: usize,
+    /// Some limit is in shadow mode.
+    pub(crate) has_shadow_limits: bool,
     pub(crate) tier_hint: bool,
     pub(crate) descriptors: DescriptorSettings,
     pub(crate) door: DoorSettings,
@@ -249,6 +251,10 @@ impl Snapshot {
 
     pub(crate) fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
         self.domains.get(domain).map(|domain| domain.descriptors).unwrap_or_default()
+    }
+
+    pub(crate) fn has_shadow_limits(&self, domain: &str) -> bool {
+        self.domains.get(domain).is_some_and(|domain| domain.has_shadow_limits)
     }
 
     pub(crate) fn names_kind(&self, domain: &str, kind: &str) -> bool {

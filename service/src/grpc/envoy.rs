@@ -61,9 +61,10 @@ async fn decide<'e, C: Clock>(
     let answers = read
         .with_requests(decider.engine(), async |requests| {
             let answers = decider.check_together(requests, caller).await?;
+            let has_shadows = decider.engine().has_shadow_limits(&message.domain);
             let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
-                let has_shadows = answer.decision.as_ref().is_some_and(Decision::has_only_shadow_limits);
-                let shadows = if has_shadows { decider.limits_of(request) } else { Vec::new() };
+                let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());
+                let shadows = if is_limited || !has_shadows { Vec::new() } else { decider.limits_of(request) };
                 tell::status(answer.decision.as_ref(), &shadows)
             };
             let statuses = answers.iter().zip(requests).map(status).collect();
