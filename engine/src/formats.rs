@@ -2,13 +2,15 @@
 
 mod plain;
 mod syntax;
+mod tables;
 mod write;
 
-use std::{fmt, path::Path, str::FromStr};
+use std::{fmt, ops::Range, path::Path, str::FromStr};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use self::tables::Tables;
 use crate::{
     policy::Policy,
     problem::{Problem, Problems},
@@ -70,7 +72,7 @@ impl Snapshot {
         let compiled = Self::compile(&policy).map_err(|mut problems| {
             // Finding a line reads the document once more.
             for problem in problems.0.iter_mut().take(20) {
-                problem.line = line_of(text, format, &problem.path);
+                problem.line = line_of(text, format, &steps_of(&problem.path));
             }
             problems.0.sort_by_key(|problem| (problem.line.is_none(), problem.line));
             problems
@@ -79,26 +81,65 @@ impl Snapshot {
     }
 }
 
+/// Reads any YAML document, of which `wanted` says what it is. The problem names the field and the line.
+pub(crate) fn read_yaml_document<T: DeserializeOwned>(text: &str, wanted: &str) -> Result<T, Problem> {
+    read_yaml(text).map_err(|problem| {
+        syntax::other_document(text, Format::Yaml, wanted).unwrap_or_else(|| {
+            match problem.message.split_once(" stands here; write ") {
+                Some((found, _)) if problem.path.is_empty() => {
+                    Problem { message: plain::stands_here(found, wanted), ..problem }
+                }
+                _ => problem,
+            }
+        })
+    })
+}
+
 /// Reads any YAML document. The problem names the field and the line.
 pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Yaml)
 }
 
 fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
-    read_once(text, format).map_err(|problem| {
+    read_once(text, format).map_err(|problem: Problem| {
+        // One that notes its own line is read as a field `value` there.
+        let path = problem.path.replace("].value", "]");
         let value = match read_once::<Value>(text, format) {
             Ok(value) => value,
-            Err(problem) => return syntax::in_plain_words(problem, format),
+            // An integer of TOML that a JSON value cannot hold, of which the type knows what is right.
+            Err(_) if problem.message.contains(" is out of range; expected ") => return Problem { path, ..problem },
+            Err(problem) => {
+                let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unreadable(format));
+                let message = match written_at(text, format, &steps_of(&problem.path)) {
+                    Some(written) => message.replace("this number", &format!("`{}`", plain::shortened(&written))),
+                    None => message,
+                };
+                return Problem { message, ..problem };
+            }
         };
-        // A value does not show all, such as a key that stands there twice.
-        let Err(plain) = plain::read::<T>(&value, format) else { return syntax::in_plain_words(problem, format) };
-        // The same place: the library knows its line. One that notes its own line is read as a field `value` there.
-        let below = problem.path.strip_prefix(&plain.path);
-        if below.is_some_and(|below| below.is_empty() || below.starts_with(".value")) {
-            Problem { message: plain.message, ..problem }
-        } else {
-            Problem { line: line_of(text, format, &plain.path).or(problem.line), ..plain }
+        let is_list = plain::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
+        if is_list && problem.message.contains("expected mapping start") {
+            return Problem { path, message: plain::stands_here("a list", plain::TABLE), ..problem };
         }
+        let Err(error) = plain::read::<T>(&value, format) else {
+            // A value does not show all, such as a key that stands there twice.
+            let message = syntax::in_plain_words(&problem, format).unwrap_or(problem.message);
+            return Problem { path, message, ..problem };
+        };
+        let plain_path = path_of(&error.path);
+        let is_same_place = path.strip_suffix(".value").unwrap_or(&path) == plain_path || path == plain_path;
+        let line = if is_same_place { problem.line } else { None };
+        let line = line.or_else(|| line_of(text, format, &error.path)).or(problem.line);
+        // Numbers beyond 64 bits, and fractions, are not written as they were read.
+        let quoted = error.message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
+        let message = match quoted.filter(|(quoted, _)| quoted.parse::<f64>().is_ok()) {
+            Some((_, rest)) => match written_at(text, format, &error.path) {
+                Some(written) => format!("`{}`{rest}", plain::shortened(written.trim_matches(['"', '\'']))),
+                None => error.message,
+            },
+            None => error.message,
+        };
+        Problem { path: plain_path, line, message }
     })
 }
 
@@ -107,48 +148,30 @@ fn read_once<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Probl
     match format {
         Format::Toml => {
             let document = toml::Deserializer::parse(text).map_err(|error| from_toml("", &error, text))?;
-            let read = serde_path_to_error::deserialize(document);
+            let read = serde_path_to_error::deserialize(Tables(document));
             read.map_err(|error| from_toml(&error.path().to_string(), error.inner(), text))
         }
         Format::Json => {
             let mut document = serde_json::Deserializer::from_str(text);
-            let read = serde_path_to_error::deserialize(&mut document);
+            let read = serde_path_to_error::deserialize(Tables(&mut document));
             let value = read.map_err(|error| from_json(&error.path().to_string(), error.inner()))?;
             document.end().map_err(|error| from_json("", &error))?;
             Ok(value)
         }
-        Format::Yaml => read_yaml_or(text, from_yaml),
+        Format::Yaml => {
+            let mut path = String::new();
+            let outcome = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
+                serde_path_to_error::deserialize(Tables(document)).map_err(|error| {
+                    path = error.path().to_string();
+                    error.into_inner()
+                })
+            });
+            outcome.map_err(|error| from_yaml(&path, &error))
+        }
     }
 }
 
-/// Reads any document of YAML; `wrong` makes its error of the path and what is wrong there.
-pub(crate) fn read_yaml_or<T: DeserializeOwned, E>(
-    text: &str,
-    wrong: impl FnOnce(&str, &serde_saphyr::Error) -> E,
-) -> Result<T, E> {
-    let mut path = String::new();
-    let outcome = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
-        serde_path_to_error::deserialize(document).map_err(|error| {
-            path = error.path().to_string();
-            error.into_inner()
-        })
-    });
-    outcome.map_err(|error| wrong(&path, &error))
-}
-
-/// Returns what stands at `path` of a document of YAML.
-pub(crate) fn value_at(text: &str, path: &str) -> Option<Value> {
-    // A list at the top has no name.
-    let steps: Vec<Step<'_>> =
-        path.split('.').flat_map(Step::of).filter(|step| !matches!(step, Step::Key(""))).collect();
-    let options = yaml_options(text);
-    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options, |document| {
-        Follow::new(&steps).deserialize(document)
-    });
-    found.ok()?
-}
-
-/// Whoever hands over a text bounds its length; what stands in it once is bounded by that. Depth and aliases, by which a
+/// The caller bounds the length of a text; what stands in it once is bounded by that. Depth and aliases, by which a
 /// short text becomes a long one, have the bounds that are usual.
 fn yaml_options(text: &str) -> serde_saphyr::Options {
     let usual = serde_saphyr::Budget::default();
@@ -163,7 +186,11 @@ fn yaml_options(text: &str) -> serde_saphyr::Options {
 
 fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {
     let line = error.span().map(|span| line_at(text, span.start));
-    Problem { path: plain(path), line, message: error.message().trim_end().to_owned() }
+    // The library takes what is missing for a text without quotes.
+    let before = error.span().filter(Range::is_empty).and_then(|span| text.get(..span.start));
+    let is_missing = before.is_some_and(|before| before.trim_end().ends_with('='));
+    let message = if is_missing { "key with no value" } else { error.message().trim_end() };
+    Problem { path: plain(path), line, message: message.to_owned() }
 }
 
 fn from_json(path: &str, error: &serde_json::Error) -> Problem {
@@ -173,7 +200,7 @@ fn from_json(path: &str, error: &serde_json::Error) -> Problem {
     Problem { path: plain(path), line: (error.line() > 0).then(|| error.line()), message }
 }
 
-pub(crate) fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
+fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
     let line = error.location().map(|location| location.line() as usize);
     let message = error.without_snippet().to_string();
     // The place and the drawing around it are ours to show.
@@ -193,32 +220,56 @@ fn line_at(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// The line of the field at `path`, or of the nearest field above it that the text has.
-fn line_of(text: &str, format: Format, path: &str) -> Option<usize> {
-    let steps: Vec<Step<'_>> = path.split('.').flat_map(Step::of).collect();
-    (1..=steps.len()).rev().find_map(|depth| {
-        let steps = &steps[..depth];
+/// The line of the field at a path, or of the nearest field above it that the text has.
+fn line_of(text: &str, format: Format, path: &[Step<'_>]) -> Option<usize> {
+    (1..=path.len()).rev().find_map(|depth| {
+        let path = &path[..depth];
         match format {
-            Format::Toml => {
-                let document = toml::Deserializer::parse(text).ok()?;
-                let found: toml::Spanned<IgnoredAny> = Follow::new(steps).deserialize(document).ok()??;
-                Some(line_at(text, found.span().start))
-            }
+            Format::Toml => Some(line_at(text, toml_span(text, path)?.start)),
             // JSON is YAML, and its places are where YAML sees them.
             Format::Yaml | Format::Json => {
-                let found: Option<serde_saphyr::Spanned<IgnoredAny>> =
-                    serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
-                        Follow::new(steps).deserialize(document)
-                    })
-                    .ok()?;
-                Some(found?.referenced.line() as usize)
+                Some(yaml_value::<serde_saphyr::Spanned<IgnoredAny>>(text, path)?.referenced.line() as usize)
             }
         }
     })
 }
 
+/// What stands at a path of a text, as it is written there, if it is neither a list nor a table.
+fn written_at(text: &str, format: Format, path: &[Step<'_>]) -> Option<String> {
+    match format {
+        Format::Toml => text.get(toml_span(text, path)?).map(ToOwned::to_owned),
+        Format::Yaml | Format::Json => yaml_value(text, path),
+    }
+}
+
+fn toml_span(text: &str, path: &[Step<'_>]) -> Option<Range<usize>> {
+    let document = toml::Deserializer::parse(text).ok()?;
+    let found: Option<toml::Spanned<IgnoredAny>> = Follow::new(path).deserialize(document).ok()?;
+    found.map(|found| found.span())
+}
+
+fn yaml_value<T: DeserializeOwned>(text: &str, path: &[Step<'_>]) -> Option<T> {
+    serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
+        Follow::new(path).deserialize(document)
+    })
+    .ok()?
+}
+
+/// The steps of a path such as `limits[1].burst`.
+fn steps_of(path: &str) -> Vec<Step<'_>> {
+    path.split('.').flat_map(Step::of).filter(|step| !matches!(step, Step::Key(""))).collect()
+}
+
+fn path_of(steps: &[Step<'_>]) -> String {
+    steps.iter().fold(String::new(), |path, step| match step {
+        Step::Key(key) if path.is_empty() => (*key).to_owned(),
+        Step::Key(key) => format!("{path}.{key}"),
+        Step::Item(place) => format!("{path}[{place}]"),
+    })
+}
+
 /// One step of a path.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Step<'p> {
     Key(&'p str),
     Item(usize),

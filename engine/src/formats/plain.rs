@@ -8,44 +8,39 @@ use std::fmt;
 use serde::{
     Deserialize, Deserializer,
     de::{
-        self, Expected, IntoDeserializer, Unexpected, Visitor,
-        value::{MapAccessDeserializer, MapDeserializer, SeqDeserializer, StrDeserializer},
+        self, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::{MapAccessDeserializer, StrDeserializer},
     },
     forward_to_deserialize_any,
 };
-use serde_json::Value;
-use serde_path_to_error::{Path, Segment};
+use serde_json::{Value, map};
 
-use super::Format;
-use crate::problem::Problem;
+use super::{Format, Step};
 
 /// The most characters of a text that a message quotes.
 const QUOTED_CHARACTERS_MAX: usize = 60;
 
-/// Reads a value of a text of this format into a type. The problem names the field, and no line.
-pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(Node { value, format }).map_err(|error| {
-        let path = super::plain(&error.path().to_string());
-        let PlainError(message) = error.inner();
+/// Reads a value of a text of this format into a type.
+pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) -> Result<T, PlainError<'de>> {
+    T::deserialize(Node { value, format }).map_err(|mut error| {
+        error.path.reverse();
         // A type that takes several forms says only what it expects.
-        let message = match (message.strip_prefix("expected "), at(value, error.path())) {
-            (Some(wanted), Some(found)) => stands_here(&found_value(found), wanted),
-            _ => message.clone(),
-        };
-        Problem { path, line: None, message }
+        if let (Some(wanted), Some(found)) = (error.message.strip_prefix("expected "), at(value, &error.path)) {
+            error.message = stands_here(&found_value(found), wanted);
+        }
+        error
     })
 }
 
-fn at<'v>(value: &'v Value, path: &Path) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, segment| match segment {
-        Segment::Seq { index } => value.get(index),
-        Segment::Map { key } => value.get(key),
-        Segment::Enum { variant } => value.get(variant),
-        Segment::Unknown => None,
+/// Returns what stands at a path.
+pub(super) fn at<'v>(value: &'v Value, path: &[Step<'_>]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get(key),
+        Step::Item(place) => value.get(place),
     })
 }
 
-fn stands_here(found: &str, wanted: &str) -> String {
+pub(super) fn stands_here(found: &str, wanted: &str) -> String {
     format!("{found} stands here; write {wanted}")
 }
 
@@ -57,11 +52,7 @@ struct Node<'v> {
 }
 
 impl<'v> Node<'v> {
-    fn with(self, value: &'v Value) -> Self {
-        Self { value, ..self }
-    }
-
-    fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, PlainError> {
+    fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, PlainError<'v>> {
         match self.value {
             // A text needs no quotes in YAML.
             Value::Number(_) | Value::Bool(_) if self.format == Format::Yaml => {
@@ -72,7 +63,7 @@ impl<'v> Node<'v> {
     }
 }
 
-impl<'v> IntoDeserializer<'v, PlainError> for Node<'v> {
+impl<'v> IntoDeserializer<'v, PlainError<'v>> for Node<'v> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -81,9 +72,9 @@ impl<'v> IntoDeserializer<'v, PlainError> for Node<'v> {
 }
 
 impl<'de> Deserializer<'de> for Node<'de> {
-    type Error = PlainError;
+    type Error = PlainError<'de>;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         match self.value {
             // TOML has no null; JSON has no such number.
             Value::Null if self.format == Format::Toml => visitor.visit_f64(f64::NAN),
@@ -95,30 +86,36 @@ impl<'de> Deserializer<'de> for Node<'de> {
                 (None, Some(number)) => visitor.visit_i64(number),
                 (None, None) => visitor.visit_f64(number.as_f64().unwrap_or(f64::NAN)),
             },
-            Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.iter().map(|item| self.with(item)))),
+            Value::Array(items) => visitor.visit_seq(Items { items: items.iter().enumerate(), format: self.format }),
             Value::Object(fields) if fields.contains_key(TOML_DATE) => {
                 Err(de::Error::invalid_type(Unexpected::Other("a date without quotes"), &visitor))
             }
-            Value::Object(fields) => {
-                let fields = fields.iter().map(|(key, value)| (key.as_str(), self.with(value)));
-                visitor.visit_map(MapDeserializer::new(fields))
-            }
+            Value::Object(fields) => visitor.visit_map(Fields::of(fields, self.format)),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, PlainError> {
-        visitor.visit_newtype_struct(self)
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, PlainError<'de>> {
+        // A value with its line, of which the reader of YAML does not say what it is to be: a text rather than a number.
+        if name == YAML_SPANNED {
+            visitor.visit_newtype_struct(Spanned(self))
+        } else {
+            visitor.visit_newtype_struct(self)
+        }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         self.text(visitor)
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         self.text(visitor)
     }
 
@@ -127,7 +124,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, PlainError> {
+    ) -> Result<V::Value, PlainError<'de>> {
         // A list of a table's values is none.
         match self.value {
             Value::Array(_) => Err(de::Error::invalid_type(Unexpected::Seq, &TABLE)),
@@ -140,14 +137,13 @@ impl<'de> Deserializer<'de> for Node<'de> {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, PlainError> {
+    ) -> Result<V::Value, PlainError<'de>> {
         match self.value {
             Value::String(text) => visitor.visit_enum(StrDeserializer::new(text)),
             Value::Object(fields) if fields.len() == 1 => {
-                let fields = fields.iter().map(|(key, value)| (key.as_str(), self.with(value)));
-                visitor.visit_enum(MapAccessDeserializer::new(MapDeserializer::new(fields)))
+                visitor.visit_enum(MapAccessDeserializer::new(Fields::of(fields, self.format)))
             }
-            value => Err(PlainError(stands_here(&found_value(value), &one_of(variants)))),
+            value => Err(de::Error::custom(stands_here(&found_value(value), &one_of(variants)))),
         }
     }
 
@@ -157,25 +153,106 @@ impl<'de> Deserializer<'de> for Node<'de> {
     }
 }
 
-/// What is wrong with a value.
-#[derive(Debug)]
-struct PlainError(String);
+/// A value of [`serde_saphyr::Spanned`].
+struct Spanned<'v>(Node<'v>);
 
-impl fmt::Display for PlainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl<'de> Deserializer<'de> for Spanned<'de> {
+    type Error = PlainError<'de>;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
+        match self.0.value {
+            // Its visitor looks at the first key for itself, and at none if there is none.
+            Value::Object(fields) => {
+                visitor.visit_map(Fields { is_first_hidden: true, ..Fields::of(fields, self.0.format) })
+            }
+            _ => self.0.text(visitor),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 
-impl std::error::Error for PlainError {}
+/// The items of a list.
+struct Items<'v> {
+    items: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
+    format: Format,
+}
 
-impl de::Error for PlainError {
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = PlainError<'de>;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, PlainError<'de>> {
+        let Some((place, value)) = self.items.next() else { return Ok(None) };
+        seed.deserialize(Node { value, format: self.format }).map(Some).map_err(|error| error.below(Step::Item(place)))
+    }
+}
+
+/// The fields of a table.
+struct Fields<'v> {
+    left: map::Iter<'v>,
+    field: Option<(&'v str, Node<'v>)>,
+    format: Format,
+    /// Is the first request for a key answered as if there were none?
+    is_first_hidden: bool,
+}
+
+impl<'v> Fields<'v> {
+    fn of(fields: &'v map::Map<String, Value>, format: Format) -> Self {
+        Self { left: fields.iter(), field: None, format, is_first_hidden: false }
+    }
+}
+
+impl<'de> MapAccess<'de> for Fields<'de> {
+    type Error = PlainError<'de>;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, PlainError<'de>> {
+        if std::mem::take(&mut self.is_first_hidden) {
+            return Ok(None);
+        }
+        let Some((key, value)) = self.left.next() else { return Ok(None) };
+        self.field = Some((key, Node { value, format: self.format }));
+        let key_of_map: StrDeserializer<'_, PlainError<'de>> = key.as_str().into_deserializer();
+        seed.deserialize(key_of_map).map(Some).map_err(|error| error.below(Step::Key(key)))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, PlainError<'de>> {
+        let (key, node) = self.field.take().ok_or_else(|| de::Error::custom("a key without a value"))?;
+        seed.deserialize(node).map_err(|error| error.below(Step::Key(key)))
+    }
+}
+
+/// What is wrong with a value, and where: the last step first until it is read.
+#[derive(Debug)]
+pub(super) struct PlainError<'v> {
+    pub(super) path: Vec<Step<'v>>,
+    pub(super) message: String,
+}
+
+impl<'v> PlainError<'v> {
+    fn below(mut self, step: Step<'v>) -> Self {
+        self.path.push(step);
+        self
+    }
+}
+
+impl fmt::Display for PlainError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for PlainError<'_> {}
+
+impl de::Error for PlainError<'_> {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self(message.to_string())
+        Self { path: Vec::new(), message: message.to_string() }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self(stands_here(&found_of(found), &wanted(&expected.to_string(), found)))
+        Self::custom(stands_here(&found_of(found), &wanted(&expected.to_string(), found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -183,30 +260,33 @@ impl de::Error for PlainError {
     }
 
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
-        Self(format!("{length} items stand here; expected {expected}"))
+        Self::custom(format!("{length} items stand here; expected {expected}"))
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
-        Self(stands_here(&found_of(Unexpected::Str(name)), &one_of(known)))
+        Self::custom(stands_here(&found_of(Unexpected::Str(name)), &one_of(known)))
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Self(format!("unknown field `{}`; write {}", shortened(name), one_of(known)))
+        Self::custom(format!("unknown field `{}`; write {}", shortened(name), one_of(known)))
     }
 
     fn missing_field(name: &'static str) -> Self {
-        Self(format!("missing field `{name}`; add it"))
+        Self::custom(format!("missing field `{name}`; add it"))
     }
 
     fn duplicate_field(name: &'static str) -> Self {
-        Self(format!("`{name}` stands here twice; keep one"))
+        Self::custom(format!("`{name}` stands here twice; keep one"))
     }
 }
+
+/// The name of [`serde_saphyr::Spanned`] as a type.
+const YAML_SPANNED: &str = "__yaml_spanned";
 
 /// The only key of a date in what the reader of TOML gives out.
 const TOML_DATE: &str = "$__toml_private_datetime";
 
-const TABLE: &str = "a table of keys and values";
+pub(super) const TABLE: &str = "a table of keys and values";
 
 /// Describes what is wanted, which a type's visitor says in the terms of its own.
 fn wanted(expected: &str, found: Unexpected<'_>) -> String {
@@ -219,7 +299,10 @@ fn wanted(expected: &str, found: Unexpected<'_>) -> String {
         "a sequence" => "a list",
         "a map" | "a table" => TABLE,
         "f32" | "f64" => "a number",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number from 0 to 18446744073709551615",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         _ if expected.starts_with("struct ") => TABLE,
         _ => expected,
@@ -262,7 +345,7 @@ fn found_of(found: Unexpected<'_>) -> String {
     }
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -1,11 +1,9 @@
 //! The YAML documents of a file, and what is wrong with one in plain words.
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_saphyr::Error;
 
 use super::{ImportError, Source};
-use crate::formats::{read_yaml, read_yaml_or, value_at};
+use crate::formats::read_yaml_document;
 
 /// A document of a file.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +33,10 @@ impl<'a> Document<'a> {
                     at = end;
                 }
                 end = (end.0 + line.len(), end.1 + 1);
+                if line.trim_end() == "..." {
+                    found.extend(whole.part(at, end));
+                    at = end;
+                }
             }
             found.extend(whole.part(at, end));
             if found.len() == count {
@@ -70,61 +72,10 @@ impl<'a> Document<'a> {
 
     /// Reads it.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ImportError> {
-        read_yaml_or(self.text, |path, error| {
-            let line = error.location().map(|location| location.line());
-            self.explained(path, line, error)
+        read_yaml_document(self.text, self.is).map_err(|problem| {
+            let line = problem.line.map(|line| self.lines_before + line);
+            self.wrong(line, problem.path, problem.message)
         })
-    }
-
-    fn explained(&self, path: &str, line: Option<u64>, error: &Error) -> ImportError {
-        // A value whose line is asked for is one step further down for its reader.
-        let path = path.replace("].value", "]").replace("domain.value", "domain");
-        let path = path.trim_end_matches('?').trim_end_matches('.');
-        let in_file = line.map(|line| self.line(line));
-        if let Some(message) = read_yaml::<Value>(self.text).ok().and_then(|whole| of_kubernetes(&whole, self.is)) {
-            return self.wrong(Some(self.line(1)), "", message);
-        }
-        let message = match error.without_snippet() {
-            Error::MultipleDocuments { .. } => {
-                "several YAML documents; put a line `---` before each, or give each a file of its own".to_owned()
-            }
-            Error::SerdeUnknownField { .. } | Error::SerdeMissingField { .. } | Error::DuplicateMappingKey { .. } => {
-                crate::formats::from_yaml(path, error).message
-            }
-            Error::Message { .. } | Error::ExternalMessage { .. } | Error::Eof { .. } => {
-                format!("this is not YAML: {}", crate::formats::from_yaml(path, error).message)
-            }
-            _ => {
-                let found =
-                    value_at(self.text, path).map_or_else(|| "something else".to_owned(), |value| shown(&value));
-                format!("{found} stands here; right is {}", self.expected(path))
-            }
-        };
-        // In a list in brackets another bracket begins a list.
-        let text = line.and_then(|line| self.text.lines().nth((line as usize).checked_sub(1)?));
-        let is_bare = text.is_some_and(|text| text.contains("[descriptors[") || text.contains(", descriptors["));
-        let hint = if is_bare { "; put each expression in quotes" } else { "" };
-        self.wrong(in_file, path, format!("{message}{hint}"))
-    }
-
-    /// Returns what is right at a path.
-    fn expected(&self, path: &str) -> &'static str {
-        let field = path.rsplit('.').next().unwrap_or(path);
-        match field.split('[').next().unwrap_or(field) {
-            "" if path.is_empty() => self.is,
-            "" => "a limit, with the fields `namespace`, `max_value` and `seconds`",
-            "descriptors" if field.ends_with(']') => "a descriptor, with the field `key`",
-            "replaces" if field.ends_with(']') => "the `name` of a limit",
-            "conditions" | "variables" if field.ends_with(']') => "an expression in quotes",
-            "descriptors" | "replaces" | "conditions" | "variables" => "a list",
-            "rate_limit" => "a limit, with the fields `unit` and `requests_per_unit`",
-            "requests_per_unit" => "a whole number from 0 to 4294967295",
-            "max_value" | "seconds" => "a whole number from 0 to 18446744073709551615",
-            "unlimited" | "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric" | "share_threshold" => {
-                "`true` or `false`"
-            }
-            _ => "a text",
-        }
     }
 }
 
@@ -135,35 +86,6 @@ fn is_marker(line: &str) -> bool {
 
 fn is_bare_marker(line: &str) -> bool {
     ["---", "..."].contains(&line.trim_end())
-}
-
-/// A value as a message shows it.
-fn shown(value: &Value) -> String {
-    const CHARACTERS_MAX: usize = 60;
-    match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "a mapping".to_owned(),
-        Value::String(text) => format!("`{}`", text.chars().take(CHARACTERS_MAX).collect::<String>()),
-        other => format!("`{other}`"),
-    }
-}
-
-/// Says where a resource of Kubernetes holds the file, if the document is one.
-fn of_kubernetes(document: &Value, is: &str) -> Option<String> {
-    document.get("apiVersion")?;
-    let kind = document.get("kind")?.as_str()?;
-    let keys = match kind {
-        "ConfigMap" => document.get("data").and_then(Value::as_object),
-        _ => None,
-    };
-    let held = keys.map(|keys| keys.keys().map(|key| format!("`data[\"{key}\"]`")).collect::<Vec<_>>().join(", "));
-    let instead = match (kind, held.filter(|held| !held.is_empty())) {
-        (_, Some(held)) => format!("the text of its key {held}"),
-        ("Limitador", None) => "the list of its key `spec.limits`".to_owned(),
-        _ => format!("the file that the limiter itself reads, {is}"),
-    };
-    Some(format!("a resource of Kubernetes of the kind `{kind}`; put into a file of its own {instead}, and give that"))
 }
 
 #[cfg(all(test, not(engine_loom)))]
@@ -181,6 +103,7 @@ mod tests {
         assert_eq!(of("a: 1\n---\nb: 1\n"), found(&[(1, "a: 1\n"), (2, "---\nb: 1\n")]));
         assert_eq!(of("# x\n%YAML 1.2\n---\na: 1\n...\n---\n\n---\n"), found(&[(3, "---\na: 1\n...\n")]));
         assert_eq!(of("--- { a: 1 }\n--- { b: 1 }"), found(&[(1, "--- { a: 1 }\n"), (2, "--- { b: 1 }")]));
+        assert_eq!(of("a: 1\n...\nb: 1\n"), found(&[(1, "a: 1\n...\n"), (3, "b: 1\n")]));
         assert_eq!(of("a: ---\n---b: 1\n"), found(&[(1, "a: ---\n---b: 1\n")]));
         assert_eq!(of(""), found(&[(1, "")]));
     }

@@ -731,7 +731,7 @@ fn expressions_need_quotes_only_in_brackets() {
     for list in ["[descriptors[0].user_id]", "[a, descriptors[0].user_id]", "[descriptors[0]['x']]"] {
         let text = format!("- namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: {list}\n");
         let error = from_limitador(&text).expect_err(list).to_string();
-        assert!(error.ends_with("put each expression in quotes"), "{error}");
+        assert!(error.ends_with("`,` or `]` must stand here; put a text that has brackets in quotes"), "{error}");
     }
 }
 
@@ -813,65 +813,86 @@ fn documents_of_one_file_are_read_one_by_one() {
     assert_eq!(from_limitador(text).expect(text).policy.domains.len(), 2);
 }
 
-/// Errors say what stands where, and what is right, in no words of a library.
+/// Errors say what stands where, and what is right, in the words of policies.
 #[test]
 fn what_is_wrong_is_said_in_plain_words() {
-    let config_map =
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: limits }\ndata:\n  shop.yaml: |\n    domain: shop\n";
+    let config_map = |indent: &str| {
+        ["apiVersion: v1", "kind: ConfigMap", "data:", "  shop.yaml: |", "    domain: shop"]
+            .join(&format!("\n{indent}"))
+    };
     let limitador = "apiVersion: limitador.kuadrant.io/v1alpha1\nkind: Limitador\nspec:\n  limits:\n  - { namespace: a, max_value: 1, seconds: 60 }\n";
     let of = |value: &str| format!("domain: shop\ndescriptors:\n- key: user\n  {value}\n");
     let limit = |value: &str| of(&format!("rate_limit: {{ unit: day, {value} }}"));
-    let number = "right is a whole number from 0 to 4294967295";
-    for (text, says) in [
-        (config_map.to_owned(), "line 1: a resource of Kubernetes of the kind `ConfigMap`; put into a file of its own the text of its key `data[\"shop.yaml\"]`, and give that".to_owned()),
+    let number = "write a whole number from 0 to 4294967295";
+    let field = "write `key`, `name`, `value`, `rate_limit`, `descriptors`, `shadow_mode`, `quota_mode`, `detailed_metric`, `value_to_metric`, `share_threshold` or `metadata`";
+    let root = "a mapping with the fields `domain` and `descriptors`";
+    let table = "a table of keys and values";
+    for (text, wanted) in [
+        (String::new(), format!("the document is empty; write {root}")),
+        ("# nothing\n".to_owned(), format!("the document is empty; write {root}")),
+        ("a\0b".to_owned(), format!("line 1: a byte of value 0 stands here, which no text has; write {root}")),
+        (config_map(""), "this is a Kubernetes ConfigMap; save what stands at `data[\"shop.yaml\"]` as a file of its own, and give that".to_owned()),
+        (config_map("") + "\n  b: x", "this is a Kubernetes ConfigMap; save what stands at `data[\"b\"]` or `data[\"shop.yaml\"]` as a file of its own, and give that".to_owned()),
+        (format!("apiVersion: v1\nkind: List\nitems:\n- {}", config_map("  ")), "this is a Kubernetes List; save what stands at `items[0].data[\"shop.yaml\"]` as a file of its own, and give that".to_owned()),
+        ("apiVersion: kuadrant.io/v1\nkind: RateLimitPolicy\nspec: { limits: {} }\n".to_owned(), format!("this is a Kubernetes RateLimitPolicy; write {root}")),
         (limit("requests_per_unit: -1"), format!("line 4: descriptors[0].rate_limit.requests_per_unit: `-1` stands here; {number}")),
-        (limit("requests_per_unit: many"), format!("`many` stands here; {number}")),
-        (limit("requests_per_unit: [1]"), format!("a list stands here; {number}")),
-        (limit("requests_per_unit: 5000000000"), format!("`5000000000` stands here; {number}")),
-        (limit("requests_per_unit: 1, unlimited: maybe"), "rate_limit.unlimited: `maybe` stands here; right is `true` or `false`".to_owned()),
-        (of("descriptors: x"), "line 4: descriptors[0].descriptors: `x` stands here; right is a list".to_owned()),
-        (of("rate_limit: 5"), "line 4: descriptors[0].rate_limit: `5` stands here; right is a limit, with the fields `unit` and `requests_per_unit`".to_owned()),
-        (of("value: { a: b }"), "line 4: descriptors[0].value: a mapping stands here; right is a text".to_owned()),
-        (of("value: [a]"), "a list stands here; right is a text".to_owned()),
-        ("- domain: shop\n".to_owned(), "line 1: a list stands here; right is a mapping with the fields `domain` and `descriptors`".to_owned()),
-        ("domain: [shop]\n".to_owned(), "line 1: domain: a list stands here; right is a text".to_owned()),
-        ("domain: shop\ndescriptors: [user]\n".to_owned(), "descriptors[0]: `user` stands here; right is a descriptor, with the field `key`".to_owned()),
-        ("domain: shop\ndescriptors: [\n".to_owned(), "this is not YAML: ".to_owned()),
+        (limit("requests_per_unit: many"), format!("line 4: descriptors[0].rate_limit.requests_per_unit: `many` stands here; {number}")),
+        (limit("requests_per_unit: [1]"), format!("line 4: descriptors[0].rate_limit.requests_per_unit: a list stands here; {number}")),
+        (limit("requests_per_unit: 5000000000"), format!("line 4: descriptors[0].rate_limit.requests_per_unit: `5000000000` stands here; {number}")),
+        (limit("requests_per_unit: 1, unlimited: maybe"), "line 4: descriptors[0].rate_limit.unlimited: `maybe` stands here; write true or false".to_owned()),
+        (of("descriptors: x"), "line 4: descriptors[0].descriptors: `x` stands here; write a list".to_owned()),
+        (of("rate_limit: 5"), format!("line 4: descriptors[0].rate_limit: `5` stands here; write {table}")),
+        (of("value: { a: b }"), format!("line 4: descriptors[0].value: {table} stands here; write a text")),
+        (of("value: [a]"), "line 4: descriptors[0].value: a list stands here; write a text".to_owned()),
+        (of("value: a\n  value: b"), "line 5: descriptors[0]: `value` stands here twice; keep one".to_owned()),
+        (of("value: 5\n  a: true"), format!("line 5: descriptors[0].a: unknown field `a`; {field}")),
+        ("domain: shop\ndescriptors:\n- value: a\n".to_owned(), "line 3: descriptors[0]: missing field `key`; add it".to_owned()),
+        ("domain: shop\ndescriptors:\n-\n".to_owned(), format!("line 3: descriptors[0]: nothing stands here; write {table}")),
+        ("- domain: shop\n".to_owned(), format!("line 1: a list stands here; write {root}")),
+        ("domain: [shop]\n".to_owned(), "line 1: domain: a list stands here; write a text".to_owned()),
+        ("domain: 5\nfoo: 1\n".to_owned(), "line 2: foo: unknown field `foo`; write `domain`, `name` or `descriptors`".to_owned()),
+        ("domain: a\ndomain: b\n".to_owned(), "line 2: `domain` stands here twice; keep one".to_owned()),
+        ("domain: *b\n".to_owned(), "line 1: not YAML: `*` begins an alias of an anchor, which is not there; put a text that begins with it in quotes".to_owned()),
+        ("domain: a\n<<: 5\n".to_owned(), "line 2: not YAML: `<<` takes a table, or an alias of one".to_owned()),
+        ("domain: shop\ndescriptors: [user]\n".to_owned(), format!("line 2: descriptors[0]: `user` stands here; write {table}")),
+        ("domain: shop\ndescriptors: [\n".to_owned(), "line 2: descriptors: not YAML: a list or a table in brackets does not end; add the closing bracket".to_owned()),
+        ("domain: \"shop\n".to_owned(), "line 2: not YAML: the quotes of a text do not end".to_owned()),
+        ("domain: shop\ndescriptors:\n\t- key: a\n".to_owned(), "line 3: not YAML: a tab stands here; indent with spaces".to_owned()),
+        ("domain: |x\n  a\n".to_owned(), "line 1: not YAML: this cannot be read; look at the quotes and brackets here and before".to_owned()),
     ] {
-        let error = from_envoy(&text).expect_err(&text).to_string();
-        assert!(error.contains(&says), "{text}\n{error}");
+        assert_eq!(from_envoy(&text).expect_err(&text).to_string(), format!("envoy.yaml: {wanted}"), "{text}");
     }
-    for (text, says) in [
+    let of = |fields: &str| format!("- {{ namespace: a, {fields} }}");
+    let number = "write a whole number from 0 to 18446744073709551615";
+    for (text, wanted) in [
         (
-            limitador,
-            "line 1: a resource of Kubernetes of the kind `Limitador`; put into a file of its own the list of its key `spec.limits`, and give that",
+            limitador.to_owned(),
+            "this is a Kubernetes Limitador; save what stands at `spec.limits` as a file of its own, and give that"
+                .to_owned(),
         ),
-        (config_map, "the text of its key `data[\"shop.yaml\"]`"),
+        (of("max_value: -1, seconds: 60"), format!("line 1: [0].max_value: `-1` stands here; {number}")),
         (
-            "- { namespace: a, max_value: -1, seconds: 60 }",
-            "line 1: [0].max_value: `-1` stands here; right is a whole number from 0 to 18446744073709551615",
+            of("max_value: 18446744073709551616, seconds: 1"),
+            format!("line 1: [0].max_value: `18446744073709551616` stands here; {number}"),
         ),
-        ("- { namespace: a, max_value: 1, seconds: -60 }", "[0].seconds: `-60` stands here; right is a whole number"),
+        (of("max_value: 1, seconds: -60"), format!("line 1: [0].seconds: `-60` stands here; {number}")),
+        (of("max_value: 1.50, seconds: 60"), format!("line 1: [0].max_value: `1.50` stands here; {number}")),
+        (of("seconds: 60, variables: user"), "line 1: [0].variables: `user` stands here; write a list".to_owned()),
         (
-            "- { namespace: a, max_value: 1.5, seconds: 60 }",
-            "[0].max_value: `1.5` stands here; right is a whole number",
-        ),
-        (
-            "- { namespace: a, max_value: 1, seconds: 60, variables: user }",
-            "[0].variables: `user` stands here; right is a list",
+            of("seconds: 60, conditions: [{ a: b }]"),
+            format!("line 1: [0].conditions[0]: {table} stands here; write a text"),
         ),
         (
-            "- { namespace: a, max_value: 1, seconds: 60, conditions: [{ a: b }] }",
-            "[0].conditions[0]: a mapping stands here; right is an expression in quotes",
+            of("seconds: 60, conditions: [descriptors[0].a == 'b']"),
+            "line 1: [0].conditions: not YAML: `,` or `]` must stand here; put a text that has brackets in quotes"
+                .to_owned(),
         ),
-        ("- { namespace: a, max_value: 1, seconds: 60, name: [x] }", "[0].name: a list stands here; right is a text"),
-        ("namespace: a\n", "line 1: a mapping stands here; right is a list of limits"),
-        (
-            "- text\n",
-            "[0]: `text` stands here; right is a limit, with the fields `namespace`, `max_value` and `seconds`",
-        ),
+        (of("seconds: 60, name: [x]"), "line 1: [0].name: a list stands here; write a text".to_owned()),
+        ("namespace: a\n".to_owned(), format!("line 1: {table} stands here; write a list of limits")),
+        ("- text\n".to_owned(), format!("line 1: [0]: `text` stands here; write {table}")),
+        ("- [a, {}]\n".to_owned(), format!("line 1: [0]: a list stands here; write {table}")),
     ] {
-        let error = from_limitador(text).expect_err(text).to_string();
-        assert!(error.contains(says), "{text}\n{error}");
+        assert_eq!(from_limitador(&text).expect_err(&text).to_string(), format!("limits.yaml: {wanted}"), "{text}");
     }
+    assert!(from_envoy("domain: a\n...\ndomain: b\n").is_ok_and(|imported| imported.policy.domains.len() == 2));
 }

@@ -87,7 +87,7 @@ const NUMBER: &str = " stands here; write a whole number from 0 to 9007199254740
 #[test]
 fn yaml() {
     let number = |found: &str| format!("line 9: {LIMIT}{found}{NUMBER}");
-    let (word, half, huge) = (number("`five`"), number("`1.5`"), number("`100000000000000000000000`"));
+    let (word, half, huge) = (number("`five`"), number("`1.5`"), number("`99999999999999999999999`"));
     let (nothing, list, table) = (number("nothing"), number("a list"), number("a table of keys and values"));
     assert_each(
         YAML,
@@ -96,6 +96,7 @@ fn yaml() {
             ("limit: 5", "limit: five", &word),
             ("limit: 5", "limit: 1.5", &half),
             ("limit: 5", "limit: 99999999999999999999999", &huge),
+            ("limit: 5", "limit: 18446744073709551616", &number("`18446744073709551616`")),
             ("limit: 5", "limit:", &nothing),
             ("limit: 5", "limit: [1]", &list),
             ("limit: 5", "limit: {a: 1}", &table),
@@ -149,7 +150,7 @@ fn yaml() {
             (
                 "period: 1m",
                 "on_failure: { lokal: 1 }",
-                "on_failure: `lokal` stands here; write `open`, `closed` or `local`",
+                "on_failure.lokal: `lokal` stands here; write `open`, `closed` or `local`",
             ),
             ("period: 1m", "on_failure: { local: x }", "on_failure.local: `x` stands here; write a number"),
             ("        limits:", "\tlimits:", "line 5: "),
@@ -164,7 +165,7 @@ fn yaml() {
 #[test]
 fn toml() {
     let number = |found: &str| format!("line 5: {LIMIT}{found}{NUMBER}");
-    let (quoted, half, none) = (number("`5`") + ", without quotes", number("`1.5`"), number("`NaN`"));
+    let (quoted, half, none) = (number("`5`") + ", without quotes", number("`1.5`"), number("`nan`"));
     let date = number("a date without quotes");
     assert_each(
         TOML,
@@ -174,7 +175,26 @@ fn toml() {
             ("limit = 5", "limit = 1.5", &half),
             ("limit = 5", "limit = nan", &none),
             ("limit = 5", "limit = 2026-01-01", &date),
-            ("limit = 5", "limit = 99999999999999999999999", "line 5: "),
+            ("limit = 5", "limit = 5.50", &number("`5.50`")),
+            (
+                "limit = 5",
+                "limit = 99999999999999999999",
+                "line 5: domains.default.tiers[0].limits[0].limit: 99999999999999999999 is out of range; expected a whole",
+            ),
+            ("limit = 5", "limit = ", "line 5: not TOML: `=` and a value must follow the key"),
+            ("id = \"free\"", "id = ", "line 4: not TOML: `=` and a value must follow the key"),
+            (
+                "limits = [",
+                "limits = [[], ",
+                "line 5: domains.default.tiers[0].limits[0]: a list stands here; write a table",
+            ),
+            (
+                "limit = 5, period = \"1m\" }]",
+                "limit = 5",
+                "line 5: not TOML: a table that began with `{` does not end",
+            ),
+            ("[[domains.default.tiers]]", "[[domains.default.tiers", "line 3: not TOML: `[` has no `]`; write it"),
+            ("limit = 5", "limit = 05", "line 5: not TOML: a number begins with 0; write it without"),
             ("limit = 5", "limit = 5, limit = 6", "line 5: not TOML: this key stands here twice"),
             (
                 "id = \"free\"",
@@ -211,13 +231,28 @@ fn toml() {
 #[test]
 fn json() {
     let number = |found: &str| format!("line 3: {LIMIT}{found}{NUMBER}");
-    let (quoted, huge, null) = (number("`5`") + ", without quotes", number("`1e+30`"), number("nothing"));
+    let (quoted, huge, null) = (number("`5`") + ", without quotes", number("`1e30`"), number("nothing"));
     assert_each(
         JSON,
         Json,
         &[
             (": 5", ": \"5\"", &quoted),
-            (": 5", ": 1e30", huge.split('`').next().expect("a start")),
+            (": 5", ": 1e30", &huge),
+            (": 5", ": 99999999999999999999", &number("`99999999999999999999`")),
+            (": 5", ": 1e999", "line 3: domains.default.tiers[0].limits[0].limit: not JSON: `1e999` is too large"),
+            (
+                "\"default\": {",
+                "\"default\": [], \"b\": {",
+                "line 1: domains.default: a list stands here; write a table",
+            ),
+            (
+                "[{\"id\": \"free\"",
+                "[[], {\"id\": \"free\"",
+                "line 2: domains.default.tiers[0]: a list stands here; write a",
+            ),
+            (": 5", " 5", "line 3: domains.default.tiers[0].limits[0]: not JSON: `:` and a value must follow the key"),
+            (", \"limit\"", " \"limit\"", "not JSON: `,` or `}` must stand here"),
+            ("\"1m\"", "\"\\q\"", "not JSON: `\\` stands in a text before a character that it has no meaning for"),
             (": 5", ": null", &null),
             (": 5", ": 5, \"limit\": 6", "line 3: domains.default.tiers[0].limits[0]: `limit` stands here twice"),
             ("\"free\"", "null", "tiers[0].id: nothing stands here; write a text"),
@@ -240,7 +275,7 @@ fn json() {
 fn other_documents_are_named_with_the_way_out() {
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: x }\ndata:\n  limits.yaml: |\n    domains: {}\n";
     for (text, format, wanted) in [
-        ("", Yaml, "the document is empty; a policy has `domains`"),
+        ("", Yaml, "the document is empty; write a policy: a table with `domains`"),
         ("# nothing yet\n", Yaml, "the document is empty"),
         ("---\n", Yaml, "the document is empty"),
         ("# nothing yet\n", Toml, "the document is empty"),
@@ -248,12 +283,17 @@ fn other_documents_are_named_with_the_way_out() {
         ("{}", Json, "missing field `domains`; add it"),
         ("text", Yaml, "`text` stands here; write a table of keys and values"),
         ("[]", Json, "a list stands here; write a table of keys and values"),
-        ("\0\u{1}", Toml, "line 1: a byte of value 0 stands here; a policy is a text file"),
+        ("\0\u{1}", Toml, "line 1: a byte of value 0 stands here, which no text has; write a policy"),
         ("domains: {}\n---\ndomains: {}\n", Yaml, "not YAML: a second document begins here; write one"),
         (
             map,
             Yaml,
-            "this is a Kubernetes ConfigMap, not a policy; give the text that its `data` holds, under `limits.yaml`, as",
+            "this is a Kubernetes ConfigMap; save what stands at `data[\"limits.yaml\"]` as a file of its own, and give that",
+        ),
+        (
+            &format!("apiVersion: v1\nkind: List\nitems:\n- {}", map.trim_end().replace('\n', "\n  ")),
+            Yaml,
+            "this is a Kubernetes List; save what stands at `items[0].data[\"limits.yaml\"]` as a file of its own",
         ),
         ("domain: a\ndescriptors: []\n", Yaml, "tidegate policy import FILE --from envoy"),
         ("- { namespace: a, max_value: 1 }\n", Yaml, "tidegate policy import FILE --from limitador"),
@@ -278,7 +318,7 @@ fn what_yaml_takes_without_quotes_is_not_blamed_for_another_mistake() {
 #[test]
 fn any_type_is_read_from_yaml_with_the_same_words() {
     let problem: Problem = read_yaml::<Vec<u8>>("- 1\n- -1\n").expect_err("a negative number");
-    assert_eq!(problem.to_string(), "line 2: [1]: `-1` stands here; write a whole number from 0");
+    assert_eq!(problem.to_string(), "line 2: [1]: `-1` stands here; write a whole number from 0 to 255");
 }
 
 #[test]

@@ -94,9 +94,7 @@ impl fmt::Display for Verdict {
 impl Cases {
     /// Reads the file, and checks what concerns one case alone.
     pub(super) fn read(text: &str) -> Result<Self, Problem> {
-        // A value with its place is a level of its own in paths.
-        let within = |problem: Problem| Problem { path: problem.path.replace("].value.", "]."), ..problem };
-        let cases: Self = read_yaml(text).map_err(within)?;
+        let cases: Self = read_yaml(text)?;
         if cases.cases.is_empty() {
             return Err(Problem {
                 path: "cases".to_owned(),
