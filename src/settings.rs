@@ -4,6 +4,7 @@
 use std::{ffi::OsString, fs, io, path::PathBuf};
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
+use tidegate::formats::read_toml;
 use toml::{Table, Value};
 
 use crate::{
@@ -78,18 +79,13 @@ fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
     let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
     match fs::read_to_string(&path) {
         Ok(text) => {
-            let table = text.parse().map_err(|error: toml::de::Error| failure(place(&text, &error)))?;
+            // Its problem never shows a text of the file, which may be a password.
+            let table = read_toml(&text).map_err(|problem| failure(problem.to_string()))?;
             Ok(Some((name, table)))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
         Err(error) => Err(failure(error.to_string())),
     }
-}
-
-/// Where a file is wrong. Unlike the parser's own words this does not show the line, which may hold a password.
-fn place(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    format!("line {}: {}", before.matches('\n').count() + 1, error.message())
 }
 
 /// Settings of the file that neither a flag nor a variable gave, as flags.
@@ -105,19 +101,18 @@ fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String>
                 matches.try_contains_id(id).is_ok_and(|present| present)
                     && matches.value_source(id) != Some(ValueSource::DefaultValue)
             };
-            let Some((value, long)) = key(argument).and_then(|key| table.get(&key)).zip(argument.get_long()) else {
-                continue;
-            };
+            let key = key(argument).unwrap_or_default();
+            let Some((value, long)) = table.get(&key).zip(argument.get_long()) else { continue };
             if given(argument.get_id().as_str()) {
                 continue;
             }
             match (value, argument.get_action()) {
                 (Value::Array(values), ArgAction::Append) => {
                     for value in values {
-                        more.extend(flag(long, value, false)?);
+                        more.extend(flag(&key, long, value, false)?);
                     }
                 }
-                (value, action) => more.extend(flag(long, value, matches!(action, ArgAction::SetTrue))?),
+                (value, action) => more.extend(flag(&key, long, value, matches!(action, ArgAction::SetTrue))?),
             }
         }
         let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));
@@ -141,15 +136,28 @@ fn knows(command: &clap::Command, name: &str) -> bool {
         || command.get_subcommands().any(|below| knows(below, name))
 }
 
-fn flag(long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, String> {
-    let value = match value {
+/// Returns a setting of the file as a flag.
+fn flag(key: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, String> {
+    let text = match value {
         Value::Boolean(on) if is_switch => return Ok(on.then(|| format!("--{long}").into())),
-        _ if is_switch => return Err(format!("{long}: write true or false")),
-        Value::String(text) => text.clone(),
-        Value::Integer(number) => number.to_string(),
-        _ => return Err(format!("{long}: write a text or a whole number")),
+        Value::String(text) if !is_switch => text.clone(),
+        Value::Integer(number) if !is_switch => number.to_string(),
+        other => {
+            let wanted = if is_switch { "true or false" } else { "a text or a whole number" };
+            let found = match other {
+                Value::Boolean(flag) => format!("`{flag}`"),
+                Value::Integer(number) => format!("`{number}`"),
+                Value::Float(number) => format!("`{number}`"),
+                // It may be a password.
+                Value::String(_) => "a text".to_owned(),
+                Value::Array(_) => "a list".to_owned(),
+                Value::Table(_) => "a table".to_owned(),
+                Value::Datetime(_) => "a date without quotes".to_owned(),
+            };
+            return Err(format!("{key}: {found} stands here; write {wanted}"));
+        }
     };
-    Ok(Some(format!("--{long}={value}").into()))
+    Ok(Some(format!("--{long}={text}").into()))
 }
 
 #[cfg(test)]

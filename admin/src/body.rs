@@ -20,7 +20,10 @@ use serde::{
     de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value};
-use tidegate::algorithm::NUMBER_MAX;
+use tidegate::{
+    algorithm::NUMBER_MAX,
+    formats::{JsonError, read_json},
+};
 use tidegate_fleet::wire;
 use tokio::time;
 
@@ -210,22 +213,27 @@ fn unreadable(error: &dyn fmt::Display) -> Problem {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // serde would take a list for an object, field by field.
-    if !matches!(bytes.trim_ascii_start(), [b'{', ..]) {
-        return Err(Problem::BadJson(FieldError::invalid("", "expected a JSON object")));
-    }
-    typed::<Exact>(bytes, |too_large| Problem::Invalid(vec![too_large]))?;
-    typed(bytes, Problem::BadJson)
+    let text = str::from_utf8(bytes).map_err(|error| {
+        unreadable(&format!("the body is not UTF-8 from byte {} on; send JSON as UTF-8 text", error.valid_up_to()))
+    })?;
+    read_json::<Exact>(text).map_err(|error| match &error {
+        JsonError::Syntax(_) => Problem::BadJson(FieldError::from(error)),
+        JsonError::Field { .. } => Problem::Invalid(vec![FieldError::from(error)]),
+    })?;
+    read_json(text).map_err(|error| Problem::BadJson(FieldError::from(error)))
 }
 
-fn typed<T: DeserializeOwned>(bytes: &[u8], of_another_type: fn(FieldError) -> Problem) -> Result<T, Problem> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = field_error("", &error);
-        if error.inner().is_data() { of_another_type(field) } else { Problem::BadJson(field) }
-    })?;
-    json.end().map_err(|error| Problem::BadJson(FieldError::invalid("", error.to_string())))?;
-    Ok(value)
+impl From<JsonError> for FieldError {
+    fn from(error: JsonError) -> Self {
+        match error {
+            JsonError::Syntax(problem) => Self::invalid("", format!("the body is not JSON: {problem}")),
+            JsonError::Field { pointer, message } => Self::invalid(pointer, message),
+        }
+    }
+}
+
+fn too_large<E: de::Error>(number: impl fmt::Display) -> E {
+    E::custom(format!("`{number}` is too large; the largest number is {NUMBER_MAX}"))
 }
 
 /// Any JSON without a whole number that is larger than what JavaScript reads exactly: no call takes one, nor answers one.
@@ -243,18 +251,16 @@ impl<'de> Deserialize<'de> for Exact {
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Exact, E> {
-                if number > NUMBER_MAX {
-                    return Err(E::custom(format!("{number} is too large; the largest number is {NUMBER_MAX}")));
-                }
-                Ok(Exact)
+                if number > NUMBER_MAX { Err(too_large(number)) } else { Ok(Exact) }
             }
 
             fn visit_i64<E>(self, _: i64) -> Result<Exact, E> {
                 Ok(Exact)
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Exact, E> {
-                Ok(Exact)
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Exact, E> {
+                // A whole number of more than 64 bits.
+                if number >= 18_446_744_073_709_551_616.0 { Err(too_large(number)) } else { Ok(Exact) }
             }
 
             fn visit_bool<E>(self, _: bool) -> Result<Exact, E> {
@@ -284,13 +290,6 @@ impl<'de> Deserialize<'de> for Exact {
     }
 }
 
-/// What serde says about a value that stands at `pointer`.
-pub(crate) fn field_error(pointer: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> FieldError {
-    let path = error.path().to_string();
-    let below = if path == "." { String::new() } else { pointer_of(&path) };
-    FieldError::invalid(format!("{pointer}{below}"), error.inner().to_string())
-}
-
 /// `limits[0].burst` as a JSON pointer: `/limits/0/burst`. A `?` stands where the reader did not get to know the name.
 pub(crate) fn pointer_of(path: &str) -> String {
     path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !matches!(*part, "" | "?")).fold(
@@ -306,6 +305,93 @@ pub(crate) fn pointer_of(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem::At;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[serde(rename = "a.b")]
+        _dotted: Option<u64>,
+        #[serde(default)]
+        _list: Vec<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Inner {
+        _kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        One,
+        Two,
+    }
+
+    #[test]
+    fn errors_name_the_field_in_plain_words() {
+        for (body, code, pointer, message) in [
+            (
+                "",
+                "bad_json",
+                "",
+                "the body is not JSON: line 1: the text ends here in the middle of a value; a bracket or a quote is missing",
+            ),
+            ("[]", "bad_json", "", "a list stands here; write a table of keys and values"),
+            (
+                "{\n\"_list\": x}",
+                "bad_json",
+                "",
+                "the body is not JSON: line 2: no value stands here; put a text in double quotes",
+            ),
+            (
+                "{}{}",
+                "bad_json",
+                "",
+                "the body is not JSON: line 1: something stands after the end of the document; remove it",
+            ),
+            (r#"{"c": 1}"#, "bad_json", "/c", "unknown field `c`; write `a.b` or `_list`"),
+            (
+                r#"{"a.b": "5"}"#,
+                "bad_json",
+                "/a.b",
+                "`5` stands here; write a whole number from 0 to 18446744073709551615, without quotes",
+            ),
+            (r#"{"a.b": 1, "a.b": 2}"#, "bad_json", "", "`a.b` stands here twice; keep one"),
+            (r#"{"_list": {}}"#, "bad_json", "/_list", "a table of keys and values stands here; write a list"),
+            (r#"{"_list": [["one"]]}"#, "bad_json", "/_list/0", "a list stands here; write a table of keys and values"),
+            (r#"{"_list": [{}]}"#, "bad_json", "/_list/0", "missing field `_kind`; add it"),
+            (
+                r#"{"_list": [{"_kind": "three"}]}"#,
+                "bad_json",
+                "/_list/0/_kind",
+                "`three` stands here; write `one` or `two`",
+            ),
+            (
+                r#"{"x/y": {"z": 99999999999999999999}}"#,
+                "invalid",
+                "/x~1y/z",
+                "`99999999999999999999` is too large; the largest number is 9007199254740991",
+            ),
+            (
+                r#"{"a.b": 9007199254740992}"#,
+                "invalid",
+                "/a.b",
+                "`9007199254740992` is too large; the largest number is 9007199254740991",
+            ),
+        ] {
+            let (found, error) = match read::<Outer>(body.as_bytes()) {
+                Err(Problem::BadJson(error)) => ("bad_json", error),
+                Err(Problem::Invalid(mut errors)) => ("invalid", errors.remove(0)),
+                other => panic!("{body}: {other:?}"),
+            };
+            let expected = (code, At::Pointer(pointer.to_owned()), message);
+            assert_eq!((found, error.at, error.message.as_str()), expected, "{body}");
+        }
+        assert!(
+            matches!(read::<Outer>(b"{\"\xff\": 1}"), Err(Problem::BadJson(error)) if error.message.starts_with("the body is not UTF-8 from byte 2"))
+        );
+    }
 
     #[test]
     fn paths_become_pointers() {

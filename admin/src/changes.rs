@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use tidegate::{
     DEFAULT_DOMAIN, Problems, Snapshot,
     algorithm::Carry,
+    formats::from_json_value,
     policy::{Client, Domain, Policy},
 };
 
 use crate::{
-    body::{field_error, pointer_of},
+    body::pointer_of,
     clients::Report,
     editing::Editing,
     objects::{self, Kind, Object, ObjectKey, Usage},
@@ -447,7 +448,8 @@ fn merge(value: &mut Value, patch: &Value) {
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(value).map_err(|error| field_error(pointer, &error))
+    // Its numbers have been read already.
+    from_json_value(value, "").map_err(|error| FieldError::from(error).below(pointer))
 }
 
 /// The object as it is now, and who changed it.

@@ -100,6 +100,72 @@ pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Yaml)
 }
 
+/// Reads any TOML document. The problem names the field and the line.
+pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Toml)
+}
+
+/// What is wrong with JSON.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JsonError {
+    /// It is no JSON: the line, and what is wrong there.
+    Syntax(String),
+    /// It is not what is read here.
+    Field {
+        /// The field, as a JSON pointer (RFC 6901); empty for the whole document.
+        pointer: String,
+        /// What stands there, and what would be right.
+        message: String,
+    },
+}
+
+/// Reads a JSON text.
+pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    read_once(text, Format::Json)
+        .map_err(|problem| json_error(text, problem, |value| from_json_value::<T>(value, text).map(drop)))
+}
+
+/// Words what `serde_json` said of a text. `check` reads a value into the type that the text was to be.
+pub fn plain_json_error(
+    text: &str,
+    error: &serde_json::Error,
+    check: impl Fn(&Value) -> Result<(), JsonError>,
+) -> JsonError {
+    json_error(text, from_json("", error), check)
+}
+
+fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(), JsonError>) -> JsonError {
+    let value = match read_once(text, Format::Json) {
+        Ok(value) => value,
+        Err(problem) => {
+            let message = syntax::in_plain_words(&problem, Format::Json);
+            let message = message.unwrap_or_else(|| syntax::unreadable(Format::Json));
+            let line = problem.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            return JsonError::Syntax(format!("{line}{}", message.trim_start_matches("not JSON: ")));
+        }
+    };
+    // A value does not show a field that stands there twice.
+    check(&value).err().unwrap_or_else(|| JsonError::Field {
+        pointer: pointer_of(&steps_of(&problem.path)),
+        message: syntax::in_plain_words(&problem, Format::Json).unwrap_or(problem.message),
+    })
+}
+
+/// Reads a JSON value into a type. Messages show numbers as they stand in `text`, from which the value was read.
+pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
+    plain::read(value, Format::Json).map_err(|error| JsonError::Field {
+        pointer: pointer_of(&error.path),
+        message: with_written_number(error, text, Format::Json),
+    })
+}
+
+fn pointer_of(steps: &[Step<'_>]) -> String {
+    steps.iter().fold(String::new(), |pointer, step| match step {
+        Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
+        Step::Item(place) => format!("{pointer}/{place}"),
+    })
+}
+
 fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
     read_once(text, format).map_err(|problem: Problem| {
         // One that notes its own line is read as a field `value` there.
@@ -117,10 +183,6 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
                 return Problem { message, ..problem };
             }
         };
-        let is_list = plain::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
-        if is_list && problem.message.contains("expected mapping start") {
-            return Problem { path, message: plain::stands_here("a list", plain::TABLE), ..problem };
-        }
         let Err(error) = plain::read::<T>(&value, format) else {
             // A value does not show all, such as a key that stands there twice.
             let message = syntax::in_plain_words(&problem, format).unwrap_or(problem.message);
@@ -128,19 +190,25 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
         };
         let plain_path = path_of(&error.path);
         let is_same_place = path.strip_suffix(".value").unwrap_or(&path) == plain_path || path == plain_path;
+        let is_list = plain::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
+        if is_list && !is_same_place && problem.message.contains("expected mapping start") {
+            return Problem { path, message: plain::stands_here("a list", plain::TABLE), ..problem };
+        }
         let line = if is_same_place { problem.line } else { None };
         let line = line.or_else(|| line_of(text, format, &error.path)).or(problem.line);
-        // Numbers beyond 64 bits, and fractions, are not written as they were read.
-        let quoted = error.message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
-        let message = match quoted.filter(|(quoted, _)| quoted.parse::<f64>().is_ok()) {
-            Some((_, rest)) => match written_at(text, format, &error.path) {
-                Some(written) => format!("`{}`{rest}", plain::shortened(written.trim_matches(['"', '\'']))),
-                None => error.message,
-            },
-            None => error.message,
-        };
+        let message = with_written_number(error, text, format);
         Problem { path: plain_path, line, message }
     })
+}
+
+/// Returns the message with a number as it is written in the text: those beyond 64 bits, and fractions, are read otherwise.
+fn with_written_number(error: plain::PlainError<'_>, text: &str, format: Format) -> String {
+    let quoted = error.message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
+    let number = quoted.filter(|(quoted, _)| quoted.parse::<f64>().is_ok());
+    match number.and_then(|(_, rest)| Some((written_at(text, format, &error.path)?, rest))) {
+        Some((written, rest)) => format!("`{}`{rest}", plain::shortened(written.trim_matches(['"', '\'']))),
+        None => error.message,
+    }
 }
 
 /// Reads a document, with errors in the words of the library that reads it.

@@ -4,12 +4,14 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::value::RawValue;
-use serde_path_to_error::Segment;
+use serde_json::{Value, value::RawValue};
 use tidegate::{
-    CountedIdentity, DEFAULT_DOMAIN, Identity, Request, RequestError, algorithm::NUMBER_MAX, clock::Clock,
+    CountedIdentity, DEFAULT_DOMAIN, Identity, Request, RequestError,
+    algorithm::NUMBER_MAX,
+    clock::Clock,
+    formats::{JsonError, from_json_value, plain_json_error},
     policy::DoorSettings,
 };
 
@@ -54,9 +56,8 @@ struct WireIdentity<'a> {
 /// Body of a batch. Each check is read when its turn comes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Batch<'a> {
-    #[serde(borrow)]
-    checks: Vec<&'a RawValue>,
+struct Batch<T> {
+    checks: Vec<T>,
 }
 
 /// Body of a settlement.
@@ -84,7 +85,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     caller: &Caller,
     text: &str,
 ) -> Result<(Answer<'e>, DoorSettings), Error> {
-    let Object(check) = parse::<Object<Check<'_>>>(text)?;
+    let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
     let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
@@ -107,7 +108,8 @@ pub(crate) async fn decide<'e, C: Clock>(
 
 /// Reads a settlement: of which reservation, and what it really cost.
 pub(crate) fn settlement(text: &str) -> Result<(ReservationId, u64), Error> {
-    let Object(Settlement { reservation, actual: Whole(actual) }) = parse::<Object<Settlement<'_>>>(text)?;
+    let Object(Settlement { reservation, actual: Whole(actual) }) =
+        parse(text, |value| from_json_value::<Object<Settlement<'_>>>(value, text).map(drop))?;
     if actual > NUMBER_MAX {
         return Err(Error::Actual(actual));
     }
@@ -116,13 +118,15 @@ pub(crate) fn settlement(text: &str) -> Result<(ReservationId, u64), Error> {
 
 /// Reads a refund: a settlement at no cost.
 pub(crate) fn refund(text: &str) -> Result<(ReservationId, u64), Error> {
-    let Object(Refund { reservation }) = parse::<Object<Refund<'_>>>(text)?;
+    let Object(Refund { reservation }) =
+        parse(text, |value| from_json_value::<Object<Refund<'_>>>(value, text).map(drop))?;
     Ok((reservation.id()?, 0))
 }
 
 /// Reads a batch: the text of each check.
 pub(crate) fn batch(text: &str) -> Result<Vec<&str>, Error> {
-    let Object(Batch { checks }) = parse::<Object<Batch<'_>>>(text)?;
+    let Object(Batch::<&RawValue> { checks }) =
+        parse(text, |value| from_json_value::<Object<Batch<IgnoredAny>>>(value, text).map(drop))?;
     if checks.len() > CHECKS_MAX {
         return Err(Error::TooManyChecks(checks.len()));
     }
@@ -167,32 +171,17 @@ fn refused(error: &RequestError, check: &Check<'_>, place: usize) -> Error {
     Error::Request { field, error: error.clone() }
 }
 
-/// Reads a document. Where it is wrong, it is read once more to learn at which field: right documents do not pay for that.
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
-    let error = match serde_json::from_str(text) {
-        Ok(document) => return Ok(document),
-        Err(error) => error,
-    };
-    if !error.is_data() {
-        return Err(Error::NotJson(error.to_string()));
-    }
-    let field = match serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text)) {
-        Ok(_) => String::new(),
-        Err(error) => error.path().iter().filter_map(named).collect::<Vec<_>>().join("/"),
-    };
-    // The field says where better than the place in the text, which in a batch would be that in one check.
-    let problem = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    Err(Error::Field { field, problem: problem.strip_suffix(&place).unwrap_or(&problem).to_owned() })
-}
-
-fn named(segment: &Segment) -> Option<String> {
-    match segment {
-        Segment::Seq { index } => Some(index.to_string()),
-        Segment::Map { key } => Some(key.clone()),
-        Segment::Enum { variant } => Some(variant.clone()),
-        Segment::Unknown => None,
-    }
+/// Reads a document. Where it is wrong, it is read once more, by `check`, to learn at which field: right documents do not
+/// pay for that.
+fn parse<'a, T: Deserialize<'a>>(text: &'a str, check: impl Fn(&Value) -> Result<(), JsonError>) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| match plain_json_error(text, &error, check) {
+        // Deeper than any value that is read here.
+        JsonError::Syntax(problem) if error.is_data() => Error::Field { field: String::new(), problem },
+        JsonError::Syntax(problem) => Error::NotJson(problem),
+        JsonError::Field { pointer, message } => {
+            Error::Field { field: pointer.trim_start_matches('/').to_owned(), problem: message }
+        }
+    })
 }
 
 /// Text that is borrowed where it has no escapes, also in an `Option`.

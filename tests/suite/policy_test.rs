@@ -222,5 +222,8 @@ fn what_cannot_be_read_is_status_2_with_line_and_field() {
     assert!(run.stderr.contains("cases.yaml: not a file of cases: it is not UTF-8 text"), "{run:?}");
     let run = Files::new("", &case("")).test();
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
-    assert!(run.stderr.contains("policy.toml: the document is empty; a policy has `domains`"), "{run:?}");
+    assert!(
+        run.stderr.contains("policy.toml: the document is empty; write a policy: a table with `domains`"),
+        "{run:?}"
+    );
 }

@@ -433,9 +433,13 @@ fn flags_come_before_variables_and_variables_before_the_file() {
     assert!(status == Some(2) && said.contains("--max-keys"), "{said}");
     for (settings, words) in [
         ("max_key = 1", vec!["tidegate.toml", "max_key"]),
-        ("max_keys = 1.5", vec!["tidegate.toml", "max-keys", "whole number"]),
-        ("max_keys = ", vec!["tidegate.toml", "line 1"]),
-        ("no_color = 1", vec!["tidegate.toml", "true or false"]),
+        ("max_keys = 1.5", vec!["tidegate.toml: max_keys: `1.5` stands here; write a text or a whole number\n"]),
+        ("max_keys = [1]", vec!["tidegate.toml: max_keys: a list stands here; write a text or a whole number\n"]),
+        ("max_keys = ", vec!["tidegate.toml: line 1: not TOML: `=` and a value must follow the key\n"]),
+        ("a = 1\na = 2", vec!["tidegate.toml: line 2: not TOML: this key stands here twice; keep one\n"]),
+        ("a = secret", vec!["tidegate.toml: line 1: not TOML: a text stands here without quotes; put it in quotes\n"]),
+        ("no_color = 1", vec!["tidegate.toml: no_color: `1` stands here; write true or false\n"]),
+        ("no_color = \"secret\"", vec!["tidegate.toml: no_color: a text stands here; write true or false\n"]),
         ("config = \"x\"", vec!["tidegate.toml", "config"]),
     ] {
         let (status, said) = run(settings, None, &serve);

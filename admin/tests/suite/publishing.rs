@@ -189,6 +189,7 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
     let limit = |field: &'static str, value: Value| {
         with(&move |list| list["changes"][0]["value"]["limits"][0][field] = value.clone())
     };
+    let limit_as_list = with(&|list| list["changes"][0]["value"]["limits"][0] = json!(["minute", "fixed_window"]));
     let cases = [
         ("no message", with(&|list| list["message"] = json!("  ")), 422, "/message"),
         ("two lines", with(&|list| list["message"] = json!("a\nb")), 422, "/message"),
@@ -214,6 +215,7 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
             "/changes/0/value/description",
         ),
         ("an unknown field", limit("colour", json!("red")), 422, "/changes/0/value/limits/0/colour"),
+        ("a list of values", limit_as_list, 422, "/changes/0/value/limits/0"),
         (
             "neither limits nor unlimited",
             with(&|list| list["changes"][0]["value"] = json!({ "id": "free" })),
@@ -233,7 +235,7 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
             "an unknown way",
             with(&|list| list["carry"] = json!({ "default/tier:free/minute": "burn" })),
             400,
-            "/carry/default/tier:free/minute",
+            "/carry/default~1tier:free~1minute",
         ),
         (
             "an unknown limit",
@@ -247,6 +249,9 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
         assert_eq!(answer.status, status, "{what}: {answer:?}");
         assert_eq!(answer.pointers(), [pointer], "{what}: {answer:?}");
     }
+    let answer = ana.post("/api/v1/policy/changes", &limit("limit", json!("5")));
+    let message = "`5` stands here; write a whole number from 0 to 9007199254740991, without quotes";
+    assert_eq!(answer.json()["errors"][0]["message"], message);
     let unmatched = ana.post("/api/v1/policy/changes", &with(&|list| list["if_match"] = json!({})));
     assert_eq!((unmatched.status, &unmatched.json()["code"]), (428, &json!("precondition_required")));
     let gone = with(&|list| {

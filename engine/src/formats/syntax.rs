@@ -76,7 +76,6 @@ const PLAIN: &[(&str, &str)] = &[
     ("invalid escape", UNKNOWN_ESCAPE),
     ("hex escape", "`\\u` and no character stand in a text; write the character itself"),
     ("unicode code point", "`\\u` and no character stand in a text; write the character itself"),
-    ("recursion limit", "lists or objects are nested too deep"),
     ("EOF while parsing", "the text ends here in the middle of a value; a bracket or a quote is missing"),
     ("expected ident", "no value stands here; put a text in quotes"),
     ("expected value", "no value stands here; put a text in double quotes"),
