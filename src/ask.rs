@@ -38,9 +38,9 @@ pub(crate) struct AskArguments {
     /// With which method, such as GET.
     #[arg(long, value_name = "METHOD", env = "TIDEGATE_METHOD")]
     method: Option<String>,
-    /// At which cost, in tokens.
+    /// At which cost, in tokens; 0 only with --peek, which then asks whether anything is left.
     #[arg(long, value_name = "N", env = "TIDEGATE_COST", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=NUMBER_MAX))]
+        value_parser = clap::value_parser!(u64).range(0..=NUMBER_MAX))]
     cost: u64,
     /// Ask only what would be decided: nothing is charged.
     #[arg(long, env = "TIDEGATE_PEEK", value_parser = clap::builder::FalseyValueParser::new())]

@@ -3,9 +3,10 @@
 //! An engine counts values as texts, so that a check parses nothing. A caller that takes addresses from elsewhere
 //! brings them to their one spelling first, as every listener of the server does.
 
-use std::{borrow::Cow, net::IpAddr};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 
 use crate::{
+    DEFAULT_DOMAIN,
     address::{IP, REMOTE_ADDRESS, network},
     clock::Clock,
     engine::Engine,
@@ -87,6 +88,16 @@ impl<C: Clock> Engine<C> {
             if kind == IP { self.live_now().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
         Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
+
+    /// Returns the values by which the identity is counted in the domains of the policy, as
+    /// [`counted`](Self::counted) makes them, and the value as it was given.
+    pub fn counted_values(&self, identity: Identity<'_>) -> BTreeSet<String> {
+        let live = self.live_now();
+        let domains = live.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);
+        let counted = domains.filter_map(|domain| self.counted(domain, identity).ok());
+        let counted = counted.map(|counted| counted.identity().value().to_owned());
+        counted.chain([identity.value().to_owned()]).collect()
+    }
 }
 
 #[cfg(all(test, not(engine_loom)))]
@@ -113,6 +124,26 @@ mod tests {
     fn counted(engine: &Engine, kind: &str, value: &str) -> String {
         let identity = Identity::new(kind, value).expect("valid");
         engine.counted("default", identity).expect("an address").identity().value().to_owned()
+    }
+
+    #[test]
+    fn an_address_has_a_value_in_each_domain() {
+        let client = serde_json::json!({ "kind": "ip", "value": "2001:db8::1", "tier": "free" });
+        let tier = serde_json::json!({ "id": "free", "limits": limit(1) });
+        let named = serde_json::json!({ "clients": [client], "tiers": [tier] });
+        let policy = serde_json::json!({ "domains": { "edge": {}, "shop": named } });
+        let engine = Engine::with_max_keys(1_000);
+        let policy: Policy = serde_json::from_value(policy).expect("a policy");
+        engine.publish(Snapshot::compile(&policy).expect("valid")).expect("there is room");
+        for (kind, value, expected) in [
+            ("ip", "2001:DB8::1", &["2001:DB8::1", "2001:db8::", "2001:db8::1"][..]),
+            ("ip", "::ffff:192.0.2.7", &["192.0.2.7", "::ffff:192.0.2.7"]),
+            ("remote_address", "2001:DB8::1", &["2001:DB8::1", "2001:db8::1"]),
+            ("user", "2001:DB8::1", &["2001:DB8::1"]),
+        ] {
+            let values = engine.counted_values(Identity::new(kind, value).expect("valid"));
+            assert_eq!(values.iter().collect::<Vec<_>>(), expected, "{kind}: {value}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{DEFAULT_DOMAIN, Engine, Identity, Observed, Observer, ObserverId, clock::Clock, network};
+use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock, network};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -195,17 +195,12 @@ impl Watch {
     }
 }
 
-/// Returns the values by which an identity may be counted: as it was given, and of an IPv6 address also its usual spelling and
-/// its network.
+/// Returns the values by which an identity may be counted: also the whole address, of which an engine alone keeps all bits.
 fn counted_values(engine: &Engine, who: &Who) -> Vec<String> {
-    let whole = who.value.parse().map(|address| network(address, 128).to_string());
-    let identity = Identity::new(&who.kind, &who.value);
-    let counted = identity.and_then(|identity| engine.counted(DEFAULT_DOMAIN, identity));
-    let counted = counted.map(|counted| counted.identity().value().to_owned());
-    let mut values = vec![who.value.clone()];
-    values.extend(whole);
-    values.extend(counted);
-    values
+    let whole = (who.kind == "ip").then(|| who.value.parse().ok()).flatten();
+    let whole = whole.map(|address| network(address, 128).to_string());
+    let counted = Identity::new(&who.kind, &who.value).map(|identity| engine.counted_values(identity));
+    counted.unwrap_or_default().into_iter().chain(whole).collect()
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

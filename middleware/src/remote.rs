@@ -72,7 +72,8 @@ pub enum RemoteError {
     Token,
     /// What TLS was to be made of, and what is wrong with it.
     Tls(String),
-    /// A server refused the check as wrong: its status, code and words. Nothing was charged.
+    /// A server refused the check as wrong: its status, code and words. Nothing was charged. So it does, with 400 and
+    /// `bad_value`, where the value of the kind `ip` is no address.
     Refused {
         /// Status of HTTP, 400 to 499.
         status: u16,

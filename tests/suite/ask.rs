@@ -135,6 +135,8 @@ fn a_peek_is_not_charged() {
         let run = check(&server, ["user=ada", "--cost", "30", "--peek"]);
         assert!(run.status == Some(0) && run.stdout.contains(" 70 of 100 left"), "{run:?}");
     }
+    let run = check(&server, ["user=ada", "--cost", "0", "--peek"]);
+    assert!(run.status == Some(0) && run.stdout.contains(" 100 of 100 left"), "{run:?}");
 }
 
 #[test]
@@ -208,7 +210,7 @@ fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
         (&server, &["ada"], "invalid value 'ada'"),
         (&server, &["=ada"], "user=ada"),
         (&server, &[], "<KIND=VALUE>"),
-        (&server, &["user=ada", "--cost", "0"], "1..=9007199254740991"),
+        (&server, &["user=ada", "--cost", "0"], "cost: 0 fits only with `peek`"),
         (&server, &["user=ada", "--timeout", "5"], "has no unit"),
         (&nobody, &["user=ada"], "is `tidegate serve` running? --server says where"),
         (&page, &["user=ada"], "not a Tidegate server"),
