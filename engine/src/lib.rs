@@ -121,7 +121,8 @@ pub use rated_limiter::RatedLimiter;
 pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
 pub use remembered::Remembered;
 pub use request::{
-    DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, RequestParts, VALUE_BYTES_MAX,
+    BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
+    RequestParts, VALUE_BYTES_MAX,
 };
 pub use reservation::Reservation;
 pub use shares::TableShares;

@@ -10,6 +10,13 @@ pub const IDENTITIES_MAX: usize = 8;
 pub(crate) const KIND_BYTES_MAX: usize = 32;
 /// The longest value of an identity, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1_024;
+
+/// The bytes of a longer value that stay before its digest, where a listener makes one of it: a condition on a longer prefix does
+/// not hold for such a value.
+pub const BEGINNING_BYTES_MAX: usize = VALUE_BYTES_MAX - DIGEST_BYTES;
+
+/// The bytes of `~sha256:` and a digest in hexadecimal digits.
+const DIGEST_BYTES: usize = 8 + 64;
 /// The longest endpoint, in bytes.
 pub const ENDPOINT_BYTES_MAX: usize = 8_192;
 /// The domain of requests that name none.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashSet, fmt, fmt::Write, str::FromStr, sync
 
 use arrayvec::ArrayVec;
 use sha2::{Digest, Sha256};
-use tidegate::{IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
+use tidegate::{BEGINNING_BYTES_MAX, IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
 
 use crate::{address::Addresses, head::RequestHead};
 
@@ -192,27 +192,22 @@ impl Found<'_> {
     }
 }
 
-/// The bytes of a long value that stay before its digest.
-const BEGINNING_BYTES: usize = VALUE_BYTES_MAX - "~sha256:".len() - 64;
-
 /// Returns a value without space around it, as [`fitting_value`] makes it fit.
 #[must_use]
 pub fn value_of(bytes: &[u8]) -> Cow<'_, str> {
     fitting_value(bytes.trim_ascii())
 }
 
-/// Returns a value that an identity may have. Of one above 1,024 bytes that is its beginning and its digest, so that
-/// conditions on a prefix hold for it; of one that is no UTF-8 its digest (`sha256:...`).
+/// Returns a value that an identity may have. Of one above 1,024 bytes, or that is no UTF-8, that is its beginning, as far as it is
+/// text and fits, and its digest (`~sha256:...`): conditions on a prefix hold for it, and it does not go uncounted.
 #[must_use]
 pub fn fitting_value(value: &[u8]) -> Cow<'_, str> {
-    match str::from_utf8(value) {
-        Err(_) => format!("sha256:{}", hex(value)).into(),
-        Ok(text) if text.len() <= VALUE_BYTES_MAX => text.into(),
-        Ok(text) => {
-            let (beginning, _) = text.split_at(text.floor_char_boundary(BEGINNING_BYTES));
-            format!("{beginning}~sha256:{}", hex(value)).into()
-        }
+    let text = value.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    if text.len() == value.len() && text.len() <= VALUE_BYTES_MAX {
+        return text.into();
     }
+    let (beginning, _) = text.split_at(text.floor_char_boundary(BEGINNING_BYTES_MAX));
+    format!("{beginning}~sha256:{}", hex(value)).into()
 }
 
 /// The token of an `Authorization` that is `Bearer TOKEN` (RFC 6750); the scheme is in any case.
@@ -387,7 +382,7 @@ mod tests {
     fn values_that_the_engine_does_not_take_count_by_their_digest() {
         let long: &'static [u8] = "v".repeat(VALUE_BYTES_MAX + 1).leak().as_bytes();
         let value = |bytes| found(&["user=header:u"], &[("u", bytes)])[0].1.clone();
-        assert!(value(b"caf\xe9").starts_with("sha256:") && value(b"caf\xe9").len() == 71);
+        assert!(value(b"caf\xe9").starts_with("caf~sha256:") && value(b"caf\xe9").len() == 3 + 72);
         // Its beginning stays, up to the last whole character.
         assert!(value(long).starts_with("vvvv") && value(long).len() == VALUE_BYTES_MAX);
         let wide: &'static [u8] = "\u{20ac}".repeat(VALUE_BYTES_MAX).leak().as_bytes();

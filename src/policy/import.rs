@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<Ended, Failure> {
     if cases.is_some() && matches!(from, Origin::Tidegate) {
         return Err(Failure("--cases: cases are made of files of other limiters; leave it out".to_owned()));
     }
-    let (Imported { policy, notes }, made_cases) = imported(files, *from)?;
+    let (Imported { policy, notes }, made_cases) = imported(files, *from, cases.is_some())?;
     let format = Format::from(PolicyFormatName::of(*to, out.as_deref()));
     let document = policy.write(format).map_err(|problems| Failure(problems.to_string()))?;
     hand_out(&document, out.as_deref())?;
@@ -91,7 +91,7 @@ fn cases_text(cases: &[Case]) -> Result<String, Failure> {
 }
 
 /// Reads the files. Returns the policy with its report, and cases.
-fn imported(files: &[PathBuf], from: Origin) -> Result<(Imported, Vec<Case>), Failure> {
+fn imported(files: &[PathBuf], from: Origin, has_cases: bool) -> Result<(Imported, Vec<Case>), Failure> {
     if matches!(from, Origin::Tidegate) {
         let [file] = files else { return Err(Failure("a policy document is one file".to_owned())) };
         return Ok((Imported { policy: load_document(file)?, notes: Vec::new() }, Vec::new()));
@@ -100,9 +100,15 @@ fn imported(files: &[PathBuf], from: Origin) -> Result<(Imported, Vec<Case>), Fa
     let texts = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
     let sources: Vec<Source<'_>> = names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
     let imported = match from {
-        Origin::Limitador => limitador(&sources).and_then(|imported| Ok((imported, limitador_cases(&sources)?))),
-        _ => envoy(&sources).and_then(|imported| Ok((imported, envoy_cases(&sources)?))),
+        Origin::Limitador => limitador(&sources),
+        _ => envoy(&sources),
     };
+    let made_cases = match from {
+        _ if !has_cases => Ok(Vec::new()),
+        Origin::Limitador => limitador_cases(&sources),
+        _ => envoy_cases(&sources),
+    };
+    let imported = imported.and_then(|imported| Ok((imported, made_cases?)));
     let wrong =
         |ImportError { file, problems, .. }| Failure(format!("a file is wrong\n{}", told(&file, &problems).trim_end()));
     imported.map_err(wrong)

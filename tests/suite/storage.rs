@@ -74,7 +74,7 @@ fn neither_help_nor_a_mistake_in_the_file_shows_a_password() {
     for (settings, words) in [
         ("seed = 1\ndatabase = \"postgres://ana:hunter2@localhost/tide", "line 2"),
         ("database = postgres://ana:hunter2@localhost/tide", "line 1"),
-        ("database = [\"postgres://ana:hunter2@localhost/tide\"]", "database: write a text"),
+        ("database = [\"postgres://ana:hunter2@localhost/tide\"]", "database: a list stands here; write a text"),
         ("database = \"nothing://ana:hunter2@localhost/tide\"", "`nothing` is not known"),
     ] {
         fs::write(folder.path().join("tidegate.toml"), settings).expect("it is ours");

@@ -47,7 +47,8 @@ pub(super) fn variable(text: &str) -> Result<Key, String> {
     if tokens.is_at_the_end() { Ok(key) } else { Err(BEYOND.to_owned()) }
 }
 
-const BEYOND: &str = "more than that a value of the first descriptor equals a text";
+const BEYOND: &str =
+    "only a value of `descriptors[0]` that equals a text in quotes, several joined by `&&`, can be imported";
 
 #[derive(Clone, PartialEq, Debug)]
 enum Token {

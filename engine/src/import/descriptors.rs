@@ -105,7 +105,12 @@ impl Tree {
             return Err(("key", format!("more than {IDENTITIES_MAX} entries")));
         }
         check(&kind, &found).map_err(|why| ("value", why))?;
-        let found = found.plain(&kind);
+        let written = found;
+        let found = written.clone().plain(&kind);
+        if found != written {
+            let what = format!("`{value}`, which is compared letter by letter");
+            notes.warn(at, "value", what, "it is an address: it holds for all of its spellings");
+        }
         let child = (kind.clone(), found.clone());
         if above.children.contains_key(&child) {
             return Err(("key", "a descriptor of this list in another spelling".to_owned()));

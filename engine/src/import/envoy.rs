@@ -142,27 +142,45 @@ impl Descriptor {
     }
 }
 
-/// Every key of these descriptors, and of those below them.
-fn keys<'d>(descriptors: impl Iterator<Item = &'d Spanned<Descriptor>>, each: &mut impl FnMut(&str)) {
-    let mut left: Vec<&Spanned<Descriptor>> = descriptors.collect();
-    while let Some(Spanned { value: Descriptor { key, descriptors, .. }, .. }) = left.pop() {
-        each(key);
-        left.extend(descriptors.iter().flatten());
+impl Root {
+    /// Returns each descriptor of the document, those of all levels.
+    fn all_descriptors(&self) -> Vec<&Descriptor> {
+        let mut all: Vec<&Descriptor> = self.descriptors.iter().flatten().map(|it| &it.value).collect();
+        let mut next = 0;
+        while let Some(descriptor) = all.get(next) {
+            let below = descriptor.descriptors.iter().flatten().map(|it| &it.value);
+            all.extend(below.collect::<Vec<_>>());
+            next += 1;
+        }
+        all
     }
 }
 
-/// What holds of every file, where it has limits at all.
+/// Finds a descriptor that entries of another key of the file match too, since key and value are one text there: its name,
+/// and that key.
+fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> {
+    let keys: BTreeMap<String, &str> = descriptors.iter().map(|it| (format!("{}_", it.key), &*it.key)).collect();
+    descriptors.iter().find_map(|descriptor| {
+        let name = descriptor.composite();
+        let prefix = name.strip_suffix('*').unwrap_or(&name);
+        let beginnings = prefix.match_indices('_').filter_map(|(place, _)| keys.get(&prefix[..=place]));
+        let is_wild = prefix.len() < name.len();
+        let longer = keys.range(prefix.to_owned()..).take_while(|(key, _)| is_wild && key.starts_with(prefix));
+        let mut joined = beginnings.chain(longer.map(|(_, key)| key));
+        let other = joined.find(|key| **key != descriptor.key)?;
+        Some((name, *other))
+    })
+}
+
+/// Reports what holds for a file with limits as a whole.
 fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
-    let (mut is_empty, mut is_composed) = (true, false);
-    let is_nested =
-        root.descriptors.iter().flatten().any(|it| it.value.descriptors.as_ref().is_some_and(|it| !it.is_empty()));
-    keys(root.descriptors.iter().flatten(), &mut |key| {
-        is_empty = false;
-        is_composed |= key.contains('_');
-    });
-    if is_empty {
+    let descriptors = root.all_descriptors();
+    if descriptors.is_empty() {
         return;
     }
+    let is_composed =
+        descriptors.iter().any(|it| it.composite().matches(['_', '*']).count() > usize::from(it.value.is_some()));
+    let is_nested = descriptors.iter().any(|it| it.descriptors.as_ref().is_some_and(|it| !it.is_empty()));
     notes.tell_of_counters(file);
     let what =
         "requests that are denied count too, which matters where they cost more than 1 or have several descriptors";
@@ -171,9 +189,14 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     let instead =
         "their case, and characters other than letters, digits and `_`, make no difference: `User-Id` is `user_id`";
     notes.tell_of_file(file, what, instead, false);
-    if is_composed {
-        let what = "keys with `_`, which match an entry of the part before it with the part after it as its value";
-        notes.tell_of_file(file, what, "a key is a key, and a value is a value", false);
+    let instead = "a key is a key, and a value is a value";
+    if let Some((name, key)) = find_joined(&descriptors) {
+        let what =
+            format!("`{name}`, a key joined with its value by `_`, which matches entries of the key `{key}` too");
+        notes.tell_of_file(file, &what, instead, true);
+    } else if is_composed {
+        let what = "keys and values with `_` or `*`, which match an entry that is divided at another `_` too";
+        notes.tell_of_file(file, what, instead, false);
     }
     if is_nested {
         let what = "descriptors of several entries, whose order counts there";

@@ -189,6 +189,10 @@ impl Space {
                     return leave_out(notes, &field, why);
                 }
                 let plain = exact.plain(&kind).text().unwrap_or_default();
+                if plain != value {
+                    let what = format!("`{value}`, which is compared letter by letter");
+                    notes.warn(&at, &field, what, "it is an address: it holds for all of its spellings");
+                }
                 if fixed.insert(kind.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
                     return notes.tell(&at, &field, "two values for one key, which no request has", instead);
@@ -225,6 +229,12 @@ impl Space {
     }
 
     fn into_domain(self, notes: &mut Notes) -> Domain {
+        let kinds: BTreeSet<&String> = self.limits.iter().flat_map(|limit| &limit.counted).collect();
+        if let (Some(limit), true) = (self.limits.first(), kinds.len() > IDENTITIES_MAX) {
+            let what = format!("a namespace with {} keys, all of which a descriptor may have at once", kinds.len());
+            let instead = format!("of more than {IDENTITIES_MAX} of them only the first count");
+            notes.warn(&limit.at, "", what, instead);
+        }
         // Rules that count other kinds hold beside each other. In the order of the file.
         let mut sets: Vec<(&BTreeSet<String>, Vec<usize>)> = Vec::new();
         let mut set_of: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();

@@ -14,7 +14,8 @@ use super::{
 
 /// Makes cases of the same files: for each limit as many hits as it and the limits that hold beside it let pass, and one more;
 /// and a descriptor without its last key, if no limit holds for that. They say what limitador decides, so that a test shows
-/// where the policy decides otherwise.
+/// where the policy decides otherwise. There are none for a limit without keys, and none for a namespace with an expression that
+/// is not read, as its limits may hold for any descriptor.
 ///
 /// ```
 /// use tidegate::import::{CaseVerdict, Source, limitador_cases};
@@ -29,20 +30,24 @@ pub fn limitador_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError>
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
     let ids = domain_ids(lists.iter().flatten().map(|item| &item.value));
-    let (mut identities, mut limits) = (BTreeSet::new(), Vec::new());
+    let (mut identities, mut limits, mut unread) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (document, items) in documents.iter().zip(&lists) {
         for Spanned { value: item, referenced, .. } in items {
             let texts = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<BTreeSet<_>>();
             let identity = (&item.namespace, item.seconds, texts(&item.conditions), texts(&item.variables));
             // The first of equal limits holds.
-            if identities.insert(identity)
-                && let Some(needs) = needs(item)
-            {
-                let place = format!("{}:{}", sources[document.file].name, document.line(referenced.line()));
-                limits.push(Limit { place, domain: &ids[&item.namespace], needs, max_value: item.max_value });
+            if !identities.insert(identity) {
+                continue;
+            }
+            let domain = &*ids[&item.namespace];
+            let place = format!("{}:{}", sources[document.file].name, document.line(referenced.line()));
+            match needs(item) {
+                Some(needs) => limits.push(Limit { place, domain, needs, max_value: item.max_value }),
+                None => drop(unread.insert(domain)),
             }
         }
     }
+    limits.retain(|limit: &Limit<'_>| !unread.contains(limit.domain));
     let mut used: BTreeMap<Counter, u64> = BTreeMap::new();
     let mut cases = Vec::new();
     for (number, Limit { place, domain, needs, .. }) in limits.iter().enumerate() {
@@ -82,7 +87,7 @@ struct Limit<'i> {
 /// The keys that a descriptor has where a limit holds, with the values that they must have.
 type Needs = BTreeMap<String, Option<String>>;
 
-/// Returns the keys that a limit needs; none where its expressions are beyond what is read, or no descriptor meets them.
+/// Returns the keys that a limit needs; none where an expression is not read, or no descriptor meets all of them.
 fn needs(item: &Item) -> Option<Needs> {
     let mut needs = Needs::new();
     for text in item.variables.iter().flatten() {

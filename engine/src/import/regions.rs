@@ -17,7 +17,7 @@ use crate::{
     descriptor::Dimension,
     pattern::Pattern,
     policy::{self, DescriptorPaths, EVERYONE},
-    request::VALUE_BYTES_MAX,
+    request::{BEGINNING_BYTES_MAX, VALUE_BYTES_MAX},
 };
 
 /// More regions than this are too many.
@@ -245,8 +245,9 @@ pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
 /// Checks that a rule can have this condition; the error says why not.
 pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
     let Some(text) = value.text() else { return Ok(()) };
-    if text.len() > VALUE_BYTES_MAX {
-        return Err(format!("a value of {} bytes; {VALUE_BYTES_MAX} fit", text.len()));
+    let most = if matches!(value, Match::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
+    if text.len() > most {
+        return Err(format!("a value of {} bytes; {most} fit", text.len()));
     }
     match Matcher::parse(kind, &text)? {
         Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),

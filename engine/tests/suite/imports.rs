@@ -300,6 +300,7 @@ descriptors:
             "0  false counters that the servers of that limiter share, where they have a store",
             "0  false requests that are denied count too, which matters where they cost more than 1 or have several descriptors",
             "0  false keys, which are compared letter by letter",
+            "0  false keys and values with `_` or `*`, which match an entry that is divided at another `_` too",
             "0  false descriptors of several entries, whose order counts there",
             "2 domain true `Shop.example` is not a name for a domain here",
             "4 descriptors[0].value true a `*` before the end of a value",
@@ -320,7 +321,7 @@ descriptors:
         "{told:#?}"
     );
     assert_eq!(
-        imported.notes[4].to_string(),
+        imported.notes[5].to_string(),
         "envoy.yaml:2: domain: `Shop.example` is not a name for a domain here; it is `shop-example`: requests say so [changes decisions]"
     );
     let domain = &imported.policy.domains["shop-example"];
@@ -467,9 +468,9 @@ fn what_limitador_can_and_rules_cannot_is_reported() {
     assert_eq!(
         rest,
         [
-            "2 [0].conditions[0] true `descriptors[0]['req.path'] != '/json'`: more than that a value of the first descriptor equals a text",
+            "2 [0].conditions[0] true `descriptors[0]['req.path'] != '/json'`: only a value of `descriptors[0]` that equals a text in quotes, several joined by `&&`, can be imported",
             "3 [1].conditions[0] true `descriptors[1].a == 'b'`: a value of the descriptor 1, which is asked by itself",
-            "4 [2].variables[0] true `size(descriptors[0].a)`: more than that a value of the first descriptor equals a text",
+            "4 [2].variables[0] true `size(descriptors[0].a)`: only a value of `descriptors[0]` that equals a text in quotes, several joined by `&&`, can be imported",
             "6 [4].variables[1] false `user.id` is not a kind of identity",
             "6 [4].max_value true a limit of 20000000; at most 16777216 fit in a fixed window",
             "7 [5].conditions[0] true `x*`, which means something else as a value here",
@@ -605,9 +606,10 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
         };
         from_limitador(&(0..limits).map(item).collect::<String>()).expect("limits")
     };
-    assert_eq!(places(&of(&|place| format!("k{place}"), 64).notes), []);
+    assert_eq!(places(&of(&|place| format!("k{place}"), 8).notes), []);
     let Imported { policy, notes } = of(&|place| format!("k{place}"), 65);
-    assert_eq!((policy.domains["shop"].rules.len(), places(&notes)), (64, vec![(65, "[64]", true)]));
+    // A descriptor has eight of the keys at most.
+    assert_eq!((policy.domains["shop"].rules.len(), places(&notes)), (64, vec![(1, "[0]", true), (65, "[64]", true)]));
     assert_eq!(places(&of(&|_| "user".to_owned(), 64).notes), []);
     let Imported { policy, notes } = of(&|_| "user".to_owned(), 66);
     assert_eq!(policy.domains["shop"].rules[0].limits.len(), 64);
@@ -669,8 +671,23 @@ fn what_the_original_takes_is_taken() {
     );
     let Imported { policy, notes } = from_envoy(&text).expect(&text);
     assert_eq!(policy.domains["shop"].rules.len(), 3);
-    let reported = [(6, "descriptors[3].key", true), (7, "descriptors[4].key", true)];
+    let reported =
+        [(6, "descriptors[3].key", true), (7, "descriptors[4].value", true), (7, "descriptors[4].key", true)];
     assert_eq!(places(&notes), reported, "{notes:#?}");
+    let of = |value: &str| {
+        places(
+            &from_envoy(&format!(
+                "domain: shop\ndescriptors:\n- {{ key: remote_address, value: \"{value}\", {limit} }}\n"
+            ))
+            .expect(value)
+            .notes,
+        )
+        .into_iter()
+        .map(|(line, path, changes)| (line, path.to_owned(), changes))
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(of("2001:db8::1"), []);
+    assert_eq!(of("2001:DB8::1"), [(3, "descriptors[0].value".to_owned(), true)]);
     let text = "\
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'POST'\"], variables: [user] }
 - { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'post'\"], variables: [user] }
@@ -679,7 +696,11 @@ fn what_the_original_takes_is_taken() {
 ";
     let Imported { policy, notes } = from_limitador(text).expect(text);
     let limits: Vec<usize> = policy.domains["shop"].rules.iter().map(|rule| rule.limits.len()).collect();
-    assert_eq!((limits, places(&notes)), (vec![1, 1, 2], vec![(3, "[2].conditions[0]", true)]), "{notes:#?}");
+    assert_eq!(
+        (limits, places(&notes)),
+        (vec![1, 1, 2], vec![(3, "[2].conditions[0]", true), (4, "[3].conditions[0]", true)]),
+        "{notes:#?}"
+    );
 }
 
 #[test]
@@ -745,8 +766,29 @@ fn keys_that_are_part_and_value_are_told_where_there_are_some() {
     assert_eq!(of("user").len(), 3);
     assert_eq!(
         of("remote_address")[3..],
-        ["0  false keys with `_`, which match an entry of the part before it with the part after it as its value"]
+        ["0  false keys and values with `_` or `*`, which match an entry that is divided at another `_` too"]
     );
+}
+
+/// Upstream joins key and value to one text: where another key of the file is met by it, decisions change.
+#[test]
+fn a_key_and_a_value_that_another_key_is_joined_like_are_told() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    for (first, second, joined) in [
+        ("key: user, value: \"*\"", "key: user_id", Some("`user_*`")),
+        ("key: plan, value: id_5", "key: plan_id", Some("`plan_id_5`")),
+        ("key: a_b", "key: a", Some("`a_b`")),
+        ("key: user, value: \"i*\"", "key: user_id", Some("`user_i*`")),
+        ("key: user, value: \"x*\"", "key: user_id", Some("`user_id`")),
+        ("key: user, value: x", "key: plan, value: \"*\"", None),
+    ] {
+        let text = format!("domain: shop\ndescriptors:\n- {{ {first}, {limit} }}\n- {{ {second}, {limit} }}\n");
+        let notes = from_envoy(&text).expect(&text).notes;
+        let changing: Vec<&str> =
+            notes.iter().filter(|note| note.changes_decisions).map(|note| note.what.as_str()).collect();
+        assert_eq!(changing.len(), usize::from(joined.is_some()), "{text}\n{changing:?}");
+        assert!(joined.is_none_or(|name| changing[0].starts_with(name)), "{changing:?}");
+    }
 }
 
 /// One function says what a key is, here and where Envoy asks.

@@ -1,7 +1,7 @@
 //! Reads descriptors as requests to the engine. A value, which an end user may have written, is never an error: Envoy lets
 //! requests pass on errors. Keys are written by the operator of Envoy.
 
-use std::{borrow::Cow, ops::Range, time::Duration};
+use std::{borrow::Cow, iter, ops::Range, time::Duration};
 
 use arrayvec::ArrayVec;
 use tidegate::{
@@ -26,9 +26,11 @@ use crate::error::Error;
 /// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
 /// The most entries of a descriptor.
-const ENTRIES_MAX: usize = 16;
+const ENTRIES_MAX: usize = 32;
 /// The digest of an empty value, which counts like other values that the engine takes as digests only.
-const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+const EMPTY: &str = "~sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+/// An identity that no rule is about.
+static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule"), Cow::Borrowed("x"), 0);
 const DAY: Duration = Duration::from_hours(24);
 /// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
@@ -154,9 +156,9 @@ impl<'m> DescriptorsRequest<'m> {
         Ok(ask(&requests).await)
     }
 
-    /// Returns the identities of a descriptor. Of one with more than a request can have, those of kinds that the domain does
-    /// not name are left out where some kinds are enough for a limit; where all of them count, no limit is met, and one of
-    /// such a kind stands for all.
+    /// Returns the identities of a descriptor that count. Of more than a request can have, no rule names all: where a limit holds
+    /// for exactly its kinds, none does, and one identity of another kind stands for them. Where some of its kinds are enough for
+    /// a limit, the first of the kinds that the domain names count.
     fn counting<C: Clock>(
         &self,
         engine: &Engine<C>,
@@ -167,10 +169,9 @@ impl<'m> DescriptorsRequest<'m> {
             return own.iter().collect();
         }
         let is_named = |(kind, ..): &&EntryIdentity<'_>| engine.names_kind(self.domain, kind);
-        match (self.settings.descriptors, own.iter().find(|identity| !is_named(identity))) {
-            (Descriptors::Exact, Some(unnamed)) => std::iter::once(unnamed).collect(),
-            (Descriptors::Exact, None) => own.iter().collect(),
-            (Descriptors::Subset, _) => own.iter().filter(is_named).collect(),
+        match self.settings.descriptors {
+            Descriptors::Exact => iter::once(&NO_RULE).collect(),
+            Descriptors::Subset => own.iter().filter(is_named).take(IDENTITIES_MAX).collect(),
         }
     }
 

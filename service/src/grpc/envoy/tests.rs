@@ -343,7 +343,7 @@ fn what_is_wrong_is_named_and_charges_nothing() {
         limit: Some(RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier }),
         ..good()
     };
-    let many: Vec<String> = (0..17).map(|number| format!("k{number}")).collect();
+    let many: Vec<String> = (0..33).map(|number| format!("k{number}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|key| (&**key, "x")).collect();
     let wrong = [
         ("domain", RateLimitRequest { domain: String::new(), ..message(vec![good()]) }),
@@ -449,11 +449,15 @@ fn entries_of_kinds_that_no_rule_names_are_no_error() {
     assert_eq!((met(&exact, &entries[1..2]), met(&exact, &entries)), (None, None));
     let (subset, _) = decider(&rule("two", "[\"k1\", \"k12\"]", "descriptors = \"subset\""));
     assert_eq!(met(&subset, &entries), Some(("edge/rule:two/day".to_owned(), 8)));
-    // Nine that all count are one too many.
-    let kinds = format!("{:?}", &keys[..9]);
-    let (named, _) = decider(&rule("nine", &kinds, "descriptors = \"subset\""));
-    let error = now(decide(&named, &of(&entries[..9]))).expect_err("nine identities").told();
-    assert_eq!(error.field.as_deref(), Some("descriptors/0/entries"), "{error:?}");
+    // Of nine that the domain names, the first eight count; none of them is a rule of exactly nine.
+    let rules = |settings: &str| {
+        rule("last", "\"k8\"", settings) + &rule("rest", &format!("{:?}", &keys[..8]), "")["[domains.edge]\n".len()..]
+    };
+    let (subset, _) = decider(&rules("descriptors = \"subset\""));
+    assert_eq!(met(&subset, &entries[..9]), Some(("edge/rule:rest/day".to_owned(), 8)));
+    let (exact, _) = decider(&rules(""));
+    assert_eq!(met(&exact, &entries[..8]), Some(("edge/rule:rest/day".to_owned(), 8)));
+    assert_eq!(met(&exact, &entries[..9]), None);
 }
 
 /// A condition on a prefix holds for a value that is longer than identities are.
@@ -473,6 +477,9 @@ fn no_value_is_too_long_for_its_rule() {
     let left = |value: &str| met(&decider, &[("user_agent", value)]).map(|(_, left)| left);
     assert_eq!([left(&long("1")), left(&long("2")), left(&long("1"))], [Some(8), Some(8), Some(7)]);
     assert_eq!([left("bad"), left("bad "), left(" bad"), left("good")], [Some(8), Some(8), None, None]);
+    let entry = Entry { key: "user_agent".to_owned(), value: b"bad \xff".to_vec() };
+    let no_text = message(vec![RateLimitDescriptor { entries: vec![entry], ..descriptor(&[]) }]);
+    assert_eq!(ask(&decider, &no_text).statuses[0].limit_remaining, 8);
 }
 
 /// What Envoy passes on as it came, though its messages say that it is text.

@@ -60,7 +60,7 @@ async fn what_is_wrong_is_named_and_what_cannot_be_decided_is_unavailable() {
     many.descriptors[0].entries = vec![many.descriptors[0].entries[0].clone(); 10_000];
     for (request, says) in [
         (of("", "/"), "descriptors/0/entries/0/key: is empty"),
-        (many, "descriptors/0/entries: 10000 given; give one to 16"),
+        (many, "descriptors/0/entries: 10000 given; give one to 32"),
     ] {
         let refused = ask(&mut envoy, request).await.expect_err("it is wrong");
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
