@@ -523,6 +523,40 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_watch_takes_the_values_of_all_domains_and_of_its_kind_alone() {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {}, "shop": {
+                "clients": [{"kind": "ip", "value": "2001:db8:0:0:1::/80", "tier": "free"}],
+                "tiers": [{"id": "free", "unlimited": true}]
+            }}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let engine = Arc::new(engine);
+        let answers = Answers::of(Arc::clone(&engine), None);
+        run(async {
+            for (kind, watched, domain, checked, seen) in [
+                ("ip", "2001:DB8:0:0:1::7", "default", "2001:db8::7", 1),
+                ("ip", "2001:DB8:0:0:1::7", "shop", "2001:db8:0:0:1::9", 1),
+                ("remote_address", "2001:DB8::7", "shop", "2001:db8::7", 1),
+                ("user", "2001:DB8::7", "shop", "2001:db8::7", 0),
+                ("user", "2001:DB8::7", "shop", "2001:DB8::7", 1),
+            ] {
+                let who = Who { kind: kind.to_owned(), value: watched.to_owned() };
+                let (told, ()) = tokio::join!(answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }), async {
+                    sleep(Duration::from_millis(50)).await;
+                    let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
+                    let counted = counted.expect("an address");
+                    let identities = [counted.identity()];
+                    engine.check(&Request::new(&identities).expect("valid").domain(domain));
+                });
+                let Told::Watch(decisions) = told else { panic!("{told:?}") };
+                assert_eq!(decisions.seen, seen, "{kind} {watched}: {checked} in {domain}");
+            }
+        });
+    }
+
     fn who(user: &str) -> Who {
         Who { kind: "user".to_owned(), value: user.to_owned() }
     }
