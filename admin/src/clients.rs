@@ -4,6 +4,7 @@ mod csv;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     slice,
 };
 
@@ -209,6 +210,12 @@ impl Report {
 /// Is it one identity? Others stand for all that begin so, or for a network.
 pub(crate) fn is_single(client: &Client) -> bool {
     !(client.value.ends_with('*') || client.kind == "ip" && client.value.contains('/'))
+}
+
+/// Returns the address that the client is, if it is one.
+pub(crate) fn address(client: &Client) -> Option<IpAddr> {
+    let is_address = matches!(&*client.kind, "ip" | "remote_address");
+    is_address.then(|| client.value.parse().ok()).flatten().map(|address: IpAddr| address.to_canonical())
 }
 
 /// Which clients of a domain.

@@ -13,6 +13,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tidegate::Identity;
 use tidegate_fleet::wire::{Ask, Decisions, GoesOn, SeenDecision, SeenIdentity, Told, WATCH_MS_MAX, Who};
 use tidegate_listener::OwnerCounts;
 use tokio::{
@@ -334,11 +335,13 @@ impl Gathered {
 
 /// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
 pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) -> Outcome {
+    let identity = named.and_then(|Who { kind, value }| Identity::new(kind, value).ok());
+    let values = identity.map(|identity| state.figures.engine().counted_values(identity)).unwrap_or_default();
+    let is_named =
+        |who: &SeenIdentity| identity.is_some_and(|named| named.kind() == who.kind) && values.contains(&who.value);
     for told in outcome.answers.values_mut() {
         let (Told::Watch(decisions) | Told::Sample(decisions)) = told else { continue };
         for decision in &mut decisions.decisions {
-            let is_named =
-                |who: &SeenIdentity| named.is_some_and(|Who { kind, value }| (kind, value) == (&who.kind, &who.value));
             for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
                 who.value = state.privacy.show(&who.kind, &who.value);
             }

@@ -90,13 +90,15 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Returns the values by which the identity is counted in the domains of the policy, as
-    /// [`counted`](Self::counted) makes them, and the value as it was given.
+    /// [`counted`](Self::counted) makes them; the value as it was given; and of the kind `ip` the whole address.
     pub fn counted_values(&self, identity: Identity<'_>) -> BTreeSet<String> {
         let live = self.live_now();
         let domains = live.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);
         let counted = domains.filter_map(|domain| self.counted(domain, identity).ok());
         let counted = counted.map(|counted| counted.identity().value().to_owned());
-        counted.chain([identity.value().to_owned()]).collect()
+        let whole = (identity.kind() == IP).then(|| identity.value().parse().ok()).flatten();
+        let whole = whole.map(|address| network(address, 128).to_string());
+        counted.chain([identity.value().to_owned()]).chain(whole).collect()
     }
 }
 
@@ -138,6 +140,8 @@ mod tests {
         for (kind, value, expected) in [
             ("ip", "2001:DB8::1", &["2001:DB8::1", "2001:db8::", "2001:db8::1"][..]),
             ("ip", "::ffff:192.0.2.7", &["192.0.2.7", "::ffff:192.0.2.7"]),
+            ("ip", "2001:DB8:1::1", &["2001:DB8:1::1", "2001:db8:1::", "2001:db8:1::1"]),
+            ("ip", "unknown", &["unknown"]),
             ("remote_address", "2001:DB8::1", &["2001:DB8::1", "2001:db8::1"]),
             ("user", "2001:DB8::1", &["2001:DB8::1"]),
         ] {

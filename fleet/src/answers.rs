@@ -549,7 +549,7 @@ mod tests {
                     let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
                     let counted = counted.expect("an address");
                     let identities = [counted.identity()];
-                    engine.check(&Request::new(&identities).expect("valid").domain(domain));
+                    let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
                 });
                 let Told::Watch(decisions) = told else { panic!("{told:?}") };
                 assert_eq!(decisions.seen, seen, "{kind} {watched}: {checked} in {domain}");

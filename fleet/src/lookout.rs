@@ -2,7 +2,7 @@
 //! somebody asks, and a while longer for whoever goes on asking, so that nothing is missed between two questions.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock, network};
+use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -42,7 +42,7 @@ struct Watch {
     /// Anybody, if nobody.
     who: Option<Who>,
     /// The values by which it may be counted; which of them depends on what the policy of a domain names.
-    values: Vec<String>,
+    values: BTreeSet<String>,
     keeps: Keeps,
     /// By the engine's clock, Unix milliseconds.
     since_ms: u64,
@@ -195,12 +195,9 @@ impl Watch {
     }
 }
 
-/// Returns the values by which an identity may be counted: also the whole address, of which an engine alone keeps all bits.
-fn counted_values(engine: &Engine, who: &Who) -> Vec<String> {
-    let whole = (who.kind == "ip").then(|| who.value.parse().ok()).flatten();
-    let whole = whole.map(|address| network(address, 128).to_string());
-    let counted = Identity::new(&who.kind, &who.value).map(|identity| engine.counted_values(identity));
-    counted.unwrap_or_default().into_iter().chain(whole).collect()
+/// Returns the values by which an identity may be counted.
+fn counted_values(engine: &Engine, Who { kind, value }: &Who) -> BTreeSet<String> {
+    Identity::new(kind, value).map(|identity| engine.counted_values(identity)).unwrap_or_default()
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,7 @@
 //! Clients, of which there may be a hundred thousand: pages of them, one, its override, and many at once.
 
+use std::collections::BTreeSet;
+
 use actix_web::{
     HttpRequest, HttpResponse, Responder,
     http::{StatusCode, header::CONTENT_DISPOSITION},
@@ -133,10 +135,7 @@ async fn list(
     let published = state.publisher.published();
     let clients = &domain.of(&published)?.clients;
     let OfClients { kind, prefix, q, tier, tag, has_override, denied_now, sort } = query.0;
-    let ids = denied_now.then(|| {
-        let denied = state.figures.denied_in(&domain.domain).into_iter().filter(|(_, denied)| denied.is_now);
-        denied.map(|((kind, value), _)| format!("{kind}:{value}")).collect()
-    });
+    let ids = denied_now.then(|| denied_ids(&state, &domain.domain, clients));
     let filter = Filter { kind, prefix, q, tier, tag, has_override, ids };
     let matches = |client: &&Client| filter.matches(client);
     let after = page.after(|cursor| {
@@ -169,6 +168,18 @@ async fn list(
     };
     let about = OfPolicy::new(&published, Some(&domain.domain), matching);
     Ok(Json(List { about, items, next }))
+}
+
+/// Returns the ids of the clients that were denied within the last minute. An address is one client in every spelling.
+fn denied_ids(state: &State, domain: &str, clients: &[Client]) -> BTreeSet<String> {
+    let denied = state.figures.denied_in(domain).into_iter().filter(|(_, denied)| denied.is_now);
+    let mut ids: BTreeSet<String> = denied.map(|((kind, value), _)| format!("{kind}:{value}")).collect();
+    let is_denied = |client: &&Client| {
+        clients::address(client).is_some_and(|address| ids.contains(&format!("{}:{address}", client.kind)))
+    };
+    let by_address: Vec<String> = clients.iter().filter(is_denied).map(client_id).collect();
+    ids.extend(by_address);
+    ids
 }
 
 fn item(published: &Published, domain: &str, client: &Client) -> Item<Client> {

@@ -90,7 +90,8 @@ async fn preview(
     body: Body<PreviewAsk>,
 ) -> Result<Json<PreviewAnswer>, Problem> {
     let published = state.publisher.published();
-    heavy.work(move || simulate::show(&published, state.recorder.as_deref(), body.value)).await?.map(Json)
+    let show = move || simulate::show(&published, state.figures.engine(), state.recorder.as_deref(), body.value);
+    heavy.work(show).await?.map(Json)
 }
 
 /// `q` is looked for in authors and states.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tidegate::policy::Client;
+use tidegate::{Identity, policy::Client};
 use tidegate_fleet::wire::{Ask, FULLEST_MAX, PeekedLimit, Told, Who};
 
 use super::objects::domain_of;
@@ -123,12 +123,16 @@ async fn standings(_: By<Viewer>, state: Data<State>, body: Body<OfClients>) -> 
     }
     did_not_answer.sort();
     let denied = state.figures.denied_in(&domain);
-    let items = each.into_iter().zip(fullest).map(|(Who { kind, value }, limit)| {
-        let id = format!("{kind}:{value}");
-        let Denied { per_minute, last_at_ms, .. } = denied.get(&(kind, value)).copied().unwrap_or_default();
+    let counted = |who: &Who| {
+        let counted = state.figures.engine().counted(&domain, Identity::new(&who.kind, &who.value).ok()?).ok()?;
+        denied.get(&(who.kind.clone(), counted.identity().value().to_owned())).copied()
+    };
+    let items = each.into_iter().zip(fullest).map(|(who, limit)| {
+        let Denied { per_minute, last_at_ms, .. } = counted(&who).unwrap_or_default();
+        let Who { kind, value } = who;
         let last_denied_at = Timestamp::from_millisecond(last_at_ms).ok().filter(|_| last_at_ms > 0);
         Standing {
-            id,
+            id: format!("{kind}:{value}"),
             fullest: limit.filter(|limit| limit.limit > 0).map(Fullest::from),
             denied_per_minute: per_minute,
             last_denied_at: last_denied_at.map(|at| at.to_string()),

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::{
-    Identity, Request, Retry, Snapshot,
+    Engine, Identity, Request, Retry, Snapshot,
     policy::{Domain, Per, Policy, Rule, Tier},
     time::{Nanos, parse_period},
 };
@@ -159,6 +159,7 @@ struct AboutRecorded {
 /// Answers the editor.
 pub(crate) fn show(
     present: &Published,
+    engine: &Engine,
     recorder: Option<&Recorder>,
     ask: PreviewAsk,
 ) -> Result<PreviewAnswer, Problem> {
@@ -186,7 +187,7 @@ pub(crate) fn show(
             (preview([published, Some(draft)], traffic, start, length), None)
         }
         PreviewTraffic::Recorded(RecordedRequests { recorded: RecordedClient { client } }) => {
-            let (traffic, about) = recorded(recorder, &domain, &client)?;
+            let (traffic, about) = recorded(engine, recorder, &domain, &client)?;
             // To the end of the last one's millisecond.
             let length = about.to.0 - about.from.0 + 1;
             (preview([published, Some(draft)], traffic, about.from.0, length), Some(about))
@@ -221,18 +222,21 @@ fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(MadeTraffic, 
 
 /// The requests of a client of a domain that the recorder has kept: when they came, and what they cost, nothing else.
 fn recorded(
+    engine: &Engine,
     recorder: Option<&Recorder>,
     domain: &str,
     client: &str,
 ) -> Result<(RecordedTraffic, AboutRecorded), Problem> {
     let wrong = |message: String| Problem::field("/traffic/recorded/client", message);
     let (kind, value) = client.split_once(':').ok_or_else(|| wrong("write KIND:VALUE, such as user:ada".to_owned()))?;
-    Identity::new(kind, value).map_err(|error| wrong(error.to_string()))?;
+    let counted = Identity::new(kind, value).and_then(|identity| engine.counted(domain, identity));
+    let counted = counted.map_err(|error| wrong(error.to_string()))?;
+    let named = counted.identity();
     let recorder = recorder.ok_or_else(|| {
         wrong("nothing is recorded; start the server with --record, such as --record 1/10".to_owned())
     })?;
     let one_in = recorder.state().one_in;
-    if !recorder.sampler().has(kind, value) {
+    if !recorder.sampler().has(kind, named.value()) {
         return Err(wrong(format!("`{client}` is not recorded: one {kind} in {one_in} is, and this is none of those")));
     }
     let (records, state) = recorder.recorded();
@@ -243,7 +247,7 @@ fn recorded(
     let stand_in = [Identity::new(KIND, "recorded").map_err(|error| Problem::Internal(error.to_string()))?];
     let mut take = |now: Nanos, request: &Request<'_>| {
         let parts = request.parts();
-        let is_theirs = parts.identities.iter().any(|who| (who.kind(), who.value()) == (kind, value));
+        let is_theirs = parts.identities.contains(&named);
         if is_theirs
             && parts.domain == domain
             && let Ok(request) = Request::new(&stand_in).and_then(|request| request.cost(parts.cost))

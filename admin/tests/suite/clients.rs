@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tidegate::{Identity, Request};
 use tidegate_testkit::wait_until;
 
 use crate::support::{Answer, Client, data_of, fresh};
@@ -415,6 +416,27 @@ fn clients_have_tags_by_which_they_are_found() {
     assert_eq!(ana.post("/api/v1/clients/bulk", &bulk).status, 201);
     assert_eq!(found(&ana, "tag=eu"), Vec::<String>::new());
     assert_eq!(ana.get("/api/v1/clients/user:bob").json()["value"].get("tags"), None);
+}
+
+#[test]
+fn a_client_that_is_an_address_is_denied_in_every_spelling() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let clients = ["ip:2001:DB8:0::66", "ip:::ffff:192.0.2.1", "remote_address:2001:DB8::7"];
+    let lines = clients.map(|id| id.replacen(':', ",", 1) + ",free\n");
+    let text = format!("kind,value,tier\nip,2001:db8::67,free\nuser,2001:db8::7,free\n{}", lines.concat());
+    assert_eq!(import(&ana, "", &text).status, 201);
+    for (kind, value) in [("ip", "2001:db8::66"), ("ip", "192.0.2.1"), ("remote_address", "2001:db8::7")] {
+        let identity = [Identity::new(kind, value).expect("valid")];
+        for _ in 0..3_000 {
+            let _ = server.engine.check(&Request::new(&identity).expect("valid"));
+        }
+    }
+    wait_until("they are denied now", || found(&ana, "denied_now=true") == clients);
+    let stands = ana.post("/api/v1/clients/standings", &json!({ "ids": clients })).json();
+    let items = stands["items"].as_array().expect("a list");
+    let denied: Vec<bool> = items.iter().map(|item| item["denied_per_minute"].as_u64() > Some(0)).collect();
+    assert_eq!(denied, [true; 3], "{stands}");
 }
 
 #[test]

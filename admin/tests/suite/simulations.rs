@@ -942,6 +942,10 @@ fn the_editor_is_shown_what_its_limits_would_have_done_to_a_client() {
         for (client, pointer) in [("ada", "/traffic/recorded/client"), (":x", "/traffic/recorded/client")] {
             assert_eq!(ana.post(PREVIEW, &ask(client)).pointers(), [pointer]);
         }
+        let who = [Identity::new("ip", "2001:db8::").expect("valid")];
+        let _ = server.engine.check(&Request::new(&who).expect("valid"));
+        assert_eq!(ana.post(PREVIEW, &ask("ip:2001:DB8:0::66")).json()["requests"], 1);
+        assert_eq!(ana.post(PREVIEW, &ask("ip:2001:db8::g")).pointers(), ["/traffic/recorded/client"]);
         let odd = json!({ "kind": "tier", "draft": tier, "traffic": { "recorded": { "who": "x" } } });
         assert_eq!(ana.post(PREVIEW, &odd).pointers(), ["/traffic/recorded/who"]);
     }

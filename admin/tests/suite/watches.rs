@@ -3,6 +3,7 @@
 use std::{ops::Range, thread, time::Duration};
 
 use serde_json::{Value, json};
+use tidegate::{Identity, Request};
 
 use crate::{
     nodes::{hello, node_of},
@@ -62,6 +63,20 @@ fn every_decision_about_a_watched_identity_is_told_once() {
     }
     let (seen, missed) = decisions(&mut again, 500);
     assert_eq!((seen.len() as u64 + missed, seen.last().map(|(number, _)| *number)), (500, Some(561)));
+}
+
+#[test]
+fn a_watched_address_is_shown_as_it_is_counted() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let mut events = Events::open(&server.url, &ana, "&key=ip:2001:DB8::66");
+    let _ = key(&mut events, |told| told["nodes"]["here"].is_i64());
+    let identities = [("ip", "2001:db8::"), ("user", "2001:db8::")];
+    let identities = identities.map(|(kind, value)| Identity::new(kind, value).expect("valid"));
+    let _ = server.engine.check(&Request::new(&identities).expect("valid"));
+    let told = events.next_called("decision");
+    let shown = json!([{ "kind": "ip", "value": "2001:db8::" }, { "kind": "user", "value": "2001:db8::/48" }]);
+    assert_eq!(told["decisions"][0]["identities"], shown, "{told}");
 }
 
 #[test]
