@@ -1,14 +1,15 @@
 //! Settings of `/v1/authorize`, which proxies ask.
 
 use clap::Args;
+use tidegate::IPV6_PREFIX;
 use tidegate_admin::IpNet;
 use tidegate_middleware::{
-    address::{AddressError, Addresses, V6_BITS, parse_network},
+    address::{AddressError, Addresses, parse_network},
     extract::{ExtractError, Extractor, Extractors},
 };
 use tidegate_service::http::{Authorize, HeaderName};
 
-use crate::output::Failure;
+use crate::{cli::ipv6_prefix, output::Failure};
 
 #[derive(Debug, Args)]
 pub(crate) struct AuthorizeArguments {
@@ -36,10 +37,17 @@ pub(crate) struct AuthorizeArguments {
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_TRUSTED_PROXY", value_delimiter = ',', default_value = "127.0.0.0/8,::1",
         value_parser = parse_network)]
     trusted_proxy: Vec<IpNet>,
+    #[command(flatten)]
+    pub(crate) addresses: AddressArguments,
+}
+
+/// How addresses are counted: at the listeners, and in what the dashboard tries and shows.
+#[derive(Debug, Args)]
+pub(crate) struct AddressArguments {
     /// Bits of an IPv6 address that are counted together, 1 to 128, under the kind `ip` at all listeners: who has one address of
     /// such a network has them all. An address or a smaller network that the policy names is counted by itself. The same on all
-    /// nodes.
-    #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = V6_BITS)]
+    /// nodes and admin servers.
+    #[arg(long, value_name = "BITS", env = "TIDEGATE_IPV6_PREFIX", default_value_t = IPV6_PREFIX, value_parser = ipv6_prefix)]
     pub(crate) ipv6_prefix: u8,
 }
 
@@ -47,7 +55,7 @@ impl AuthorizeArguments {
     pub(crate) fn settings(&self) -> Result<Authorize, Failure> {
         let addresses = Addresses::default().trusting(self.trusted_proxy.iter().copied());
         let of_prefix = |error: AddressError| Failure(format!("--ipv6-prefix: {error}"));
-        let addresses = addresses.v6_bits(self.ipv6_prefix).map_err(of_prefix)?;
+        let addresses = addresses.v6_bits(self.addresses.ipv6_prefix).map_err(of_prefix)?;
         let of_identities = |error: ExtractError| Failure(format!("--identity: {error}"));
         let identities = Extractors::new(self.identity.iter().cloned(), addresses).map_err(of_identities)?;
         Ok(Authorize {

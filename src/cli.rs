@@ -16,6 +16,7 @@ use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
+    authorize::AddressArguments,
     doors::DoorArguments,
     formats::{Output, PolicyFormatName},
     policy::{
@@ -63,6 +64,8 @@ pub(crate) enum Command {
         command: Option<AdminCommand>,
         #[command(flatten)]
         control: ControlArguments,
+        #[command(flatten)]
+        addresses: AddressArguments,
     },
     Node(NodeArguments),
     Check(AskArguments),

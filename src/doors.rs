@@ -118,7 +118,7 @@ impl DoorArguments {
         let shares = TableShares { limit_percent: self.limit_share, domain_percent: self.domain_share };
         let clock = SystemClock::with_step(self.clock_step);
         let engine = Engine::with_clock(self.max_keys, clock).with_shares(shares);
-        Arc::new(engine.with_ipv6_prefix(self.authorize.ipv6_prefix))
+        Arc::new(engine.with_ipv6_prefix(self.authorize.addresses.ipv6_prefix))
     }
 
     fn workers(&self) -> usize {

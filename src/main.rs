@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments, cli.no_color),
-        Command::Admin { command: None, control } => serve::run_alone(control, cli.no_color),
+        Command::Admin { command: None, control, addresses } => serve::run_alone(control, addresses, cli.no_color),
         Command::Admin { command: Some(command), .. } => match command {
             AdminCommand::Backup(arguments) => backup::run(arguments),
             AdminCommand::User { command } => users::run(command),

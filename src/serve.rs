@@ -12,6 +12,7 @@ use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
 use crate::{
+    authorize::AddressArguments,
     cli::{ControlArguments, ServeArguments, Share},
     doors::{Urls, build, close},
     output::{Ended, Failure, complain, say},
@@ -46,11 +47,15 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
 }
 
 /// `tidegate admin`: the control plane, whose engine compiles and answers no checks.
-pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<Ended, Failure> {
+pub(crate) fn run_alone(
+    arguments: &ControlArguments,
+    addresses: &AddressArguments,
+    no_color: bool,
+) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.log, no_color)?;
     raise_descriptors(Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.admin, "the dashboard", "--admin")?;
-    let engine = Arc::new(Engine::with_max_keys(ALONE_KEYS));
+    let engine = Arc::new(Engine::with_max_keys(ALONE_KEYS).with_ipv6_prefix(addresses.ipv6_prefix));
     let node = Node { engine, store: None, record: Share(None), urls: None, process: build() };
     runtime()?.block_on(serve(arguments, admin, node, None))
 }

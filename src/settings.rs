@@ -62,7 +62,7 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
     let mut cli = Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)?;
     let control = match &mut cli.command {
         Command::Serve(serve) => Some(&mut serve.control),
-        Command::Admin { command: None, control } => Some(control),
+        Command::Admin { command: None, control, .. } => Some(control),
         _ => None,
     };
     if let (Some(control), Some((_, given))) = (control, matches.subcommand()) {
@@ -182,7 +182,7 @@ mod tests {
                 let line = ["tidegate", command].into_iter().map(OsString::from).chain(line.iter().map(OsString::from));
                 let control = match read(line.collect()) {
                     Ok(Cli { command: Command::Serve(serve), .. }) => serve.control,
-                    Ok(Cli { command: Command::Admin { command: None, control }, .. }) => control,
+                    Ok(Cli { command: Command::Admin { command: None, control, .. }, .. }) => control,
                     _ => panic!("it is read"),
                 };
                 assert_eq!(

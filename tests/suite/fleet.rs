@@ -763,6 +763,19 @@ fn nodes_follow_over_tls_whom_they_know(home: Home) {
     assert_eq!(decides_by(&stranger).0, 0, "it knows nobody who vouches for the admin server");
 }
 
+#[test]
+fn an_admin_server_alone_counts_networks_as_its_nodes_do() {
+    let folder = TempDir::new().expect("a folder");
+    let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &["--ipv6-prefix", "48"]);
+    let ana = Session::of_first_administrator(&admin);
+    let asked = json!({ "identities": [{ "kind": "ip", "value": "2001:DB8:1:2::7" }] });
+    let (status, explained) = ana.send(&admin, "POST", "/explain", &asked);
+    assert_eq!((status, &explained["identities"][0]["value"]), (200, &json!("2001:db8:1::")), "{explained}");
+    let output = command().args(["admin", "--ipv6-prefix", "129"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("write a number of bits from 1 to 128"), "{said}");
+}
+
 fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another(home: Home) {
     let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
