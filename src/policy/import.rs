@@ -9,7 +9,7 @@ use tidegate::{
     import::{Case, ImportError, Imported, Note, Source, envoy, envoy_cases, limitador, limitador_cases},
 };
 
-use super::{hand_out, load_document, name_of, read, told};
+use super::{hand_out, load_document, name_of, read_as, told};
 use crate::{
     formats::{Output, PolicyFormatName},
     output::{Ended, Failure, printable, remark},
@@ -97,7 +97,11 @@ fn imported(files: &[PathBuf], from: Origin, has_cases: bool) -> Result<(Importe
         return Ok((Imported { policy: load_document(file)?, notes: Vec::new() }, Vec::new()));
     }
     let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
-    let texts = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    let what = match from {
+        Origin::Limitador => "limits file of limitador",
+        Origin::Envoy | Origin::Tidegate => "configuration of envoyproxy/ratelimit",
+    };
+    let texts = files.iter().map(|file| read_as(what, file)).collect::<Result<Vec<_>, _>>()?;
     let sources: Vec<Source<'_>> = names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
     let imported = match from {
         Origin::Limitador => limitador(&sources),

@@ -432,6 +432,16 @@ fn configurations_of_others_become_policies_with_a_report() {
         assert_eq!(run.status, Some(2), "{run:?}");
         assert!(!run.stderr.contains('\u{1b}'), "{run:?}");
     }
+    for (from, is_not) in [
+        ("envoy", "not a configuration of envoyproxy/ratelimit"),
+        ("limitador", "not a limits file of limitador"),
+        ("tidegate", "not a policy"),
+    ] {
+        fs::write(&steering, b"domain: \xff\n").expect("written");
+        let run = tidegate(["policy", "import", &steering, "--from", from]);
+        let says = format!("{steering}: {is_not}: it is not UTF-8 text; save it as UTF-8");
+        assert!(run.status == Some(2) && run.stderr.contains(&says), "{run:?}");
+    }
     let wrong = place.file("wrong.yaml", "domain: shop\nfoo: 1\n");
     let run = tidegate(["policy", "import", &envoy, &wrong, "--from", "envoy"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
