@@ -413,7 +413,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Counts the keys that are live, one by one. `None`: there are more than `most`, or the engine has room for more than
-    /// 2,796,000, of which counting would take too long.
+    /// 89 million, of which counting would take too long.
     ///
     /// It reads the table until it has found as many, so where there are few it reads all of it: some milliseconds for a million
     /// keys. Checks go on meanwhile.

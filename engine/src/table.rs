@@ -74,8 +74,8 @@ const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
 /// About so many slots tell how full it is.
 const FILL_SLOTS: usize = 4_096;
 
-/// A table of more slots is not looked through to count its keys: so many take some milliseconds.
-const COUNTED_SLOTS_MAX: usize = 1 << 22;
+/// A table of more slots, 1 GiB, is not looked through to count its keys.
+const COUNTED_SLOTS_MAX: usize = 1 << 27;
 
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;

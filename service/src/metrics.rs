@@ -1,7 +1,11 @@
 //! What is counted, in the text format of `OpenMetrics`. Labels have a fixed number of values: routes, codes and
 //! the limits of the policy, never keys.
 
-use std::{fmt, fs, sync::Arc, time::Duration};
+use std::{
+    fmt, fs,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use actix_web::web::Bytes;
 use prometheus_client::{
@@ -11,6 +15,7 @@ use prometheus_client::{
         MetricType,
         counter::{ConstCounter, Counter},
         family::Family,
+        gauge::Gauge,
     },
     registry::{Registry, Unit},
 };
@@ -42,13 +47,15 @@ pub(crate) struct Metrics {
     page: SharedAnswer<Option<MetricsPage>>,
     refusals: Arc<Refusals>,
     unidentified: Counter,
+    /// Counted once for each page.
+    active_keys: Gauge<u64, AtomicU64>,
 }
 
 /// What a scrape reads.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     pub(crate) text: Bytes,
-    /// Counted with the page, since that takes as long as the rest of it.
+    /// As in the text: counting takes as long as the rest of the page.
     pub(crate) active_keys: u64,
 }
 
@@ -82,7 +89,10 @@ impl Metrics {
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry: Arc::new(registry), page: SharedAnswer::default(), refusals, unidentified }
+        let active_keys = Gauge::default();
+        let help = "Keys that are counted now. Exact up to 10,000, unless max_keys is above 89 million; else estimated";
+        registry.register("active_keys", help, Gauge::clone(&active_keys));
+        Self { registry: Arc::new(registry), page: SharedAnswer::default(), refusals, unidentified, active_keys }
     }
 
     /// A request at this door, or a check of a batch, was refused with this code.
@@ -99,11 +109,13 @@ impl Metrics {
     /// decides nothing. However many scrape, they read the same page. `None`: it could not be written.
     pub(crate) async fn page<C: Clock>(&self, engine: &Arc<Engine<C>>, period: Duration) -> Option<MetricsPage> {
         let write = || {
-            let (registry, engine) = (Arc::clone(&self.registry), Arc::clone(engine));
+            let (registry, engine, gauge) = (Arc::clone(&self.registry), Arc::clone(engine), self.active_keys.clone());
             let written = spawn_blocking(move || {
+                let active_keys = active_keys(&engine);
+                gauge.set(active_keys);
                 let mut text = String::new();
                 text::encode(&mut text, &registry).ok()?;
-                Some(MetricsPage { text: text.into(), active_keys: active_keys(&engine) })
+                Some(MetricsPage { text: text.into(), active_keys })
             });
             async { written.await.ok()? }
         };
@@ -142,8 +154,6 @@ impl<C: Clock> Collector for OfEngine<C> {
                 MetricType::Gauge,
             )?
             .encode_gauge(&engine.fill())?;
-        let help = "Keys that are counted now. Exact up to 10,000, unless max_keys is above 2,796,000; else estimated";
-        encoder.encode_descriptor("active_keys", help, None, MetricType::Gauge)?.encode_gauge(&active_keys(engine))?;
         let help = "Limits whose overflow buckets are all in use: a new key that finds no slot in the table is denied";
         encoder
             .encode_descriptor("drained_limits", help, None, MetricType::Gauge)?
