@@ -4,7 +4,10 @@ use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{problem::Problem, store::pattern};
+use crate::{
+    problem::{Problem, stands_here},
+    store::pattern,
+};
 
 /// Items on a page unless told otherwise, and at most.
 const LIMIT: usize = 100;
@@ -37,7 +40,8 @@ impl TryFrom<usize> for Limit {
 
     fn try_from(limit: usize) -> Result<Self, String> {
         let fits = (1..=LIMIT_MAX).contains(&limit);
-        fits.then_some(Self(limit)).ok_or_else(|| format!("from 1 to {LIMIT_MAX} items fit on a page"))
+        fits.then_some(Self(limit))
+            .ok_or_else(|| stands_here(&limit.to_string(), &format!("a whole number from 1 to {LIMIT_MAX}")))
     }
 }
 

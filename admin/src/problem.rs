@@ -806,6 +806,18 @@ impl From<sqlx::Error> for Problem {
     }
 }
 
+/// The most characters of a text that a message quotes.
+const QUOTED_CHARACTERS_MAX: usize = 60;
+
+/// Says what stands in a place, and what would be right there.
+pub(crate) fn stands_here(found: &str, wanted: &str) -> String {
+    match found.char_indices().nth(QUOTED_CHARACTERS_MAX) {
+        _ if found.is_empty() => format!("nothing stands here; write {wanted}"),
+        Some((end, _)) => format!("`{}…` stands here; write {wanted}", &found[..end]),
+        None => format!("`{found}` stands here; write {wanted}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

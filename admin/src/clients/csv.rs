@@ -5,31 +5,35 @@
 //! `until` an instant (RFC 3339), `never`, or empty for the end that it has or a week from now. A column that is absent leaves
 //! what a client has.
 
-use csv::{ReaderBuilder, Trim};
+use csv::{ErrorKind, ReaderBuilder, Trim};
 use jiff::Timestamp;
 use serde_json::json;
-use tidegate::policy::{Client, Limit, Override};
+use tidegate::{
+    formats::{JsonError, read_json},
+    policy::{Client, Limit, Override},
+};
 
 use crate::{
     overrides,
-    problem::{At, FieldError},
+    problem::{At, FieldError, stands_here},
 };
 
 /// In the order in which they are written.
 const COLUMNS: [&str; 9] = ["kind", "value", "tier", "label", "tags", "note", "override", "until", "reason"];
 /// What stands in `until` where an override has no end.
 const NEVER: &str = "never";
+const NO_TEXT: &str = "it is not UTF-8 text; save the file as UTF-8";
 
 /// One line after the first.
 pub(super) struct Line {
     /// From 1, that of the columns' names.
     pub(super) number: u64,
     /// By place in [`COLUMNS`]; none where the column is absent.
-    cells: Result<[Option<String>; COLUMNS.len()], String>,
+    cells: Result<[Option<String>; COLUMNS.len()], Wrong>,
 }
 
 /// What is wrong with a line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wrong {
     pub(super) column: Option<&'static str>,
     pub(super) message: String,
@@ -45,7 +49,7 @@ pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError
     // Spreadsheets put a mark before the first name.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut reader = ReaderBuilder::new().flexible(true).trim(Trim::Headers).from_reader(text);
-    let names = reader.headers().map_err(|error| refused(format!("line 1: {error}")))?.clone();
+    let names = reader.headers().map_err(|_| refused(format!("line 1: {NO_TEXT}")))?.clone();
     let mut places = Vec::with_capacity(names.len());
     for name in &names {
         let known = COLUMNS.iter().position(|column| *column == name);
@@ -74,9 +78,18 @@ pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError
             }
             None => number += 1,
         }
-        let cells = record.map_err(|error| error.to_string()).and_then(|record| {
+        let unreadable = |error: csv::Error| {
+            // Nothing else is wrong with bytes in memory: lines of other lengths are read.
+            let column = match error.kind() {
+                ErrorKind::Utf8 { err, .. } => places.get(err.field()).map(|place| COLUMNS[*place]),
+                _ => None,
+            };
+            Wrong { column, message: NO_TEXT.to_owned() }
+        };
+        let cells = record.map_err(unreadable).and_then(|record| {
             if record.len() != places.len() {
-                return Err(format!("it has {} fields; the first line has {}", record.len(), places.len()));
+                let message = format!("it has {} fields; the first line has {}", record.len(), places.len());
+                return Err(Wrong { column: None, message });
             }
             let mut cells = [const { None }; COLUMNS.len()];
             for (place, cell) in places.iter().zip(&record) {
@@ -101,7 +114,7 @@ fn line_ends(text: &[u8]) -> u64 {
 impl Line {
     /// Kind and value of the client that it is about.
     pub(super) fn identity(&self) -> Result<(&str, &str), Wrong> {
-        let cells = self.cells.as_ref().map_err(|message| Wrong { column: None, message: message.clone() })?;
+        let cells = self.cells.as_ref().map_err(Wrong::clone)?;
         Ok((cells[0].as_deref().unwrap_or_default(), cells[1].as_deref().unwrap_or_default()))
     }
 
@@ -137,11 +150,17 @@ impl Line {
             Some("") => None,
             Some("blocked") => Some(Override { blocked: true, ..Override::default() }),
             Some("unlimited") => Some(Override { unlimited: true, ..Override::default() }),
-            Some(list) if list.starts_with('[') => match serde_json::from_str::<Vec<Limit>>(list) {
+            Some(list) if list.starts_with('[') => match read_json::<Vec<Limit>>(list) {
                 Ok(limits) => Some(Override { limits, ..Override::default() }),
-                Err(error) => return wrong("override", error.to_string()),
+                Err(JsonError::Syntax(problem)) => return wrong("override", format!("not JSON: {problem}")),
+                Err(JsonError::Field { pointer, message }) => {
+                    return wrong("override", format!("{pointer}: {message}"));
+                }
             },
-            Some(_) => return wrong("override", "write `blocked`, `unlimited`, a JSON list of limits, or nothing"),
+            Some(other) => {
+                let wanted = "`blocked`, `unlimited`, a JSON list of limits, or nothing";
+                return wrong("override", stands_here(other, wanted));
+            }
         };
         let Some(exception) = &mut made else {
             client.exception = None;
@@ -206,4 +225,35 @@ pub(super) fn write<'c>(clients: impl Iterator<Item = &'c Client>) -> Result<Vec
         writer.write_record(cells).map_err(failed)?;
     }
     writer.into_inner().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_in_plain_words() {
+        let file = |cell: &[u8]| [b"kind,value,override\nuser,ada,".as_slice(), cell, b"\n"].concat();
+        for (text, column, message) in [
+            (file(b"\xff"), Some("override"), NO_TEXT),
+            (b"kind,value\nuser\n".to_vec(), None, "it has 1 fields; the first line has 2"),
+            (
+                file(b"stop"),
+                Some("override"),
+                "`stop` stands here; write `blocked`, `unlimited`, a JSON list of limits, or nothing",
+            ),
+            (file(b"[5]"), Some("override"), "/0: `5` stands here; write a table of keys and values"),
+            (
+                file(b"[{]"),
+                Some("override"),
+                "not JSON: line 1: a key stands here without quotes; put it in double quotes",
+            ),
+        ] {
+            let line = read(&text).unwrap_or_else(|error| panic!("{error:?}")).next().expect("a line");
+            let wrong = line.client(None, Timestamp::UNIX_EPOCH).expect_err("wrong");
+            assert_eq!((wrong.column, &*wrong.message), (column, message));
+        }
+        let error = read(b"kind,\xff\n").map(drop).expect_err("no text");
+        assert_eq!(error.message, format!("line 1: {NO_TEXT}"));
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
     api::Api,
     figures::{Asked, ENTRIES, Endpoint, HALF_LIFE, Heaviest, Met, ONE_IN, Of, Range, Sample, Second, Shown, TopBy},
     paging::List,
-    problem::Problem,
+    problem::{Problem, stands_here},
     query::Query,
     roles::Viewer,
     server::State,
@@ -112,7 +112,9 @@ impl TryFrom<usize> for TopLimit {
     type Error = String;
 
     fn try_from(limit: usize) -> Result<Self, String> {
-        (1..=TOP_MAX).contains(&limit).then_some(Self(limit)).ok_or_else(|| format!("from 1 to {TOP_MAX}"))
+        let fits = (1..=TOP_MAX).contains(&limit);
+        fits.then_some(Self(limit))
+            .ok_or_else(|| stands_here(&limit.to_string(), &format!("a whole number from 1 to {TOP_MAX}")))
     }
 }
 
