@@ -6,6 +6,8 @@ use super::{client, combined, form::Prefix, record::word};
 
 /// The most prefixes before one line: a file name, a container's stamp, a header of syslog.
 const PREFIXES_MAX: usize = 3;
+/// The longest name of a file before a line, and the longest word that may follow it.
+const NAME_BYTES_MAX: usize = 300;
 /// Begins a sequence of a terminal, such as a colour.
 const ESCAPE: u8 = 0x1b;
 
@@ -29,7 +31,7 @@ fn file_name(line: &[u8]) -> Option<&[u8]> {
     if matches!(line.first(), Some(b'{' | b'"' | b'[' | b'<')) || is_stamp(first) || is_plausible(first) {
         return None;
     }
-    let starts = || memchr::memchr_iter(b':', &line[..end]).map(|colon| colon + 1);
+    let starts = || memchr::memchr_iter(b':', &line[..end.min(NAME_BYTES_MAX)]).map(|colon| colon + 1);
     // `12:2001:db8::1` is an address, and the twelfth line that has another one; `64:ff9b::192.0.2.1` is one address.
     if client::is_address(first) {
         let start = starts().next().filter(|start| line[..start - 1].iter().all(u8::is_ascii_digit))?;
@@ -37,12 +39,16 @@ fn file_name(line: &[u8]) -> Option<&[u8]> {
     }
     let is_header = |&start: &usize| is_stamp(&line[start..end]) || traditional_stamp(&line[start..]).is_some();
     let is_vhost = |&start: &usize| {
-        let (vhost, rest) = (&line[start..end], line.get(end + 1..).unwrap_or_default());
-        combined::is_vhost(vhost) && vhost.iter().any(u8::is_ascii_alphabetic) && begins_with_address(rest)
+        let vhost = &line[start..end];
+        combined::is_vhost(vhost) && vhost.iter().any(u8::is_ascii_alphabetic)
     };
     let object = starts().find(|&start| line[start..].starts_with(b"{\""));
+    // Only a short word is looked at from every colon.
+    let starts = || starts().filter(|start| end - start <= NAME_BYTES_MAX);
     let address = || starts().find(|start| is_plausible(&line[*start..end]));
-    let start = object.or_else(address).or_else(|| starts().find(is_header)).or_else(|| starts().find(is_vhost));
+    let is_before_address = || begins_with_address(line.get(end + 1..).unwrap_or_default());
+    let vhost = || is_before_address().then(|| starts().find(is_vhost))?;
+    let start = object.or_else(address).or_else(|| starts().find(is_header)).or_else(vhost);
     start.map(|start| &line[start..])
 }
 
@@ -86,10 +92,11 @@ fn without_cookie(message: &[u8]) -> &[u8] {
 fn traditional_stamp(line: &[u8]) -> Option<&[u8]> {
     const MONTHS: &[u8] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let (stamp, rest) = line.split_at_checked(15)?;
-    let (_fraction, rest) = rest.split_at(memchr(b' ', rest)?);
     let is_month = MONTHS.chunks(3).any(|month| stamp.starts_with(month));
     let is_clock = stamp[9] == b':' && stamp[12] == b':' && stamp[13..15].iter().all(u8::is_ascii_digit);
-    (is_month && is_clock && stamp[3] == b' ').then(|| &rest[1..])
+    let is_stamp = is_month && is_clock && stamp[3] == b' ';
+    // Before the space may stand a fraction.
+    is_stamp.then(|| Some(&rest[memchr(b' ', rest)? + 1..]))?
 }
 
 /// A stamp of RFC 3339, `1741770001.123456 ` or `Wed 2025-03-12 09:00:01 UTC `, and what follows.
@@ -232,6 +239,26 @@ mod tests {
             ("Mar 12 09:00:01 web1 no tag", "Mar 12 09:00:01 web1 no tag"),
             ("<12", "<12"),
             ("<1", "<1"),
+        ] {
+            assert_eq!(strip(line.as_bytes()).0, rest.as_bytes(), "{line}");
+        }
+    }
+
+    /// Reading each of these from every colon would take minutes.
+    #[test]
+    fn a_long_word_with_colons_is_no_file_name() {
+        for part in [":", "a:", "a.b:"] {
+            let word = "x:".to_owned() + &part.repeat((64 << 10) / part.len());
+            for line in [word.clone(), format!("{word} 192.0.2.7 - -"), format!("a:b:c:d: {word}")] {
+                assert_eq!(strip(line.as_bytes()).0, line.as_bytes(), "{part}");
+            }
+        }
+        let name = format!("{}.log:", "x".repeat(NAME_BYTES_MAX - 5));
+        for (line, rest) in [
+            (format!("{name}192.0.2.7 - -"), "192.0.2.7 - -"),
+            (format!("{name}www.example.org 192.0.2.7 - -"), "www.example.org 192.0.2.7 - -"),
+            (format!("{name}{{\"a\":1}}"), "{\"a\":1}"),
+            (format!("x{name}192.0.2.7 - -"), &*format!("x{name}192.0.2.7 - -")),
         ] {
             assert_eq!(strip(line.as_bytes()).0, rest.as_bytes(), "{line}");
         }
