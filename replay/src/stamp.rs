@@ -209,7 +209,9 @@ fn read_stamp(text: &[u8]) -> Option<DateTime> {
     };
     let part = |from: usize, to: usize| number(&date_time[from..to]);
     let fraction = if fraction.is_empty() { fraction } else { fraction.strip_prefix(b".")? };
-    number(fraction.get(9..).unwrap_or_default())?;
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
     let mut fraction_ns = [b'0'; 9];
     let kept = fraction.len().min(9);
     fraction_ns[..kept].copy_from_slice(&fraction[..kept]);
@@ -292,6 +294,7 @@ mod tests {
             ("31/Dec/2016:23:59:60 +0000", "2016-12-31T23:59:59Z"),
             ("17/May/2015:10:05:03.25 +0000", "2015-05-17T10:05:03.25Z"),
             ("17/May/2015:10:05:03.1234567899 +0000", "2015-05-17T10:05:03.123456789Z"),
+            ("17/May/2015:10:05:03.123456789123456789123 +0000", "2015-05-17T10:05:03.123456789Z"),
             ("2015-05-17T10:05:03+00:00", "2015-05-17T10:05:03Z"),
             ("2015-05-17T10:05:03Z", "2015-05-17T10:05:03Z"),
             ("2015-05-17T12:05:03.123456789+0200", "2015-05-17T10:05:03.123456789Z"),

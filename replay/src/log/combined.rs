@@ -5,9 +5,9 @@
 //! host before the address; the virtual host after it. A user that begins with `- ` or `[`, or ends with ` -`, is the sign
 //! of a field too many.
 
-use std::net::IpAddr;
+use std::{iter, net::IpAddr};
 
-use memchr::{memchr, memchr_iter, memchr2};
+use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 use super::{
     client::{self, ClientReading},
@@ -57,8 +57,15 @@ fn read_from<'l>(
     };
     let (user, time, rest) = user_and_time(rest, stamps)?;
     let user = match user.strip_prefix(b"- ") {
-        // The virtual host stands after the address.
-        Some(user) if is_vhost(ident) && memchr(b'.', ident).is_some() && !client::is_address(ident) => user,
+        // The virtual host stands after the address. After a name it may be the client.
+        Some(user)
+            if client.as_deref().map_or(!clients.host_names, is_ip)
+                && is_vhost(ident)
+                && memchr(b'.', ident).is_some()
+                && !client::is_address(ident) =>
+        {
+            user
+        }
         _ => user,
     };
     if client::is_address(ident) || client::is_address(user) {
@@ -103,9 +110,19 @@ fn read_from<'l>(
     };
     let user = user.strip_prefix(b"\"").and_then(|user| user.strip_suffix(b"\"")).unwrap_or(user);
     let user = Some(user).filter(|user| !matches!(*user, b"" | b"-"));
-    let record =
-        Record { time, client, user: user.map(readable), kind: Kind::USER, target: Target::of_request(request) };
+    let record = Record { time, client, user: user.map(readable), kind: Kind::USER, target: target(request) };
     Ok((record, Form::new(base)))
+}
+
+/// Returns the method and the path of what stands in quotes after the time. Beside the request may stand other fields in
+/// quotes, such as the host.
+fn target(quoted: &[u8]) -> Target<'_> {
+    let is_request = |field: &&[u8]| {
+        let version = memrchr(b' ', field).map(|space| &field[space + 1..]);
+        version.is_some_and(|version| version.starts_with(b"HTTP/")) && Target::of_request(field).method.is_some()
+    };
+    let mut fields = iter::once(quoted).chain(quoted.split(|&byte| byte == b'"'));
+    Target::of_request(fields.find(is_request).unwrap_or(quoted))
 }
 
 /// Splits after the first address, or after a list of them with commas, in quotes or not.
@@ -135,10 +152,14 @@ fn is_list(field: &[u8]) -> bool {
 /// Returns whether a word may be a virtual host before the address. Where it is an address itself, it has a port, and another one
 /// follows it.
 fn may_stand_first(vhost: &[u8], rest: &[u8]) -> bool {
-    let is_alone =
-        || std::str::from_utf8(vhost).is_ok_and(|vhost| vhost.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
+    let is_alone = || str::from_utf8(vhost).is_ok_and(|vhost| is_ip(vhost.trim_matches(['[', ']'])));
     let has_address = || word(rest).is_some_and(|(next, _)| client::is_address(next));
     if client::is_address(vhost) { !is_alone() && has_address() } else { vhost != b"-" && is_vhost(vhost) }
+}
+
+/// Returns whether a text is an address without a port.
+fn is_ip(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
 }
 
 /// Returns whether a word may be the name of a virtual host, with or without a port.
@@ -197,6 +218,9 @@ mod tests {
             (format!(r#"{PREFIX} "GET /a HTTP/1.1" 200 - "-" "curl \"8\"""#), None, Some("GET"), Some("/a")),
             (format!(r#"{PREFIX} "GET /\"q\" x HTTP/1.1" 200 5 more 0.001"#), None, Some("GET"), Some(r#"/\"q\" x"#)),
             (format!(r#"{PREFIX} "GET /"q" HTTP/1.1" 200 5"#), None, Some("GET"), Some(r#"/"q""#)),
+            (format!(r#"{PREFIX} "h.example.org" "POST /a HTTP/1.1" 200 5"#), None, Some("POST"), Some("/a")),
+            (format!(r#"{PREFIX} "POST /a HTTP/1.1" "h.example.org" 200 5"#), None, Some("POST"), Some("/a")),
+            (format!(r#"{PREFIX} "GET /" "POST /a HTTP/1.1" 200 5"#), None, Some("GET"), Some(r#"/" "POST /a"#)),
             (format!(r#"{PREFIX} "-" 408 -"#), None, None, None),
             (format!(r#"{PREFIX} "" 400 0"#), None, None, None),
             (format!(r#"{PREFIX} "\x16\x03\x01" 400 226"#), None, None, None),
@@ -283,6 +307,22 @@ mod tests {
             let (record, read_by) = read_common(&line, false).expect(before);
             assert_eq!((record.client.as_deref(), record.user.as_deref()), (client, user), "{before}");
             assert_eq!(read_by.to_string(), form, "{before}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_host_before_a_host_name_is_not_the_client() {
+        const REST: &str = r#"[17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5"#;
+        let names = ClientReading { host_names: true, ..ClientReading::default() };
+        for (before, client, form) in [
+            ("www.example.org client1.example.net - -", "client1.example.net", "common, vhost first"),
+            ("www.example.org:443 client1.example.net - -", "client1.example.net", "common, vhost first"),
+            ("client1.example.net - -", "client1.example.net", "common"),
+            ("192.0.2.7 www.example.org - -", "192.0.2.7", "common"),
+        ] {
+            let line = format!("{before} {REST}");
+            let (record, read_by) = read(line.as_bytes(), false, &names, &mut Stamps::default()).expect(before);
+            assert_eq!((record.client.as_deref(), &*read_by.to_string()), (Some(client), form), "{before}");
         }
     }
 
