@@ -301,9 +301,11 @@ of the report, with an example of each kind.
 
 Exit status:
   0  the report is whole
-  2  a log could not be read, or not to its end (the report is of the rest),
-     more than half of the lines cannot be read, a field that --map names is in
-     no line, or there was no room for every counter
+  2  a log could not be read, or not to its end (the report is of the other
+     logs and of what was read), more than half of the lines cannot be read,
+     a field that --map names is in no line, or there was no room for every
+     counter; without a report where a log does not exist, or no log has a
+     request
   3  lines are later than --window, so denials may be wrong; not with
      --allow-late";
 

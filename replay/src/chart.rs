@@ -137,6 +137,7 @@ mod tests {
             requests: 0,
             unreadable: 0,
             without_client: 0,
+            without_path: 0,
             unreadable_kinds: Vec::new(),
             failed_logs: Vec::new(),
             logs: Vec::new(),

@@ -400,13 +400,14 @@ impl Replay {
         }
         let (lines, requests) = (self.lines(), self.requests());
         let overflow_charges = self.judge.engine.overflow_charges();
-        let Judge { limits, clients, timeline, allowed, denied, first, last, .. } = self.judge;
+        let Judge { limits, clients, timeline, without_path, allowed, denied, first, last, .. } = self.judge;
         let (bucket_seconds, timeline) = timeline.into_rows();
         Report {
             lines,
             requests,
             unreadable: self.unreadable,
             without_client: self.without_client,
+            without_path,
             late: self.window.late(),
             allowed,
             denied,
@@ -444,6 +445,7 @@ struct Judge {
     limits: Vec<LimitRow>,
     clients: Clients,
     timeline: Timeline,
+    without_path: u64,
     allowed: u64,
     denied: u64,
     first: Option<Nanos>,
@@ -472,6 +474,7 @@ impl Judge {
             limits,
             clients: Clients::new(options.reading.kind()),
             timeline: Timeline::default(),
+            without_path: 0,
             allowed: 0,
             denied: 0,
             first: None,
@@ -531,6 +534,7 @@ impl Judge {
             self.clients.count(identity, now, is_allowed);
         }
         self.timeline.count(now, is_allowed);
+        self.without_path += u64::from(!visit.has_endpoint);
         *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
         self.first.get_or_insert(now);
         self.last = Some(now);

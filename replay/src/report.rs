@@ -17,6 +17,9 @@ pub struct Report {
     /// Lines that name no client: nothing is counted for them, and every request of them is let through.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_client: u64,
+    /// Requests without a path, which no rule for an endpoint is met by.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub without_path: u64,
     /// Requests that came too late for their place in time, and were decided at the newest time.
     pub late: u64,
     /// Requests that were allowed.

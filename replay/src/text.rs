@@ -118,9 +118,12 @@ fn forms(report: &Report) -> Vec<String> {
 
 fn totals(report: &Report, look: &Look) -> Vec<String> {
     let mut read = format!("{} lines, {} requests", grouped(report.lines), grouped(report.requests));
-    for (count, what) in
-        [(report.unreadable, "unreadable"), (report.without_client, "without a client"), (report.late, "late")]
-    {
+    for (count, what) in [
+        (report.unreadable, "unreadable"),
+        (report.without_client, "without a client"),
+        (report.without_path, "without a path"),
+        (report.late, "late"),
+    ] {
         if count > 0 {
             // A string takes whatever is written to it.
             let _ = write!(read, ", {} {what}", grouped(count));

@@ -481,7 +481,7 @@ fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
         sent["first_refused"],
         json!([
             { "line": 42, "why": "its time cannot be read; RFC 3339 and Unix seconds can; here stands `never`" },
-            { "line": 43, "why": "it has 2 fields, the header 3" },
+            { "line": 43, "why": "its number of fields is not that of the header; it has 2 fields, the header 3" },
         ])
     );
     let run = done(&ana, &json!({ "b": tighter(), "traffic": { "log": { "upload": sent["id"] } } }));

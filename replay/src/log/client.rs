@@ -10,7 +10,8 @@ use tidegate_middleware::address::{Forwarding, V6_BITS, client, parse_address};
 
 use super::line_error::LineError;
 
-const NO_ADDRESS: &str =
+const NO_ADDRESS: &str = "it does not begin with an address";
+const HOST_NAME: &str =
     "it does not begin with an address; where the server writes host names, --host-names reads them";
 
 /// How clients are found, by the code that serves `/v1/authorize`.
@@ -67,10 +68,11 @@ impl ClientReading {
         }
         let (before, last) = text.rsplit_once(',').unwrap_or(("", &text));
         let Some(peer) = parse_address(last.trim()) else {
-            if self.host_names && is_host_name(&text) {
-                return Ok(Some(text));
-            }
-            return Err(LineError::of(NO_ADDRESS, text.as_bytes()));
+            return match is_host_name(&text) {
+                true if self.host_names => Ok(Some(text)),
+                true => Err(LineError::of(HOST_NAME, text.as_bytes())),
+                false => Err(LineError::of(NO_ADDRESS, text.as_bytes())),
+            };
         };
         let lists = [before.as_bytes()];
         let lists: &[&[u8]] = if before.is_empty() { &[] } else { &lists };
@@ -168,8 +170,12 @@ mod tests {
 
     #[test]
     fn a_name_is_a_client_only_where_names_are_asked_for() {
-        for text in ["host.example", "192.0.2", "192.0.2.256", "host:80", "a b"] {
-            assert!(read(text, None).expect_err(text).contains(&format!("`{text}`")), "{text}");
+        for (text, has_advice) in
+            [("host.example", true), ("192.0.2", false), ("192.0.2.256", false), ("host:80", false), ("a b", false)]
+        {
+            let refused = read(text, None).expect_err(text);
+            assert!(refused.contains(&format!("`{text}`")), "{refused}");
+            assert_eq!(refused.contains("--host-names"), has_advice, "{refused}");
         }
         let names = ClientReading { host_names: true, ..ClientReading::default() };
         assert_eq!(names.read("host.example".into(), None), Ok(Some("host.example".into())));

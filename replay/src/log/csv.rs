@@ -66,7 +66,10 @@ impl Csv {
     pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, LineError> {
         let (count, wanted) = (self.split(line)?, self.columns.names.len());
         if count != wanted {
-            return Err(format!("it has {count} fields, the header {wanted}").into());
+            return Err(LineError::with(
+                "its number of fields is not that of the header",
+                format!("it has {count} fields, the header {wanted}"),
+            ));
         }
         Ok(self.columns.fields((0..count).map(|place| readable(self.field(place)))))
     }

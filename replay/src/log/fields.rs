@@ -24,6 +24,8 @@ pub(crate) enum Meaning {
     /// A date, beside a time of the day.
     Date,
     Client,
+    /// The address of a client, in an object for the client.
+    ClientAddress,
     /// A list of addresses that a proxy wrote.
     Forwarded,
     /// The headers of the request, of which only such lists count.
@@ -42,7 +44,7 @@ pub(crate) enum Meaning {
 }
 
 /// Names in lower case, the best first.
-const NAMES: [(Meaning, &[&str]); 12] = [
+const NAMES: [(Meaning, &[&str]); 13] = [
     (
         Meaning::Time,
         &[
@@ -108,7 +110,8 @@ const NAMES: [(Meaning, &[&str]); 12] = [
     ),
     (Meaning::Headers, &["headers", "request_headers"]),
     (Meaning::User, &["user", "remote_user", "user_id", "clientusername", "cs-username", "user.name", "user.id"]),
-    (Meaning::UserName, &["name", "id"]),
+    (Meaning::UserName, &["name", "username", "id"]),
+    (Meaning::ClientAddress, &["address"]),
     (
         Meaning::Method,
         &[
@@ -155,6 +158,8 @@ const NAMES: [(Meaning, &[&str]); 12] = [
 const NAME_BYTES_MAX: usize = 32;
 /// Added to the place of a field that counts only where no other has its meaning.
 const UNLIKELY: usize = 1_000;
+/// What an object for the client is that has none.
+const NO_ADDRESS: &str = "an object without an address";
 /// Names that an error lists.
 const LISTED_MAX: usize = 30;
 
@@ -295,6 +300,7 @@ pub(crate) struct Fields<'l> {
     time: RankedValue<'l>,
     date: RankedValue<'l>,
     client: RankedValue<'l>,
+    client_address: RankedValue<'l>,
     forwarded: RankedValue<'l>,
     user: RankedValue<'l>,
     user_name: RankedValue<'l>,
@@ -304,6 +310,8 @@ pub(crate) struct Fields<'l> {
     line: RankedValue<'l>,
     /// Whether there is a field for the client, with or without a value.
     has_client: bool,
+    /// The value of a field for the client that is no text.
+    unusable_client: Option<Cow<'static, str>>,
 }
 
 /// A reason for which fields make no request.
@@ -330,6 +338,13 @@ impl<'l> Fields<'l> {
             return Err(FieldsError::NoClient);
         }
         let forwarded = text(self.forwarded);
+        if self.client.is_none()
+            && forwarded.is_none()
+            && let Some(found) = self.unusable_client
+        {
+            let error = LineError::of("the client is no text with an address", found.as_bytes());
+            return Err(FieldsError::Unreadable(error));
+        }
         let client = text(self.client).unwrap_or_default();
         let client = clients.read(client, forwarded.as_deref()).map_err(FieldsError::Unreadable)?;
         let target = match self.request {
@@ -344,10 +359,12 @@ impl<'l> Fields<'l> {
         Ok(Record { time, client, user, kind: Kind::USER, target })
     }
 
-    /// Takes the line of another form that this one wraps, and returns whether it has nothing else to say.
+    /// Takes the line of another form that this one wraps, and returns whether it has nothing else to say. A client beside it
+    /// may be the server that sent the line to a collector, unless there is a request too.
     pub(crate) fn take_line(&mut self) -> Option<(Cow<'l, str>, bool)> {
-        match self.line.take_if(|_| !self.has_client) {
-            Some((place, Value::Text(line))) => Some((line, place == 0)),
+        let has_request = self.request.is_some() || self.method.is_some() || self.endpoint.is_some();
+        match self.line.take_if(|_| !self.has_client || !has_request) {
+            Some((place, Value::Text(line))) => Some((line, place == 0 && !self.has_client)),
             _ => None,
         }
     }
@@ -361,10 +378,12 @@ impl<'l> Fields<'l> {
                 read(&format!("{date}T{clock}"))
             }
             (Some((_, value)), _) | (None, Some((_, value))) => match value {
-                Value::Number(number) => stamp::of_number(*number)
+                Value::Number(number) => number
+                    .as_f64()
+                    .and_then(stamp::of_number)
                     .ok_or_else(|| FieldsError::Unreadable(TimeError::Unreadable.of_line(number.to_string()))),
                 Value::Text(text) => read(text),
-                Value::Fields(_) | Value::Texts(_) | Value::Other => Err(FieldsError::NoTime),
+                Value::Fields(_) | Value::Texts(_) | Value::Null | Value::Other(_) => Err(FieldsError::NoTime),
             },
             (None, None) => Err(FieldsError::NoTime),
         }
@@ -374,7 +393,11 @@ impl<'l> Fields<'l> {
         let found = match meaning {
             Meaning::Time => &mut self.time,
             Meaning::Date => &mut self.date,
-            Meaning::Client => &mut self.client,
+            Meaning::Client => return self.put_client(place, value),
+            Meaning::ClientAddress => {
+                self.client_address = Some((place, value));
+                return;
+            }
             Meaning::Forwarded => &mut self.forwarded,
             Meaning::User => &mut self.user,
             Meaning::UserName => &mut self.user_name,
@@ -408,23 +431,22 @@ impl<'l> Fields<'l> {
                     Value::Text(path) if path.starts_with('/') => self.endpoint = Some((0, Value::Text(path))),
                     Value::Text(request) if request.contains(' ') => self.request = Some(request),
                     Value::Fields(fields) => self.put_all(*fields),
-                    Value::Text(_) | Value::Number(_) | Value::Texts(_) | Value::Other => {}
+                    Value::Text(_) | Value::Number(_) | Value::Texts(_) | Value::Null | Value::Other(_) => {}
                 }
                 return;
             }
         };
-        let is_of_client = matches!(meaning, Meaning::Client | Meaning::Forwarded);
-        self.has_client |= is_of_client;
+        let is_list = meaning == Meaning::Forwarded;
+        self.has_client |= is_list;
         match value {
-            // Such as {"client": {"ip": ...}}.
+            // Such as {"user": {"name": ...}}.
             Value::Fields(fields) => match meaning {
-                Meaning::Client => keep_better(found, fields.client),
                 Meaning::User => keep_better(found, fields.user_name),
                 Meaning::Endpoint => keep_better(found, fields.endpoint),
                 _ => {}
             },
-            Value::Texts(texts) if is_of_client => keep_better(found, Some((place, Value::Text(texts.into())))),
-            Value::Text(text) if is_of_client && is_nothing(&text) => {}
+            Value::Texts(texts) if is_list => keep_better(found, Some((place, Value::Text(texts.into())))),
+            Value::Text(text) if is_list && is_nothing(&text) => {}
             value => {
                 let rank = if meaning == Meaning::Time && !value.is_likely_time() { place + UNLIKELY } else { place };
                 keep_better(found, value.says_something().then_some((rank, value)));
@@ -432,15 +454,39 @@ impl<'l> Fields<'l> {
         }
     }
 
+    /// Puts the client, or that of an object such as `{"client": {"ip": ...}}`.
+    fn put_client(&mut self, place: usize, value: Value<'l>) {
+        self.has_client = true;
+        let value = match value {
+            Value::Fields(fields) if fields.has_client => {
+                self.unusable_client = self.unusable_client.take().or(fields.unusable_client);
+                return keep_better(&mut self.client, fields.client);
+            }
+            Value::Fields(fields) => fields.client_address.map_or(Value::Other(NO_ADDRESS), |(_, value)| value),
+            value => value,
+        };
+        let unusable = match value {
+            Value::Text(text) if is_nothing(&text) => return,
+            Value::Null => return,
+            Value::Text(_) => return keep_better(&mut self.client, Some((place, value))),
+            Value::Texts(texts) => return keep_better(&mut self.client, Some((place, Value::Text(texts.into())))),
+            Value::Number(number) => number.to_string().into(),
+            Value::Fields(_) => NO_ADDRESS.into(),
+            Value::Other(text) => text.into(),
+        };
+        self.unusable_client.get_or_insert(unusable);
+    }
+
     /// Puts a field in the place of whatever stands there.
     pub(crate) fn replace(&mut self, meaning: Meaning, value: Value<'l>) {
         match meaning {
             Meaning::Time => (self.time, self.date) = (None, None),
-            Meaning::Client => (self.client, self.forwarded) = (None, None),
+            Meaning::Client => (self.client, self.forwarded, self.unusable_client) = (None, None, None),
             Meaning::User => self.user = None,
             Meaning::Method => self.method = None,
             Meaning::Endpoint => (self.endpoint, self.request) = (None, None),
             Meaning::Date
+            | Meaning::ClientAddress
             | Meaning::Forwarded
             | Meaning::Headers
             | Meaning::UserName
@@ -463,6 +509,7 @@ impl<'l> Fields<'l> {
         keep_better(&mut self.method, other.method);
         keep_better(&mut self.endpoint, other.endpoint);
         self.has_client |= other.has_client;
+        self.unusable_client = self.unusable_client.take().or(other.unusable_client);
     }
 }
 
@@ -489,21 +536,28 @@ fn is_clock(text: &str) -> bool {
 #[derive(Debug)]
 pub(crate) enum Value<'l> {
     Text(Cow<'l, str>),
-    Number(f64),
+    Number(serde_json::Number),
     Fields(Box<Fields<'l>>),
     /// Texts of an array, with commas between them.
     Texts(String),
-    /// Nothing that a field could be.
-    Other,
+    /// A field without a value.
+    Null,
+    /// Nothing that a field could be: what it is.
+    Other(&'static str),
 }
 
 impl Value<'_> {
+    /// Returns a value that no field has.
+    pub(crate) fn of_bool(flag: bool) -> Self {
+        Self::Other(if flag { "true" } else { "false" })
+    }
+
     /// Returns whether a field for the time has one, and not a duration, a date alone or a time of the day.
     fn is_likely_time(&self) -> bool {
         match self {
             Self::Text(text) => stamp::is_likely_text(text),
-            Self::Number(number) => stamp::is_likely_number(*number),
-            Self::Fields(_) | Self::Texts(_) | Self::Other => false,
+            Self::Number(number) => number.as_f64().is_some_and(stamp::is_likely_number),
+            Self::Fields(_) | Self::Texts(_) | Self::Null | Self::Other(_) => false,
         }
     }
 
@@ -512,7 +566,7 @@ impl Value<'_> {
         match self {
             Self::Text(text) => !matches!(text.as_ref(), "" | "-"),
             Self::Number(_) | Self::Fields(_) => true,
-            Self::Texts(_) | Self::Other => false,
+            Self::Texts(_) | Self::Null | Self::Other(_) => false,
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::Number;
 
 use super::{
     fields::{Fields, Value, meaning},
@@ -24,7 +25,12 @@ pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
                 "a JSON object does not go over several lines here; jq -c '.[]? // .' writes one a line".into()
             }
             [b'{', ..] if error.is_eof() => "the JSON object has no end: the line is cut off".into(),
-            [b'{', ..] => LineError::of(format!("it is no JSON from column {} on", error.column()), rest),
+            [b'{', ..] if line.get(..error.column()).is_some_and(|read| read.ends_with("\\x")) => LineError::of_column(
+                "it is no JSON: `\\x` is no escape of it; in nginx, log_format needs escape=json",
+                error.column() - 1,
+                line.get(error.column() - 2..).unwrap_or_default(),
+            ),
+            [b'{', ..] => LineError::of_column("it is no JSON", error.column(), rest),
             _ => LineError::of("it is no JSON object, which begins with {", line),
         }
     })
@@ -62,6 +68,17 @@ pub(crate) fn text(field: &serde_json::Value) -> Option<String> {
     }
 }
 
+/// A field's value, for a field that `--map` names.
+pub(crate) fn value<'l>(field: &serde_json::Value) -> Value<'l> {
+    match field {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(flag) => Value::of_bool(*flag),
+        serde_json::Value::Array(_) => Value::Other("an array"),
+        serde_json::Value::Object(_) => Value::Other("an object"),
+        field => text(field).map_or(Value::Null, |text| Value::Text(text.into())),
+    }
+}
+
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
@@ -95,23 +112,23 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
-        Ok(Value::Number(number))
+        Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
-        Ok(Value::Number(number as f64))
+        Ok(Value::Number(number.into()))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
-        Ok(Value::Number(number as f64))
+        Ok(Value::Number(number.into()))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Value<'de>, E> {
-        Ok(Value::Other)
+    fn visit_bool<E>(self, flag: bool) -> Result<Value<'de>, E> {
+        Ok(Value::of_bool(flag))
     }
 
     fn visit_unit<E>(self) -> Result<Value<'de>, E> {
-        Ok(Value::Other)
+        Ok(Value::Null)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value<'de>, A::Error> {
@@ -122,7 +139,7 @@ impl<'de> Visitor<'de> for AnyValue {
                 texts.push_str(&text);
             }
         }
-        Ok(if texts.is_empty() { Value::Other } else { Value::Texts(texts) })
+        Ok(if texts.is_empty() { Value::Other("an array without a text") } else { Value::Texts(texts) })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value<'de>, A::Error> {
@@ -256,6 +273,38 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_absent_where_its_field_says_nothing() {
+        for (client, found) in [
+            (r#"{"address":"192.0.2.7","port":5}"#, Some("192.0.2.7")),
+            (r#"{"ip":"192.0.2.7","address":"192.0.2.8"}"#, Some("192.0.2.7")),
+            (r#"true,"remote_addr":"192.0.2.7""#, Some("192.0.2.7")),
+            (r#"12,"x_forwarded_for":"192.0.2.7""#, Some("192.0.2.7")),
+            (r#"{"ip":null}"#, None),
+            (r#"{"address":"-"}"#, None),
+            (r#""-""#, None),
+            ("\"\"", None),
+            ("null", None),
+        ] {
+            let line = format!(r#"{{"time":1,"client":{client}}}"#);
+            assert_eq!(read(&line).expect(&line).client.as_deref(), found, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_a_text_or_a_number_in_all_its_digits() {
+        for (user, found) in [
+            ("1234567890123456781", "1234567890123456781"),
+            ("1234567890123456782", "1234567890123456782"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("-9223372036854775807", "-9223372036854775807"),
+            (r#"{"username":"ada","id":7}"#, "ada"),
+        ] {
+            let line = format!(r#"{{"time":1,"ip":"192.0.2.7","user":{user}}}"#);
+            assert_eq!(read(&line).expect(&line).user.as_deref(), Some(found), "{line}");
+        }
+    }
+
+    #[test]
     fn a_field_is_found_by_its_name() {
         let line = br#"{"a.b":"c","a":{"b":1,"d":"e"},"n":12345678901234567,"x":["y"],"z":true}"#;
         let fields = serde_json::from_slice(line).expect("an object");
@@ -287,7 +336,15 @@ mod tests {
             (r#"{"time":0.045,"ip":"192.0.2.7"}"#, "cannot be read"),
             (r#"{"time":"2015-05-17","ip":"192.0.2.7"}"#, "cannot be read"),
             (r#"{"time":1,"ip":"a"}"#, "`a`"),
-            (r#"{"time":1,"ip":"192.0.2.7"} x"#, "JSON from column 29 on; here stands `x`"),
+            (r#"{"time":1,"ip":"192.0.2.7"} x"#, "it is no JSON; from column 29 on stands `x`"),
+            (r#"{"time":1,"a":"b\x22"}"#, r"escape=json; from column 17 on stands `\x22"),
+            (r#"{"time":1,"ip":12}"#, "the client is no text with an address; here stands `12`"),
+            (r#"{"time":1,"ip":true}"#, "the client is no text with an address; here stands `true`"),
+            (r#"{"time":1,"ip":[1]}"#, "the client is no text with an address; here stands `an array without a text`"),
+            (r#"{"time":1,"client":{"a":1}}"#, "here stands `an object without an address`"),
+            (r#"{"time":1,"client":{"address":7}}"#, "here stands `7`"),
+            (r#"{"time":1,"client":{"ip":false}}"#, "here stands `false`"),
+            (r#"{"time":1,"address":"192.0.2.7"}"#, "NoClient"),
             (r#"{"time":1,"ip":"192.0"#, "cut off"),
         ] {
             let refused = read(line).expect_err(line);

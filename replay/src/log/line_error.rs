@@ -16,18 +16,28 @@ pub(crate) struct LineError {
 impl LineError {
     /// A problem with what stands there.
     pub(crate) fn of(problem: impl Into<Cow<'static, str>>, found: impl AsRef<[u8]>) -> Self {
-        let found = String::from_utf8_lossy(found.as_ref());
-        let mut shown: String = found.chars().take(FOUND_MAX).collect();
-        if shown.len() < found.len() {
-            shown.push('…');
-        }
-        Self::with(problem, format!("here stands `{shown}`"))
+        Self::with(problem, format!("here stands `{}`", shown(found.as_ref())))
+    }
+
+    /// A problem with what stands from a column on.
+    pub(crate) fn of_column(problem: impl Into<Cow<'static, str>>, column: usize, found: &str) -> Self {
+        Self::with(problem, format!("from column {column} on stands `{}`", shown(found.as_bytes())))
     }
 
     /// A problem with a sentence about this line.
     pub(crate) fn with(problem: impl Into<Cow<'static, str>>, detail: String) -> Self {
         Self { problem: problem.into(), detail: Some(detail) }
     }
+}
+
+/// Returns the beginning of a text of a line.
+fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut shown: String = text.chars().take(FOUND_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 impl<T: Into<Cow<'static, str>>> From<T> for LineError {

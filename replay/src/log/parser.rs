@@ -110,6 +110,7 @@ impl Parser {
             }
         }
         // Spaces around a line mean nothing; tabs may be fields.
+        let whole = line;
         let line = if self.delimiter() == Some(b'\t') { line } else { line.trim_ascii() };
         let is_of_array = matches!(format, LogFormat::Auto | LogFormat::Json) && matches!(line, b"[" | b"]");
         if is_of_array && self.csv.is_none() {
@@ -138,7 +139,7 @@ impl Parser {
             let zone = rules.reading.time_zone.as_ref();
             (rules.record(fields, zone, || "the header has its fields".to_owned())?, Form::new(Base::Csv))
         } else if let Some(columns) = self.w3c.as_ref().filter(|_| is_w3c) {
-            let fields = w3c::read(line, columns)?;
+            let fields = w3c::read(whole, columns)?;
             (rules.record(fields, Some(&LogZone::UTC), || listed(&columns.names))?, Form::new(Base::W3c))
         } else {
             if self.lines <= LINES_NAMED && line.first() == Some(&b'{') {
@@ -259,10 +260,7 @@ impl Rules {
                 if found.is_none() && is_needed {
                     return Err(LineError::with(format!("it has no field `{name}`"), listed(&json::paths(line))));
                 }
-                fields.replace(
-                    *meaning,
-                    found.and_then(json::text).map_or(Value::Other, |text| Value::Text(text.into())),
-                );
+                fields.replace(*meaning, found.map_or(Value::Null, json::value));
             }
         }
         let zone = self.reading.time_zone.as_ref();

@@ -22,14 +22,17 @@ pub(crate) fn columns(directive: &[u8], map: &FieldMap, is_client_needed: bool) 
 pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, LineError> {
     let (count, wanted) = (values(line).count(), columns.names.len());
     if count != wanted {
-        return Err(format!("it has {count} fields, the line #Fields: before it {wanted}").into());
+        return Err(LineError::with(
+            "its number of fields is not that of the line #Fields: before it",
+            format!("it has {count} fields, that line {wanted}"),
+        ));
     }
     Ok(columns.fields(values(line)))
 }
 
-/// Returns the values between tabs, or else between spaces.
+/// Returns the values between tabs, or else between spaces. Between two tabs stands an empty value.
 fn values(line: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     let has_tabs = memchr(b'\t', line).is_some();
     let is_between = move |byte: &u8| if has_tabs { *byte == b'\t' } else { *byte == b' ' };
-    line.split(is_between).filter(|value| !value.is_empty()).map(|value| readable(value.trim_ascii()))
+    line.split(is_between).filter(move |value| has_tabs || !value.is_empty()).map(|value| readable(value.trim_ascii()))
 }

@@ -120,7 +120,11 @@ fn every_form_tells_the_same_request() {
         (r#"{"requestTime":"05/Jan/2026:09:00:01 +0000","ip":"192.0.2.7","httpMethod":"POST","path":"/login","user":"-"}"#.to_owned(), false, "JSON"),
         (format!("https {alb}"), false, "AWS load balancer"),
         (alb.to_owned(), false, "AWS load balancer"),
+        (format!(r#"{{"source_ip":"10.0.0.5","message":{},"timestamp":"2026-01-05T09:00:03Z"}}"#, serde_json::Value::from(format!("192.0.2.7 - - {TIME} {REST}"))), false, "combined, in a field of JSON"),
+        (r#"{"time":"2026-01-05T09:00:01Z","src_ip":"192.0.2.7","request":"POST /login HTTP/1.1","message":"192.0.2.8 - - [05/Jan/2026:09:00:03 +0000] \"GET / HTTP/1.1\" 200 5"}"#.to_owned(), false, "JSON"),
+        (format!("192.0.2.7 - - {TIME} \"h.example.org\" {REST}"), false, "combined"),
         (w3c(" ", &iis_names, &iis), true, "W3C extended"),
+        ("#Fields: date\ttime\tc-ip\tcs-username\tcs-method\tcs-uri-stem\tcs-uri-query\n2026-01-05\t09:00:01\t192.0.2.7\t\tPOST\t/login\t".to_owned(), false, "W3C extended"),
         (w3c("\t", &front_names, &front), false, "W3C extended"),
         ("Time;IP;Path;Method;User\n2026-01-05T09:00:01Z;192.0.2.7;/login;POST;ada".to_owned(), true, "CSV"),
         ("sep=;\r\ntime;ip;path;method\r\n2026-01-05T09:00:01Z;192.0.2.7;/login;POST\r".to_owned(), false, "CSV"),
@@ -146,7 +150,7 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
     let good = combined("192.0.2.7", "09:00:00");
     for (line, why) in [
         (format!("host.example - - {TIME} {REST}"), "`host.example`"),
-        (format!("192.0.2.256 - - {TIME} {REST}"), "--host-names"),
+        (format!("192.0.2.256 - - {TIME} {REST}"), "it does not begin with an address; here stands `192.0.2.256`"),
         (format!("192.0.2.7 - [x] - - {TIME} {REST}"), "a field too many"),
         (format!("192.0.2.7 a b - - {TIME} {REST}"), "a field too many"),
         (format!("192.0.2.7 - - [05/Jan/2026:09:00:01] {REST}"), "--time-zone"),
@@ -461,6 +465,32 @@ fn what_makes_a_report_wrong_stands_at_its_top() {
     assert!(first[1].contains("2 such as log:100: ") && first[1].contains("`noise`"), "{told}");
     assert!(first[2].contains("1 such as log:102: no time"), "{told}");
     assert!(told.contains("read as common: log"), "{told}");
+    // Numbers of a line do not make it a kind of its own.
+    let line = |other: &str| format!("2026-01-05T09:00:01Z,192.0.2.7,/{other}\n");
+    let csv = ["time,ip,path\n", &line(""), &line(",a"), &line(",a,b")].concat();
+    let json = ["{\"time\":1,\"ip\":\"192.0.2.7\"}\n", "{\"a\":1}x\n", "{\"a\":12}x\n"].concat();
+    let w3c = ["#Fields: date time c-ip\n2026-01-05 09:00:01 192.0.2.7\n", "2026-01-05\n", "2026-01-05 a\n"].concat();
+    for (log, problem, example) in [
+        (
+            csv,
+            "its number of fields is not that of the header",
+            "log:3: its number of fields is not that of the header; it has 4 fields, the header 3",
+        ),
+        (json, "it is no JSON", "log:2: it is no JSON; from column 8 on stands `x`"),
+        (
+            w3c,
+            "its number of fields is not that of the line #Fields: before it",
+            "log:3: its number of fields is not that of the line #Fields: before it; it has 1 fields, that line 3",
+        ),
+    ] {
+        let kinds = report(log.as_bytes()).unreadable_kinds;
+        let kinds: Vec<_> = kinds.iter().map(|kind| (&*kind.problem, kind.lines, &*kind.example)).collect();
+        assert_eq!(kinds, [(problem, 2, example)]);
+    }
+    let pathless = report(format!("{many}192.0.2.8 - - {TIME} \"-\" 408 -\n").as_bytes());
+    assert_eq!(pathless.without_path, 1);
+    let told = text(&pathless, &look);
+    assert!(told.starts_with("100 lines, 100 requests, 1 without a path\n"), "{told}");
     let late = report((combined("192.0.2.7", "12:00:00") + &combined("192.0.2.7", "09:00:00")).as_bytes());
     let told = text(&late, &look);
     assert!(told.starts_with("Warning: lines later than the window: 1."), "{told}");

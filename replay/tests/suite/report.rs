@@ -154,7 +154,7 @@ fn csv_is_read_by_its_header_and_lines_that_are_wrong_are_named() {
             told,
             [
                 "log:4: its time cannot be read; RFC 3339 and Unix seconds can; here stands `soon`",
-                "log:6: it has 4 fields, the header 5"
+                "log:6: its number of fields is not that of the header; it has 4 fields, the header 5"
             ]
         );
         let report = replay.finish(0);
