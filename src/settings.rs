@@ -84,6 +84,9 @@ fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
             Ok(Some((name, table)))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(failure("it is not UTF-8 text; save it as UTF-8".to_owned()))
+        }
         Err(error) => Err(failure(error.to_string())),
     }
 }
@@ -163,6 +166,16 @@ fn flag(key: &str, long: &str, value: &Value, is_switch: bool) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_another_encoding_is_named_as_such() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("latin.toml");
+        fs::write(&path, b"# \xfc").expect("it is written");
+        let line = vec!["tidegate".into(), "serve".into(), format!("--config={}", path.display()).into()];
+        let Err(Unsettled::File(Failure(why))) = read(line) else { panic!("it is refused") };
+        assert!(why.ends_with("latin.toml: it is not UTF-8 text; save it as UTF-8"), "{why}");
+    }
 
     /// A folder beside a database is used if somebody named it, in whatever place.
     #[test]
