@@ -236,6 +236,7 @@ fn of_a_domain_that_is_there_other_limiters_have_only_the_rules() {
     assert_eq!(found["rules"].as_array().map(Vec::len), Some(1));
     assert_eq!(found["rules"][0]["id"], "key");
     wanted["rules"] = found["rules"].clone();
+    wanted["descriptor_paths"] = json!("identity");
     assert_eq!(found, wanted, "clients, tiers, headers and time zone stay");
     // What the files come to together with what is there is nobody's line.
     let keys: Vec<String> = (0..64)

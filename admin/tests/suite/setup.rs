@@ -141,7 +141,7 @@ fn bodies_that_cannot_be_read_are_refused_with_the_field() {
         (br#"{"name": "ana", "password": "x", "remember": true}"#, "/remember"),
         (br#"{"name": "ana"}"#, ""),
         (br#"{"name": "ana", "password": "x"} x"#, ""),
-        (b"{\"name\": \"\xff\", \"password\": \"x\"}", "/name"),
+        (b"{\"name\": \"\xff\", \"password\": \"x\"}", ""),
     ] {
         let answer = send(body);
         let text = String::from_utf8_lossy(body);
