@@ -1557,17 +1557,17 @@ export type NodeSecond = {
 
 /** Something that is not carried over as it was. */
 export type Note = {
-  /** Is there a descriptor that the file limits or lets pass on purpose, about which a server by itself decides otherwise when Envoy asks for it? A request counts once; what costs more is told without this. */
+  /** Whether a server by itself decides otherwise about some descriptor of Envoy. Notes on denied requests that cost more than 1 or have several descriptors, and on keys in another spelling or order, are without it. */
   changes_decisions: boolean;
   /** The file. */
   file: string;
-  /** What happens instead. */
+  /** Its replacement. */
   instead: string;
   /** The line of the descriptor or limit, from 1; 0: the file as a whole. */
   line: number;
   /** The field in the file, such as `descriptors[2].rate_limit.replaces`; empty for the file as a whole. */
   path: string;
-  /** What it is. */
+  /** The part of the file. */
   what: string;
 };
 

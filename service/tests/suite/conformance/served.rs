@@ -1,15 +1,17 @@
 //! Imported files as a process serves them to Envoy, over a socket.
 
+use std::{fs, path::Path};
+
 use tidegate::{
     formats::Format,
-    import::{Source, envoy, limitador},
+    import::{Source, envoy, envoy_cases, limitador, limitador_cases},
     policy::Policy,
 };
 use tidegate_service::grpc::proto::envoy::service::ratelimit::v3::{
     rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
 };
 
-use super::{Entries, request};
+use super::{Entries, differing, request};
 use crate::grpc::support::Server;
 
 /// Asks a process with this policy about descriptors, one after the other.
@@ -56,6 +58,31 @@ async fn descriptors_are_those_that_the_file_was_written_for() {
     let with_path: Entries<'_> = vec![("user", "ada"), ("plan", "free"), ("path", "/")];
     let descriptors = [free("ada", "free"), with_path, free("ada", "gold"), free("bob", "free")];
     assert_eq!(codes(&policy, "mesh", &descriptors).await, [OK, OVER, OK, OK]);
+}
+
+/// Small files of both limiters, kept beside the project: where one is not there, it is not tested. Cases of a file whose report
+/// says so may be decided otherwise.
+#[test]
+fn kept_files_decide_as_the_original() {
+    for (name, is_reported, count) in [
+        ("04-inner-wildcards.yaml", true, 2),
+        ("05-control-plane-dump.yaml", false, 0),
+        ("06-two-documents.yaml", false, 0),
+        ("11-upper-path.yaml", false, 0),
+        ("13-key-twice.yaml", false, 0),
+        ("17-extremes.yaml", true, 0),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/cases").join(name);
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        let sources = [Source { name, text: &text }];
+        let is_of_limitador = text.contains("namespace:");
+        let imported = if is_of_limitador { limitador(&sources) } else { envoy(&sources) }.expect(name);
+        let cases = if is_of_limitador { limitador_cases(&sources) } else { envoy_cases(&sources) }.expect(name);
+        let has_mark = imported.notes.iter().any(|note| note.changes_decisions);
+        let differing = differing(&imported.policy, &cases).expect(name);
+        assert_eq!((has_mark, differing.len()), (is_reported, count), "{name}: {differing:#?}");
+        assert!(!cases.is_empty(), "{name}");
+    }
 }
 
 /// A condition on a kind outside `per`.
