@@ -8,12 +8,13 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
-    bucket::{Next, Swap},
+    bucket::Next,
     clock::Clock,
     decision::{DecidedBy, Decision, Outcome, Shadows},
     hash::{IdentityHash, KeyHasher},
     lease::Leases,
     moves::{Mark, Moves},
+    plain::{Missed, OneTokenLimit, PlainLimit},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
     ring::Spare,
@@ -23,7 +24,7 @@ use crate::{
     table::{Full, Key, Met, Seen, Table},
     tally::Place,
     time::{Nanos, SECOND_NS},
-    word::{Held, Slot},
+    word::Held,
 };
 
 /// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
@@ -98,23 +99,26 @@ pub(crate) struct Charged {
 pub(crate) struct Look<'b> {
     pub(crate) charged: Charged,
     /// Where one swap makes the charge, if nobody comes between.
-    found: Option<Seen<'b>>,
+    found: Option<(PlainLimit, Seen<'b>)>,
+}
+
+impl Look<'_> {
+    /// Makes the charge of a look on the short way.
+    #[inline(always)]
+    fn swap(self) -> Result<Charged, Missed> {
+        let Self { charged, found } = self;
+        if let Some((plain, seen)) = found {
+            let Charged { verdict, word, now, .. } = charged;
+            plain.charge(Stepped { verdict, word, now }, seen)?;
+        }
+        Ok(charged)
+    }
 }
 
 impl From<Charged> for Look<'_> {
     fn from(charged: Charged) -> Self {
         Self { charged, found: None }
     }
-}
-
-/// Why a charge at once was none.
-#[derive(Clone, Copy)]
-enum Missed {
-    /// The key has a lease; this is the word of its slot.
-    Leased(u64),
-    /// Another thread swapped the slot.
-    Race,
-    Other,
 }
 
 /// Where a bucket was found.
@@ -135,8 +139,54 @@ impl Charged {
         matches!(self.verdict, Verdict::Admit(_))
     }
 
-    fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
+    pub(crate) fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
         Self { verdict, word, now, site: Site::Slot }
+    }
+}
+
+impl OneTokenLimit {
+    /// Charges one token to the key of an identity, or spends one of its lease.
+    #[inline(always)]
+    pub(crate) fn charge_or_spend<C>(
+        &self,
+        buckets: &Buckets<C>,
+        identity: IdentityHash,
+        read_clock: impl FnOnce() -> Nanos,
+        is_newest: impl Fn() -> bool,
+    ) -> Result<Stepped, Missed> {
+        match self.charge(&buckets.table, identity, read_clock, &is_newest) {
+            Err(Missed::Leased { word, now }) => {
+                self.spend(&buckets.leases, identity, word, now, &is_newest).ok_or(Missed::Other)
+            }
+            charged => charged,
+        }
+    }
+
+    /// The outcome of a charge.
+    #[inline(always)]
+    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, stepped: Stepped) -> Outcome {
+        let Stepped { verdict, word, now } = stepped;
+        Outcome { meter: Some(self.meter), cost: 1, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
+    }
+
+    /// The decision of a charge, under the policy of this version.
+    #[inline(always)]
+    pub(crate) fn decision<'e, C: Clock>(
+        &self,
+        buckets: &'e Buckets<C>,
+        version: u64,
+        stepped: Stepped,
+    ) -> Decision<'e> {
+        let outcome = self.outcome(buckets, stepped);
+        Decision {
+            policy_version: version,
+            // Of a token bucket.
+            delay_ns: 0,
+            degraded: None,
+            decided_by: Some(DecidedBy { place: 0, limit: self.index, is_stored: false, outcome }),
+            shadows: Shadows::default(),
+            registry: &buckets.registry,
+        }
     }
 }
 
@@ -382,7 +432,7 @@ impl<'l> Account<'l> {
     ) -> Result<(), Newer> {
         // What the store answered is not charged here.
         let is_here = !matches!(look.charged.site, Site::Store | Site::Nowhere);
-        if is_here && (look.found.is_none() || self.swap(*look).is_err()) {
+        if is_here && (look.found.is_none() || look.swap().is_err()) {
             *look = self.charge(buckets, &|| now)?.into();
         }
         Ok(())
@@ -395,52 +445,46 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
     ) -> Result<Charged, Newer> {
-        match self.charge_at_once(buckets, read_clock) {
-            Ok(charged) => Ok(charged),
-            Err(Missed::Leased(word)) => self.charge_leased(buckets, read_clock(), word),
-            Err(Missed::Race) => self.charge_anyhow(buckets, read_clock(), 1),
-            Err(Missed::Other) => self.charge_anyhow(buckets, read_clock(), 0),
+        self.charge_after(buckets, read_clock, Missed::Untried)
+    }
+
+    /// Charges the limit as [`charge`](Self::charge) does, after the short way was missed by a handle.
+    #[inline(always)]
+    pub(crate) fn charge_after<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+        mut missed: Missed,
+    ) -> Result<Charged, Newer> {
+        if let Missed::Untried = missed {
+            match self.charge_at_once(buckets, read_clock) {
+                Ok(charged) => return Ok(charged),
+                Err(why) => missed = why,
+            }
+        }
+        match missed {
+            Missed::Leased { word, now } => self.charge_leased(buckets, now, word),
+            Missed::Race => self.charge_anyhow(buckets, read_clock(), 1),
+            Missed::Untried | Missed::Other => self.charge_anyhow(buckets, read_clock(), 0),
         }
     }
 
-    /// The common case, and nothing else, so that it can be inlined whole: the key has a slot, its word is of these numbers,
-    /// and nobody else swaps it. If it was not so, nothing was changed.
+    /// Charges the limit on the short way.
     #[inline(always)]
     fn charge_at_once<C>(&self, buckets: &Buckets<C>, read_clock: &impl Fn() -> Nanos) -> Result<Charged, Missed> {
-        let look = self.look_at_once(buckets, read_clock)?;
-        self.swap(look)
+        self.look_at_once(buckets, read_clock)?.swap()
     }
 
-    /// Makes the charge of a look that admitted, if its slot is as it was found. One that denied has nothing to charge.
-    #[inline(always)]
-    fn swap(&self, Look { charged, found }: Look<'_>) -> Result<Charged, Missed> {
-        if let (Verdict::Admit(word), Some((cell, slot))) = (charged.verdict, found) {
-            let next = Slot::active(self.key.bits(), Held::word(self.limit.generation, word));
-            cell.swap(slot, next).map_err(|_| Missed::Race)?;
-        }
-        Ok(charged)
-    }
-
-    /// The clock is read after the slot is asked for: it takes as long as a line from the cache, and the two go on together.
-    /// And before the version: a charge is not dated after a publish that it did not see, whose conversion would take all that
-    /// came between for used.
     #[inline(always)]
     fn look_at_once<'b, C>(
         &self,
         buckets: &'b Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
     ) -> Result<Look<'b>, Missed> {
-        let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)));
-        let (Some(meter), Some((cell, slot))) = (meter, buckets.table.find(self.key)) else {
-            return Err(Missed::Other);
-        };
-        let (held, now) = (slot.held(), read_clock());
-        if held.is_leased || held.generation != self.limit.generation || self.is_stale(buckets) {
-            return Err(if self.is_leased(held) { Missed::Leased(held.word) } else { Missed::Other });
-        }
-        let verdict = meter.step(held.word, now, self.cost);
-        let word = verdict.admitted().unwrap_or(held.word);
-        Ok(Look { charged: Charged { verdict, word, now, site: Site::Slot }, found: Some((cell, slot)) })
+        let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
+        let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
+        let (stepped, seen) = plain.look(&buckets.table, self.key.hash(), read_clock, is_newest, step)?;
+        Ok(Look { charged: Charged::in_slot(stepped), found: Some((plain, seen)) })
     }
 
     /// Every case of [`charge`](Self::charge), after so many races were lost.

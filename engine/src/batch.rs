@@ -167,9 +167,9 @@ impl<'e, C: Clock> Handle<'e, C> {
             }
             for (key, identity) in keys.iter().zip(identities) {
                 let now = instant.now();
-                decisions.extend(Some(match self.charge(identity, key.text(), cost, || now) {
-                    Some(charged) => self.decision(identity, cost, charged),
-                    None => self.decide_any(identity, key.text(), cost, || now),
+                decisions.extend(Some(match self.charge_one_token(identity, cost, || now) {
+                    Ok((stepped, limit)) => limit.decision(self.engine.buckets(), self.live.version, stepped),
+                    Err(missed) => self.decide_at(identity, key.text(), cost, now, missed),
                 }));
             }
         }

@@ -18,6 +18,7 @@ use crate::{
     hash::KeyHasher,
     lease::Leases,
     observer::{Asked, Observer, ObserverId, Watch},
+    plain::Missed,
     policy::{DescriptorSettings, DoorSettings},
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
@@ -654,7 +655,7 @@ impl<C: Clock> Engine<C> {
         match plan {
             [one] if live.limits[one.limit as usize].is_plain => {
                 let account = Account::new(live, one);
-                let charged = self.charge_one(&account, asked, *one, &|| now)?;
+                let charged = self.charge_one(&account, asked, *one, &|| now, Missed::Untried)?;
                 self.tally.spot(account.tally()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
@@ -662,7 +663,8 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    /// Charges the one limit of a plan, and shows what came of it. The caller counts it, and makes the decision at its very
+    /// Charges the one limit of a plan, after the short way was `missed`, and shows what came of it. The caller
+    /// counts it, and makes the decision at its very
     /// end: it is large, and written once then.
     #[inline(always)]
     pub(crate) fn charge_one(
@@ -671,8 +673,9 @@ impl<C: Clock> Engine<C> {
         asked: Asked<'_>,
         charge: Charge,
         read_clock: &impl Fn() -> Nanos,
+        missed: Missed,
     ) -> Result<Charged, Newer> {
-        let charged = account.charge(&self.buckets, read_clock)?;
+        let charged = account.charge_after(&self.buckets, read_clock, missed)?;
         self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
     }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use crate::{
     account::{Account, Charged},
-    algorithm::NUMBER_MAX,
+    algorithm::{NUMBER_MAX, Verdict},
     clock::{Clock, SystemClock},
     decision::Decision,
     engine::Engine,
     hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
     observer::Asked,
-    registry::{Live, Newer},
+    plain::{Missed, OneTokenLimit},
+    registry::{Live, LiveLimit, Newer},
     request::RequestError,
+    sliding_log::Stepped,
     snapshot::Charge,
     tally::Spot,
     time::Nanos,
@@ -51,6 +53,8 @@ pub struct Handle<'e, C = SystemClock> {
     pub(crate) live: Arc<Live>,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
+    /// For checks that cost one token, where the limit has a short way for them, is enforced and kept on this node alone.
+    one_token: Option<OneTokenLimit>,
     /// Of the thread that asked last.
     spot: Spot<'e>,
 }
@@ -64,9 +68,15 @@ impl<C: Clock> Engine<C> {
         let live = self.live();
         let place = place_of(&live, limit_id, kind)?;
         let kind_hash = kind_hash(kind);
-        let spot = self.tally().spot(live.limits[place as usize].tally_alone());
+        let limit = &live.limits[place as usize];
+        let (spot, one_token) = (self.tally().spot(limit.tally_alone()), self.one_token_of(limit));
         let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
-        Some(Handle { engine: self, limit_id, kind, kind_hash, live, place, spot })
+        Some(Handle { engine: self, limit_id, kind, kind_hash, live, place, one_token, spot })
+    }
+
+    /// What checks that cost one token need of a limit that is enforced, and kept on this node alone.
+    fn one_token_of(&self, limit: &LiveLimit) -> Option<OneTokenLimit> {
+        limit.one_token(&self.buckets().leases).filter(|_| limit.is_plain)
     }
 }
 
@@ -83,16 +93,76 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// asked with one type of key everywhere.
     ///
     /// Allowed without a limit while the policy does not have this one.
-    #[inline]
+    #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
+        let identity = self.identity(&key);
+        match self.charge_one_token(identity, cost, || self.engine.buckets().clock.now()) {
+            Ok((stepped, limit)) => Ok(limit.decision(self.engine.buckets(), self.live.version, stepped)),
+            Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
+        }
+    }
+
+    /// Charges a cost of one on the short way, and counts it.
+    #[inline(always)]
+    pub(crate) fn charge_one_token(
+        &self,
+        identity: IdentityHash,
+        cost: u64,
+        read_clock: impl FnOnce() -> Nanos,
+    ) -> Result<(Stepped, &OneTokenLimit), Missed> {
+        let buckets = self.engine.buckets();
+        let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(Missed::Untried)?;
+        if !self.spot.is_here() || self.engine.watch().is_watched() {
+            return Err(Missed::Untried);
+        }
+        let is_newest = || buckets.version.load() <= self.live.version;
+        let stepped = limit.charge_or_spend(buckets, identity, read_clock, is_newest)?;
+        self.spot.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        Ok((stepped, limit))
+    }
+
+    /// Decides any check, after the short way was missed. Apart, so that the short way has the registers to itself.
+    #[inline(never)]
+    fn check_anyhow(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        missed: Missed,
+    ) -> Result<Decision<'e>, RequestError> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let (clock, identity) = (&self.engine.buckets().clock, self.identity(&key));
+        let clock = &self.engine.buckets().clock;
+        Ok(self.decide(identity, value, cost, || clock.now(), missed))
+    }
+
+    /// Decides any check at this time, after the short way was missed.
+    #[inline(never)]
+    pub(crate) fn decide_at(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        now: Nanos,
+        missed: Missed,
+    ) -> Decision<'e> {
+        self.decide(identity, value, cost, || now, missed)
+    }
+
+    #[inline(always)]
+    fn decide(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+        missed: Missed,
+    ) -> Decision<'e> {
         // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
-        match self.charge(identity, key.text(), cost, || clock.now()) {
-            Some(charged) => Ok(self.decision(identity, cost, charged)),
-            None => Ok(self.decide_any(identity, key.text(), cost, || clock.now())),
+        match self.charge(identity, value, cost, &read_clock, missed) {
+            Some(charged) => self.decision(identity, cost, charged),
+            None => self.decide_any(identity, value, cost, read_clock),
         }
     }
 
@@ -101,8 +171,9 @@ impl<'e, C: Clock> Handle<'e, C> {
         KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
     }
 
-    /// `value` is what an observer is shown. `None` where the limit is a shadow, or kept in a store, or not there: then
-    /// nothing is done, and [`decide_any`](Self::decide_any) decides.
+    /// Charges the limit alone, after the short way was `missed`. `value` is what an observer is shown. `None`
+    /// where the limit is a shadow, or kept in a store, or not there: then nothing is done, and [`decide_any`](Self::decide_any)
+    /// decides.
     #[inline(always)]
     pub(crate) fn charge(
         &mut self,
@@ -110,10 +181,12 @@ impl<'e, C: Clock> Handle<'e, C> {
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
+        mut missed: Missed,
     ) -> Option<Charged> {
         loop {
             if self.engine.order().0 != self.live.version {
                 self.look_up_again();
+                missed = Missed::Untried;
             }
             let place = self.place?;
             let limit = &self.live.limits[place as usize];
@@ -123,17 +196,16 @@ impl<'e, C: Clock> Handle<'e, C> {
             let account = Account::plain(limit, self.live.version, identity, cost);
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
-            match self.engine.charge_one(&account, asked, charge, &read_clock) {
-                Ok(charged) => {
-                    if !self.spot.is_here() {
-                        self.spot = self.engine.tally().spot(limit.tally_alone());
-                    }
-                    self.spot.decided(charged.is_admitted());
-                    return Some(charged);
+            if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
+                if !self.spot.is_here() {
+                    self.spot = self.engine.tally().spot(limit.tally_alone());
                 }
-                // A newer snapshot is in place, if perhaps not its version yet.
-                Err(Newer) => self.look_up_again(),
+                self.spot.decided(charged.is_admitted());
+                return Some(charged);
             }
+            // A newer snapshot is in place, if perhaps not its version yet.
+            self.look_up_again();
+            missed = Missed::Untried;
         }
     }
 
@@ -168,8 +240,9 @@ impl<'e, C: Clock> Handle<'e, C> {
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
         self.place = place_of(&self.live, &self.limit_id, &self.kind);
-        let tally = self.place.and_then(|place| self.live.limits[place as usize].tally_alone());
-        self.spot = self.engine.tally().spot(tally);
+        let limit = self.place.map(|place| &self.live.limits[place as usize]);
+        self.one_token = limit.and_then(|limit| self.engine.one_token_of(limit));
+        self.spot = self.engine.tally().spot(limit.and_then(LiveLimit::tally_alone));
     }
 }
 

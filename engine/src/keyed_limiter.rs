@@ -11,6 +11,7 @@ use crate::{
     hash::{IdentityHash, KeyHash, KeyHasher},
     key::Key,
     lease::Leases,
+    plain::{Missed, OneTokenLimit},
     rate::Rate,
     registry::{LiveLimit, Newer},
 };
@@ -38,6 +39,8 @@ use crate::{
 pub struct KeyedLimiter<C = SystemClock> {
     pub(crate) buckets: Buckets<C>,
     pub(crate) limit: LiveLimit,
+    /// For checks that cost one token, where the limit has a short way for them.
+    pub(crate) one_token: Option<OneTokenLimit>,
     #[cfg(feature = "wait")]
     pub(crate) lines: Lines,
 }
@@ -95,6 +98,7 @@ impl<C: Clock> KeyedLimiter<C> {
             buckets.table.rings.make_room(meter.capacity());
         }
         Self {
+            one_token: limit.one_token(&buckets.leases),
             buckets,
             limit,
             #[cfg(feature = "wait")]
@@ -103,9 +107,24 @@ impl<C: Clock> KeyedLimiter<C> {
     }
 
     /// Charges one token to `key`, or changes nothing and says why not.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, key: impl Key) -> Outcome {
-        self.check_n(key, 1)
+        let (hash, clock) = (self.hash(&key), &self.buckets.clock);
+        let Some(limit) = &self.one_token else { return self.charge_one(hash, Missed::Untried) };
+        // No policy is published that would be newer.
+        match limit.charge_or_spend(&self.buckets, IdentityHash::of(hash), || clock.now(), || true) {
+            Ok(stepped) => limit.outcome(&self.buckets, stepped),
+            Err(missed) => self.charge_one(hash, missed),
+        }
+    }
+
+    /// Charges one token, after the short way was missed. Apart, so that the short way has the registers to
+    /// itself.
+    #[inline(never)]
+    fn charge_one(&self, hash: KeyHash, missed: Missed) -> Outcome {
+        let account = Account::alone(&self.limit, IdentityHash::of(hash), 1);
+        let read_clock = || self.buckets.clock.now();
+        self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
     }
 
     /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges

@@ -58,7 +58,7 @@
 
 mod pool;
 
-pub(crate) use pool::{Leases, Terms, without_reserve};
+pub(crate) use pool::{Leases, Spend, Terms, without_reserve};
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
@@ -67,10 +67,11 @@ use crate::{
     sliding_log::Stepped,
     table::{Key, Met, Table},
     time::Nanos,
-    word::{GENERATION_BITS, Generation, Held},
+    word::{Generation, Held},
 };
 use pool::{
-    FREE, GROUPS, Group, ID, IN_A_ROW, LEASE, LIMIT, NONE, OPEN, OPENING, PHASE, REFILLS, STRIPE, Stripe, TOKENS,
+    FREE, Group, ID, IN_A_ROW, LEASE, LIMIT, NONE, OPEN, OPENING, PHASE, REFILLS, STRIPE, Stripe, TOKENS, lease_id,
+    tokens_of,
 };
 
 /// A lease begins after so many lost races of one key.
@@ -113,20 +114,14 @@ pub(crate) struct Lease<'b> {
 }
 
 impl<'b> Lease<'b> {
-    #[inline(always)]
     fn group(&self) -> &'b Group {
-        let groups = &self.leases.groups;
-        // As many as a power of two.
-        &groups[self.key.hash() as usize & (groups.len() - 1)]
+        self.leases.group(self.key.hash())
     }
 
-    /// Other bits of the hash than those that chose the group; never 0.
-    #[inline(always)]
     fn id(&self) -> u64 {
-        ((self.key.hash() / GROUPS as u64) | 1) << GENERATION_BITS | self.generation.number()
+        lease_id(self.key.hash(), self.generation)
     }
 
-    #[inline(always)]
     fn stock(&self, tokens: u64) -> u64 {
         ID.put(self.id()) | TOKENS.put(tokens)
     }
@@ -141,32 +136,23 @@ impl<'b> Lease<'b> {
     }
 
     /// The calling thread's, and its number in the group.
-    #[inline(always)]
     fn stripe(&self) -> (usize, &'b Stripe) {
         let number = self.thread & (self.terms.stripes - 1);
         (number, &self.group().stripes[number])
     }
 
     /// How many tokens of this lease a stripe holds; `None` where it is filling, or holds none of this lease.
-    #[inline(always)]
     fn tokens(&self, stock: u64) -> Option<u64> {
-        (stock ^ TOKENS.put(stock) == self.stock(0)).then_some(TOKENS.get(stock))
+        tokens_of(self.id(), stock)
     }
 
-    /// The common charge, and nothing else, so that it can be inlined whole: the thread's stripe has enough, and nobody else
-    /// swaps it. If it was not so, nothing was changed.
+    /// The common charge: see [`Leases::spend`].
     #[inline(always)]
     pub(crate) fn spend(&self, word: u64, now: Nanos) -> Option<Stepped> {
-        let (_, stripe) = self.stripe();
-        let stock = stripe.stock.load();
-        if (self.is_stale)() || self.tokens(stock)? < self.cost {
-            return None;
-        }
-        let filled_at = stripe.filled_at.load();
-        stripe.stock.compare_exchange(stock, stock - self.cost).ok()?;
-        // The same before and after, so it is that of the stock; a later filling may have paid for these tokens already. Then
-        // they are let go, and the charge begins again.
-        (stripe.filled_at.load() == filled_at).then(|| self.spent(word, now.max(filled_at)))
+        let &Self { terms, generation, thread, cost, .. } = self;
+        let spend = Spend { terms, hash: self.key.hash(), generation, thread, cost };
+        let now = self.leases.spend(spend, now, || !(self.is_stale)())?;
+        Some(self.spent(word, now))
     }
 
     /// Charges the cost at time `now`, or a later one. `word` is what the key's slot held, marked as leased.

@@ -28,10 +28,10 @@
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `address`, `word`, [`algorithm`];
-//! * concurrent: `sync`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
+//! * concurrent: `native128`, `sync`, `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
 mod address;
@@ -67,9 +67,12 @@ mod line;
 mod lint;
 mod memory;
 mod moves;
+mod native128;
 mod observer;
 mod pattern;
 mod pending;
+mod places;
+mod plain;
 pub mod policy;
 mod problem;
 mod publish;

@@ -3,11 +3,12 @@
 #[cfg(feature = "wait")]
 use crate::line::Line;
 use crate::{
-    algorithm::Meter,
+    algorithm::{Meter, OneToken, Verdict},
     bucket::{Bucket, Next},
     clock::{Clock, SystemClock},
     decision::Outcome,
     rate::Rate,
+    time::Nanos,
 };
 
 /// Limits one thing, shared by all threads: a job, a connection to somebody else's service. One word in memory; a check
@@ -40,6 +41,8 @@ use crate::{
 pub struct Limiter<C = SystemClock> {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// The step of checks that cost one token, where it can be worked out beforehand.
+    one_token: Option<OneToken>,
     bucket: Bucket,
     clock: C,
     #[cfg(feature = "wait")]
@@ -88,8 +91,10 @@ impl<C: Clock> Limiter<C> {
     /// ```
     #[must_use]
     pub fn with_clock(meter: impl Into<Option<Meter>>, clock: C) -> Self {
+        let meter = meter.into();
         Self {
-            meter: meter.into(),
+            one_token: meter.and_then(|meter| meter.one_token()),
+            meter,
             bucket: Bucket::new(),
             clock,
             #[cfg(feature = "wait")]
@@ -98,9 +103,12 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Charges one token, or changes nothing and says why not.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self) -> Outcome {
-        self.check_n(1)
+        match self.one_token {
+            Some(one_token) => self.charge_by(self.meter, 1, |word, now| one_token.step(word, now)),
+            None => self.check_n(1),
+        }
     }
 
     /// Charges `cost` tokens, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges nothing.
@@ -126,12 +134,18 @@ impl<C: Clock> Limiter<C> {
 
     #[inline(always)]
     pub(crate) fn charge(&self, meter: Option<Meter>, cost: u64) -> Outcome {
+        self.charge_by(meter, cost, |word, now| meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost)))
+    }
+
+    /// Charges what `step` admits; `meter` and `cost` are its own.
+    #[inline(always)]
+    fn charge_by(&self, meter: Option<Meter>, cost: u64, step: impl Fn(u64, Nanos) -> Verdict) -> Outcome {
         let now = self.clock.now();
-        let outcome = self.bucket.update(|word| {
-            let outcome = Outcome::new(meter, word, now, cost);
-            if outcome.is_allowed() { Next::Write(outcome.word, outcome) } else { Next::Leave(outcome) }
+        let (verdict, word) = self.bucket.update(|word| match step(word, now) {
+            verdict @ Verdict::Admit(after) => Next::Write(after, (verdict, after)),
+            verdict => Next::Leave((verdict, word)),
         });
-        outcome.at_resolution(self.clock.resolution_ns())
+        Outcome { meter, cost, verdict, word, now }.at_resolution(self.clock.resolution_ns())
     }
 
     /// The clock that decides.

@@ -1,10 +1,13 @@
 //! The table's memory: zeroed, taken from the system as it is touched, in huge pages where it is large; and prefetching.
-//! The one file with unsafe code.
+//! With `native128.rs` one of the two files with unsafe code.
 #![allow(unsafe_code, reason = "each block says why it is sound; everything else stays free of it")]
 
-use std::ops::Deref;
+use std::{ops::Deref, slice};
 
-use crate::sync::{Cell16, Cell128};
+use crate::{
+    places::{self, places},
+    sync::{Cell16, Cell128},
+};
 
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
@@ -12,46 +15,66 @@ const CACHE_LINE: usize = 64;
 /// Bytes of a huge page, of the size that every 64-bit Linux on x86-64 has, and most on ARM.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Cells that are all 0, and begin where a cache line does; where they fill a huge page, where such a page does.
+/// Cells of a line: one cache line has four. Loom checks the same code over lines of one, so two candidates a key.
+pub(crate) const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
+
+/// The cells of one cache line.
+pub(crate) type Line = [Cell128; WAYS];
+
+/// Lines of cells that are all 0, and begin where a cache line does; where they fill a huge page, where such a page does.
 ///
 /// Making them takes no time, however many: the system gives the memory page by page, when it is first touched.
 #[derive(Debug)]
-pub(crate) struct Cells {
-    /// More than asked for, so that there is a place to begin at.
+pub(crate) struct Lines {
+    /// More cells than asked for, so that there is a place to begin at.
     all: Box<[Cell128]>,
+    /// The first cell of the first line.
     first: usize,
+    /// How many lines; as many as [`places::count_for`] answered.
     count: usize,
 }
 
-impl Cells {
-    pub(crate) fn new(count: usize) -> Self {
-        let bytes = count.saturating_mul(size_of::<Cell128>());
+impl Lines {
+    /// Makes so many, and two at least.
+    pub(crate) fn new(lines: usize) -> Self {
+        let count = places::count_for(lines);
+        let cells = count.saturating_mul(WAYS);
+        let bytes = cells.saturating_mul(size_of::<Cell128>());
         let alignment = match bytes {
             // A cell of loom's is larger, and of no alignment in particular.
             _ if cfg!(engine_loom) => align_of::<Cell128>(),
             0..HUGE_PAGE => CACHE_LINE,
             _ => HUGE_PAGE,
         };
-        let all = zeroed(count.saturating_add((alignment / size_of::<Cell128>()).saturating_sub(1)));
+        let all = zeroed(cells.saturating_add((alignment / size_of::<Cell128>()).saturating_sub(1)));
         let first = all.as_ptr().align_offset(alignment);
-        assert!(first <= all.len() - count, "there are as many cells more as can be passed over");
-        let cells = Self { all, first, count };
+        assert!(first <= all.len() - cells, "there are as many cells more as can be passed over");
+        let lines = Self { all, first, count };
         let whole = bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>());
         if whole > 0 {
+            let cells = lines.as_flattened();
             ask_for_huge_pages(&cells[..whole], &cells[whole..]);
         }
-        cells
+        lines
+    }
+
+    /// The two lines of a key with this hash, always different ones.
+    #[inline(always)]
+    pub(crate) fn of(&self, hash: u64) -> [&Line; 2] {
+        // SAFETY: `places` answers numbers below the count that `count_for` made of one, as its property test says. Every check
+        // comes by here, so it is not asked again.
+        places(hash, self.count).map(|place| unsafe { self.get_unchecked(place) })
     }
 }
 
-impl Deref for Cells {
-    type Target = [Cell128];
+impl Deref for Lines {
+    type Target = [Line];
 
     #[inline(always)]
-    fn deref(&self) -> &[Cell128] {
-        // SAFETY: `new` saw that these cells are in `all`, and none of the three ever changes. Every check comes by here, so
-        // it is not asked again.
-        unsafe { self.all.get_unchecked(self.first..self.first + self.count) }
+    fn deref(&self) -> &[Line] {
+        // SAFETY: `new` saw that the cells of so many lines from the first on are in `all`, and none of the three ever changes. A
+        // line is an array of cells, as they stand there.
+        unsafe { slice::from_raw_parts(self.all.as_ptr().add(self.first).cast(), self.count) }
     }
 }
 
@@ -70,7 +93,7 @@ fn zeroed(count: usize) -> Box<[Cell128]> {
     (0..count).map(|_| Cell128::default()).collect()
 }
 
-/// Numbers that are all 0. The system gives their memory page by page, as that of [`Cells`].
+/// Numbers that are all 0. The system gives their memory page by page, as that of [`Lines`].
 #[cfg(not(engine_loom))]
 pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
     let numbers = Box::new_zeroed_slice(count);
@@ -118,17 +141,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_zero_and_begin_at_a_cache_line_or_a_huge_page() {
+    fn lines_are_zero_and_begin_at_a_cache_line_or_a_huge_page() {
         for (count, alignment) in
-            [(0, 1), (1, CACHE_LINE), (131_071, CACHE_LINE), (131_072, HUGE_PAGE), (500_000, HUGE_PAGE)]
+            [(0, CACHE_LINE), (1, CACHE_LINE), (32_767, CACHE_LINE), (32_768, HUGE_PAGE), (125_000, HUGE_PAGE)]
         {
-            let cells = Cells::new(count);
-            assert_eq!(cells.len(), count);
-            assert!(cells.as_ptr().addr().is_multiple_of(alignment), "{count} cells at {:p}", cells.as_ptr());
+            let lines = Lines::new(count);
+            assert_eq!(lines.len(), places::count_for(count));
+            assert!(lines.as_ptr().addr().is_multiple_of(alignment), "{count} lines at {:p}", lines.as_ptr());
+            let cells = lines.as_flattened();
             assert!(cells.iter().all(|cell| cell.load() == 0));
-            if let Some(last) = cells.last() {
-                assert_eq!(last.compare_exchange(0, u128::MAX), Ok(0));
-                assert_eq!(last.load(), u128::MAX);
+            for cell in [&cells[0], &cells[cells.len() - 1]] {
+                assert_eq!(cell.compare_exchange(0, u128::MAX), Ok(0));
+                assert_eq!(cell.load(), u128::MAX);
             }
         }
     }
@@ -155,9 +179,9 @@ mod tests {
             // A kernel without them: there is nothing to ask.
             return;
         }
-        let cells = Cells::new(150_000_000);
+        let lines = Lines::new(37_500_000);
         let field = |name: &str| {
-            let mapping = of_mapping(cells.as_ptr().addr());
+            let mapping = of_mapping(lines.as_ptr().addr());
             let line = mapping.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{mapping}"));
             line.trim().to_owned()
         };
@@ -167,7 +191,7 @@ mod tests {
             field("VmFlags:")
         );
         assert_eq!(field("Rss:"), "0 kB");
-        let _ = cells[0].compare_exchange(0, 1);
+        let _ = lines[0][0].compare_exchange(0, 1);
         // Not where the administrator said never, nor where memory is too scattered; a page of the usual size then.
         assert!(["2048 kB", "4 kB"].contains(&&*field("Rss:")), "{}", field("Rss:"));
     }

@@ -216,6 +216,12 @@ impl Watch {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether there is an observer.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.seats.taken.load() > 0
+    }
+
     /// Shows a decision at time `now` to those whose turn it is. `decided` answers it, with the charge of the limit that
     /// decided: it is asked only where somebody watches.
     #[inline(always)]
@@ -225,7 +231,7 @@ impl Watch {
         decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
         now: Nanos,
     ) {
-        if self.seats.taken.load() > 0 {
+        if self.is_watched() {
             let (charge, decision) = decided();
             self.seats.show(asked, charge, decision, now);
         }

@@ -27,7 +27,8 @@ use crate::{
     algorithm::{Carry, Meter},
     groups::{Group, NO_GROUP},
     hash::KeyHasher,
-    lease::without_reserve,
+    lease::{Leases, without_reserve},
+    plain::{OneTokenLimit, OneTokenParts, PlainLimit},
     publish::Publish,
     ring::{Lost, Rings, Spare},
     shares::Shares,
@@ -201,6 +202,8 @@ impl Live {
 
 #[derive(Debug)]
 pub(crate) struct LiveLimit {
+    /// The short way to its keys, if there is one; also of a shadow, and of a limit that a store keeps.
+    pub(crate) plain: Option<PlainLimit>,
     /// In the tags of its slots: of this name for as long as a [`Live`] has it.
     pub(crate) id: u32,
     /// Of the name, for ever.
@@ -249,6 +252,7 @@ impl LiveLimit {
     pub(crate) fn alone(meter: Option<Meter>) -> Self {
         let generation = Generation::default();
         Self {
+            plain: meter.and_then(|meter| PlainLimit::new(ALONE, generation, &meter)),
             id: ALONE,
             index: u32::MAX,
             owner: 0,
@@ -266,13 +270,21 @@ impl LiveLimit {
         }
     }
 
+    /// What checks that cost one token need of it: see [`OneTokenLimit::new`].
+    pub(crate) fn one_token(&self, leases: &Leases) -> Option<OneTokenLimit> {
+        let &Self { plain, hash, meter, index, generation, .. } = self;
+        let (plain, meter) = (plain?, meter?);
+        let terms = leases.terms(&meter).filter(|_| self.lends);
+        OneTokenLimit::new(OneTokenParts { plain, hash, meter, index, generation, terms })
+    }
+
     /// Where its decisions are counted that it makes alone.
     #[inline(always)]
     pub(crate) fn tally_alone(&self) -> Option<Place> {
         self.tally.map(Place::for_owner)
     }
 
-    /// The same limit, where another meter steps over its words.
+    /// The same limit, where another meter of the same algorithm steps over its words.
     #[cfg(feature = "wait")]
     pub(crate) fn with_meter(&self, meter: Meter) -> Self {
         Self { meter: Some(meter), ..*self }
@@ -280,7 +292,8 @@ impl LiveLimit {
 
     /// The same limit, whose numbers come with each check of a caller of this group.
     pub(crate) fn rated(&self, meter: Option<Meter>, group: Group) -> Self {
-        Self { meter, lends: false, group, ..*self }
+        let plain = meter.and_then(|meter| PlainLimit::new(self.id, self.generation, &meter));
+        Self { plain, meter, lends: false, group, ..*self }
     }
 
     /// The same limit, which shows this period where it admits nothing.
@@ -519,6 +532,7 @@ impl Ledger {
             let change = meter.and_then(|meter| entry.change(meter, carry, &mut self.edition));
             let tally = registry.tally(index).map(|number| Place::new(number, owner as usize == place));
             limits.push(LiveLimit {
+                plain: meter.and_then(|meter| PlainLimit::new(entry.id, entry.generation, &meter)),
                 id: entry.id,
                 index,
                 owner,

@@ -3,7 +3,8 @@
 //! Every cell of the engine is a single atomic that holds a bucket's whole truth, and every access to it is `SeqCst`, so
 //! that all of them stand in one total order and the protocols can be read, and are checked, as plain interleavings. On
 //! x86-64 that costs nothing over acquire and release: every compare-and-swap is a full barrier anyway, and a `SeqCst`
-//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.)
+//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.) 128-bit operations
+//! without a call are in `native128.rs`.
 
 #[cfg(not(engine_loom))]
 mod real {
@@ -91,7 +92,7 @@ mod real {
     /// 128 bits that are swapped together. Lock-free where the processor has a 128-bit compare-and-swap, which is every
     /// x86-64 since 2006 and every 64-bit ARM; elsewhere behind portable-atomic's locks.
     #[derive(Debug, Default)]
-    pub(crate) struct Cell128(AtomicU128);
+    pub(crate) struct Cell128(pub(super) AtomicU128);
 
     impl Cell128 {
         pub(crate) fn load(&self) -> u128 {
@@ -214,6 +215,56 @@ use std::{
 };
 
 pub(crate) use real::{Cell16, Cell64, Cell128, Counter};
+
+use crate::native128::Native128;
+
+/// Operations without a call, for those who know that the processor has them.
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(engine_loom)))]
+impl Cell128 {
+    /// Loads as [`load`](Self::load) does, by an instruction.
+    #[inline(always)]
+    pub(crate) fn load_natively(&self, native: Native128) -> u128 {
+        native.load(&self.0)
+    }
+
+    /// Loads the upper half alone. Only a hint: for one who then loads or swaps the whole cell.
+    #[inline(always)]
+    pub(crate) fn load_upper(&self, native: Native128) -> u64 {
+        native.load_upper(&self.0)
+    }
+
+    /// Loads the lower half alone, as [`load_upper`](Self::load_upper).
+    #[inline(always)]
+    pub(crate) fn load_lower(&self, native: Native128) -> u64 {
+        native.load_lower(&self.0)
+    }
+
+    /// Swaps `current` for `new`, by an instruction; returns whether it did.
+    #[inline(always)]
+    pub(crate) fn swap_natively(&self, native: Native128, current: u128, new: u128) -> bool {
+        native.swap(&self.0, current, new)
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(engine_loom))))]
+impl Cell128 {
+    pub(crate) fn load_natively(&self, _: Native128) -> u128 {
+        self.load()
+    }
+
+    /// To loom it is a load of its own, so what is loaded after it may be newer.
+    pub(crate) fn load_upper(&self, _: Native128) -> u64 {
+        (self.load() >> 64) as u64
+    }
+
+    pub(crate) fn load_lower(&self, _: Native128) -> u64 {
+        self.load() as u64
+    }
+
+    pub(crate) fn swap_natively(&self, _: Native128, current: u128, new: u128) -> bool {
+        self.compare_exchange(current, new).is_ok()
+    }
+}
 
 /// A number that threads raise and lower. No protocol rests on its order, so loom does not walk through it.
 #[derive(Debug, Default)]

@@ -54,16 +54,15 @@ use crossbeam_utils::CachePadded;
 use crate::{
     bucket::{Next, Swap, update},
     groups::{Group, Groups, NO_GROUP},
-    memory::{Cells, prefetch},
+    memory::{Line, Lines, WAYS, prefetch},
+    native128::Native128,
+    places::places,
     ring::{Rings, Spare},
     shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
     sync::{Cell128, Counter},
     time::Nanos,
-    word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State},
+    word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
 };
-
-/// Slots of a line. Loom checks the same code over lines of one slot, so two candidates a key.
-const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
 
 /// Lines of a block.
 const BLOCK: usize = 4;
@@ -79,9 +78,6 @@ const COUNTED_SLOTS_MAX: usize = 1 << 27;
 
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
-
-/// The slots of one cache line.
-type Line = [Cell128; WAYS];
 
 /// A key, hashed: where its slots are and how they are marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +121,7 @@ pub(crate) struct Met {
 }
 
 pub(crate) struct Table {
-    cells: Cells,
+    lines: Lines,
     /// New keys write it, every check reads what stands before it.
     nonces: CachePadded<Counter>,
     /// What the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
@@ -190,7 +186,7 @@ impl<'t> Scan<'t> {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // There are millions of slots.
-        f.debug_struct("Table").field("lines", &self.lines().len()).finish_non_exhaustive()
+        f.debug_struct("Table").field("lines", &self.lines.len()).finish_non_exhaustive()
     }
 }
 
@@ -202,9 +198,9 @@ impl Table {
 
     /// With so many overflow buckets of the limit that no policy has.
     fn with_overflow(max_keys: usize, overflow_buckets: usize) -> Self {
-        let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
+        let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS);
         Self {
-            cells: Cells::new(lines.saturating_mul(WAYS)),
+            lines: Lines::new(lines),
             nonces: CachePadded::default(),
             rings: Rings::new(max_keys),
             shares: CachePadded::new(Shares::new(overflow_buckets)),
@@ -224,9 +220,8 @@ impl Table {
         self.groups = Some(Groups::new(self.slots()));
     }
 
-    #[inline(always)]
-    fn lines(&self) -> &[Line] {
-        self.cells.as_chunks().0
+    fn cells(&self) -> &[Cell128] {
+        self.lines.as_flattened()
     }
 
     /// What is held for `key`, if it has a bucket.
@@ -334,9 +329,9 @@ impl Table {
 
     /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
     pub(crate) fn fill(&self, now: Nanos) -> f64 {
-        let step = (self.cells.len() / FILL_SLOTS).max(1);
+        let step = (self.cells().len() / FILL_SLOTS).max(1);
         // Off the multiples of a line, so that every place in one has its share.
-        let looked_at = self.cells.iter().step_by(if step > 1 { step | 1 } else { step });
+        let looked_at = self.cells().iter().step_by(if step > 1 { step | 1 } else { step });
         let (live, all) = looked_at
             .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
         f64::from(live) / f64::from(all.max(1))
@@ -348,14 +343,14 @@ impl Table {
         if self.slots() > COUNTED_SLOTS_MAX {
             return None;
         }
-        let cells = self.cells.iter().chain(self.shares.overflows(|_| true));
+        let cells = self.cells().iter().chain(self.shares.overflows(|_| true));
         let live = cells.filter(|cell| !Swap::load(*cell).is_free(now)).take(most.saturating_add(1)).count();
         (live <= most).then_some(live)
     }
 
     /// How many slots it has, live or free.
     pub(crate) fn slots(&self) -> usize {
-        self.cells.len()
+        self.cells().len()
     }
 
     /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
@@ -366,7 +361,7 @@ impl Table {
         concerns: impl Fn(u32) -> bool,
         convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
     ) {
-        for cell in self.cells.iter().chain(self.shares.overflows(&concerns)) {
+        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
             let pass = || {
                 let (mut limit, mut left, mut spare, mut claim) = (0, None, None, None);
                 let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
@@ -406,7 +401,7 @@ impl Table {
         goes: impl Fn(Slot) -> bool,
         mut stays: impl FnMut(u32),
     ) {
-        for cell in self.cells.iter().chain(self.shares.overflows(&concerns)) {
+        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
             let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
                 State::Active if concerns(slot.limit()) && !goes(slot) => {
                     stays(slot.limit());
@@ -474,14 +469,12 @@ impl Table {
     /// The two lines of a key with this hash, always different ones.
     #[inline(always)]
     fn candidates(&self, hash: u64) -> [&Line; 2] {
-        let lines = self.lines();
-        let [first, second] = places(hash, lines.len());
-        [&lines[first], &lines[second]]
+        self.lines.of(hash)
     }
 
     /// The lines beside those of a key with this hash: none twice, and none of its own.
     fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
-        let lines = self.lines();
+        let lines = &*self.lines;
         beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
     }
 
@@ -492,6 +485,36 @@ impl Table {
         let [first, second] = self.candidates(key.hash);
         prefetch(second);
         find_in(first, key).or_else(|| find_in(second, key))
+    }
+
+    /// Finds the slot in the two lines of a hash that has this [plain tag](crate::word::PlainTag), but perhaps for its lease: as
+    /// [`find`](Self::find), with less to ask of each slot. Answers the whole tag too.
+    ///
+    /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
+    #[inline(always)]
+    pub(crate) fn find_tag(&self, native: Native128, hash: u64, tag: u64) -> Option<(&Cell128, u64)> {
+        let [first, second] = self.candidates(hash);
+        prefetch(second);
+        for line in [first, second] {
+            for way in 0..WAYS {
+                let cell = &line[(hash as usize % WAYS + way) % WAYS];
+                let seen = cell.load_upper(native);
+                if is_tag(seen, tag) {
+                    return Some((cell, seen));
+                }
+            }
+        }
+        None
+    }
+
+    /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may lack.
+    pub(crate) fn find_tag_by_calls(&self, hash: u64, tag: u64) -> Option<Seen<'_>> {
+        let [first, second] = self.candidates(hash);
+        prefetch(second);
+        let places = [first, second]
+            .into_iter()
+            .flat_map(|line| (0..WAYS).map(move |way| &line[(hash as usize % WAYS + way) % WAYS]));
+        places.map(|cell| (cell, Swap::load(cell))).find(|(_, slot): &Seen<'_>| is_tag(slot.tag(), tag))
     }
 
     /// Finds the key's active slot among all candidates, and reads it.
@@ -526,7 +549,7 @@ impl Table {
         };
         let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
         let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
-        let lines = self.lines();
+        let lines = &*self.lines;
         let near = places(key.hash, lines.len());
         let own = near.map(|place| {
             let line = &lines[place];
@@ -577,10 +600,10 @@ impl Table {
     /// the limit is short of none.
     #[cold]
     fn reclaim(&self, limit: u32, shortage: Option<Shortage>, now: Nanos) {
-        let count = RECLAIMED.min(self.cells.len());
+        let count = RECLAIMED.min(self.cells().len());
         let first = (self.reclaims.next() as usize).wrapping_mul(count);
         for place in 0..count {
-            let cell = &self.cells[first.wrapping_add(place) % self.cells.len()];
+            let cell = &self.cells()[first.wrapping_add(place) % self.cells().len()];
             let slot: Slot = Swap::load(cell);
             if self.shares.may_empty(limit, shortage, slot) && slot.is_free(now) && self.empty(cell, slot) {
                 self.put_back(slot.limit(), slot.ring());
@@ -614,8 +637,8 @@ impl Table {
 
     /// Returns the place of a slot in the table. `None`: it is an overflow bucket.
     fn place_of(&self, cell: &Cell128) -> Option<usize> {
-        let bytes = std::ptr::from_ref(cell).addr().checked_sub(self.cells.as_ptr().addr())?;
-        Some(bytes / size_of::<Cell128>()).filter(|place| *place < self.cells.len())
+        let bytes = std::ptr::from_ref(cell).addr().checked_sub(self.cells().as_ptr().addr())?;
+        Some(bytes / size_of::<Cell128>()).filter(|place| *place < self.cells().len())
     }
 
     /// Returns the group whose key has this slot of the table.
@@ -685,26 +708,6 @@ impl Table {
             known = Some(winner);
         }
     }
-}
-
-/// A number below `bound`, by the high bits of a hash.
-#[inline(always)]
-fn below(hash: u64, bound: usize) -> usize {
-    ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize
-}
-
-/// The second line of a key: another multiple of the hash, by the golden ratio, picks it among the others.
-#[inline(always)]
-fn second(hash: u64, first: usize, lines: usize) -> usize {
-    let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
-    if first + step < lines { first + step } else { first + step - lines }
-}
-
-/// The two lines of a key among so many.
-#[inline(always)]
-fn places(hash: u64, lines: usize) -> [usize; 2] {
-    let first = below(hash, lines);
-    [first, second(hash, first, lines)]
 }
 
 /// The other lines of the blocks that two lines are in, of so many; the last block may be short.

@@ -130,9 +130,23 @@ impl Spot<'_> {
     /// A request was allowed and charged to this limit alone, or refused by it.
     #[inline(always)]
     pub(crate) fn decided(&self, is_allowed: bool) {
-        self.count(if is_allowed { &self.stripe.charged } else { &self.stripe.denied });
+        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        if is_allowed {
+            self.count(&self.stripe.charged);
+            if let Some(cells) = self.cells {
+                self.count(&cells.allowed);
+            }
+        } else {
+            self.refused();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) {
+        self.count(&self.stripe.denied);
         if let Some(cells) = self.cells {
-            self.count(if is_allowed { &cells.allowed } else { &cells.denied });
+            self.count(&cells.denied);
         }
     }
 

@@ -41,6 +41,8 @@
 //! equal tag with a probability of at most 40 x 2^-36 = 5.8 x 10^-10; among 100 million live keys that is 0.03 pairs expected
 //! to share a bucket.
 
+use std::num::NonZero;
+
 use crate::time::Nanos;
 
 /// A bit field of a `u64`, placed right above its neighbour.
@@ -148,6 +150,27 @@ impl KeyBits {
     }
 }
 
+/// The tag that keys of one limit have in their slots, without the fingerprint: active, with a word that is the bucket's whole
+/// truth under one generation of the numbers, and no lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PlainTag(NonZero<u64>);
+
+impl PlainTag {
+    pub(crate) fn new(limit: u32, generation: Generation) -> Self {
+        let rest = LIMIT.put(u64::from(limit)) | GENERATION.put(generation.number());
+        Self(NonZero::<u64>::MIN | rest)
+    }
+
+    /// The whole tag of the key with this hash.
+    #[inline(always)]
+    pub(crate) fn of(self, hash: u64) -> u64 {
+        self.0.get() | FINGERPRINT.put(hash)
+    }
+}
+
+// `PlainTag` begins with it.
+const _: () = assert!(ACTIVE == 1 && STATE.shift == 0);
+
 const CLOSED: Field = Field::lowest(1);
 const PLACE: Field = Field::above(CLOSED, 21);
 const SIZE: Field = Field::above(PLACE, 4);
@@ -240,6 +263,12 @@ impl Held {
     }
 }
 
+/// Returns whether a slot has a [plain tag](PlainTag::of), but perhaps for its lease.
+#[inline(always)]
+pub(crate) fn is_tag(of_slot: u64, plain: u64) -> bool {
+    of_slot & !LEASED.put(1) == plain
+}
+
 /// One slot, 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
@@ -254,6 +283,23 @@ impl Slot {
         let generation = GENERATION.put(held.generation.number());
         let state = STATE.put(if held.is_ring { ACTIVE_WITH_RING } else { ACTIVE });
         Self { tag: key.0 | LEASED.put(held.is_leased.into()) | generation | state, word: held.word }
+    }
+
+    /// The slot with these bits as its tag, such as those of a [`PlainTag`].
+    #[inline(always)]
+    pub(crate) fn with_tag(tag: u64, word: u64) -> Self {
+        Self { tag, word }
+    }
+
+    /// All bits of its tag.
+    #[inline(always)]
+    pub(crate) fn tag(self) -> u64 {
+        self.tag
+    }
+
+    /// Returns whether it is the slot of a key with a lease, whose [`PlainTag`] is this one.
+    pub(crate) fn is_leased_of(self, tag: u64) -> bool {
+        self.tag == tag | LEASED.put(1)
     }
 
     pub(crate) fn claimed(key: KeyBits, nonce: u64) -> Self {

@@ -17,7 +17,7 @@ pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;
-pub(crate) use token_bucket::refill;
+pub(crate) use token_bucket::{OneToken, refill};
 pub use transition::{Addition, Transition};
 
 use std::fmt;
@@ -135,6 +135,14 @@ impl Meter {
     #[inline(always)]
     pub fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
         each!(self, algorithm => algorithm.step(word, now, cost))
+    }
+
+    /// The step of a cost of one, where it can be worked out beforehand: of a token bucket.
+    pub(crate) fn one_token(&self) -> Option<OneToken> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.one_token(),
+            _ => None,
+        }
     }
 
     /// The most that can be used at once: the burst of a bucket, the limit of a window.

@@ -13,7 +13,7 @@
 //! * **faster**: `cost x p/n` is rounded up once per admitted call, so a call loses less than 1 nanosecond of refill. A
 //!   single call of b is admitted by a full bucket; b calls of 1 in zero time may fall short of b by that nanosecond each.
 
-use std::fmt;
+use std::{fmt, num::NonZero};
 
 use super::{Addition, NUMBER_MAX, Receipt, Unfit, Used, Verdict};
 use crate::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
@@ -49,7 +49,34 @@ impl fmt::Display for TokenBucket {
     }
 }
 
+/// A step of a cost of one, worked out beforehand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneToken {
+    /// The time in which one token comes back, rounded up; at most `fill_ns`.
+    add_ns: NonZero<u64>,
+    fill_ns: u64,
+}
+
+impl OneToken {
+    /// Decides as [`TokenBucket::step`] does.
+    #[inline(always)]
+    pub(crate) fn step(self, word: u64, now: Nanos) -> Verdict {
+        let word_after = word.max(now).saturating_add(self.add_ns.get());
+        if word_after - now <= self.fill_ns {
+            return Verdict::Admit(word_after);
+        }
+        // Above 0: the bucket is not full, since one token is at most what fills it.
+        Verdict::Later { wait_ns: (word_after - self.fill_ns).min(word) - now }
+    }
+}
+
 impl TokenBucket {
+    /// The step of a cost of one. `None` where a full bucket admits one although its rounding is above `fill_ns`.
+    pub(super) fn one_token(&self) -> Option<OneToken> {
+        let add_ns = NonZero::new(self.refill_ns(1))?;
+        (add_ns.get() <= self.fill_ns).then_some(OneToken { add_ns, fill_ns: self.fill_ns })
+    }
+
     /// `limit` tokens (1 to 2^53 - 1) come back every `period_ns` (1 ms to 366 days); at most `burst` are there at once.
     pub fn new(limit: u64, period_ns: u64, burst: u64) -> Result<Self, Unfit> {
         super::in_range("limit", limit, 1, NUMBER_MAX)?;
@@ -222,5 +249,36 @@ impl TokenBucket {
         let scaled = used.0.min(Used::whole(self.burst).0) * u128::from(self.period_ns);
         let busy_ns = scaled.div_ceil(u128::from(self.tokens) << Used::FRACTION_BITS);
         at.saturating_add(busy_ns as u64)
+    }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_step_of_one_token_is_the_step_of_a_cost_of_one(
+            limit in 1..=NUMBER_MAX,
+            period_ns in PERIOD_MIN_NS..=PERIOD_MAX_NS,
+            burst in prop_oneof![1..10_u64, 1..=NUMBER_MAX],
+            now in prop_oneof![0..=u64::MAX, 1_790_000_000 * SECOND_NS..1_800_000_000 * SECOND_NS],
+            ahead in prop_oneof![Just(0_u64), 0..10 * SECOND_NS, 0..=u64::MAX],
+        ) {
+            let Ok(bucket) = TokenBucket::new(limit, period_ns, burst.min(TokenBucket::burst_max(limit, period_ns)).max(1)) else {
+                return Ok(());
+            };
+            let Some(one_token) = bucket.one_token() else {
+                prop_assert!(bucket.refill_ns(1) > bucket.fill_ns);
+                return Ok(());
+            };
+            // Around what admits and what refuses, behind now, and anywhere.
+            let full = now.saturating_add(bucket.fill_ns);
+            for word in [0, now.saturating_sub(ahead), now, now.saturating_add(ahead), full, full.saturating_sub(ahead), full.saturating_add(ahead), u64::MAX] {
+                prop_assert_eq!(one_token.step(word, now), bucket.step(word, now, 1), "{:?} {}", bucket, word);
+            }
+        }
     }
 }

@@ -59,6 +59,17 @@ impl Terms {
     }
 }
 
+/// What a thread wants of the lease of the key with this hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Spend {
+    pub(crate) terms: Terms,
+    pub(crate) hash: u64,
+    /// Of the limit's numbers.
+    pub(crate) generation: Generation,
+    pub(crate) thread: usize,
+    pub(crate) cost: u64,
+}
+
 /// The most that a limit with these numbers has out on lease; 0 if it does not lease.
 #[inline(always)]
 fn reserve_max(meter: &Meter) -> u64 {
@@ -172,6 +183,36 @@ impl Leases {
         Some(Terms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
     }
 
+    /// The group of the keys with this hash.
+    #[inline(always)]
+    pub(super) fn group(&self, hash: u64) -> &Group {
+        // As many as a power of two.
+        &self.groups[hash as usize & (self.groups.len() - 1)]
+    }
+
+    /// Spends tokens from a thread's stripe of the lease of the key with this hash, and answers at what time: `now`, or a later
+    /// one. The common charge, and nothing else, so that it can be inlined whole: the stripe has enough, and nobody else swaps
+    /// it. `None`: it was not so, and nothing was admitted; tokens that were paid for meanwhile are let go.
+    #[inline(always)]
+    pub(crate) fn spend(
+        &self,
+        Spend { terms, hash, generation, thread, cost }: Spend,
+        now: Nanos,
+        is_newest: impl FnOnce() -> bool,
+    ) -> Option<Nanos> {
+        let stripe = &self.group(hash).stripes[thread & (terms.stripes - 1)];
+        let stock = stripe.stock.load();
+        let tokens = tokens_of(lease_id(hash, generation), stock)?;
+        if !is_newest() || tokens < cost {
+            return None;
+        }
+        let filled_at = stripe.filled_at.load();
+        stripe.stock.compare_exchange(stock, stock - cost).ok()?;
+        // The same before and after, so it is that of the stock; a later filling may have paid for these tokens already. Then
+        // they are let go, and the charge begins again.
+        (stripe.filled_at.load() == filled_at).then(|| now.max(filled_at))
+    }
+
     pub(super) fn has_begun(&self) {
         self.counters.begun.next();
     }
@@ -264,6 +305,18 @@ impl Group {
         let spent = u128::from(reserve.saturating_sub(left)) * u128::from(ns);
         spent.div_ceil(u128::from(reserve.max(1))) as u64
     }
+}
+
+/// Other bits of a key's hash than those that chose the group, and the generation; never 0.
+#[inline(always)]
+pub(super) fn lease_id(hash: u64, generation: Generation) -> u64 {
+    ((hash / GROUPS as u64) | 1) << GENERATION_BITS | generation.number()
+}
+
+/// How many tokens of the lease with this id a stripe holds; `None` where it is filling, or holds none of this lease.
+#[inline(always)]
+pub(super) fn tokens_of(id: u64, stock: u64) -> Option<u64> {
+    (stock ^ TOKENS.put(stock) == ID.put(id)).then_some(TOKENS.get(stock))
 }
 
 fn generation_of(lease: u64) -> u64 {

@@ -16,7 +16,7 @@ fn table() -> Arc<Table> {
 /// With so many overflow buckets beside the two slots.
 fn with_overflow(buckets: usize) -> Arc<Table> {
     let table = Table::with_overflow(1, buckets);
-    assert_eq!(table.cells.len(), 2, "two candidates for every key");
+    assert_eq!(table.cells().len(), 2, "two candidates for every key");
     Arc::new(table)
 }
 
@@ -54,7 +54,7 @@ fn empty(table: &Table, key: Key) {
 }
 
 fn slots(table: &Table) -> impl Iterator<Item = Slot> {
-    table.cells.iter().chain(table.shares.overflow(1)).map(Swap::load)
+    table.cells().iter().chain(table.shares.overflow(1)).map(Swap::load)
 }
 
 /// The words of all active slots of a key.

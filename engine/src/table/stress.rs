@@ -63,12 +63,12 @@ fn no_key_ever_has_two_slots() {
             }
         });
         (seen, rounds) = (both(seen, met), rounds + 1);
-        let slots = table.cells.iter().map(Swap::load).filter(|slot| *slot != Slot::EMPTY).count();
+        let slots = table.cells().iter().map(Swap::load).filter(|slot| *slot != Slot::EMPTY).count();
         assert_eq!(slots, KEYS as usize);
         assert_eq!(table.shares.held(7), KEYS, "each is counted once, whichever thread made it active");
         let groups = table.groups.as_ref().expect("it has some");
         let is_wrong = |place: &usize| {
-            let slot: Slot = Swap::load(&table.cells[*place]);
+            let slot: Slot = Swap::load(&table.cells()[*place]);
             (groups.of(*place) == NO_GROUP) != (slot == Slot::EMPTY)
         };
         let wrong = (0..table.slots()).filter(is_wrong).count() as u64;
@@ -118,7 +118,7 @@ fn slots_change_hands_and_nobody_is_admitted_twice() {
             }
         });
         seen = both(seen, met);
-        let named = table.cells.iter().map(Swap::load);
+        let named = table.cells().iter().map(Swap::load);
         assert_eq!(named.filter(|slot: &Slot| slot.owner().is_some()).count() as u64, table.shares.held(7));
         for (tick, names) in admitted.iter().enumerate() {
             for (name, count) in names.iter().enumerate() {
@@ -135,7 +135,7 @@ fn slots_change_hands_and_nobody_is_admitted_twice() {
 fn two_choices_leave_few_keys_without_a_slot() {
     const KEYS: u64 = 1_000_000;
     let table = Table::new(KEYS as usize);
-    assert!(size_of_val(&*table.cells) <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
+    assert!(size_of_val(&*table.lines) <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
     let denied = (0..KEYS)
         .filter(|&name| table.update(key(name), 0, || 0, &mut Met::default(), add_one).is_err())
         .count() as u64;

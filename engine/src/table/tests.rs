@@ -99,7 +99,7 @@ fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Re
 
 /// So many slots of the table name the limit.
 fn named(table: &Table, limit: u32) -> u64 {
-    table.cells.iter().map(Swap::load).filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
+    table.cells().iter().map(Swap::load).filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
 }
 
 /// So many of these keys of a limit find a bucket, live until `idle`.
@@ -197,7 +197,7 @@ fn what_is_emptied_is_not_counted() {
     for name in 0..10 {
         assert_eq!(touch_of(&table, 0, name, 0, 100), Ok(()));
     }
-    let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
+    let cell = table.cells().iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
     let claim = Slot::claimed(KeyBits::new(0, 7 << 40), 1);
     assert!(table.hand_over(cell, Slot::EMPTY, claim, NO_GROUP));
     assert_eq!((claim.state(), table.shares.held(0)), (State::Claimed, 11));
@@ -220,7 +220,7 @@ fn what_is_cleared_is_empty_and_not_counted() {
     table.shares.come_into_force(6, 6, 2);
     let share = table.slots() as u64 / 100;
     assert_eq!(found(&table, 0, 0..1_000, 0, 100), share + 8);
-    let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
+    let cell = table.cells().iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
     assert!(table.hand_over(cell, Slot::EMPTY, Slot::claimed(KeyBits::new(0, 7 << 40), 1), NO_GROUP));
     assert_eq!(touch_of(&table, 1, 0, 0, 200), Ok(()));
     let clear = |limit, now| {
