@@ -16,7 +16,7 @@ use crate::{
     moves::{Mark, Moves},
     plain::{Missed, OneTokenLimit, PlainLimit},
     policy::OnFailure,
-    registry::{Live, LiveLimit, Newer, Registry},
+    registry::{Live, LiveLimit, Newer, Registry, Unlike},
     ring::Spare,
     sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
@@ -41,6 +41,8 @@ pub(crate) struct Buckets<C> {
     pub(crate) registry: Registry,
     /// Version of the newest snapshot; that is in place before its version is.
     pub(crate) version: CachePadded<Cell64>,
+    /// Version of the snapshot that was put in place last, or is about to be: told before anybody can work by it.
+    pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
     pub(crate) leases: Leases,
@@ -55,6 +57,7 @@ impl<C> Buckets<C> {
             table: Table::new(max_keys),
             registry: Registry::new(),
             version: CachePadded::new(Cell64::new(0)),
+            announced: Cell64::new(0),
             give_backs: Counter::default(),
             moves: Moves::new(),
             leases,
@@ -413,7 +416,27 @@ impl<'l> Account<'l> {
         if self.is_stale(buckets) {
             return Err(Newer);
         }
-        self.limit.current(held, &buckets.table.rings, || buckets.clock.now())
+        let read_clock = || buckets.clock.now();
+        match self.limit.current(held, &buckets.table.rings, read_clock) {
+            Err(Unlike::Stray) => self.stray_word(buckets, held).ok_or(Newer),
+            Err(Unlike::Lost) => Err(Newer),
+            Ok(word) => Ok(word),
+        }
+    }
+
+    /// What counts as used of a bucket that is of neither the snapshot's numbers nor those before. `None`: it is of a newer
+    /// snapshot, which was announced before anybody could write by it.
+    ///
+    /// Otherwise a check wrote it that had begun to convert the bucket, and stalled while the limit's numbers changed so often
+    /// that generations came round, and the slot was as before again. Nobody knows what was used. So all counts as used until
+    /// the bucket would have been idle, and nothing from then on.
+    #[cold]
+    fn stray_word<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Option<u64> {
+        if buckets.announced.load() != self.version {
+            return None;
+        }
+        let (meter, now) = (self.limit.meter?, buckets.clock.now());
+        Some(if held.word <= now { 0 } else { meter.overcharge(0, now, meter.capacity()) })
     }
 
     #[inline(always)]

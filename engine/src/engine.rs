@@ -309,6 +309,7 @@ impl<C: Clock> Engine<C> {
         // As late as can be: what is charged between this instant and the swap counts as charged at it.
         live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
+        self.buckets.announced.store(version);
         retired.push(self.live.swap(Arc::clone(&live)));
         buckets.registry.published(ahead, ledger.known());
         self.buckets.version.store(version);

@@ -247,6 +247,15 @@ struct Change {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newer;
 
+/// Why a bucket cannot be brought to the numbers of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unlike {
+    /// It is of other numbers than those of the snapshot and those before.
+    Stray,
+    /// Its slot has changed meanwhile.
+    Lost,
+}
+
 impl LiveLimit {
     /// The limit of no policy: a limiter's only one, or that of requests that bring their own numbers. No publish changes it.
     pub(crate) fn alone(meter: Option<Meter>) -> Self {
@@ -306,17 +315,18 @@ impl LiveLimit {
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
     /// what is left, so there are no older ones.
     #[inline(always)]
-    pub(crate) fn current(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Newer> {
+    pub(crate) fn current(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Unlike> {
         if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings, read_clock) }
     }
 
     #[cold]
-    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Newer> {
-        let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
+    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Unlike> {
+        let is_before = held.generation.next() == self.generation;
+        let change = self.change.as_ref().filter(|_| is_before).ok_or(Unlike::Stray)?;
         let word = match (held.ring(), change.from) {
             (Some(ring), Meter::SlidingWindowLog(log)) => {
                 // Lost: the slot is another's by now, or was converted.
-                let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Newer)?;
+                let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Unlike::Lost)?;
                 log.word(log.capacity() - seen.free, seen.last)
             }
             // Stripes may have given tokens after the change's instant: they are paid for now.

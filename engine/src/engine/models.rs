@@ -191,6 +191,30 @@ fn a_check_that_slept_until_the_generations_came_round_does_not_take_a_newer_buc
     });
 }
 
+/// The key has a slot already, and the check may be about to convert it as of the second policy when it falls asleep. If it then
+/// finds the slot as it was, it leaves numbers that no policy has.
+#[test]
+fn a_bucket_that_a_sleeper_left_with_numbers_of_no_policy_is_denied_until_it_is_idle() {
+    let policies: [_; 5] = [2, 3, 2, 3, 2].map(|burst| policy(burst, 1));
+    check_within(2, move || {
+        let [first, rest @ ..] = &policies;
+        let (engine, clock) = engine(first);
+        assert!(is_allowed(&engine, USER));
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || {
+            let mut handle = other.handle("default/tier:user/a", "user").expect("is there");
+            handle.check("7", 1).expect("valid").is_allowed()
+        });
+        for next in rest {
+            engine.publish(Arc::clone(next)).expect("few limits");
+        }
+        assert!(thread.join().expect("no panic"), "two fit");
+        assert!(!is_allowed(&engine, USER), "and no more");
+        clock.advance(2 * SECOND);
+        assert!(is_allowed(&engine, USER) && is_allowed(&engine, USER), "time has brought both back");
+    });
+}
+
 /// Both keys have slots already, so that a charge is the swap of what a look saw. The publish changes the second limit alone:
 /// where the check is to begin anew, it has the first one's token to give back.
 #[test]
