@@ -10,11 +10,11 @@ use crate::{
     algorithm::{Meter, Receipt, Verdict},
     bucket::Next,
     clock::Clock,
-    decision::{DecidedBy, Decision, Outcome, Shadows},
+    decision::{DecidedBy, Decision, Outcome},
     hash::{IdentityHash, KeyHasher},
     lease::Leases,
     moves::{Mark, Moves},
-    plain::{Missed, OneTokenLimit, PlainLimit},
+    plain::{Missed, PlainLimit},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry, Unlike},
     ring::Spare,
@@ -147,63 +147,18 @@ impl Charged {
     }
 }
 
-impl OneTokenLimit {
-    /// Charges one token to the key of an identity, or spends one of its lease.
-    #[inline(always)]
-    pub(crate) fn charge_or_spend<C>(
-        &self,
-        buckets: &Buckets<C>,
-        identity: IdentityHash,
-        read_clock: impl FnOnce() -> Nanos,
-        is_newest: impl Fn() -> bool,
-    ) -> Result<Stepped, Missed> {
-        match self.charge(&buckets.table, identity, read_clock, &is_newest) {
-            Err(Missed::Leased { word, now }) => {
-                self.spend(&buckets.leases, identity, word, now, &is_newest).ok_or(Missed::Other)
-            }
-            charged => charged,
-        }
-    }
-
-    /// The outcome of a charge.
-    #[inline(always)]
-    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, stepped: Stepped) -> Outcome {
-        let Stepped { verdict, word, now } = stepped;
-        Outcome { meter: Some(self.meter), cost: 1, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
-    }
-
-    /// The decision of a charge, under the policy of this version.
-    #[inline(always)]
-    pub(crate) fn decision<'e, C: Clock>(
-        &self,
-        buckets: &'e Buckets<C>,
-        version: u64,
-        stepped: Stepped,
-    ) -> Decision<'e> {
-        let outcome = self.outcome(buckets, stepped);
-        Decision {
-            policy_version: version,
-            // Of a token bucket.
-            delay_ns: 0,
-            degraded: None,
-            decided_by: Some(DecidedBy { place: 0, limit: self.index, is_stored: false, outcome }),
-            shadows: Shadows::default(),
-            registry: &buckets.registry,
-        }
-    }
-}
-
 impl<'l> Account<'l> {
     #[inline(always)]
     pub(crate) fn new(live: &'l Live, charge: &Charge) -> Self {
         let limit = &live.limits[charge.limit as usize];
-        let stored = if limit.is_plain { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
+        let stored =
+            if limit.is_enforced_here { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
         Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
     }
 
     /// Of a limit that is enforced, and kept on this node alone.
     #[inline(always)]
-    pub(crate) fn plain(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
+    pub(crate) fn enforced_here(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
         Self { version, ..Self::alone(limit, identity, cost) }
     }
 
@@ -222,19 +177,9 @@ impl<'l> Account<'l> {
         charged: Charged,
     ) -> Decision<'e> {
         let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
-        Decision {
-            policy_version: self.version,
-            delay_ns: outcome.delay_ns(),
-            degraded: None,
-            decided_by: Some(DecidedBy {
-                place,
-                limit: self.limit.index,
-                is_stored: matches!(charged.site, Site::Store),
-                outcome,
-            }),
-            shadows: Shadows::default(),
-            registry: &buckets.registry,
-        }
+        let is_stored = matches!(charged.site, Site::Store);
+        let decided_by = DecidedBy { place, limit: self.limit.index, is_stored, outcome };
+        Decision::of_one(&buckets.registry, self.version, decided_by, outcome.delay_ns())
     }
 
     /// What interprets a word from there.
@@ -288,8 +233,8 @@ impl<'l> Account<'l> {
 
     /// Has the processor fetch the lines where the bucket would be.
     #[inline(always)]
-    pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
-        buckets.table.prefetch(self.key);
+    pub(crate) fn fetch<C>(&self, buckets: &Buckets<C>) {
+        buckets.table.place(self.key.hash()).fetch();
     }
 
     /// Is it evaluated and counted only?
@@ -506,7 +451,7 @@ impl<'l> Account<'l> {
     ) -> Result<Look<'b>, Missed> {
         let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
         let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
-        let (stepped, seen) = plain.look(&buckets.table, self.key.hash(), read_clock, is_newest, step)?;
+        let (stepped, seen) = plain.look(buckets.table.place(self.key.hash()), read_clock, is_newest, step)?;
         Ok(Look { charged: Charged::in_slot(stepped), found: Some((plain, seen)) })
     }
 

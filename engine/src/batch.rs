@@ -1,7 +1,7 @@
 //! Batches: many checks at one time, whose buckets come from memory together.
 //!
 //! Over more keys than the caches hold, a check does little but wait for its bucket, and the next one waits again. A batch
-//! first works out which buckets it will touch and has the processor fetch them all; then it checks one after the other.
+//! first works out which buckets it will touch, and has the processor fetch them, all or some ahead; it checks one after the other.
 
 use arrayvec::ArrayVec;
 
@@ -17,12 +17,16 @@ use crate::{
     registry::{Live, Newer},
     request::{Request, RequestError},
     snapshot::{Charge, PLAN_MAX, Plan},
-    table,
+    table::Place,
     time::Nanos,
 };
 
-/// So many buckets are fetched ahead: what a processor has in flight many times over, and no burden on its nearest cache.
+/// So many buckets are charged at one time: they are no burden on the nearest cache of a processor.
 const AHEAD: usize = 64;
+
+/// So many buckets of a handle's batch come from memory while one is checked; their two lines are about what a processor has on
+/// their way at most. Waiting for memory and checking so overlap.
+const IN_FLIGHT: usize = 16;
 
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
@@ -95,7 +99,7 @@ impl<C: Clock> Engine<C> {
                 ends.push(charges.len());
             }
             for charge in &charges {
-                self.prefetch(&live, charge.limit, charge.identity);
+                self.place(&live, charge.limit, charge.identity).fetch();
             }
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
@@ -116,11 +120,10 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    /// Has the processor fetch where the bucket of an identity would be.
+    /// Returns where the bucket of an identity would be.
     #[inline(always)]
-    fn prefetch(&self, live: &Live, limit: u32, identity: IdentityHash) {
-        let (buckets, limit) = (self.buckets(), &live.limits[limit as usize]);
-        buckets.table.prefetch(table::Key::new(limit.id, KeyHasher::key(limit.hash, identity)));
+    fn place(&self, live: &Live, limit: u32, identity: IdentityHash) -> Place<'_> {
+        self.buckets().table.place(KeyHasher::key(live.limits[limit as usize].hash, identity))
     }
 }
 
@@ -129,7 +132,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// at one time: the clock is read once for those, and again only after keys that are new. Each key is charged `cost`; where that is out of
     /// range nothing is decided.
     ///
-    /// Over many keys this is faster than checks one at a time: the buckets of 64 keys are fetched from memory together.
+    /// Over many keys this is faster than checks one at a time: the buckets of later keys come from memory meanwhile.
     ///
     /// ```
     /// # use tidegate::{Engine, Snapshot, formats::Format};
@@ -157,19 +160,21 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
+        let buckets = self.engine.buckets();
         for keys in keys.chunks(AHEAD) {
-            let mut instant = Instant::new(self.engine.buckets());
-            let identities: ArrayVec<IdentityHash, AHEAD> = keys.iter().map(|key| self.identity(key)).collect();
-            if let Some(limit) = self.place {
-                for &identity in &identities {
-                    self.engine.prefetch(&self.live, limit, identity);
-                }
+            let mut instant = Instant::new(buckets);
+            let places: ArrayVec<Place<'_>, AHEAD> = keys.iter().map(|key| self.place_of(self.identity(key))).collect();
+            for place in places.iter().take(IN_FLIGHT) {
+                place.fetch();
             }
-            for (key, identity) in keys.iter().zip(identities) {
+            for (at, (key, &place)) in keys.iter().zip(&places).enumerate() {
+                if let Some(later) = places.get(at + IN_FLIGHT) {
+                    later.prefetch();
+                }
                 let now = instant.now();
-                decisions.extend(Some(match self.charge_one_token(identity, cost, || now) {
-                    Ok((stepped, limit)) => limit.decision(self.engine.buckets(), self.live.version, stepped),
-                    Err(missed) => self.decide_at(identity, key.text(), cost, now, missed),
+                decisions.extend(Some(match self.charge_one_token(|| place, cost, || now) {
+                    Ok((stepped, limit)) => limit.decision(buckets, self.live.version, stepped),
+                    Err(missed) => self.decide_at(self.identity(key), key.text(), cost, now, missed),
                 }));
             }
         }

@@ -213,6 +213,13 @@ pub(crate) struct DecidedBy {
 }
 
 impl<'e> Decision<'e> {
+    /// Returns the decision that one limit made under the policy of this version, after which the request is to wait so long.
+    #[inline(always)]
+    pub(crate) fn of_one(registry: &'e Registry, policy_version: u64, by: DecidedBy, delay_ns: u64) -> Self {
+        let (degraded, decided_by, shadows) = (None, Some(by), Shadows::default());
+        Self { policy_version, delay_ns, degraded, decided_by, shadows, registry }
+    }
+
     /// May the request go on?
     #[must_use]
     pub fn is_allowed(&self) -> bool {

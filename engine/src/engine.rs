@@ -654,7 +654,7 @@ impl<C: Clock> Engine<C> {
         }
         let asked = Asked::Request(request);
         match plan {
-            [one] if live.limits[one.limit as usize].is_plain => {
+            [one] if live.limits[one.limit as usize].is_enforced_here => {
                 let account = Account::new(live, one);
                 let charged = self.charge_one(&account, asked, *one, &|| now, Missed::Untried)?;
                 self.tally.spot(account.tally()).decided(charged.is_admitted());

@@ -11,11 +11,13 @@ use crate::{
     hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
     observer::Asked,
-    plain::{Missed, OneTokenLimit},
+    one_token::OneTokenLimit,
+    plain::Missed,
     registry::{Live, LiveLimit, Newer},
     request::RequestError,
     sliding_log::Stepped,
     snapshot::Charge,
+    table::Place,
     tally::Spot,
     time::Nanos,
 };
@@ -48,6 +50,8 @@ use crate::{
 pub struct Handle<'e, C = SystemClock> {
     pub(crate) engine: &'e Engine<C>,
     limit_id: Box<str>,
+    /// The hash of its full name.
+    limit_hash: u64,
     kind: Box<str>,
     kind_hash: u64,
     pub(crate) live: Arc<Live>,
@@ -66,21 +70,22 @@ impl<C: Clock> Engine<C> {
     /// everyone together, or a combination. A rule's `cost` is for its requests; here the cost is what the check says.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
-        let place = place_of(&live, limit_id, kind)?;
+        let place = place_in(&live, limit_id, kind)?;
         let kind_hash = kind_hash(kind);
         let limit = &live.limits[place as usize];
         let (spot, one_token) = (self.tally().spot(limit.tally_alone()), self.one_token_of(limit));
+        let limit_hash = limit.hash;
         let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
-        Some(Handle { engine: self, limit_id, kind, kind_hash, live, place, one_token, spot })
+        Some(Handle { engine: self, limit_id, limit_hash, kind, kind_hash, live, place, one_token, spot })
     }
 
     /// What checks that cost one token need of a limit that is enforced, and kept on this node alone.
     fn one_token_of(&self, limit: &LiveLimit) -> Option<OneTokenLimit> {
-        limit.one_token(&self.buckets().leases).filter(|_| limit.is_plain)
+        OneTokenLimit::new(limit, &self.buckets().leases).filter(|_| limit.is_enforced_here)
     }
 }
 
-fn place_of(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
+fn place_in(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
     let place = live.snapshot.limit_names().position(|name| name == limit_id)?;
     live.snapshot.counts(place, kind).then_some(place as u32)
 }
@@ -96,17 +101,18 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         let identity = self.identity(&key);
-        match self.charge_one_token(identity, cost, || self.engine.buckets().clock.now()) {
-            Ok((stepped, limit)) => Ok(limit.decision(self.engine.buckets(), self.live.version, stepped)),
+        let buckets = self.engine.buckets();
+        match self.charge_one_token(|| self.place_of(identity), cost, || buckets.clock.now()) {
+            Ok((stepped, limit)) => Ok(limit.decision(buckets, self.live.version, stepped)),
             Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
         }
     }
 
-    /// Charges a cost of one on the short way, and counts it.
+    /// Charges a cost of one to a key at this place on the short way, and counts it.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
-        identity: IdentityHash,
+        place: impl FnOnce() -> Place<'e>,
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(Stepped, &OneTokenLimit), Missed> {
@@ -116,7 +122,7 @@ impl<'e, C: Clock> Handle<'e, C> {
             return Err(Missed::Untried);
         }
         let is_newest = || buckets.version.load() <= self.live.version;
-        let stepped = limit.charge_or_spend(buckets, identity, read_clock, is_newest)?;
+        let stepped = limit.charge(&buckets.leases, place(), read_clock, is_newest)?;
         self.spot.decided(matches!(stepped.verdict, Verdict::Admit(_)));
         Ok((stepped, limit))
     }
@@ -166,6 +172,12 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
+    /// Returns where the bucket of an identity may be, whatever policy there is.
+    #[inline(always)]
+    pub(crate) fn place_of(&self, identity: IdentityHash) -> Place<'e> {
+        self.engine.buckets().table.place(KeyHasher::key(self.limit_hash, identity))
+    }
+
     #[inline(always)]
     pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
         KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
@@ -190,10 +202,10 @@ impl<'e, C: Clock> Handle<'e, C> {
             }
             let place = self.place?;
             let limit = &self.live.limits[place as usize];
-            if !limit.is_plain {
+            if !limit.is_enforced_here {
                 return None;
             }
-            let account = Account::plain(limit, self.live.version, identity, cost);
+            let account = Account::enforced_here(limit, self.live.version, identity, cost);
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
             if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
@@ -209,14 +221,14 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// What a [`charge`](Self::charge) came to, under the numbers that it found.
+    /// Returns what a [`charge`](Self::charge) came to, under the numbers that it found.
     #[inline(always)]
     pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
         let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
-        Account::plain(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+        Account::enforced_here(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
     }
 
-    /// Any check: see [`charge`](Self::charge).
+    /// Decides any check: see [`charge`](Self::charge).
     #[cold]
     pub(crate) fn decide_any(
         &mut self,
@@ -239,7 +251,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[cold]
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
-        self.place = place_of(&self.live, &self.limit_id, &self.kind);
+        self.place = place_in(&self.live, &self.limit_id, &self.kind);
         let limit = self.place.map(|place| &self.live.limits[place as usize]);
         self.one_token = limit.and_then(|limit| self.engine.one_token_of(limit));
         self.spot = self.engine.tally().spot(limit.and_then(LiveLimit::tally_alone));

@@ -11,7 +11,8 @@ use crate::{
     hash::{IdentityHash, KeyHash, KeyHasher},
     key::Key,
     lease::Leases,
-    plain::{Missed, OneTokenLimit},
+    one_token::OneTokenLimit,
+    plain::Missed,
     rate::Rate,
     registry::{LiveLimit, Newer},
 };
@@ -98,7 +99,7 @@ impl<C: Clock> KeyedLimiter<C> {
             buckets.table.rings.make_room(meter.capacity());
         }
         Self {
-            one_token: limit.one_token(&buckets.leases),
+            one_token: OneTokenLimit::new(&limit, &buckets.leases),
             buckets,
             limit,
             #[cfg(feature = "wait")]
@@ -111,8 +112,9 @@ impl<C: Clock> KeyedLimiter<C> {
     pub fn check(&self, key: impl Key) -> Outcome {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
         let Some(limit) = &self.one_token else { return self.charge_one(hash, Missed::Untried) };
+        let place = self.buckets.table.place(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)));
         // No policy is published that would be newer.
-        match limit.charge_or_spend(&self.buckets, IdentityHash::of(hash), || clock.now(), || true) {
+        match limit.charge(&self.buckets.leases, place, || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
             Err(missed) => self.charge_one(hash, missed),
         }

@@ -402,4 +402,4 @@ mod stress;
 mod tests;
 #[cfg(test)]
 #[cfg_attr(not(engine_loom), expect(dead_code, reason = "the models use all of it"))]
-mod world;
+pub(crate) mod world;

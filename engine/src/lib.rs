@@ -31,7 +31,7 @@
 //! * concurrent: `native128`, `sync`, `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
 mod address;
@@ -69,6 +69,7 @@ mod memory;
 mod moves;
 mod native128;
 mod observer;
+mod one_token;
 mod pattern;
 mod pending;
 mod places;

@@ -122,8 +122,8 @@ fn ask_for_huge_pages(whole: &[Cell128], rest: &[Cell128]) {
 #[cfg(not(all(target_os = "linux", not(engine_loom))))]
 fn ask_for_huge_pages(_: &[Cell128], _: &[Cell128]) {}
 
-/// Has the processor fetch the cache line where these cells begin, while the program goes on. Nothing where stable Rust
-/// cannot say it.
+/// Has the processor fetch the cache line where these cells begin, while the program goes on. It may choose not to. Nothing where
+/// stable Rust cannot say it.
 #[inline(always)]
 pub(crate) fn prefetch(cells: &[Cell128]) {
     #[cfg(target_arch = "x86_64")]
@@ -134,6 +134,24 @@ pub(crate) fn prefetch(cells: &[Cell128]) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = cells;
+}
+
+/// Has the processor fetch a line, as [`prefetch`] does, by a load that nobody waits for: it cannot be dropped, as prefetches are
+/// where many lines are on their way. But it ends when the line is there, and holds up what comes some hundred instructions later.
+#[inline(always)]
+pub(crate) fn fetch(line: &Line) {
+    #[cfg(all(target_arch = "x86_64", not(engine_loom)))]
+    // SAFETY: the line may be read, and what is read is not used.
+    unsafe {
+        std::arch::asm!(
+            "mov {unused}, qword ptr [{line}]",
+            line = in(reg) line.as_ptr(),
+            unused = out(reg) _,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(engine_loom))))]
+    prefetch(line);
 }
 
 #[cfg(all(test, not(engine_loom)))]

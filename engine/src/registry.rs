@@ -27,8 +27,8 @@ use crate::{
     algorithm::{Carry, Meter},
     groups::{Group, NO_GROUP},
     hash::KeyHasher,
-    lease::{Leases, without_reserve},
-    plain::{OneTokenLimit, OneTokenParts, PlainLimit},
+    lease::without_reserve,
+    plain::PlainLimit,
     publish::Publish,
     ring::{Lost, Rings, Spare},
     shares::Shares,
@@ -222,7 +222,7 @@ pub(crate) struct LiveLimit {
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
-    pub(crate) is_plain: bool,
+    pub(crate) is_enforced_here: bool,
     /// May its keys have leases? Those are of one set of numbers.
     pub(crate) lends: bool,
     /// The group of the caller, where the numbers come with each check.
@@ -271,20 +271,12 @@ impl LiveLimit {
             generation,
             edition: 0,
             is_shadow: false,
-            is_plain: true,
+            is_enforced_here: true,
             lends: true,
             group: NO_GROUP,
             tally: None,
             change: None,
         }
-    }
-
-    /// What checks that cost one token need of it: see [`OneTokenLimit::new`].
-    pub(crate) fn one_token(&self, leases: &Leases) -> Option<OneTokenLimit> {
-        let &Self { plain, hash, meter, index, generation, .. } = self;
-        let (plain, meter) = (plain?, meter?);
-        let terms = leases.terms(&meter).filter(|_| self.lends);
-        OneTokenLimit::new(OneTokenParts { plain, hash, meter, index, generation, terms })
     }
 
     /// Where its decisions are counted that it makes alone.
@@ -552,7 +544,7 @@ impl Ledger {
                 generation: entry.generation,
                 edition: entry.edition,
                 is_shadow: limit.is_shadow,
-                is_plain: !limit.is_shadow && limit.stored.is_none(),
+                is_enforced_here: !limit.is_shadow && limit.stored.is_none(),
                 lends: true,
                 group: NO_GROUP,
                 tally,

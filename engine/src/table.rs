@@ -54,7 +54,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     bucket::{Next, Swap, update},
     groups::{Group, Groups, NO_GROUP},
-    memory::{Line, Lines, WAYS, prefetch},
+    memory::{Line, Lines, WAYS, fetch, prefetch},
     native128::Native128,
     places::places,
     ring::{Rings, Spare},
@@ -132,6 +132,58 @@ pub(crate) struct Table {
     pub(crate) groups: Option<Groups>,
     /// How often slots were looked through for idle ones of a limit that holds its share.
     reclaims: CachePadded<Counter>,
+}
+
+/// Where a key with a certain hash may be: its two lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'t> {
+    pub(crate) hash: u64,
+    lines: [&'t Line; 2],
+}
+
+impl<'t> Place<'t> {
+    /// Has the processor fetch both lines, for a check that comes soon: in a table just filled three keys in ten are in the second
+    /// one, and later, when there is no empty slot, up to half. For many keys at one time: see [`fetch`].
+    #[inline(always)]
+    pub(crate) fn fetch(self) {
+        self.lines.into_iter().for_each(fetch);
+    }
+
+    /// Has the processor fetch both lines, as [`fetch`](Self::fetch) does, while checks of other keys come before.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        self.lines.into_iter().for_each(|line| prefetch(line));
+    }
+
+    /// Finds the slot that has this [plain tag](crate::word::PlainTag), but perhaps for its lease. Answers the whole tag too.
+    ///
+    /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
+    #[inline(always)]
+    pub(crate) fn find_tag(self, native: Native128, tag: u64) -> Option<(&'t Cell128, u64)> {
+        self.find(|cell| Some(cell.load_upper(native)).filter(|seen| is_tag(*seen, tag)))
+    }
+
+    /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may lack.
+    pub(crate) fn find_tag_by_calls(self, tag: u64) -> Option<Seen<'t>> {
+        self.find(|cell| Some(Swap::load(cell)).filter(|slot: &Slot| is_tag(slot.tag(), tag)))
+    }
+
+    /// Returns the first slot of which `is_it` answers something. Each line begins at the place that the key prefers. The second
+    /// line comes from memory while the first is read.
+    #[inline(always)]
+    fn find<T>(self, is_it: impl Fn(&Cell128) -> Option<T>) -> Option<(&'t Cell128, T)> {
+        let Self { hash, lines } = self;
+        prefetch(lines[1]);
+        for line in lines {
+            for way in 0..WAYS {
+                let cell = &line[(hash as usize % WAYS + way) % WAYS];
+                if let Some(found) = is_it(cell) {
+                    return Some((cell, found));
+                }
+            }
+        }
+        None
+    }
 }
 
 /// A cell and what it held when it was read.
@@ -236,13 +288,10 @@ impl Table {
         self.nonces.count()
     }
 
-    /// Has the processor fetch both lines of `key`, for a check that comes soon: in a table just filled three keys in ten are in
-    /// the second one, and later, when there is no empty slot, up to half.
+    /// Where the keys with this hash may be.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, key: Key) {
-        for line in self.candidates(key.hash) {
-            prefetch(line);
-        }
+    pub(crate) fn place(&self, hash: u64) -> Place<'_> {
+        Place { hash, lines: self.lines.of(hash) }
     }
 
     /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no bucket. A write
@@ -426,7 +475,7 @@ impl Table {
         free.or_else(|| {
             self.rings.ask(capacity).find_map(|asked| {
                 // One in an overflow bucket stays with it until that has another key.
-                let mut cells = self.candidates(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
+                let mut cells = self.lines.of(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
                 let (cell, slot) = cells.find_map(|cell| {
                     let slot: Slot = Swap::load(cell);
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
@@ -466,55 +515,17 @@ impl Table {
         }
     }
 
-    /// The two lines of a key with this hash, always different ones.
-    #[inline(always)]
-    fn candidates(&self, hash: u64) -> [&Line; 2] {
-        self.lines.of(hash)
-    }
-
     /// The lines beside those of a key with this hash: none twice, and none of its own.
     fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
         let lines = &*self.lines;
         beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
     }
 
-    /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere. Both sides of a line begin at the
-    /// place that the key prefers. The second line comes from memory while the first is read.
+    /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
-        let [first, second] = self.candidates(key.hash);
-        prefetch(second);
-        find_in(first, key).or_else(|| find_in(second, key))
-    }
-
-    /// Finds the slot in the two lines of a hash that has this [plain tag](crate::word::PlainTag), but perhaps for its lease: as
-    /// [`find`](Self::find), with less to ask of each slot. Answers the whole tag too.
-    ///
-    /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
-    #[inline(always)]
-    pub(crate) fn find_tag(&self, native: Native128, hash: u64, tag: u64) -> Option<(&Cell128, u64)> {
-        let [first, second] = self.candidates(hash);
-        prefetch(second);
-        for line in [first, second] {
-            for way in 0..WAYS {
-                let cell = &line[(hash as usize % WAYS + way) % WAYS];
-                let seen = cell.load_upper(native);
-                if is_tag(seen, tag) {
-                    return Some((cell, seen));
-                }
-            }
-        }
-        None
-    }
-
-    /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may lack.
-    pub(crate) fn find_tag_by_calls(&self, hash: u64, tag: u64) -> Option<Seen<'_>> {
-        let [first, second] = self.candidates(hash);
-        prefetch(second);
-        let places = [first, second]
-            .into_iter()
-            .flat_map(|line| (0..WAYS).map(move |way| &line[(hash as usize % WAYS + way) % WAYS]));
-        places.map(|cell| (cell, Swap::load(cell))).find(|(_, slot): &Seen<'_>| is_tag(slot.tag(), tag))
+        let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
+        self.place(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
     }
 
     /// Finds the key's active slot among all candidates, and reads it.
@@ -716,18 +727,6 @@ fn beside(near: [usize; 2], lines: usize) -> impl Iterator<Item = usize> {
     // Once, where both are in one.
     let end = if first == second { second } else { second + BLOCK };
     (first..first + BLOCK).chain(second..end).filter(move |place| *place < lines && !near.contains(place))
-}
-
-#[inline(always)]
-fn find_in(line: &Line, key: Key) -> Option<Seen<'_>> {
-    for way in 0..WAYS {
-        let cell = &line[(key.bits.spread() + way) % WAYS];
-        let slot = Swap::load(cell);
-        if slot.holds(key.bits) && slot.state() == State::Active {
-            return Some((cell, slot));
-        }
-    }
-    None
 }
 
 #[cfg(all(test, engine_loom))]

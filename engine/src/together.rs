@@ -162,7 +162,7 @@ impl<'r, 'l> Together<'r, 'l> {
             if let Some((rate, limit)) = rate.and_then(|rate| Some((rate, rated.next()?))) {
                 let charge = rated_charge(&asked, rate, hasher);
                 charges.push(charge);
-                all.push(Account::plain(limit, live.version, charge.identity, charge.cost));
+                all.push(Account::enforced_here(limit, live.version, charge.identity, charge.cost));
             } else {
                 let mut plan = Plan::new();
                 live.snapshot.plan(&asked, live.wall(now), hasher, &mut plan);

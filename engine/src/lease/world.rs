@@ -4,53 +4,56 @@ use super::*;
 use crate::{algorithm::TokenBucket, sync::Cell64, time::PERIOD_MIN_NS};
 
 /// A token comes back in a millisecond.
-pub(super) const TOKEN_NS: u64 = PERIOD_MIN_NS;
-pub(super) const EARLY: Nanos = 1_000 * TOKEN_NS;
+pub(crate) const TOKEN_NS: u64 = PERIOD_MIN_NS;
+pub(crate) const EARLY: Nanos = 1_000 * TOKEN_NS;
 /// All of a burst has come back.
-pub(super) const LATE: Nanos = EARLY + 10 * TOKEN_NS;
+pub(crate) const LATE: Nanos = EARLY + 10 * TOKEN_NS;
 
 /// A time or a version that does not change is no place for loom to switch threads.
-pub(super) enum Value {
+pub(crate) enum Value {
     Fixed(u64),
     Cell(Cell64),
 }
 
 impl Value {
-    pub(super) fn load(&self) -> u64 {
+    pub(crate) fn load(&self) -> u64 {
         match self {
             Self::Fixed(value) => *value,
             Self::Cell(cell) => cell.load(),
         }
     }
 
-    pub(super) fn store(&self, value: u64) {
+    pub(crate) fn store(&self, value: u64) {
         let Self::Cell(cell) = self else { panic!("is fixed") };
         cell.store(value);
     }
 }
 
 /// A bucket of `burst` tokens that lends `terms`.
-pub(super) struct World {
-    pub(super) table: Table,
-    pub(super) leases: Leases,
-    pub(super) moves: Moves,
-    pub(super) meter: Meter,
-    pub(super) terms: Terms,
-    pub(super) clock: Value,
+pub(crate) struct World {
+    pub(crate) table: Table,
+    pub(crate) leases: Leases,
+    pub(crate) moves: Moves,
+    pub(crate) meter: Meter,
+    pub(crate) terms: Terms,
+    pub(crate) clock: Value,
     /// Of the newest snapshot; generations are versions here.
-    pub(super) version: Value,
+    pub(crate) version: Value,
 }
 
-pub(super) fn key(name: u64) -> Key {
-    Key::new(1, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+/// The id of its limit.
+pub(crate) const LIMIT: u32 = 1;
+
+pub(crate) fn key(name: u64) -> Key {
+    Key::new(LIMIT, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-pub(super) fn generation(version: u64) -> Generation {
+pub(crate) fn generation(version: u64) -> Generation {
     (0..version).fold(Generation::default(), |generation, _| generation.next())
 }
 
 impl World {
-    pub(super) fn new(burst: u64, share: u64, stripes: usize) -> Self {
+    pub(crate) fn new(burst: u64, share: u64, stripes: usize) -> Self {
         Self {
             table: Table::new(1),
             leases: Leases::with(1, stripes),
@@ -63,7 +66,7 @@ impl World {
     }
 
     /// With a lease of the key, of which nothing is spent. `used` tokens are.
-    pub(super) fn leased(burst: u64, share: u64, stripes: usize, used: u64) -> Self {
+    pub(crate) fn leased(burst: u64, share: u64, stripes: usize, used: u64) -> Self {
         let world = Self::new(burst, share, stripes);
         world.touch(used);
         world.open();
@@ -72,12 +75,12 @@ impl World {
     }
 
     /// Gives the key a slot of which so much is used.
-    pub(super) fn touch(&self, used: u64) {
+    pub(crate) fn touch(&self, used: u64) {
         let held = Held::word(Generation::default(), EARLY + used * TOKEN_NS);
         assert_eq!(self.table.update(key(1), 0, || 0, &mut Met::default(), |_, _| Next::Write(held, ())), Ok(()));
     }
 
-    pub(super) fn lease<T>(&self, thread: usize, version: u64, cost: u64, with: impl FnOnce(&Lease<'_>) -> T) -> T {
+    pub(crate) fn lease<T>(&self, thread: usize, version: u64, cost: u64, with: impl FnOnce(&Lease<'_>) -> T) -> T {
         with(&Lease {
             leases: &self.leases,
             table: &self.table,
@@ -94,25 +97,25 @@ impl World {
     }
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         self.lease(0, 0, 1, |lease| lease.open());
     }
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "as above")]
-    pub(super) fn close(&self) -> bool {
+    pub(crate) fn close(&self) -> bool {
         self.lease(0, 0, 1, |lease| lease.close())
     }
 
-    pub(super) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> Held {
         self.table.get(key(1)).expect("a slot")
     }
 
-    pub(super) fn is_leased(&self) -> bool {
+    pub(crate) fn is_leased(&self) -> bool {
         self.held().is_leased
     }
 
     /// When it was admitted, and the word that it saw.
-    pub(super) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<Stepped> {
+    pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<Stepped> {
         let now = self.clock.load();
         self.lease(thread, version, cost, |lease| {
             loop {
@@ -154,12 +157,12 @@ impl World {
     }
 
     /// What was admitted.
-    pub(super) fn charge(&self, thread: usize, cost: u64) -> u64 {
+    pub(crate) fn charge(&self, thread: usize, cost: u64) -> u64 {
         if self.charge_at(thread, 0, cost).is_some() { cost } else { 0 }
     }
 
     /// Gives a charge back, as `Account::give_back` does.
-    pub(super) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
+    pub(crate) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
         let receipt = |_| {
             let moved_ns = self.moves.since(key(1), mark)?;
             Some(Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns })
@@ -170,7 +173,7 @@ impl World {
         self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_lease);
     }
 
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.close();
         self.table.change(key(1), |held| {
             self.moves.reset(key(1));
@@ -178,7 +181,7 @@ impl World {
         });
     }
 
-    pub(super) fn publish(&self) {
+    pub(crate) fn publish(&self) {
         self.version.store(1);
         self.table.sweep(
             |_| true,
@@ -194,12 +197,12 @@ impl World {
     }
 
     /// What is left, one by one.
-    pub(super) fn drain(&self, version: u64) -> u64 {
+    pub(crate) fn drain(&self, version: u64) -> u64 {
         std::iter::from_fn(|| self.charge_at(0, version, 1)).count() as u64
     }
 
     /// Nothing is held by anybody.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         let group = &self.leases.groups[0];
         group.control.load() == FREE
             && group.stripes.iter().all(|stripe| stripe.stock.load() == NONE)

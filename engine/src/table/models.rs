@@ -110,7 +110,7 @@ fn claims_in_different_places_leave_one_slot() {
         let table = table();
         // Takes the place that key 1 scans first.
         let neighbour =
-            (2..).map(key).find(|&k| std::ptr::eq(table.candidates(k.hash)[0], table.candidates(key(1).hash)[0]));
+            (2..).map(key).find(|&k| std::ptr::eq(table.lines.of(k.hash)[0], table.lines.of(key(1).hash)[0]));
         let neighbour = neighbour.expect("half of all keys");
         assert_eq!(charge(&table, neighbour), Ok(()));
         let spawn = |empties: bool| {

@@ -41,7 +41,7 @@ fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
         assert_eq!(present(&table, 0..9), expected);
         // Now the line of the new key has fewer that are idle, so the next one takes the oldest of the other line.
         touch(&table, 9, 1_000, 2_000);
-        let [first, second] = table.candidates(0);
+        let [first, second] = table.lines.of(0);
         let live = |line: &Line| line.iter().filter(|cell| !Swap::load(*cell).is_free(1_000)).count();
         assert_eq!((live(first), live(second)), (1, 1));
     }

@@ -49,6 +49,7 @@ const LAYERS: &[&str] = &[
     "observer",
     "heavy_hitters",
     "account",
+    "one_token",
     "decide",
     "engine",
     "counted",
@@ -93,7 +94,7 @@ fn sources() -> Vec<(String, String)> {
     let mut found = rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     // What follows here below these are their models and stress tests.
     found.retain(|(file, _)| {
-        !["engine/", "table/", "ring/", "plain/", "sliding_log/", "lease/models", "lease/stress", "lease/world"]
+        !["engine/", "table/", "ring/", "one_token/", "sliding_log/", "lease/models", "lease/stress", "lease/world"]
             .iter()
             .any(|tests| file.starts_with(tests))
     });

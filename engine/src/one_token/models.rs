@@ -6,14 +6,13 @@ use super::*;
 use crate::{
     algorithm::TokenBucket,
     bucket::Next,
-    hash::KeyHash,
-    table::{Full, Key, Met},
+    lease::world::{self, World},
+    table::{Full, Key, Met, Table},
     time::SECOND_NS,
-    word::{Generation, Held},
+    word::Held,
 };
 
 const NOW: Nanos = 1_000 * SECOND_NS;
-const LIMIT: u32 = 1;
 
 fn check_within(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
@@ -26,25 +25,20 @@ fn hash(name: u64) -> u64 {
 }
 
 /// One token a second, ten at once.
-fn limit() -> OneTokenLimit {
-    let meter = Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"));
-    let generation = Generation::default();
-    OneTokenLimit::new(OneTokenParts {
-        plain: PlainLimit::new(LIMIT, generation, &meter).expect("no log"),
-        hash: 0,
-        meter,
-        index: 0,
-        generation,
-        terms: None,
-    })
-    .expect("a bucket")
+fn limit() -> LiveLimit {
+    LiveLimit::alone(Some(Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"))))
+}
+
+fn key(name: u64) -> Key {
+    Key::new(limit().id, hash(name))
 }
 
 /// Charges by the short way, as often as another thread swaps the slot.
 fn charge(table: &Table, name: u64) -> Result<Stepped, Missed> {
-    let identity = IdentityHash::of(KeyHash(hash(name)));
+    let leases = Leases::none();
+    let limit = OneTokenLimit::new(&limit(), &leases).expect("a bucket");
     loop {
-        match limit().charge(table, identity, || NOW, || true) {
+        match limit.charge(&leases, table.place(hash(name)), || NOW, || true) {
             Err(Missed::Race) => thread::yield_now(),
             charged => return charged,
         }
@@ -53,9 +47,8 @@ fn charge(table: &Table, name: u64) -> Result<Stepped, Missed> {
 
 /// Sets what a key holds, as any other operation may.
 fn set(table: &Table, name: u64, word: u64) -> Result<(), Full> {
-    let key = Key::new(LIMIT, hash(name));
     table.update(
-        key,
+        key(name),
         NOW,
         || NOW,
         &mut Met::default(),
@@ -64,7 +57,7 @@ fn set(table: &Table, name: u64, word: u64) -> Result<(), Full> {
 }
 
 fn word(table: &Table, name: u64) -> Option<u64> {
-    table.get(Key::new(LIMIT, hash(name))).map(|held| held.word)
+    table.get(key(name)).map(|held| held.word)
 }
 
 #[test]
@@ -119,5 +112,54 @@ fn a_denial_on_the_short_way_is_never_of_the_next_owner() {
             Err(_) => {}
         }
         thread.join().expect("no panic");
+    });
+}
+
+/// Charges a key of a [`World`] by the short way, or spends from its lease; the long way does what that leaves.
+fn charge_of(world: &World) -> u64 {
+    let plain = PlainLimit::new(world::LIMIT, Generation::default(), &world.meter).expect("no log");
+    let limit = OneTokenLimit {
+        plain,
+        native: Native128::detect().expect("loom has it"),
+        step: world.meter.one_token().expect("a bucket"),
+        meter: world.meter,
+        index: 0,
+        generation: Generation::default(),
+        terms: Some(world.terms),
+    };
+    let place = world.table.place(world::key(1).hash());
+    let charged = limit.charge(&world.leases, place, || world.clock.load(), || world.version.load() == 0);
+    charged.map_or_else(|_| world.charge(0, 1), |stepped| u64::from(matches!(stepped.verdict, Verdict::Admit(_))))
+}
+
+#[test]
+fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
+    check_within(Some(3), || {
+        let world = Arc::new(World::leased(6, 2, 1, 1));
+        let [spends, closes] = [(); 2].map(|()| Arc::clone(&world));
+        let other = thread::spawn(move || charge_of(&spends) + charge_of(&spends));
+        let closer = thread::spawn(move || closes.close());
+        let admitted = charge_of(&world) + other.join().expect("no panic");
+        closer.join().expect("no panic");
+        assert_eq!(admitted, 3, "there was room for all");
+        assert_eq!(admitted + world.drain(0), 5);
+        assert!(world.is_at_rest());
+    });
+}
+
+/// What the stripe holds when the publish takes all of the reserve as used is used.
+#[test]
+fn a_spend_on_the_short_way_beside_a_publish_mints_nothing() {
+    check_within(Some(3), || {
+        let mut world = World::leased(6, 2, 1, 1);
+        world.version = world::Value::Cell(crate::sync::Cell64::new(0));
+        let world = Arc::new(world);
+        let spends = Arc::clone(&world);
+        let other = thread::spawn(move || charge_of(&spends));
+        world.publish();
+        let admitted = other.join().expect("no panic");
+        let admitted = admitted + world.drain(1);
+        assert!((3..=5).contains(&admitted), "{admitted} of 5, of which the publish takes 2 at most");
+        assert!(world.is_at_rest());
     });
 }
