@@ -19,7 +19,7 @@ fn rows(c: &mut Criterion) {
 fn bench(c: &mut Criterion, row: &Row<'_>) {
     let threads = if row.threads == 1 { "one thread" } else { "two threads" };
     let mut group = c.benchmark_group(format!("{threads}, {}", row.work));
-    for side in iter::once(&row.ours).chain(&row.peers) {
+    for side in iter::once(&row.ours).chain(&row.others) {
         let done = Cell::new(0);
         group.bench_function(side.name, |b| {
             b.iter_custom(|checks| {

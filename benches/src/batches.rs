@@ -30,7 +30,7 @@ impl Ask for InBatches<'_> {
 }
 
 /// Looks at each decision, and keeps none.
-struct Seen;
+pub(crate) struct Seen;
 
 impl<'e> Extend<Decision<'e>> for Seen {
     #[inline]

@@ -3,7 +3,7 @@
 use std::{fmt, hint::black_box, time::Duration};
 
 use crate::{
-    figures::{Goal, Record, Spread},
+    figures::{self, Goal, Record, Spread},
     threads::{CHUNK, Slice, together},
 };
 
@@ -134,7 +134,13 @@ impl<'a> Contender<'a> {
     /// Takes part in a row under another name.
     #[must_use]
     pub fn side_as<'s>(&'s self, name: &'static str, keys: Keys<'s>, goal: Option<Goal>) -> Side<'s> {
-        Side { name, keys, goal, contender: self }
+        Side { name, keys, goal, is_peer: false, contender: self }
+    }
+
+    /// Takes part in a row as a peer: a limiter of another project.
+    #[must_use]
+    pub fn peer_side<'s>(&'s self, keys: Keys<'s>, goal: Option<Goal>) -> Side<'s> {
+        Side { is_peer: true, ..self.side(keys, goal) }
     }
 }
 
@@ -146,6 +152,8 @@ pub struct Side<'a> {
     keys: Keys<'a>,
     /// What ours must reach beside it.
     goal: Option<Goal>,
+    /// Whether it is a limiter of another project. The fastest of these is the row's best peer.
+    is_peer: bool,
     contender: &'a Contender<'a>,
 }
 
@@ -156,6 +164,9 @@ impl Side<'_> {
         self.contender.run(threads, self.keys, chunks, skipped)
     }
 }
+
+/// The name of a bound of [`Row::at_least_millions`], whose figures are nanoseconds per check of a thread like all others.
+pub const MILLIONS_BOUND: &str = "goal: million checks a second";
 
 /// One row of the comparison: the same work for each side.
 #[derive(Clone, Debug)]
@@ -169,7 +180,9 @@ pub struct Row<'a> {
     /// Ours.
     pub ours: Side<'a>,
     /// The others.
-    pub peers: Vec<Side<'a>>,
+    pub others: Vec<Side<'a>>,
+    best_goal: Option<f64>,
+    bounds: Vec<(&'static str, f64)>,
 }
 
 /// What one side needed.
@@ -188,7 +201,7 @@ pub struct Found {
 pub struct Outcome {
     /// Each side's figures; ours first.
     pub found: Vec<Found>,
-    /// For the JSON: one of each peer.
+    /// The JSON's objects: one of each other side in the order of `found`, then one of each bound of the row.
     pub records: Vec<Record>,
     /// Checks of one thread in one slice.
     pub checks: u64,
@@ -198,11 +211,37 @@ pub struct Outcome {
     pub on_processor: f64,
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// A row without goals, but for those of its sides.
+    #[must_use]
+    pub fn new(work: &'static str, threads: usize, keys: u64, ours: Side<'a>, others: Vec<Side<'a>>) -> Self {
+        Self { work, threads, keys, ours, others, best_goal: None, bounds: Vec::new() }
+    }
+
+    /// Adds a goal: the best peer takes at least this many times as long as ours.
+    #[must_use]
+    pub fn best_peer(self, ratio: f64) -> Self {
+        Self { best_goal: Some(ratio), ..self }
+    }
+
+    /// Adds a goal: a check of one thread takes at most this many nanoseconds.
+    #[must_use]
+    pub fn at_most_ns(mut self, ns: f64) -> Self {
+        self.bounds.push(("goal: nanoseconds", ns));
+        self
+    }
+
+    /// Adds a goal: all threads together make at least this many million checks a second.
+    #[must_use]
+    pub fn at_least_millions(mut self, millions: f64) -> Self {
+        self.bounds.push((MILLIONS_BOUND, self.threads as f64 * 1e3 / millions));
+        self
+    }
+
     /// Measures for about this long, in `rounds` rounds; `tell` hears of each that begins. Every side does the same checks in a
     /// round, the next ones of the sequence in the next.
     pub fn measure(&self, time: Duration, rounds: usize, mut tell: impl FnMut(usize)) -> Outcome {
-        let sides: Vec<&Side<'_>> = [&self.ours].into_iter().chain(&self.peers).collect();
+        let sides: Vec<&Side<'_>> = [&self.ours].into_iter().chain(&self.others).collect();
         let chunks = self.chunks_in(time / rounds as u32, &sides);
         let mut slices = vec![Vec::with_capacity(rounds); sides.len()];
         for round in 0..rounds {
@@ -220,17 +259,28 @@ impl Row<'_> {
                 ratio: Spread::of(theirs.iter().zip(&slices[0]).map(|(theirs, ours)| theirs.ns / ours.ns)),
             })
             .collect();
-        let row = (self.work, self.threads, self.keys);
-        let record = |(side, found): (&Side<'_>, &Found)| {
-            Record::new(row, ours_of(&slices), (side.name, found.ns.median), side.goal)
-        };
         Outcome {
-            records: self.peers.iter().zip(&found[1..]).map(record).collect(),
+            records: self.records(&found),
             checks: chunks * CHUNK as u64,
             overlap: Spread::of(slices.iter().flatten().map(|slice| slice.overlap)).median,
             on_processor: Spread::of(slices.iter().flatten().map(|slice| slice.on_processor)).median,
             found,
         }
+    }
+
+    fn records(&self, found: &[Found]) -> Vec<Record> {
+        let ours = found[0].ns.median;
+        let new = |other, goal| {
+            let record = Record::new((self.work, self.threads, self.keys), ours, other, goal);
+            Record { ours_m_per_second: Some(self.threads as f64 * 1e3 / ours), ..record }
+        };
+        let others = self.others.iter().zip(&found[1..]);
+        let sides = others
+            .map(|(side, found)| Record { is_peer: side.is_peer, ..new((side.name, found.ns.median), side.goal) });
+        let mut records: Vec<Record> = sides.collect();
+        figures::mark_best(&mut records, self.best_goal);
+        records.extend(self.bounds.iter().map(|&bound| new(bound, Some(Goal::Above(0.0)))));
+        records
     }
 
     /// So many chunks a side that one round of all sides takes `time`; warms all of them up.
@@ -252,10 +302,6 @@ impl Row<'_> {
             chunks *= 4;
         }
     }
-}
-
-fn ours_of(slices: &[Vec<Slice>]) -> f64 {
-    Spread::of(slices[0].iter().map(|slice| slice.ns)).median
 }
 
 /// Who comes when: each round another side begins, and every second round runs backwards, so that nobody always follows the
@@ -289,22 +335,27 @@ mod tests {
         let [fast, slow] = [Contender::new("tidegate", Turns(10)), Contender::new("slow", Turns(100))];
         let numbers: Vec<u32> = (0..1_024).collect();
         let drawn = Keys::Drawn(&numbers);
-        let row = Row {
-            work: "turns",
-            threads: 1,
-            keys: 1_024,
-            ours: fast.side(drawn, None),
-            peers: vec![slow.side(drawn, Some(Goal::Ratio(2.0))), slow.side_as("again", drawn, None)],
-        };
+        let others = vec![slow.peer_side(drawn, Some(Goal::Ratio(2.0))), slow.side_as("again", drawn, None)];
+        let row = Row::new("turns", 1, 1_024, fast.side(drawn, None), others)
+            .best_peer(1e9)
+            .at_most_ns(1e9)
+            .at_least_millions(1e6);
         let mut rounds = Vec::new();
         let outcome = row.measure(Duration::from_millis(60), 3, |round| rounds.push(round));
         assert_eq!(rounds, [0, 1, 2]);
         let names: Vec<_> = outcome.found.iter().map(|found| found.name).collect();
         assert_eq!(names, ["tidegate", "slow", "again"]);
         let record = &outcome.records[0];
-        assert_eq!((record.peer, record.met), ("slow", Some(record.ratio >= 2.0)), "{record:?}");
+        assert_eq!((&*record.peer, record.met), ("slow", Some(record.ratio >= 2.0)), "{record:?}");
         assert!(outcome.found.iter().all(|found| found.ratio.least > 0.0), "{outcome:?}");
-        assert_eq!(outcome.records[1].met, None);
+        assert_eq!(record.best_target.as_deref(), Some(">= 1000000000"));
+        assert_eq!((record.is_best, record.best_met), (true, Some(false)));
+        let again = &outcome.records[1];
+        assert_eq!((again.met, again.is_best, again.is_peer), (None, false, false), "no peer, so not the best one");
+        let bounds: Vec<_> =
+            outcome.records[2..].iter().map(|bound| (&*bound.peer, bound.peer_ns, bound.met)).collect();
+        let expected = [("goal: nanoseconds", 1e9, Some(true)), (MILLIONS_BOUND, 1e-3, Some(false))];
+        assert_eq!(bounds, expected);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a comparison finds: medians with their spread, ratios, and whether a goal is met.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The median of some values, with the least and the most of them.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -52,31 +54,42 @@ impl Goal {
     }
 }
 
-/// One peer of one row, as the JSON has it. benches/README.md says what the fields mean.
-#[derive(Clone, PartialEq, Serialize, Debug)]
+/// One peer of one row, as the JSON has it. benches/README.md describes the fields.
+#[derive(Clone, PartialEq, Deserialize, Serialize, Debug)]
 pub struct Record {
-    /// What was done.
-    pub work: &'static str,
-    /// By so many threads at once.
+    /// The row.
+    pub work: Cow<'static, str>,
+    /// How many threads ask at once.
     pub threads: usize,
-    /// Over so many keys.
+    /// How many keys there are.
     pub keys: u64,
-    /// Ours: nanoseconds that a thread needed for each check while all ran, the median of the rounds.
+    /// Nanoseconds that a thread of ours needed for each check while all ran, the median of the rounds.
     pub ours_ns: f64,
-    /// Beside what.
-    pub peer: &'static str,
-    /// The peer's, in the same unit.
+    /// The other side.
+    pub peer: Cow<'static, str>,
+    /// The other side's, in the same unit.
     pub peer_ns: f64,
-    /// `peer_ns / ours_ns`: above 1 ours is faster.
+    /// `peer_ns / ours_ns`: above 1 ours is faster. JSON has null where `ours_ns` is 0.
+    #[serde(deserialize_with = "ratio_or_infinity")]
     pub ratio: f64,
-    /// What must be reached.
+    /// The goal beside this side.
     pub target: Option<String>,
-    /// Whether it is.
+    /// Whether that is met.
     pub met: Option<bool>,
+    /// Whether the other side is a limiter of another project.
+    pub is_peer: bool,
+    /// Whether it is the best of these in its row: the one with the least median.
+    pub is_best: bool,
+    /// The goal beside the best peer, whichever it is. `None` for all others.
+    pub best_target: Option<String>,
+    /// Whether that is met.
+    pub best_met: Option<bool>,
+    /// Million checks a second of ours, all threads together. `None` where something else is measured.
+    pub ours_m_per_second: Option<f64>,
 }
 
 impl Record {
-    /// With the ratio, and whether the goal is met.
+    /// A record with its ratio, and with whether its goal is met. It is of no peer.
     #[must_use]
     pub fn new(
         (work, threads, keys): (&'static str, usize, u64),
@@ -85,16 +98,44 @@ impl Record {
         goal: Option<Goal>,
     ) -> Self {
         Self {
-            work,
+            work: work.into(),
             threads,
             keys,
             ours_ns: ours,
-            peer,
+            peer: peer.into(),
             peer_ns,
             ratio: peer_ns / ours,
             target: goal.map(Goal::text),
             met: goal.map(|goal| goal.is_met(ours, peer_ns)),
+            is_peer: false,
+            is_best: false,
+            best_target: None,
+            best_met: None,
+            ours_m_per_second: None,
         }
+    }
+
+    /// Returns the goals of this record: beside what each is, its text, and whether it is met.
+    pub fn goals(&self) -> impl Iterator<Item = (String, &str, bool)> {
+        let best =
+            self.best_target.as_deref().zip(self.best_met).map(|goal| (format!("best peer, {}", self.peer), goal));
+        let named = self.target.as_deref().zip(self.met).map(|goal| (self.peer.to_string(), goal));
+        named.into_iter().chain(best).map(|(beside, (target, met))| (beside, target, met))
+    }
+}
+
+fn ratio_or_infinity<'de, D: Deserializer<'de>>(ratio: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(ratio)?.unwrap_or(f64::INFINITY))
+}
+
+/// Marks the peer with the least median of a row's records, which must take `goal` times as long as ours.
+pub fn mark_best(records: &mut [Record], goal: Option<f64>) {
+    let peers = records.iter_mut().filter(|record| record.is_peer);
+    if let Some(best) = peers.min_by(|a, b| a.peer_ns.total_cmp(&b.peer_ns)) {
+        let goal = goal.map(Goal::Ratio);
+        best.is_best = true;
+        best.best_target = goal.map(Goal::text);
+        best.best_met = goal.map(|goal| goal.is_met(best.ours_ns, best.peer_ns));
     }
 }
 
@@ -136,5 +177,32 @@ mod tests {
     fn without_a_goal_nothing_is_met_or_missed() {
         let plain = record(50.0, 100.0, None);
         assert_eq!((plain.target, plain.met), (None, None));
+    }
+    #[test]
+    fn the_best_peer_is_the_fastest_and_is_judged_besides_its_own_goal() {
+        let of = |peer, ns, is_peer| Record { is_peer, ..Record::new(("work", 1, 1), 50.0, (peer, ns), None) };
+        let named = Record { is_peer: true, ..record(50.0, 80.0, Some(Goal::Ratio(1.5))) };
+        let mut records = [of("floor", 20.0, false), of("slow", 90.0, true), named];
+        mark_best(&mut records, Some(1.7));
+        let best: Vec<_> = records.iter().map(|record| record.is_best).collect();
+        assert_eq!(best, [false, false, true], "the floor is no peer");
+        let goals: Vec<_> = records[2].goals().collect();
+        let expected = [("peer".to_owned(), ">= 1.5", true), ("best peer, peer".to_owned(), ">= 1.7", false)];
+        assert_eq!(goals, expected);
+        assert_eq!(records[1].goals().count(), 0);
+    }
+
+    #[test]
+    fn a_row_without_peers_has_no_best_one() {
+        let mut records = [record(50.0, 80.0, None)];
+        mark_best(&mut records, Some(2.0));
+        assert!(!records[0].is_best && records[0].best_target.is_none());
+    }
+    #[test]
+    fn a_record_is_read_as_it_was_written_also_where_ours_is_nothing() {
+        for record in [record(0.0, 0.2, Some(Goal::Above(0.0))), record(50.0, 100.0, None)] {
+            let text = serde_json::to_string(&record).expect("JSON");
+            assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), record);
+        }
     }
 }

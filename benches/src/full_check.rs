@@ -8,7 +8,10 @@ use tidegate::{
     policy::{Client, Policy},
 };
 
-use crate::contest::Ask;
+use crate::{
+    batches::{BATCH, Seen},
+    contest::Ask,
+};
 
 /// How many clients are listed.
 pub const CLIENTS: usize = 100_000;
@@ -37,6 +40,19 @@ impl FullCheck {
         Self { engine, names: names().collect(), addresses: (0..CLIENTS).map(address).collect() }
     }
 
+    /// The same checks, in batches.
+    #[must_use]
+    pub fn in_batches(&self) -> InBatches<'_> {
+        InBatches(self)
+    }
+
+    /// The identities of a client's request.
+    fn identities(&self, client: usize) -> [Identity<'_>; 3] {
+        let identity = |kind, value| Identity::new(kind, value).expect("valid");
+        let (name, address) = (&self.names[client], &self.addresses[client]);
+        [identity("ip", address), identity("api_key", name), identity("user", name)]
+    }
+
     /// One of the three charges, by a handle.
     #[must_use]
     pub fn by_handle(&self) -> ByHandle<'_> {
@@ -58,13 +74,31 @@ impl Default for FullCheck {
 
 impl Ask for FullCheck {
     fn asker(&self) -> impl FnMut(u64) -> bool {
-        let identity = |kind, value| Identity::new(kind, value).expect("valid");
-        move |client| {
-            let (name, address) = (&self.names[client as usize], &self.addresses[client as usize]);
-            let who = [identity("ip", address), identity("api_key", name), identity("user", name)];
-            let request =
-                Request::new(&who).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid");
-            self.engine.check(&request).is_allowed()
+        |client| self.engine.check(&request(&self.identities(client as usize))).is_allowed()
+    }
+}
+
+#[inline]
+fn request<'r>(identities: &'r [Identity<'r>]) -> Request<'r> {
+    Request::new(identities).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid")
+}
+
+/// See [`FullCheck::in_batches`].
+#[derive(Debug)]
+pub struct InBatches<'f>(&'f FullCheck);
+
+impl Ask for InBatches<'_> {
+    fn asker(&self) -> impl FnMut(u64) -> bool {
+        self.0.asker()
+    }
+
+    fn chunk_asker(&self) -> impl FnMut(&[u32]) {
+        |clients| {
+            for clients in clients.as_chunks::<BATCH>().0 {
+                let identities = clients.map(|client| self.0.identities(client as usize));
+                let requests = identities.each_ref().map(|identities| request(identities));
+                self.0.engine.check_batch(&requests, &mut Seen);
+            }
         }
     }
 }
@@ -155,6 +189,7 @@ fn names() -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads::CHUNK;
 
     #[test]
     fn a_full_check_charges_what_the_three_handles_charge() {
@@ -169,5 +204,17 @@ mod tests {
         let by_check = charged(&|| full.asker()(99_999));
         assert_eq!(by_check, ["default/tier:free/ip", "default/tier:pro/key", "default/rule:search/search"]);
         assert_eq!(charged(&|| full.by_handles().asker()(99_999)), by_check);
+    }
+    #[test]
+    fn a_batch_charges_what_the_same_checks_charge_one_at_a_time() {
+        let clients: Vec<u32> = (0..CHUNK as u32).collect();
+        let charged = |ask: &dyn Fn(&FullCheck)| {
+            let full = FullCheck::new();
+            ask(&full);
+            full.engine.limit_counts().into_iter().map(|(_, counts)| counts.allowed).collect::<Vec<_>>()
+        };
+        let in_batches = charged(&|full| full.in_batches().chunk_asker()(&clients));
+        assert_eq!(in_batches, charged(&|full| full.chunk_asker()(&clients)));
+        assert_eq!(in_batches.iter().sum::<u64>(), 3 * CHUNK as u64);
     }
 }

@@ -3,11 +3,13 @@
 use tidegate::{
     Engine, Snapshot,
     algorithm::{Meter, TokenBucket},
+    clock::{Clock, SystemClock},
     formats::Format,
 };
 
 pub mod admin_session;
 pub mod batches;
+pub mod coarse;
 pub mod contest;
 pub mod figures;
 pub mod floor;
@@ -23,6 +25,7 @@ pub mod rows;
 pub mod servers;
 pub mod store;
 pub mod threads;
+pub mod windows;
 
 /// Full name of the limit that handles are made for.
 pub const LIMIT_ID: &str = "default/tier:t/l";
@@ -34,10 +37,21 @@ pub const LIMIT_ID: &str = "default/tier:t/l";
 /// Never: the numbers fit.
 #[must_use]
 pub fn engine(max_keys: usize, limit: u64, burst: u64) -> Engine {
-    let engine = Engine::with_max_keys(max_keys);
+    let limit = format!(r#"algorithm = "token_bucket", limit = {limit}, period = "1s", burst = {burst}"#);
+    engine_with(max_keys, SystemClock::new(), &limit)
+}
+
+/// An engine by another clock, with one limit of these fields of a policy, for identities of kind `k`.
+///
+/// # Panics
+///
+/// Where the policy is not valid.
+#[must_use]
+pub fn engine_with<C: Clock>(max_keys: usize, clock: C, limit: &str) -> Engine<C> {
+    let engine = Engine::with_clock(max_keys, clock);
     let policy = format!(
         "[domains.default]\ndefaults = {{ k = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\n\
-         limits = [{{ id = \"l\", algorithm = \"token_bucket\", limit = {limit}, period = \"1s\", burst = {burst} }}]"
+         limits = [{{ id = \"l\", {limit} }}]"
     );
     engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a policy")).expect("one limit");
     engine

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use rapidhash::fast::RandomState;
-use tidegate::{Engine, KeyedLimiter, Limiter, Rate};
+use tidegate::{
+    Engine, KeyedLimiter, Limiter, Rate,
+    clock::{Clock, SystemClock},
+};
 
 use crate::{
     LIMIT_ID,
@@ -39,7 +42,7 @@ impl Limit {
         Quota::per_second(number(self.per_second)).allow_burst(number(self.burst))
     }
 
-    fn rate(self) -> Rate {
+    pub(crate) fn rate(self) -> Rate {
         Rate::per_second(self.per_second.into()).burst(self.burst.into())
     }
 }
@@ -54,14 +57,18 @@ impl<L: Sync, F: Fn(&L, u64) -> bool + Sync> Ask for By<L, F> {
     }
 }
 
-fn by<'a, L: Sync + 'a>(name: &'static str, limiter: L, ask: impl Fn(&L, u64) -> bool + Sync + 'a) -> Contender<'a> {
+pub(crate) fn by<'a, L: Sync + 'a>(
+    name: &'static str,
+    limiter: L,
+    ask: impl Fn(&L, u64) -> bool + Sync + 'a,
+) -> Contender<'a> {
     Contender::new(name, By(limiter, ask))
 }
 
 /// An engine, asked by a handle of each thread, with keys of 16 bytes made on the stack.
-pub struct ByHandle(pub Engine);
+pub struct ByHandle<C: Clock = SystemClock>(pub Engine<C>);
 
-impl Ask for ByHandle {
+impl<C: Clock> Ask for ByHandle<C> {
     #[inline]
     fn asker(&self) -> impl FnMut(u64) -> bool {
         let mut handle = self.0.handle(LIMIT_ID, "k").expect("is there");
@@ -69,7 +76,7 @@ impl Ask for ByHandle {
     }
 }
 
-impl std::fmt::Debug for ByHandle {
+impl<C: Clock + std::fmt::Debug> std::fmt::Debug for ByHandle<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ByHandle").field(&self.0).finish()
     }
@@ -155,7 +162,7 @@ fn aerorate_quota(limit: Limit) -> aerorate::Quota {
 }
 
 /// Without its bound on keys, which costs it time.
-fn rate_net(limit: Limit) -> rate_net::Builder {
+pub(crate) fn rate_net(limit: Limit) -> rate_net::Builder {
     rate_net::RateLimiter::builder()
         .quota(limit.per_second, Duration::from_secs(1))
         .burst(limit.burst)

@@ -12,13 +12,13 @@ use std::{
 
 use clap::Parser;
 use tidegate_benches::{
-    contest::{Outcome, Row},
-    figures::{Goal, Record, Spread},
+    contest::{MILLIONS_BOUND, Outcome, Row},
+    figures::{Goal, Record, Spread, mark_best},
     footprint::{self, Footprint},
     full_check::{CLIENTS, FullCheck, snapshot},
     numbers::{Numbers, drawn},
     publishing::{self, Tail},
-    rows::GROUPS,
+    rows::{GROUPS, MEMORY, PUBLISHING, works},
     threads::now,
 };
 
@@ -30,7 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Every row takes its sides in turns, in another order each round, so that what the machine does meanwhile meets all of them.
 /// It shows nanoseconds per check of one thread while all threads of the row run: the median of the rounds, with the least and
 /// the most of them. `ratio` is how often ours fits into the peer's time: above 1 ours is faster. Its spread is that of the
-/// ratios within a round.
+/// ratios within a round. `best peer` is the limiter of another project with the least median in the row.
 ///
 /// Ratios decide; absolute figures are of this machine, at this hour. Keep it quiet: what else runs shows in `on processor`,
 /// the share of the time in which the measured threads were running.
@@ -41,17 +41,22 @@ Examples:
   cargo run --release -p tidegate-benches --bin compare -- --quick --only Zipf
   cargo run --release -p tidegate-benches --bin compare -- --json figures.json
 
-The JSON is a list with one object for each row and peer:
-  work, threads, keys   what was done, by how many threads at once, over how many keys
-  ours_ns, peer_ns      medians, nanoseconds per check of a thread while all run
-  peer                  the other limiter; or, where ours is compared with itself, with what
-  ratio                 peer_ns / ours_ns
-  target, met           what must be reached, as text, and whether it is; null where there is no goal
-Of rows named `publishing`, ours_ns and peer_ns are p99.99 of a check; the target is their difference.
-Of rows named `memory`, they are bytes per live key, or per cent of the live keys in overflow.
+The JSON is a list with one object for each row and other side:
+  work, threads, keys    what was done, by how many threads at once, over how many keys
+  ours_ns, peer_ns       medians, nanoseconds per check of a thread while all run
+  peer                   the other limiter or way of ours; `goal: UNIT` is a bound of the row
+  ratio                  peer_ns / ours_ns
+  target, met            the goal as text, and whether it is met; null where there is none
+  is_peer                whether it is a limiter of another project
+  is_best                whether it is the fastest of these in its row
+  best_target, best_met  the goal beside the best peer, and whether it is met; else null
+  ours_m_per_second      million checks a second of all threads, ours; else null
+Of rows named `publishing`, ours_ns and peer_ns are p99.99 of a check, and the target is of
+their difference. Of rows named `memory`, they are bytes per live key, or per cent of the live
+keys in overflow.
 benches/README.md says more about each row and each peer.")]
 struct Arguments {
-    /// At most 40 seconds in all: fewer and shorter rounds, without the rows that need gigabytes
+    /// About a minute in all: fewer and shorter rounds, without the rows that need gigabytes
     #[arg(long)]
     quick: bool,
     /// Write the figures to this file as well, as JSON
@@ -83,11 +88,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The rows that are not of [`GROUPS`], after those.
-const PUBLISHING: [&str; 3] =
-    ["publishing, full check", "publishing, by handle", "publishing other numbers, full check"];
-const MEMORY: [(&str, u64); 2] = [("memory, 1 M live keys", 1_000_000), ("memory, 100 M live keys", 100_000_000)];
-
 fn run(arguments: &Arguments) -> io::Result<()> {
     let mut run = Run::new(arguments);
     println!("{}", machine());
@@ -113,10 +113,10 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         }
     }
     run.end();
-    match &arguments.json {
-        Some(file) => fs::write(file, serde_json::to_string_pretty(&run.records)? + "\n"),
-        None => Ok(()),
+    if let Some(file) = &arguments.json {
+        fs::write(file, serde_json::to_string_pretty(&run.records)? + "\n")?;
     }
+    Ok(())
 }
 
 /// A run, and what it found so far.
@@ -132,16 +132,15 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments) -> Self {
-        let works = GROUPS.iter().filter(|group| !(group.is_large && arguments.quick)).flat_map(|group| group.works);
-        let wanted = works
-            .chain(&PUBLISHING)
-            .chain(MEMORY.iter().map(|(work, _)| work))
-            .filter(|work| work.contains(&arguments.only))
-            .count();
+        let is_large = |work: &str| {
+            GROUPS.iter().any(|group| group.is_large && group.works.contains(&work)) || work == MEMORY[1].0
+        };
+        let wanted =
+            works().filter(|work| work.contains(&arguments.only) && !(arguments.quick && is_large(work))).count();
         Self {
             arguments,
             rows: (wanted, 0),
-            ends: now() + Duration::from_secs(30),
+            ends: now() + Duration::from_secs(45),
             records: Vec::new(),
             left_out: Vec::new(),
         }
@@ -233,15 +232,16 @@ impl<'a> Run<'a> {
         let ours = footprint_of("tidegate", keys)?;
         let to_a_tenth = (ours.bytes_per_key * 10.0).round() / 10.0;
         println!("  {:<28} {:>9.2} bytes per key", "tidegate", ours.bytes_per_key);
-        let mut add = |ours, peer, goal| {
-            let record = Record::new(row, ours, peer, goal);
+        let mut records = Vec::new();
+        let mut add = |ours, peer, goal, is_peer| {
+            let record = Record { is_peer, ..Record::new(row, ours, peer, goal) };
             println!("  {:<28} {:>9.2}  {:.2}{}", peer.0, peer.1, record.ratio, verdict(&record));
-            self.records.push(record);
+            records.push(record);
         };
-        add(to_a_tenth, ("goal: bytes per key", 24.0), Some(Goal::Above(0.0)));
+        add(to_a_tenth, ("goal: bytes per key", 24.0), Some(Goal::Above(0.0)), false);
         if let Some(share) = ours.overflow_share {
             println!("  {:<28} {:>9.3} % of the keys in overflow", "tidegate", share * 100.0);
-            add(share * 100.0, ("goal: % in overflow", 0.2), Some(Goal::Above(0.0)));
+            add(share * 100.0, ("goal: % in overflow", 0.2), Some(Goal::Above(0.0)), false);
         }
         // A hundred million keys of the others do not fit everywhere.
         let others = if keys > MEMORY[0].1 {
@@ -255,18 +255,21 @@ impl<'a> Run<'a> {
             .into_iter()
             .take(others)
         {
-            add(ours.bytes_per_key, (peer, footprint_of(peer, keys)?.bytes_per_key), None);
+            add(ours.bytes_per_key, (peer, footprint_of(peer, keys)?.bytes_per_key), None, true);
         }
+        mark_best(&mut records, None);
+        self.records.extend(records);
         Ok(())
     }
 
     fn end(&self) {
-        let missed: Vec<_> = self.records.iter().filter(|record| record.met == Some(false)).collect();
-        let goals = self.records.iter().filter(|record| record.met.is_some()).count();
-        println!("\n{} of {goals} goals met", goals - missed.len());
-        for Record { work, peer, ours_ns, peer_ns, ratio, target, .. } in missed {
-            let target = target.as_deref().unwrap_or_default();
-            println!("  missed: {work}, beside {peer}: {ours_ns:.1} and {peer_ns:.1}, ratio {ratio:.2} ({target})");
+        let goals: Vec<_> =
+            self.records.iter().flat_map(|record| record.goals().map(move |goal| (record, goal))).collect();
+        let met = goals.iter().filter(|(_, (_, _, met))| *met).count();
+        println!("\n{met} of {} goals met", goals.len());
+        for (record, (beside, target, _)) in goals.iter().filter(|(_, (_, _, met))| !met) {
+            let Record { work, ours_ns, peer_ns, ratio, .. } = record;
+            println!("  missed: {work}, beside {beside}: {ours_ns:.1} and {peer_ns:.1}, ratio {ratio:.2} ({target})");
         }
         for work in &self.left_out {
             println!("left out by --quick: {work}");
@@ -320,6 +323,20 @@ fn show(outcome: &Outcome, rounds: usize, threads: usize) {
         let ratio = format!("{:.2} [{least:.2}, {most:.2}]", record.ratio);
         println!("  {:<28} {}  {ratio:<22}{}", found.name, figures(found.ns, 1), verdict(record));
     }
+    if let Some(best) = records.iter().find(|record| record.is_best) {
+        let verdict = best.best_target.as_deref().zip(best.best_met).map(judged).unwrap_or_default();
+        println!("  best peer: {}, {:.1}, ratio {:.2}{verdict}", best.peer, best.peer_ns, best.ratio);
+    }
+    for bound in &records[found.len() - 1..] {
+        if bound.peer == MILLIONS_BOUND {
+            let goal = threads as f64 * 1e3 / bound.peer_ns;
+            let rate = bound.ours_m_per_second.unwrap_or(f64::NAN);
+            let verdict = judged((&format!(">= {goal:.0}"), bound.met == Some(true)));
+            println!("  million checks a second of all threads together: {rate:.1}{verdict}");
+        } else {
+            println!("  {:<28} {:>9.1}{}", bound.peer, bound.peer_ns, verdict(bound));
+        }
+    }
 }
 
 fn figures(Spread { least, median, most }: Spread, digits: usize) -> String {
@@ -327,7 +344,10 @@ fn figures(Spread { least, median, most }: Spread, digits: usize) -> String {
 }
 
 fn verdict(record: &Record) -> String {
-    let Some((target, is_met)) = record.target.as_deref().zip(record.met) else { return String::new() };
+    record.target.as_deref().zip(record.met).map(judged).unwrap_or_default()
+}
+
+fn judged((target, is_met): (&str, bool)) -> String {
     format!("  {target}: {}", if is_met { "met" } else { "MISSED" })
 }
 
@@ -339,12 +359,17 @@ fn counted(count: u64, what: &str) -> String {
 fn machine() -> String {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let field = |name| {
+        let fields = cpus.lines().filter_map(|line| line.split_once(':'));
+        fields.filter(|(field, _)| field.trim() == name).map(|(_, value)| value.trim()).next()
+    };
+    let family = field("cpu family").zip(field("model"));
+    let family = family.map_or_else(String::new, |(family, model)| format!(" (family {family} model {model})"));
     let load = read("/proc/loadavg");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     format!(
-        "{}, {threads} processors, load {}; nanoseconds per check of a thread, median [least, most]",
-        model.map_or(env::consts::ARCH, |(_, model)| model),
+        "{}{family}, {threads} processors, load {}; nanoseconds per check of a thread, median [least, most]",
+        field("model name").unwrap_or(env::consts::ARCH),
         load.split(' ').next().unwrap_or_default()
     )
 }

@@ -29,13 +29,25 @@ fn every_row_and_peer_is_an_object_with_the_documented_fields() {
     assert!(works.iter().all(|work| work.contains("hot")), "only what was asked for");
     for record in &records {
         let fields: Vec<_> = record.as_object().expect("an object").keys().map(String::as_str).collect();
-        assert_eq!(fields.len(), 9, "{fields:?}");
+        assert_eq!(fields.len(), 14, "{fields:?}");
         let number = |field: &str| record[field].as_f64().unwrap_or_else(|| panic!("{field} of {record}"));
         assert!((number("peer_ns") / number("ours_ns") - number("ratio")).abs() < 1e-6, "{record}");
         assert!(number("ours_ns") > 0.0 && number("threads") >= 1.0 && number("keys") >= 1.0, "{record}");
         assert!(record["peer"].is_string(), "{record}");
         assert_eq!(record["target"].is_string(), record["met"].is_boolean(), "{record}");
         assert_eq!(record["target"].is_null(), record["met"].is_null(), "{record}");
+        assert_eq!(record["best_target"].is_null(), record["best_met"].is_null(), "{record}");
+        let (threads, rate) = (number("threads"), number("ours_m_per_second"));
+        assert!((threads * 1e3 / number("ours_ns") / rate - 1.0).abs() < 1e-6, "{record}");
+    }
+    for work in ["one hot key", "denial flood, one hot key", "one hot key, allowed"] {
+        let of_row = || records.iter().filter(|record| record["work"] == work && record["is_peer"] == true);
+        let [best] = of_row().filter(|record| record["is_best"] == true).collect::<Vec<_>>()[..] else {
+            panic!("one best peer of {work}: {records:?}")
+        };
+        assert!(of_row().all(|peer| peer["peer_ns"].as_f64() >= best["peer_ns"].as_f64()), "{work}: {best}");
+        assert!(best["best_target"].is_string(), "{best}");
+        assert!(table.contains(&format!("best peer: {}", best["peer"].as_str().expect("text"))), "{table}");
     }
     let goal = |peer: &str, work: &str| {
         let is_it = |record: &&Value| record["peer"] == peer && record["work"] == work;
