@@ -18,6 +18,7 @@ use tidegate_benches::{
     full_check::{CLIENTS, FullCheck, snapshot},
     numbers::{Numbers, drawn},
     publishing::{self, Tail},
+    recorded,
     rows::{GROUPS, MEMORY, PUBLISHING, works},
     threads::now,
 };
@@ -40,6 +41,8 @@ Examples:
   cargo run --release -p tidegate-benches --bin compare
   cargo run --release -p tidegate-benches --bin compare -- --quick --only Zipf
   cargo run --release -p tidegate-benches --bin compare -- --json figures.json
+  cargo run --release -p tidegate-benches --bin compare -- --record figures.json --only hot
+  cargo run --release -p tidegate-benches --bin compare -- --table
 
 The JSON is a list with one object for each row and other side:
   work, threads, keys    what was done, by how many threads at once, over how many keys
@@ -62,6 +65,12 @@ struct Arguments {
     /// Write the figures to this file as well, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the figures to this file of recorded figures, and keep those of its rows that did not run
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Write the table of benches/README.md anew from the recorded figures, and measure nothing
+    #[arg(long, conflicts_with_all = ["json", "record", "quick", "only", "seconds"])]
+    table: bool,
     /// Only rows whose work contains this text, such as `hot`, `Zipf` or `publishing`
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     only: String,
@@ -77,6 +86,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.footprint_of {
         Some(of) => print_footprint(&of[0], &of[1]),
+        None if arguments.table => recorded::write_table(),
         None => run(&arguments),
     };
     match done {
@@ -115,6 +125,9 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     run.end();
     if let Some(file) = &arguments.json {
         fs::write(file, serde_json::to_string_pretty(&run.records)? + "\n")?;
+    }
+    if let Some(file) = &arguments.record {
+        recorded::record(file, &run.records)?;
     }
     Ok(())
 }
