@@ -18,6 +18,7 @@ pub mod footprint;
 pub mod full_check;
 pub mod histogram;
 pub mod http2;
+pub mod load_curve;
 pub mod memory;
 pub mod numbers;
 pub mod peers;

@@ -1,21 +1,50 @@
-//! Fills a table with as many live keys as it is made for, and prints what that took as one line of JSON.
-//!
-//! ```sh
-//! cargo run --release -p tidegate-benches --bin memory -- 100000000
-//! ```
-//!
-//! A million keys unless told otherwise; 100 million take 2.4 GB, and a minute or two. With the system's allocator, which
-//! does nothing else meanwhile.
+//! Fills a table with as many live keys as it is made for, and prints what that took as one line of JSON; or fills tables to
+//! loads from 50 to 100 % of their slots, and prints what each costs. With the system's allocator, which does nothing else
+//! meanwhile.
 
-use std::env;
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report, and its progress")]
 
-use tidegate_benches::memory::{Memory, measure};
+use std::{io, time::Duration};
 
-fn main() {
-    let keys = env::args().nth(1).map_or(Ok(1_000_000), |keys| keys.parse()).expect("a number of keys");
-    let Memory { keys, bytes_per_key, overflow_share } = measure(keys);
-    #[expect(clippy::print_stdout, reason = "a report")]
-    {
-        println!(r#"{{"keys":{keys},"bytes_per_key":{bytes_per_key:.3},"overflow_share":{overflow_share:.6}}}"#);
+use clap::Parser;
+use tidegate_benches::{
+    load_curve,
+    memory::{Memory, measure},
+};
+
+/// Measures what a table of live keys takes.
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo run --release -p tidegate-benches --bin memory -- 100000000
+  cargo run --release -p tidegate-benches --bin memory -- --curve
+  cargo run --release -p tidegate-benches --bin memory -- --curve --write
+
+100 million keys take 2.4 GB, and a minute or two. The curve takes half a minute and 300 MB.")]
+struct Arguments {
+    /// The number of keys
+    #[arg(default_value_t = 1_000_000)]
+    keys: usize,
+    /// Print, for each load from 50 to 100 % of the slots: keys without a slot, bytes a key, nanoseconds of a check
+    #[arg(long)]
+    curve: bool,
+    /// Write the table of docs/sizing.md and its drawing anew as well
+    #[arg(long, requires = "curve")]
+    write: bool,
+}
+
+/// Rounds of the curve, in each of which every table is measured once.
+const ROUNDS: usize = 11;
+
+fn main() -> io::Result<()> {
+    let Arguments { keys, curve, write } = Arguments::parse();
+    if curve {
+        let tell = |round| eprintln!("round {} of {ROUNDS}", round + 1);
+        let points = load_curve::measure(keys, Duration::from_secs(15), ROUNDS, tell);
+        print!("{}", load_curve::table(&points));
+        return if write { load_curve::write(&points) } else { Ok(()) };
     }
+    let Memory { keys, bytes_per_key, overflow_share } = measure(keys);
+    println!(r#"{{"keys":{keys},"bytes_per_key":{bytes_per_key:.3},"overflow_share":{overflow_share:.6}}}"#);
+    Ok(())
 }
