@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{connections::ConnectionPermit, http_listener::HttpPeriods};
+use crate::{connections::ConnectionPermit, http_listener::HttpPeriods, turns::turn_time};
 
 /// Bytes that are read at a time, and that may be read before they are waited for.
 const READ_BYTES: usize = 16 << 10;
@@ -57,6 +57,8 @@ pub(crate) struct RequestTracker {
     awaits_body: Cell<bool>,
     /// How many bytes of that body are still to come, where its head says that.
     body_bytes: Cell<usize>,
+    /// The reader of that body, while it was told to wait before what came with the head was parsed.
+    body_reader: RefCell<Option<Waker>>,
     /// The task of the connection, while it wants to read and may not.
     reader: RefCell<Option<Waker>>,
 }
@@ -71,6 +73,7 @@ impl RequestTracker {
             head: Cell::new(None),
             awaits_body: Cell::new(false),
             body_bytes: Cell::new(0),
+            body_reader: RefCell::default(),
             reader: RefCell::default(),
         })
     }
@@ -84,7 +87,7 @@ impl RequestTracker {
 
     fn end(&self) {
         self.answering.update(|answering| answering - 1);
-        self.since.set(Instant::now());
+        self.since.set(turn_time());
         self.head.set(None);
         self.body_bytes.set(0);
         self.wake_reader();
@@ -116,15 +119,22 @@ impl RequestTracker {
         }
     }
 
+    /// Wakes the reader of a body that was told to wait before what came with the head was parsed, and has not looked again.
+    fn wake_body_reader(&self) {
+        if let Some(reader) = self.body_reader.take() {
+            reader.wake();
+        }
+    }
+
     fn has_read(&self) {
         if self.answering.get() == 0 && self.head.get().is_none() {
-            self.head.set(Some(Instant::now()));
+            self.head.set(Some(turn_time()));
         }
     }
 
     fn has_written(&self) {
         if self.answering.get() == 0 {
-            let now = Instant::now();
+            let now = turn_time();
             self.since.set(now);
             self.head.update(|head| head.map(|_| now));
         }
@@ -149,7 +159,7 @@ impl RequestGuard {
         let length = length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
         if let Payload::H1 { payload } = request.take_payload() {
             let (requests, left) = (Rc::clone(&self.0), length.unwrap_or(0));
-            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left });
+            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left, is_parsed: false });
             *request.payload() = Payload::Stream { payload };
         }
     }
@@ -162,18 +172,34 @@ impl Drop for RequestGuard {
 }
 
 /// The body of a request that is being answered.
+///
+/// actix-http polls a request before it parses what came of the body together with the head, then parses that, and polls again.
+/// If a body that is still to be parsed knew its reader, it would wake the connection's task for a third poll, which finds
+/// nothing to do. So the first time its reader is told to wait, the tracker keeps the waker: in case the reader is not polled
+/// again, the stream wakes it when the task [flushes](TimedStream::poll_flush), as it does at the end of each poll.
 struct TrackedPayload {
     payload: h1::Payload,
     requests: Rc<RequestTracker>,
     /// How many bytes of it were not taken yet, where its head says how many it has.
     left: usize,
+    /// Whether what came with the head has been parsed.
+    is_parsed: bool,
 }
 
 impl Stream for TrackedPayload {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let polled = Pin::new(&mut self.payload).poll_next(context);
+        let was_parsed = mem::replace(&mut self.is_parsed, true);
+        let polled = if was_parsed {
+            self.requests.body_reader.replace(None);
+            Pin::new(&mut self.payload).poll_next(context)
+        } else {
+            Pin::new(&mut self.payload).poll_next(&mut Context::from_waker(Waker::noop()))
+        };
+        if !was_parsed && polled.is_pending() {
+            self.requests.body_reader.replace(Some(context.waker().clone()));
+        }
         match &polled {
             Poll::Ready(Some(Ok(bytes))) => self.left = self.left.saturating_sub(bytes.len()),
             Poll::Ready(_) => {}
@@ -187,6 +213,7 @@ impl Stream for TrackedPayload {
 
 impl Drop for TrackedPayload {
     fn drop(&mut self) {
+        self.requests.body_reader.replace(None);
         self.requests.await_body(false);
     }
 }
@@ -325,8 +352,9 @@ impl TimedStream {
 
     /// Returns whether the deadline is over; otherwise the task is woken at it, or before that.
     fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
+        let mut now = turn_time();
         loop {
-            let (now, deadline) = (Instant::now(), self.requests.deadline());
+            let deadline = self.requests.deadline();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return true;
             }
@@ -338,6 +366,7 @@ impl TimedStream {
             if self.alarm.as_mut().poll(context).is_pending() {
                 return false;
             }
+            now = Instant::now();
         }
     }
 
@@ -422,6 +451,7 @@ impl AsyncWrite for TimedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.requests.wake_body_reader();
         let polled = Pin::new(&mut self.stream).poll_flush(context);
         self.written(polled, context)
     }
@@ -582,6 +612,32 @@ mod tests {
         assert_eq!(connection.read(), (0, false), "it is answered");
         drop((body, guard));
         assert_eq!(connection.read(), (REQUEST.len(), true), "the next head is waited for");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_came_with_its_head_wakes_no_reader_and_one_that_did_not_does_at_the_flush() {
+        let connection = &mut Connection::new(REQUEST);
+        let guard = connection.stream.requests().begin();
+        for comes_with_head in [true, false] {
+            let (mut sender, payload) = h1::Payload::create(false);
+            let payload: Payload = Payload::H1 { payload };
+            let mut request = Request::with_payload(payload);
+            guard.follow_body(&mut request);
+            let (mut body, waker) = (request.take_payload(), connection.waker());
+            let context = &mut Context::from_waker(&waker);
+            assert!(Pin::new(&mut body).poll_next(context).is_pending(), "it is not parsed");
+            if comes_with_head {
+                sender.feed_data(Bytes::from_static(REQUEST));
+                sender.feed_eof();
+                assert!(Pin::new(&mut body).poll_next(context).is_ready());
+            }
+            assert!(!connection.is_woken());
+            assert!(Pin::new(&mut connection.stream).poll_flush(context).is_ready());
+            assert_eq!(connection.is_woken(), !comes_with_head);
+            assert_eq!(Pin::new(&mut body).poll_next(context).is_ready(), comes_with_head);
+            sender.feed_data(Bytes::from_static(REQUEST));
+            assert_eq!(connection.is_woken(), !comes_with_head, "its reader waits for more");
+        }
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
-    fmt,
+    fmt, mem,
     pin::Pin,
     rc::{Rc, Weak},
     sync::{
@@ -158,6 +158,14 @@ impl fmt::Debug for PeerTurns {
 thread_local! {
     /// The number of guards of the task that is being polled.
     static PRESENT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
+    /// When the turn began in which the present task is polled.
+    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Returns when the turn began in which the present task is polled, which is the time now but for what the poll has taken, and
+/// costs no reading of the clock. In a task without turns it is the time now.
+pub(crate) fn turn_time() -> Instant {
+    BEGAN.get().unwrap_or_else(Instant::now)
 }
 
 /// Has the present task polled without waiting for its turn, as long as the guard exists: it holds, or is the next to have, what
@@ -234,8 +242,9 @@ impl<F: Future> Future for InTurns<F> {
                 return Poll::Pending;
             }
         };
-        let outer = PRESENT.replace(Some(Arc::clone(&self.entry.hurries)));
-        let turn = Turn { began: (self.peer.thread.now)(), peer: Rc::clone(&self.peer), is_called, outer };
+        let began = (self.peer.thread.now)();
+        let outer = (PRESENT.replace(Some(Arc::clone(&self.entry.hurries))), BEGAN.replace(Some(began)));
+        let turn = Turn { began, peer: Rc::clone(&self.peer), is_called, outer };
         let polled = self.future.as_mut().poll(context);
         drop(turn);
         polled
@@ -257,13 +266,15 @@ struct Turn {
     began: Instant,
     peer: Rc<PeerTurns>,
     is_called: bool,
-    /// The number of guards of the task in whose poll this one is polled, if there is one.
-    outer: Option<Arc<AtomicUsize>>,
+    /// The number of guards, and the beginning of the turn, of the task in whose poll this one is polled, if there is one.
+    outer: (Option<Arc<AtomicUsize>>, Option<Instant>),
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        PRESENT.set(self.outer.take());
+        let (present, began) = mem::take(&mut self.outer);
+        PRESENT.set(present);
+        BEGAN.set(began);
         let took = (self.peer.thread.now)().saturating_duration_since(self.began);
         self.peer.spend(took);
         if self.is_called {
