@@ -24,15 +24,15 @@ pub(crate) fn decision(answer: &Answer<'_>, to: &mut Vec<u8>) {
         Some(Retry::Never) => None,
         None => (!answer.is_allowed).then(|| ms_rounded_up(Answer::CLOSED_WAIT)),
     };
-    field(to, r#"{"allowed":"#, answer.is_allowed);
-    field(to, r#","limit":"#, decision.and_then(Decision::limit));
-    field(to, r#","remaining":"#, decision.and_then(Decision::remaining));
-    field(to, r#","reset_after_ms":"#, decision.and_then(Decision::reset_after).map(ms_rounded_up));
-    field(to, r#","retry_after_ms":"#, retry_after_ms);
+    to.extend_from_slice(if answer.is_allowed { br#"{"allowed":true"# } else { br#"{"allowed":false"# });
+    number(to, r#","limit":"#, decision.and_then(Decision::limit));
+    number(to, r#","remaining":"#, decision.and_then(Decision::remaining));
+    number(to, r#","reset_after_ms":"#, decision.and_then(Decision::reset_after).map(ms_rounded_up));
+    number(to, r#","retry_after_ms":"#, retry_after_ms);
     let delay = decision.filter(|_| limit_id.is_some()).map(Decision::delay);
-    field(to, r#","delay_ms":"#, delay.map(ms_rounded_up));
+    number(to, r#","delay_ms":"#, delay.map(ms_rounded_up));
     field(to, r#","limit_id":"#, limit_id);
-    field(to, r#","policy_version":"#, answer.policy_version);
+    number(to, r#","policy_version":"#, Some(answer.policy_version));
     if let Some(reason) = answer.degraded {
         field(to, r#","degraded":"#, Degraded::name(reason));
     }
@@ -51,6 +51,15 @@ pub(crate) fn field(to: &mut Vec<u8>, before: &str, value: impl Serialize) {
     to.extend_from_slice(before.as_bytes());
     // Memory takes everything, and JSON can tell numbers and texts.
     let _ = serde_json::to_writer(to, &value);
+}
+
+/// The same of a number, or of none.
+fn number(to: &mut Vec<u8>, before: &str, number: Option<u64>) {
+    to.extend_from_slice(before.as_bytes());
+    match number {
+        Some(number) => to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        None => to.extend_from_slice(b"null"),
+    }
 }
 
 pub(crate) fn ms_rounded_up(duration: Duration) -> u64 {

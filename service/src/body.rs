@@ -2,52 +2,92 @@
 
 use std::{
     future::poll_fn,
-    task::{Poll, ready},
+    mem,
+    pin::pin,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use actix_web::{
     dev::Payload,
-    http::header::{self, HeaderMap, HeaderValue},
+    error::PayloadError,
+    http::header::HeaderValue,
     rt::time::timeout,
     web::{Bytes, BytesMut},
 };
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 
 use crate::{
     body_budget::{BLOCK_BYTES, BodyPermit},
     error::{BODY_BYTES_MAX, Error},
 };
 
+/// What the headers of a request say of its body.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BodyHeaders<'r> {
+    pub(crate) media_type: Option<&'r HeaderValue>,
+    pub(crate) encoding: Option<&'r HeaderValue>,
+    pub(crate) length: Option<&'r HeaderValue>,
+}
+
+/// What a payload gave when it was polled.
+type Polled = Poll<Option<Result<Bytes, PayloadError>>>;
+
 /// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`. Where it has to be
 /// waited for, what is beyond its first block needs a permit.
 pub(crate) async fn read(
-    headers: &HeaderMap,
+    headers: &BodyHeaders<'_>,
     payload: &mut Payload,
     permit: impl FnMut() -> BodyPermit,
     period: Duration,
 ) -> Result<Bytes, Error> {
-    if let Some(given) = headers.get(header::CONTENT_TYPE)
+    if let Some(given) = headers.media_type
         && !is_json(given.as_bytes())
     {
         return Err(Error::MediaType(told(given)));
     }
-    if let Some(given) = headers.get(header::CONTENT_ENCODING)
+    if let Some(given) = headers.encoding
         && !given.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
     {
         return Err(Error::Encoding(told(given)));
     }
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.trim().parse().ok());
+    let announced = headers.length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
     if announced > Some(BODY_BYTES_MAX) {
         return Err(Error::TooLarge);
     }
-    timeout(period, collect(payload, permit)).await.unwrap_or(Err(Error::TooSlow))
+    let first = first(payload).await;
+    let mut body = pin!(collect(first, payload, permit));
+    // Most bodies are there, and need no timer.
+    match body.as_mut().now_or_never() {
+        Some(read) => read,
+        None => timeout(period, body).await.unwrap_or(Err(Error::TooSlow)),
+    }
 }
 
-async fn collect(payload: &mut Payload, mut permit: impl FnMut() -> BodyPermit) -> Result<Bytes, Error> {
+/// Polls a payload for its first chunk, and once more where it has none: a request is polled before what came of its body
+/// together with its head is parsed, and again when it is.
+async fn first(payload: &mut Payload) -> Polled {
+    let mut is_parsed = false;
+    poll_fn(|context| match payload.poll_next_unpin(context) {
+        Poll::Pending if !mem::replace(&mut is_parsed, true) => Poll::Pending,
+        polled => Poll::Ready(polled),
+    })
+    .await
+}
+
+/// Reads a payload, of which `polled` is what came first.
+async fn collect(
+    mut polled: Polled,
+    payload: &mut Payload,
+    mut permit: impl FnMut() -> BodyPermit,
+) -> Result<Bytes, Error> {
     let mut held: Option<BodyPermit> = None;
     let mut next = async |before: usize| {
-        let chunk = poll_fn(|context| match payload.poll_next_unpin(context) {
+        let mut poll = |context: &mut Context<'_>| match mem::replace(&mut polled, Poll::Pending) {
+            Poll::Pending => payload.poll_next_unpin(context),
+            ready @ Poll::Ready(_) => ready,
+        };
+        let chunk = poll_fn(|context| match poll(context) {
             Poll::Pending if before > BLOCK_BYTES => {
                 let refusal = ready!(held.get_or_insert_with(&mut permit).poll_wait(before, context));
                 Poll::Ready(Err(Error::from(refusal)))

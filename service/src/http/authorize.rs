@@ -18,7 +18,7 @@ use tidegate::{
 };
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
-use super::door::{AUTHORIZE, Door, decision_as, set_headers};
+use super::door::{AUTHORIZE, Door, decision_as};
 use crate::{callers::Caller, error::Error, traces::RequestSpan};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
@@ -133,9 +133,8 @@ impl<C: Clock> Door<C> {
         if let Some(span) = span {
             span.decided(&answer);
         }
-        let mut told =
-            if answer.is_allowed { HttpResponse::NoContent().finish() } else { decision_as(options.deny, &answer) };
-        set_headers(&mut told, &answer, self.shared.decider.engine().door_settings(&options.domain));
+        let status = if answer.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
+        let mut told = decision_as(status, &answer, self.shared.decider.engine().door_settings(&options.domain));
         if let Some(reason) = answer.degraded.map(Degraded::name) {
             told.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }

@@ -17,18 +17,15 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use actix_http::{HttpMessage, Request};
-use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, X_FORWARDED_FOR};
+use actix_http::{HttpMessage as _, Request};
+use actix_web::http::header::{HeaderValue, X_FORWARDED_FOR};
 
 use super::{
     authorize::Authorize,
-    door::{AUTHORIZE, HEALTHZ, METRICS, READYZ},
+    door::{AUTHORIZE, HEALTHZ, KnownHeaders, METRICS, READYZ},
 };
 use crate::error::Error;
 
-/// What browsers say of the page that sends a request, to a server that they reach over TLS or on loopback. Elsewhere they send
-/// `Origin` alone, and not with images or links.
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The port of a `Host` that names none.
 const DEFAULT_PORT: u16 = 80;
 
@@ -46,14 +43,14 @@ impl Browsers {
     pub(super) fn admit(
         &self,
         route: &str,
-        request: &Request,
+        (request, known): (&Request, &KnownHeaders<'_>),
         authorize: &Authorize,
         listener: SocketAddr,
     ) -> Result<(), Error> {
         if matches!(route, HEALTHZ | READYZ) {
             return Ok(());
         }
-        let host = host(request);
+        let host = host(request, known);
         // Without a `Host` it is HTTP/1.0, which no browser speaks.
         if let Some(host) = host.as_deref()
             && listener.ip().to_canonical().is_loopback()
@@ -69,8 +66,8 @@ impl Browsers {
             AUTHORIZE => authorize.is_of_proxy(request),
             _ => false,
         };
-        if !may_be_cross_origin && is_cross_origin(request, host.as_deref()) && !self.has_origin_of(request) {
-            let origin = header(request, ORIGIN).map(String::from_utf8_lossy);
+        if !may_be_cross_origin && is_cross_origin(known, host.as_deref()) && !self.has_origin_of(known) {
+            let origin = known.origin.map(|origin| String::from_utf8_lossy(origin.as_bytes()));
             return Err(Error::Origin(origin.map(Cow::into_owned)));
         }
         Ok(())
@@ -87,8 +84,8 @@ impl Browsers {
             || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    fn has_origin_of(&self, request: &Request) -> bool {
-        let origin = header(request, ORIGIN);
+    fn has_origin_of(&self, known: &KnownHeaders<'_>) -> bool {
+        let origin = known.origin.map(HeaderValue::as_bytes);
         origin.is_some_and(|origin| self.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin)))
     }
 }
@@ -104,14 +101,10 @@ impl Authorize {
     }
 }
 
-fn header(request: &Request, name: HeaderName) -> Option<&[u8]> {
-    request.headers().get(name).map(HeaderValue::as_bytes)
-}
-
 /// Under which name and port the request came; over HTTP/2 it is part of its target.
-fn host(request: &Request) -> Option<Cow<'_, str>> {
-    match header(request, HOST) {
-        Some(host) => Some(String::from_utf8_lossy(host)),
+fn host<'r>(request: &'r Request, known: &KnownHeaders<'r>) -> Option<Cow<'r, str>> {
+    match known.host {
+        Some(host) => Some(String::from_utf8_lossy(host.as_bytes())),
         None => request.uri().authority().map(|authority| authority.as_str().into()),
     }
 }
@@ -125,8 +118,8 @@ fn name_and_port(host: &str) -> (&str, Option<u16>) {
 }
 
 /// Returns whether a browser says that a page of another origin sent this.
-fn is_cross_origin(request: &Request, host: Option<&str>) -> bool {
-    match (header(request, SEC_FETCH_SITE), header(request, ORIGIN)) {
+fn is_cross_origin(known: &KnownHeaders<'_>, host: Option<&str>) -> bool {
+    match (known.sec_fetch_site.map(HeaderValue::as_bytes), known.origin.map(HeaderValue::as_bytes)) {
         (Some(b"same-origin" | b"none"), _) | (None, None) => false,
         (Some(_), _) => true,
         // Older browsers, and those that reach the server without TLS: host and port are those of the page.

@@ -18,10 +18,11 @@ use actix_web::{
     dev::Payload,
     http::{
         ConnectionType, Method, StatusCode,
-        header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
+        header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
     },
     web::Bytes,
 };
+use arrayvec::ArrayVec;
 use futures_util::FutureExt;
 use tidegate::{
     clock::{Clock, SystemClock},
@@ -37,7 +38,7 @@ use tidegate_middleware::{
 use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
-    body,
+    body::{self, BodyHeaders},
     body_budget::{BodyPermit, ConnectionShare},
     callers::Caller,
     decider::Answer,
@@ -88,7 +89,10 @@ pub(crate) const KIND: DoorKind = DoorKind {
     ],
 };
 /// For callers whose `Authorization` is somebody else's.
-const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
+const TOKEN: &str = "x-tidegate-token";
+/// What browsers say of the page that sends a request, to a server that they reach over TLS or on loopback. Elsewhere they send
+/// `Origin` alone, and not with images or links.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// Those that decisions are told in.
 static NAMES: [HeaderName; 6] = [
@@ -99,6 +103,10 @@ static NAMES: [HeaderName; 6] = [
     HeaderName::from_static(headers::IETF_POLICY),
     HeaderName::from_static(headers::RETRY_AFTER),
 ];
+/// The most headers that tell a decision.
+const HEADERS_MAX: usize = 4;
+/// Bytes that most values of these fit into.
+const HEADERS_BYTES: usize = 64;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The path as metrics know it.
@@ -116,9 +124,44 @@ pub(super) struct Door<C> {
     pub(super) clock: SystemClock,
 }
 
-/// A request.
+/// The headers of a request that every request is asked for, found in one pass. Of those that come twice, the first.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KnownHeaders<'r> {
+    /// Bytes of all headers, also of those that are not known.
+    bytes: usize,
+    pub(super) host: Option<&'r HeaderValue>,
+    pub(super) origin: Option<&'r HeaderValue>,
+    pub(super) sec_fetch_site: Option<&'r HeaderValue>,
+    authorization: Option<&'r HeaderValue>,
+    token: Option<&'r HeaderValue>,
+    body: BodyHeaders<'r>,
+}
+
+impl<'r> KnownHeaders<'r> {
+    fn of(request: &'r Request) -> Self {
+        let mut known = Self::default();
+        for (name, value) in request.headers() {
+            let name = name.as_str();
+            known.bytes += name.len() + value.len();
+            let header = match name {
+                "host" => &mut known.host,
+                "content-type" => &mut known.body.media_type,
+                "content-length" => &mut known.body.length,
+                "content-encoding" => &mut known.body.encoding,
+                "authorization" => &mut known.authorization,
+                "origin" => &mut known.origin,
+                SEC_FETCH_SITE => &mut known.sec_fetch_site,
+                TOKEN => &mut known.token,
+                _ => continue,
+            };
+            header.get_or_insert(value);
+        }
+        known
+    }
+}
+
+/// What comes of a request after its head.
 struct Came {
-    head: Request,
     /// What was not read of it; nothing, once it was read to its end.
     body: Payload,
     /// When all was there that it takes to answer, or nothing more was waited for: how long its sender took is not ours.
@@ -129,13 +172,15 @@ impl<C: Clock> Door<C> {
     /// Answers a request, whatever happens on the way.
     pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
         let route = route(request.path());
-        let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
+        let mut came = Came { body: request.take_payload(), at: self.clock.now() };
+        let (head, known) = (&request, KnownHeaders::of(&request));
         let mut span = None;
-        let answer = match self.admit(route, &came.head) {
+        let answer = match self.admit(route, head, &known) {
             Ok(caller) => {
-                span = self.span(&came.head, route);
+                span = self.span(head, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                AssertUnwindSafe(self.routed(route, &caller, &mut came, span.as_ref())).catch_unwind().await
+                let routed = self.routed(route, &caller, (head, &known.body), &mut came, span.as_ref());
+                AssertUnwindSafe(routed).catch_unwind().await
             }
             Err(error) => Ok(self.answer(route, Err(error))),
         };
@@ -166,32 +211,35 @@ impl<C: Clock> Door<C> {
         &self,
         route: &'static str,
         caller: &Caller,
+        head: (&Request, &BodyHeaders<'_>),
         came: &mut Came,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
-        match (route, came.head.method()) {
-            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), caller, self.body(came).await, span).await,
-            (BATCH, &Method::POST) => self.batch(caller, self.body(came).await, peer(&came.head)).await,
-            (RESERVE, &Method::POST) => {
-                self.decide((RESERVE, Call::Reserve), caller, self.body(came).await, span).await
+        let (request, _) = head;
+        match (route, request.method()) {
+            (CHECK, &Method::POST) => {
+                self.decide((CHECK, Call::Check), caller, self.body(head, came).await, span).await
             }
-            (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
-            (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
-            (AUTHORIZE, _) => self.authorize(&came.head, caller, span).await,
+            (BATCH, &Method::POST) => self.batch(caller, self.body(head, came).await, peer(request)).await,
+            (RESERVE, &Method::POST) => {
+                self.decide((RESERVE, Call::Reserve), caller, self.body(head, came).await, span).await
+            }
+            (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(head, came).await),
+            (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(head, came).await),
+            (AUTHORIZE, _) => self.authorize(request, caller, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
             (METRICS, &Method::GET | &Method::HEAD) => self.metrics().await,
-            (OTHER, _) => self.answer(OTHER, Err(Error::Path(came.head.path().to_owned()))),
-            (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => self.wrong_method(route, &came.head, "POST"),
-            _ => self.wrong_method(route, &came.head, "GET, HEAD"),
+            (OTHER, _) => self.answer(OTHER, Err(Error::Path(request.path().to_owned()))),
+            (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => self.wrong_method(route, request, "POST"),
+            _ => self.wrong_method(route, request, "GET, HEAD"),
         }
     }
 
-    async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
+    async fn body(&self, (head, headers): (&Request, &BodyHeaders<'_>), came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let peer = peer(&came.head);
-        let permit = || self.permit(peer);
-        let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
+        let permit = || self.permit(peer(head));
+        let read = body::read(headers, &mut came.body, permit, period).await;
         came.at = self.clock.now();
         if read.is_ok() {
             came.body = Payload::None;
@@ -279,16 +327,15 @@ impl<C: Clock> Door<C> {
     }
 
     /// Finds the caller of a request. An error: the request is read no further.
-    fn admit(&self, route: &'static str, request: &Request) -> Result<Caller, Error> {
-        let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    fn admit(&self, route: &'static str, request: &Request, known: &KnownHeaders<'_>) -> Result<Caller, Error> {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
-        if request.path() != AUTHORIZE && target + headers.sum::<usize>() > HEAD_BYTES_MAX {
+        if request.path() != AUTHORIZE && target + known.bytes > HEAD_BYTES_MAX {
             return Err(Error::HeadTooLarge);
         }
-        self.shared.browsers.admit(route, request, &self.authorize, self.listener)?;
-        let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
-        let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
+        self.shared.browsers.admit(route, (request, known), &self.authorize, self.listener)?;
+        let bearer = || known.authorization.and_then(|value| extract::bearer(value.as_bytes()));
+        let own = || known.token.map(HeaderValue::as_bytes);
         let tokens = || iter::once_with(own).chain(iter::once_with(bearer)).flatten();
         let peer = PeerNetwork::from(peer(request));
         let right = match route {
@@ -380,37 +427,49 @@ fn peer(request: &Request) -> IpAddr {
     request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())
 }
 
-/// A decision: its status, body and headers.
+/// Makes the response to a decision: its status, body and headers.
 fn decision(answer: &Answer<'_>, settings: DoorSettings) -> HttpResponse {
     let status = if answer.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    let mut told = decision_as(status, answer);
-    set_headers(&mut told, answer, settings);
-    told
+    decision_as(status, answer, settings)
 }
 
-pub(super) fn decision_as(status: StatusCode, answer: &Answer<'_>) -> HttpResponse {
-    let mut text = Vec::with_capacity(DECISION_BYTES);
-    answer::decision(answer, &mut text);
-    json(status, text)
-}
-
-pub(super) fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings: DoorSettings) {
-    let map = told.headers_mut();
-    let mut set = |name, value| {
-        let value = match value {
-            Value::Number(number) => HeaderValue::from(number),
-            // Printable ASCII is a value always.
-            Value::Text(text) => HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
-        };
+/// Makes the response to a decision with this status, which has a body unless it is "No Content". Body and values of headers
+/// are parts of one allocation.
+pub(super) fn decision_as(status: StatusCode, answer: &Answer<'_>, settings: DoorSettings) -> HttpResponse {
+    let has_body = status != StatusCode::NO_CONTENT;
+    let mut text = Vec::with_capacity(DECISION_BYTES + HEADERS_BYTES);
+    if has_body {
+        answer::decision(answer, &mut text);
+    }
+    let body_bytes = text.len();
+    let mut headers = ArrayVec::<_, HEADERS_MAX>::new();
+    let mut put = |name, value: Value| {
+        let start = text.len();
+        match value {
+            Value::Number(number) => text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+            Value::Text(value) => text.extend_from_slice(value.as_bytes()),
+        }
         if let Some(name) = NAMES.iter().find(|known| known.as_str() == name) {
-            map.insert(name.clone(), value);
+            headers.push((name, start..text.len()));
         }
     };
     match &answer.decision {
-        Some(decision) => headers::each(decision, settings).for_each(|(name, value)| set(name, value)),
+        Some(decision) => headers::each(decision, settings).for_each(|(name, value)| put(name, value)),
         None if answer.is_allowed => {}
-        None => set(headers::RETRY_AFTER, Value::Number(Answer::CLOSED_WAIT.as_secs())),
+        None => put(headers::RETRY_AFTER, Value::Number(Answer::CLOSED_WAIT.as_secs())),
     }
+    let text = Bytes::from(text);
+    let mut response = if has_body {
+        json(status, text.slice(..body_bytes))
+    } else {
+        HttpResponse::with_body(status, BoxBody::new(()))
+    };
+    for (name, value) in headers {
+        // Printable ASCII is a value always.
+        let value = HeaderValue::from_maybe_shared(text.slice(value)).unwrap_or(HeaderValue::from_static(""));
+        response.headers_mut().insert(name.clone(), value);
+    }
+    response
 }
 
 /// The answer to a request whose body was not read to its end. While the rest of a body is held, actix-http tells the sender
@@ -459,8 +518,10 @@ impl MessageBody for HeldAnswer {
     }
 }
 
-fn json(status: StatusCode, text: Vec<u8>) -> HttpResponse {
-    HttpResponse::build(status).insert_header((CONTENT_TYPE, JSON)).body(text)
+fn json(status: StatusCode, text: impl Into<Bytes>) -> HttpResponse {
+    let mut response = HttpResponse::with_body(status, BoxBody::new(text.into()));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
 }
 
 fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
