@@ -219,8 +219,6 @@ const QUESTION_BYTES_MAX: usize = 4 << 10;
 
 /// As much of a path as is quoted.
 const PATH_CHARACTERS_MAX: usize = 200;
-/// In a request of Envoy's.
-const DESCRIPTORS_FIELD: u32 = 2;
 
 type Asked<C> = Request<Either<Full<Bytes>, Body<C>>>;
 type Made = Response<tonic::body::Body>;
@@ -390,14 +388,7 @@ impl<C: Clock> Door<C> {
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
             (LIMITER, "Refund") => whole(&limiter.refund(self::read(message)?)?),
-            (ENVOY, _) => {
-                // Those that are too many are said to be.
-                if wire::count(message, DESCRIPTORS_FIELD) > CHECKS_MAX {
-                    let problem = "far too many; at most 32 fit".to_owned();
-                    return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
-                }
-                whole(&self.envoy.decide(&self::read(message)?, &caller, about).await?)
-            }
+            (ENVOY, _) => self.envoy.decide(message, &caller, about).await,
             _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }
     }

@@ -9,15 +9,16 @@ mod tell;
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
+use actix_web::web::BytesMut;
 use http::Extensions;
-use tidegate::{Decision, Request, Retry, clock::Clock};
+use tidegate::{Decision, Retry, clock::Clock};
 use tonic::Status;
 
 pub use self::offline::decide_descriptors;
 
 use super::{
-    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
-    refuse,
+    answers::{self, Told},
+    wire::Refusal,
 };
 use crate::{
     callers::Caller,
@@ -27,55 +28,53 @@ use crate::{
     traces::RequestSpan,
 };
 
+/// Bytes that most responses fit into.
+const RESPONSE_BYTES: usize = 256;
+
 /// The service.
 pub(super) struct Envoy<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Envoy<C> {
-    /// `ShouldRateLimit`; `about`: what is known of the call.
-    pub(super) async fn decide(
-        &self,
-        message: &RateLimitRequest,
-        caller: &Caller,
-        about: &Extensions,
-    ) -> Result<RateLimitResponse, Status> {
-        let told = match caller.rights.permit_domain(&message.domain) {
-            Ok(()) => decide(&self.0.decider, message, caller).await,
-            Err(forbidden) => Err(forbidden.into()),
-        };
-        let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
+    /// Answers a `RateLimitRequest`; `about`: what is known of the call.
+    pub(super) async fn decide(&self, message: &[u8], caller: &Caller, about: &Extensions) -> Result<Told, Status> {
+        let mut told = answers::begun(RESPONSE_BYTES);
+        let answer = decide(&self.0.decider, message, caller, &mut told).await;
+        let answer = answer.map_err(|refusal| refusal.told(&self.0, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);
         }
-        Ok(response)
+        answers::sent(told, None)
     }
 }
 
-/// Decides the descriptors together. Returns the response, and the answer that decided: the denial with the longest wait, or
-/// else the answer with the least remaining.
+/// Decides the descriptors of a `RateLimitRequest` together, and writes the `RateLimitResponse`. Returns the answer that decided: the
+/// denial with the longest wait, or else the answer with the least remaining. Where it returns an error it has written nothing.
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
-    message: &RateLimitRequest,
+    message: &[u8],
     caller: &Caller,
-) -> Result<(Answer<'e>, RateLimitResponse), Error> {
-    let read = ask::DescriptorsRequest::read(message, decider.engine().descriptor_settings(&message.domain))?;
+    to: &mut BytesMut,
+) -> Result<Answer<'e>, Refusal> {
+    let message = ask::EnvoyRequest::read(message)?;
+    let domain = message.domain();
+    caller.rights.permit_domain(domain).map_err(Error::from)?;
+    let read = ask::DescriptorsRequest::read(&message, decider.engine().descriptor_settings(domain))?;
     let answers = read
         .with_requests(decider.engine(), async |requests| {
             let answers = decider.check_together(requests, caller).await?;
-            let has_shadows = decider.engine().has_shadow_limits(&message.domain);
-            let status = |(answer, (request, _)): (&Answer<'_>, &(Request<'_>, _))| {
+            tell::overall(answers.iter().all(|answer| answer.is_allowed), to);
+            let has_shadows = decider.engine().has_shadow_limits(domain);
+            for (answer, (request, _)) in answers.iter().zip(requests) {
                 let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());
                 let shadows = if is_limited || !has_shadows { Vec::new() } else { decider.limits_of(request) };
-                tell::status(answer.decision.as_ref(), &shadows)
-            };
-            let statuses = answers.iter().zip(requests).map(status).collect();
-            Some((answers, statuses))
+                tell::status(answer.decision.as_ref(), &shadows, to);
+            }
+            Some(answers)
         })
         .await?;
-    let (answers, statuses) = answers.ok_or(Error::Undecided)?;
-    let settings = decider.engine().door_settings(&message.domain);
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);
     // A denial comes before everything else, and an answer without a limit last.
-    let telling = answers.into_iter().min_by_key(|answer| {
+    let telling = answers.ok_or(Error::Undecided)?.into_iter().min_by_key(|answer| {
         let wait = match answer.decision.as_ref().map_or(Retry::Now, Decision::retry) {
             Retry::Now => Duration::ZERO,
             Retry::After(wait) => wait,
@@ -84,8 +83,8 @@ async fn decide<'e, C: Clock>(
         (answer.is_allowed, Reverse(wait), remaining(answer).is_none(), remaining(answer))
     });
     let telling = telling.ok_or(Error::Undecided)?;
-    let response = tell::response(&telling, statuses, settings);
-    Ok((telling, response))
+    tell::headers(&telling, decider.engine().door_settings(domain), to);
+    Ok(telling)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub(super) struct Asked<'m> {
 }
 
 /// A field of a message.
-enum Value<'m> {
+pub(super) enum Value<'m> {
     Number(u64),
     Bytes(&'m [u8]),
     /// Of a type that nothing here has.
@@ -86,7 +86,7 @@ enum Value<'m> {
 }
 
 /// The fields of a message with their numbers, up to where it cannot be read: there comes one `None`.
-struct Fields<'m>(&'m [u8]);
+pub(super) struct Fields<'m>(pub(super) &'m [u8]);
 
 impl<'m> Iterator for Fields<'m> {
     type Item = Option<(u32, Value<'m>)>;
@@ -128,7 +128,7 @@ pub(super) fn count(message: &[u8], field: u32) -> usize {
     Fields(message).filter(|read| matches!(read, Some((read, Value::Bytes(_))) if *read == field)).count()
 }
 
-fn text(bytes: &[u8]) -> Option<&str> {
+pub(super) fn text(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(bytes).ok()
 }
 
@@ -324,7 +324,7 @@ fn unread(message: &[u8]) -> Refusal {
     why.map_or_else(no_message, |error| Refusal::NoMessage(error.to_string()))
 }
 
-fn no_message() -> Refusal {
+pub(super) fn no_message() -> Refusal {
     Refusal::NoMessage("this is no message".to_owned())
 }
 
@@ -443,6 +443,14 @@ pub(super) fn reserved(answer: &Answer<'_>, to: &mut BytesMut) {
     put_within(1, to, |to| response(answer, to));
     if let Some(id) = answer.reservation {
         put_text(2, &id.to_string(), to);
+    }
+}
+
+/// Writes a field with this number, unless that is 0, which is what is read where it is absent.
+pub(super) fn put_varint(field: u32, number: u64, to: &mut BytesMut) {
+    if number != 0 {
+        encode_key(field, WireType::Varint, to);
+        encode_varint(number, to);
     }
 }
 

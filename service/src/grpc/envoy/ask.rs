@@ -4,6 +4,7 @@
 use std::{borrow::Cow, iter, ops::Range, time::Duration};
 
 use arrayvec::ArrayVec;
+use prost::Message;
 use tidegate::{
     CountedIdentity, Engine, IDENTITIES_MAX, Identity, Rate, Request, RequestError,
     clock::Clock,
@@ -13,13 +14,12 @@ use tidegate::{
 };
 use tidegate_middleware::extract::fitting_value;
 
-use super::super::proto::envoy::{
-    extensions::common::ratelimit::v3::{
-        RateLimitDescriptor,
-        rate_limit_descriptor::{Entry, RateLimitOverride},
+use super::super::{
+    proto::envoy::{
+        extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
+        service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit,
     },
-    service::ratelimit::v3::RateLimitRequest,
-    r#type::v3::RateLimitUnit,
+    wire::{Fields, Refusal, Value, no_message, text},
 };
 use crate::error::Error;
 
@@ -34,6 +34,59 @@ static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule")
 const DAY: Duration = Duration::from_hours(24);
 /// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
+/// The longest message that is read by prost to learn why it cannot be read. An entry of two bytes takes 48 then.
+const EXPLAINED_BYTES_MAX: usize = 16 << 10;
+
+/// A `RateLimitRequest` as it stands in its message, of which nothing is copied. Of a field that comes twice the last counts.
+#[derive(Debug, Default)]
+pub(super) struct EnvoyRequest<'m> {
+    message: &'m [u8],
+    domain: &'m str,
+    hits_addend: u32,
+    /// The first of its descriptors, each as it stands in the message.
+    descriptors: ArrayVec<&'m [u8], DESCRIPTORS_MAX>,
+    /// How many it has.
+    count: usize,
+}
+
+impl<'m> EnvoyRequest<'m> {
+    /// Reads a message, but for what its descriptors have.
+    pub(super) fn read(message: &'m [u8]) -> Result<Self, Refusal> {
+        let mut request = Self { message, ..Self::default() };
+        request.fields().ok_or_else(|| request.unread())?;
+        Ok(request)
+    }
+
+    fn fields(&mut self) -> Option<()> {
+        for field in Fields(self.message) {
+            match field? {
+                (1, Value::Bytes(bytes)) => self.domain = text(bytes)?,
+                (2, Value::Bytes(bytes)) => {
+                    self.count += 1;
+                    // What does not fit is not read.
+                    let _ = self.descriptors.try_push(bytes);
+                }
+                // As protobuf reads a uint32.
+                (3, Value::Number(hits)) => self.hits_addend = hits as u32,
+                (1..=3, _) => return None,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    pub(super) fn domain(&self) -> &'m str {
+        self.domain
+    }
+
+    /// Refuses a message that cannot be read: prost says why, unless that took much memory.
+    #[cold]
+    fn unread(&self) -> Refusal {
+        let is_small = self.message.len() <= EXPLAINED_BYTES_MAX;
+        let why = is_small.then(|| RateLimitRequest::decode(self.message).err()).flatten();
+        why.map_or_else(no_message, |error| Refusal::NoMessage(error.to_string()))
+    }
+}
 
 /// The descriptors of a request of Envoy.
 #[derive(Debug)]
@@ -60,49 +113,57 @@ struct Descriptor<'m> {
 
 impl<'m> DescriptorsRequest<'m> {
     /// Reads a request to a domain with these settings. An error names the place, such as `descriptors/1/entries/0/key`.
-    pub(super) fn read(message: &'m RateLimitRequest, settings: DescriptorSettings) -> Result<Self, Error> {
-        let RateLimitRequest { domain, descriptors, hits_addend } = message;
+    pub(super) fn read(message: &EnvoyRequest<'m>, settings: DescriptorSettings) -> Result<Self, Refusal> {
+        let EnvoyRequest { domain, hits_addend, descriptors, count, .. } = message;
         if domain.is_empty() {
-            return Err(wrong("domain", "is empty; name a domain of the policy, such as `default`"));
+            return Err(wrong("domain", "is empty; name a domain of the policy, such as `default`").into());
         }
-        match descriptors.len() {
+        match *count {
             1..=DESCRIPTORS_MAX => {}
-            0 => return Err(wrong("descriptors", "there are none; give one at least")),
-            count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit"))),
+            0 => return Err(wrong("descriptors", "there are none; give one at least").into()),
+            count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit")).into()),
         }
         let hits = u64::from(*hits_addend).max(1);
-        let mut request =
-            Self { domain, settings, descriptors: Vec::with_capacity(descriptors.len()), identities: Vec::new() };
-        for (place, descriptor) in descriptors.iter().enumerate() {
-            let descriptor = request.descriptor(descriptor, hits, place)?;
+        let (descriptors_max, identities) = (descriptors.len(), Vec::with_capacity(IDENTITIES_MAX));
+        let mut request = Self { domain, settings, descriptors: Vec::with_capacity(descriptors_max), identities };
+        for (place, bytes) in descriptors.iter().enumerate() {
+            let descriptor = request.descriptor(bytes, hits, place).ok_or_else(|| message.unread())??;
             request.descriptors.push(descriptor);
         }
         Ok(request)
     }
 
-    fn descriptor(
-        &mut self,
-        message: &'m RateLimitDescriptor,
-        hits: u64,
-        place: usize,
-    ) -> Result<Descriptor<'m>, Error> {
-        let wrong = |part: &str, problem: &str| wrong(&format!("descriptors/{place}/{part}"), problem);
-        if message.entries.is_empty() {
-            return Err(wrong("entries", "there are none; give one at least"));
-        }
-        let count = message.entries.len();
-        if count > ENTRIES_MAX {
-            return Err(wrong("entries", &format!("{count} given; give one to {ENTRIES_MAX}")));
-        }
-        if message.is_negative_hits {
-            let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";
-            return Err(wrong("is_negative_hits", problem));
-        }
-        let (mut endpoint, mut method) = (None, None);
+    /// Reads a descriptor, whose identities it appends. `None`: its bytes are no message.
+    fn descriptor(&mut self, message: &'m [u8], hits: u64, place: usize) -> Option<Result<Descriptor<'m>, Error>> {
+        let wrong = |part: &str, problem: &str| Some(Err(wrong(&format!("descriptors/{place}/{part}"), problem)));
+        let (mut endpoint, mut method, mut limit, mut own_hits) = (None, None, None::<RateLimitOverride>, None);
+        let (mut count, mut is_negative, mut nameless) = (0, false, None);
         let start = self.identities.len();
-        for (number, Entry { key, value }) in message.entries.iter().enumerate() {
+        for field in Fields(message) {
+            let entry = match field? {
+                (1, Value::Bytes(bytes)) => entry(bytes)?,
+                (2, Value::Bytes(bytes)) => {
+                    limit.get_or_insert_default().merge(bytes).ok()?;
+                    continue;
+                }
+                (3, Value::Bytes(bytes)) => {
+                    own_hits = Some(wrapped(bytes, own_hits)?);
+                    continue;
+                }
+                (4, Value::Number(is)) => {
+                    is_negative = is != 0;
+                    continue;
+                }
+                (1..=4, _) => return None,
+                _ => continue,
+            };
+            let (number, (key, value)) = (count, entry);
+            count += 1;
             if key.is_empty() {
-                return Err(wrong(&format!("entries/{number}/key"), "is empty; name what the value is"));
+                nameless = nameless.or(Some(number));
+            }
+            if count > ENTRIES_MAX || nameless.is_some() {
+                continue;
             }
             let is_taken = |dimension: &Dimension<'_>| match dimension {
                 Dimension::Endpoint => endpoint.is_some(),
@@ -118,13 +179,26 @@ impl<'m> DescriptorsRequest<'m> {
                 }
             }
         }
-        Ok(Descriptor {
-            identities: start..self.identities.len(),
-            endpoint: endpoint.map(fitting),
-            method,
-            hits: message.hits_addend.unwrap_or(hits),
-            rate: message.limit.as_ref().map(rate).transpose().map_err(|(part, problem)| wrong(part, problem))?,
-        })
+        if count == 0 {
+            return wrong("entries", "there are none; give one at least");
+        }
+        if count > ENTRIES_MAX {
+            return wrong("entries", &format!("{count} given; give one to {ENTRIES_MAX}"));
+        }
+        if is_negative {
+            let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";
+            return wrong("is_negative_hits", problem);
+        }
+        if let Some(number) = nameless {
+            return wrong(&format!("entries/{number}/key"), "is empty; name what the value is");
+        }
+        let rate = match limit.as_ref().map(rate).transpose() {
+            Ok(rate) => rate,
+            Err((part, problem)) => return wrong(part, problem),
+        };
+        let identities = start..self.identities.len();
+        let hits = own_hits.unwrap_or(hits);
+        Some(Ok(Descriptor { identities, endpoint: endpoint.map(fitting), method, hits, rate }))
     }
 
     /// Calls `ask` with the requests, each with the rate that it brings. An error names a request that the engine would not take.
@@ -204,6 +278,33 @@ impl<'m> DescriptorsRequest<'m> {
         };
         format!("descriptors/{place}/{part}")
     }
+}
+
+/// Returns key and value of an `Entry`; `None`: its bytes are no message.
+fn entry(message: &[u8]) -> Option<(&str, &[u8])> {
+    let (mut key, mut value) = ("", &[][..]);
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Bytes(bytes)) => key = text(bytes)?,
+            (2, Value::Bytes(bytes)) => value = bytes,
+            (1 | 2, _) => return None,
+            _ => {}
+        }
+    }
+    Some((key, value))
+}
+
+/// Returns the number of a `UInt64Value`, which goes on from what one before it had; `None`: its bytes are no message.
+fn wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
+    let mut number = before.unwrap_or_default();
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Number(of)) => number = of,
+            (1, _) => return None,
+            _ => {}
+        }
+    }
+    Some(number)
 }
 
 fn fitting(path: Cow<'_, str>) -> Cow<'_, str> {

@@ -2,10 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use actix_web::web::BytesMut;
 use futures_util::FutureExt;
+use prost::Message;
 use tidegate::{Decision, clock::Clock};
 
-use super::super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::super::{
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    wire::Refusal,
+};
 use crate::{callers::Caller, decider::Decider};
 
 /// Decides the descriptors of a request together, as the listener for Envoy does. Returns the decision that the listener
@@ -19,14 +24,19 @@ pub fn decide_descriptors<'e, C: Clock>(
     message: &RateLimitRequest,
 ) -> Result<(Decision<'e>, RateLimitResponse), String> {
     let caller = Caller::without_token(IpAddr::from(Ipv4Addr::LOCALHOST).into());
-    let ready = super::decide(decider, message, &caller).now_or_never();
-    let (answer, response) = ready.ok_or("the decision waits for a store")?.map_err(|error| {
-        let told = error.told();
+    let mut response = BytesMut::new();
+    let ready = super::decide(decider, &message.encode_to_vec(), &caller, &mut response).now_or_never();
+    let answer = ready.ok_or("the decision waits for a store")?.map_err(|refusal| {
+        let told = match refusal {
+            Refusal::NoMessage(why) => return why,
+            Refusal::Wrong(error) => error.told(),
+        };
         match told.field {
             Some(field) if !told.message.starts_with(&field) => format!("{field}: {}", told.message),
             _ => told.message,
         }
     })?;
     let decision = answer.decision.ok_or_else(|| "the engine came to no decision".to_owned())?;
+    let response = RateLimitResponse::decode(response).map_err(|error| error.to_string())?;
     Ok((decision, response))
 }

@@ -1,16 +1,14 @@
-//! Decisions as statuses of descriptors, and as headers.
+//! Writes decisions as statuses of descriptors, and as headers, as prost would: that is a property of the tests.
 
-use std::{fmt::Write, ops::RangeInclusive, time::Duration};
+use std::{borrow::Cow, fmt::Write, ops::RangeInclusive, time::Duration};
 
+use actix_web::web::BytesMut;
 use tidegate::{Decision, Inspected, policy::DoorSettings};
 use tidegate_middleware::headers;
 
-use super::super::proto::envoy::{
-    config::core::v3::HeaderValue,
-    service::ratelimit::v3::{
-        RateLimitResponse,
-        rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
-    },
+use super::super::{
+    proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, rate_limit::Unit},
+    wire::{put_text, put_varint, put_within},
 };
 use crate::decider::Answer;
 
@@ -29,24 +27,32 @@ const MEAN_MONTH: RangeInclusive<u64> = 2_629_646..=2_629_846;
 /// A bucket's tokens take whole nanoseconds each, which makes its period longer by at most one part in so many.
 const ROUNDING: u128 = 1_000;
 
-/// The answer to the descriptors that these statuses are of; `decided` is what its headers tell.
-pub(super) fn response(
-    decided: &Answer<'_>,
-    statuses: Vec<DescriptorStatus>,
-    settings: DoorSettings,
-) -> RateLimitResponse {
-    let header = |(name, value): (&str, headers::Value)| HeaderValue { key: name.to_owned(), value: value.to_string() };
-    let told = decided.decision.iter().flat_map(|decision| headers::each(decision, settings));
-    RateLimitResponse {
-        overall_code: code(decided.is_allowed).into(),
-        statuses,
-        response_headers_to_add: told.map(header).collect(),
+/// Fields of a `RateLimitResponse`.
+const OVERALL_CODE: u32 = 1;
+const STATUSES: u32 = 2;
+const HEADERS: u32 = 3;
+
+/// Writes whether all descriptors are within their limits: the beginning of the response.
+pub(super) fn overall(is_allowed: bool, to: &mut BytesMut) {
+    put_varint(OVERALL_CODE, code(is_allowed) as u64, to);
+}
+
+/// Writes the headers, which tell the decision of this answer: the end of the response.
+pub(super) fn headers(decided: &Answer<'_>, settings: DoorSettings, to: &mut BytesMut) {
+    for (name, value) in decided.decision.iter().flat_map(|decision| headers::each(decision, settings)) {
+        put_within(HEADERS, to, |to| {
+            put_text(1, name, to);
+            match value {
+                headers::Value::Number(number) => put_text(2, itoa::Buffer::new().format(number), to),
+                headers::Value::Text(text) => put_text(2, &text, to),
+            }
+        });
     }
 }
 
-/// Returns the status of a descriptor. Of one that no limit applied to, it has the numbers of the tightest limit that only
-/// counts (`shadow`), if those are numbers that Envoy knows.
-pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>]) -> DescriptorStatus {
+/// Writes the status of a descriptor. Of one that no limit applied to, it has the numbers of the tightest limit that only counts
+/// (`shadow`), if those are numbers that Envoy knows.
+pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>], to: &mut BytesMut) {
     let is_allowed = decision.is_none_or(Decision::is_allowed);
     let limited = decision.and_then(|decision| {
         let (name, limit, period) = (decision.limit_id()?, decision.limit()?, decision.period()?);
@@ -57,21 +63,21 @@ pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>])
         let Inspected { limit_id, state, .. } = known.min_by_key(|it| it.state.remaining())?;
         Some((*limit_id, state.limit(), state.period(), state.remaining(), state.reset_after()))
     };
-    let Some((name, limit, period, remaining, reset_after)) = limited.or_else(shadow) else {
-        return DescriptorStatus { code: code(is_allowed).into(), ..DescriptorStatus::default() };
-    };
-    let (unit, times) = units(period);
-    DescriptorStatus {
-        code: code(is_allowed).into(),
-        current_limit: Some(RateLimit {
-            requests_per_unit: clamped(limit),
-            unit: unit.into(),
-            unit_multiplier: Some(times).filter(|times| *times > 1),
-            name: printable(name),
-        }),
-        limit_remaining: clamped(remaining),
-        duration_until_reset: Some(whole_seconds(reset_after)),
-    }
+    put_within(STATUSES, to, |to| {
+        put_varint(1, code(is_allowed) as u64, to);
+        let Some((name, limit, period, remaining, reset_after)) = limited.or_else(shadow) else { return };
+        let (unit, times) = units(period);
+        put_within(2, to, |to| {
+            put_varint(1, clamped(limit).into(), to);
+            put_varint(2, unit as u64, to);
+            put_text(3, &printable(name), to);
+            if times > 1 {
+                put_within(4, to, |to| put_varint(1, times.into(), to));
+            }
+        });
+        put_varint(3, clamped(remaining).into(), to);
+        put_within(4, to, |to| put_varint(1, whole_seconds(reset_after), to));
+    });
 }
 
 fn code(is_allowed: bool) -> Code {
@@ -95,20 +101,25 @@ pub(super) fn units(period: Duration) -> (Unit, u32) {
 }
 
 /// Rounded up: Envoy tells its clients the seconds alone.
-fn whole_seconds(duration: Duration) -> prost_types::Duration {
+fn whole_seconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
-    prost_types::Duration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos: 0 }
+    seconds.min(i64::MAX.unsigned_abs())
 }
 
 /// A name as it may stand between quotes in a header, where Envoy writes it: of other bytes, their numbers.
-pub(super) fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'%');
+    if name.bytes().all(is_plain) {
+        return name.into();
+    }
     let mut printable = String::with_capacity(name.len());
     for byte in name.bytes() {
-        match byte {
-            b' '..=b'~' if !matches!(byte, b'"' | b'\\' | b'%') => printable.push(char::from(byte)),
+        if is_plain(byte) {
+            printable.push(char::from(byte));
+        } else {
             // Writing to a string cannot fail.
-            _ => drop(write!(printable, "%{byte:02X}")),
+            let _ = write!(printable, "%{byte:02X}");
         }
     }
-    printable
+    printable.into()
 }

@@ -9,6 +9,7 @@ use std::{
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
+use prost::Message;
 use tidegate::{
     Engine, Snapshot,
     clock::ManualClock,
@@ -23,19 +24,34 @@ use super::{
             RateLimitDescriptor,
             rate_limit_descriptor::{Entry, RateLimitOverride},
         },
-        service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+        service::ratelimit::v3::{
+            RateLimitRequest, RateLimitResponse,
+            rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+        },
         r#type::v3::RateLimitUnit,
     },
     *,
 };
 
-/// Decides for a peer without a token.
+/// Decides for a peer without a token. What is written is what prost would write.
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
     let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
-    super::decide(decider, message, &caller).await
+    let mut written = BytesMut::new();
+    match super::decide(decider, &message.encode_to_vec(), &caller, &mut written).await {
+        Ok(answer) => {
+            let response = RateLimitResponse::decode(&*written).expect("a message");
+            assert_eq!(response.encode_to_vec(), written);
+            Ok((answer, response))
+        }
+        Err(Refusal::Wrong(error)) => {
+            assert!(written.is_empty());
+            Err(error)
+        }
+        Err(Refusal::NoMessage(why)) => panic!("{why}"),
+    }
 }
 
 /// Nothing waits without a store.
@@ -671,6 +687,35 @@ proptest! {
                     prop_assert_eq!(decider.engine().totals(), before);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn messages_are_read_as_prost_reads_them(
+        descriptors in proptest::collection::vec(any_descriptor(), 0..4),
+        hits_addend: u32,
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+    ) {
+        let mut bytes = RateLimitRequest { hits_addend, ..message(descriptors) }.encode_to_vec();
+        for (place, byte) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len() + 1)));
+        let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
+        let decided = |bytes: &[u8]| {
+            let ((decider, _), mut written) = (decider(POLICY), BytesMut::new());
+            let outcome = now(super::decide(&decider, bytes, &caller, &mut written));
+            outcome.map(|answer| (answer.is_allowed, written)).map_err(|refusal| match refusal {
+                Refusal::NoMessage(why) => (why, None),
+                Refusal::Wrong(error) => (error.told().message, error.told().field),
+            })
+        };
+        match RateLimitRequest::decode(&*bytes) {
+            // As it is, and as prost would have written it: the fields in their order, and each once.
+            Ok(message) => prop_assert_eq!(decided(&bytes), decided(&message.encode_to_vec())),
+            Err(_) => prop_assert!(decided(&bytes).is_err()),
         }
     }
 
