@@ -193,7 +193,21 @@ fn bulk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
 /// The number at the beginning of a header, and the header's length from there. Outer `None`: there is none; inner: not all of
 /// it is there.
 #[expect(clippy::option_option, reason = "there is none, or it is not all there")]
+#[inline]
 fn number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
+    // Most have one digit or two.
+    match *bytes {
+        [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(Some((i64::from(ones - b'0'), 3))),
+        [tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Some(Some((i64::from(tens - b'0') * 10 + i64::from(ones - b'0'), 4)))
+        }
+        _ => any_number(bytes),
+    }
+}
+
+/// The same of any length.
+#[expect(clippy::option_option, reason = "there is none, or it is not all there")]
+fn any_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
     let (sign, from) = if bytes.first() == Some(&b'-') { (-1, 1) } else { (1, 0) };
     let mut number = 0;
     for (place, byte) in bytes.iter().enumerate().skip(from) {

@@ -21,7 +21,7 @@ impl Replies {
     }
 
     pub(super) fn integer(&mut self, number: i64) {
-        self.line(b':', itoa::Buffer::new().format(number).as_bytes());
+        self.number(b':', number);
     }
 
     pub(super) fn integers<const N: usize>(&mut self, numbers: [i64; N]) {
@@ -31,7 +31,7 @@ impl Replies {
     }
 
     pub(super) fn bulk(&mut self, text: &[u8]) {
-        self.line(b'$', itoa::Buffer::new().format(text.len()).as_bytes());
+        self.length(b'$', text.len());
         self.bytes.extend_from_slice(text);
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -42,21 +42,66 @@ impl Replies {
 
     /// So many replies follow, which are its elements.
     pub(super) fn array(&mut self, elements: usize) {
-        self.line(b'*', itoa::Buffer::new().format(elements).as_bytes());
+        self.length(b'*', elements);
     }
 
     /// So many pairs of replies follow.
     pub(super) fn map(&mut self, pairs: usize) {
         if self.is_version_3 {
-            self.line(b'%', itoa::Buffer::new().format(pairs).as_bytes());
+            self.length(b'%', pairs);
         } else {
             self.array(2 * pairs);
         }
+    }
+
+    /// Appends a line with the length of what follows.
+    fn length(&mut self, kind: u8, length: usize) {
+        self.number(kind, i64::try_from(length).unwrap_or(i64::MAX));
+    }
+
+    /// Appends a line with a number, from its end, so that it is copied once.
+    fn number(&mut self, kind: u8, number: i64) {
+        // Twenty digits, a sign, the kind, and the line's end.
+        let mut line = [b'\n'; 24];
+        let mut at = line.len() - 2;
+        line[at] = b'\r';
+        let mut rest = number.unsigned_abs();
+        loop {
+            at -= 1;
+            line[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            at -= 1;
+            line[at] = b'-';
+        }
+        at -= 1;
+        line[at] = kind;
+        self.bytes.extend_from_slice(&line[at..]);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.bytes.push(kind);
         self.bytes.extend_from_slice(text);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn integers_are_written_in_full(number in prop_oneof![any::<i64>(), -12..12_i64, Just(i64::MIN), Just(i64::MAX)]) {
+            let mut replies = Replies::default();
+            replies.integer(number);
+            prop_assert_eq!(replies.bytes, format!(":{number}\r\n").into_bytes());
+        }
     }
 }

@@ -37,8 +37,7 @@ impl<'a> Throttle<'a> {
             _ => return Err(Error::Usage(dialect)),
         };
         let number = |field, argument: &[u8]| {
-            let text = str::from_utf8(argument).ok();
-            let number: Option<i64> = text.and_then(|text| text.parse().ok());
+            let number = whole_number(argument);
             let number =
                 number.ok_or_else(|| Error::NotWhole(dialect, String::from_utf8_lossy(argument).into_owned()))?;
             u64::try_from(number).map_err(|_| Error::Number(dialect, format!("{field}: {number} is below 0")))
@@ -108,6 +107,15 @@ impl<'a> Throttle<'a> {
             }
         }
     }
+}
+
+/// Reads a whole number, as `str::parse` does; `None`: it is none, or does not fit.
+fn whole_number(argument: &[u8]) -> Option<i64> {
+    // So many digits fit.
+    if (1..=18).contains(&argument.len()) && argument.iter().all(u8::is_ascii_digit) {
+        return Some(argument.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')));
+    }
+    str::from_utf8(argument).ok()?.parse().ok()
 }
 
 /// When to come again.

@@ -135,6 +135,11 @@ proptest! {
     }
 
     #[test]
+    fn numbers_are_read_as_rust_reads_them(text in prop_oneof!["[-+]?[0-9]{0,21}", ".{0,4}"]) {
+        prop_assert_eq!(whole_number(text.as_bytes()), text.parse().ok());
+    }
+
+    #[test]
     fn numbers_that_fit_no_limit_are_refused(numbers in [any::<i64>(); 4]) {
         let (limiter, _) = limiter();
         let arguments = numbers.map(|number| number.to_string()).join(" ");
