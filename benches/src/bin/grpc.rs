@@ -136,7 +136,9 @@ fn main() -> Outcome<()> {
         println!("of throttlecrab's calls/s: {} (goal: 1.2)", spread(&beside(2, |of| &of.single, ratio), 2));
     }
     println!("decisions/s in batches of {USERS}: {} (goal: 2000000)", spread(&figures[1].batched, 0));
+    let of_bare = figures[1].one_descriptor.iter().zip(&figures[0].single).map(ratio).collect::<Vec<_>>();
     println!("Envoy's calls/s with one descriptor: {}", spread(&figures[1].one_descriptor, 0));
+    println!("of the bare server's calls/s: {} (goal: 1.1)", spread(&of_bare, 2));
     println!("Envoy's calls/s with two descriptors: {}", spread(&figures[1].two_descriptors, 0));
     println!(
         "Envoy's p99.9 with two descriptors, at {}/s: {} us (goal: under 5000)",
