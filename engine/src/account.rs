@@ -41,7 +41,7 @@ pub(crate) struct Buckets<C> {
     pub(crate) registry: Registry,
     /// Version of the newest snapshot; that is in place before its version is.
     pub(crate) version: CachePadded<Cell64>,
-    /// Version of the snapshot that was put in place last, or is about to be: told before anybody can work by it.
+    /// Version of the snapshot that was put in place last, or is about to be: stored before any check can work by it.
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
@@ -233,8 +233,8 @@ impl<'l> Account<'l> {
 
     /// Has the processor fetch the lines where the bucket would be.
     #[inline(always)]
-    pub(crate) fn fetch<C>(&self, buckets: &Buckets<C>) {
-        buckets.table.place(self.key.hash()).fetch();
+    pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
+        buckets.table.key_lines(self.key.hash()).prefetch();
     }
 
     /// Is it evaluated and counted only?
@@ -361,27 +361,27 @@ impl<'l> Account<'l> {
         if self.is_stale(buckets) {
             return Err(Newer);
         }
-        let read_clock = || buckets.clock.now();
-        match self.limit.current(held, &buckets.table.rings, read_clock) {
-            Err(Unlike::Stray) => self.stray_word(buckets, held).ok_or(Newer),
-            Err(Unlike::Lost) => Err(Newer),
+        match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
             Ok(word) => Ok(word),
+            Err(Unlike::Stray) => {
+                self.settle(buckets, held);
+                Err(Newer)
+            }
+            Err(Unlike::Lost) => Err(Newer),
         }
     }
 
-    /// What counts as used of a bucket that is of neither the snapshot's numbers nor those before. `None`: it is of a newer
-    /// snapshot, which was announced before anybody could write by it.
+    /// Brings a bucket that is neither of the snapshot's numbers nor of those before to the snapshot's, unless it is of a newer
+    /// snapshot: that was announced before any check could write by it.
     ///
     /// Otherwise a check wrote it that had begun to convert the bucket, and stalled while the limit's numbers changed so often
-    /// that generations came round, and the slot was as before again. Nobody knows what was used. So all counts as used until
-    /// the bucket would have been idle, and nothing from then on.
+    /// that generations came round and the slot was as before.
     #[cold]
-    fn stray_word<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Option<u64> {
-        if buckets.announced.load() != self.version {
-            return None;
+    fn settle<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
+        if buckets.announced.load() == self.version {
+            let settled = |held| (held == stray).then(|| self.limit.settled(stray, buckets.clock.now()));
+            buckets.table.change(self.key, settled);
         }
-        let (meter, now) = (self.limit.meter?, buckets.clock.now());
-        Some(if held.word <= now { 0 } else { meter.overcharge(0, now, meter.capacity()) })
     }
 
     #[inline(always)]
@@ -451,7 +451,7 @@ impl<'l> Account<'l> {
     ) -> Result<Look<'b>, Missed> {
         let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
         let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
-        let (stepped, seen) = plain.look(buckets.table.place(self.key.hash()), read_clock, is_newest, step)?;
+        let (stepped, seen) = plain.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
         Ok(Look { charged: Charged::in_slot(stepped), found: Some((plain, seen)) })
     }
 

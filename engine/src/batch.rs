@@ -1,7 +1,8 @@
 //! Batches: many checks at one time, whose buckets come from memory together.
 //!
 //! Over more keys than the caches hold, a check does little but wait for its bucket, and the next one waits again. A batch
-//! first works out which buckets it will touch, and has the processor fetch them, all or some ahead; it checks one after the other.
+//! first works out which buckets it will touch. A handle's has the processor fetch some of them while it checks the one before;
+//! a batch of requests has it fetch all, and then checks one after the other.
 
 use arrayvec::ArrayVec;
 
@@ -12,20 +13,20 @@ use crate::{
     decision::Decision,
     engine::Engine,
     handle::Handle,
-    hash::{IdentityHash, KeyHasher},
+    hash::KeyHasher,
     key::Key,
-    registry::{Live, Newer},
+    registry::Newer,
     request::{Request, RequestError},
     snapshot::{Charge, PLAN_MAX, Plan},
-    table::Place,
+    table::KeyLines,
     time::Nanos,
 };
 
 /// So many buckets are charged at one time: they are no burden on the nearest cache of a processor.
 const AHEAD: usize = 64;
 
-/// So many buckets of a handle's batch come from memory while one is checked; their two lines are about what a processor has on
-/// their way at most. Waiting for memory and checking so overlap.
+/// So many buckets of a handle's batch come from memory while one is checked, so that waiting and checking overlap. Their lines are
+/// about as many as a processor can wait for at one time.
 const IN_FLIGHT: usize = 16;
 
 // The plan of any request fits.
@@ -99,7 +100,8 @@ impl<C: Clock> Engine<C> {
                 ends.push(charges.len());
             }
             for charge in &charges {
-                self.place(&live, charge.limit, charge.identity).fetch();
+                let hash = KeyHasher::key(live.limits[charge.limit as usize].hash, charge.identity);
+                buckets.table.key_lines(hash).prefetch();
             }
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
@@ -118,12 +120,6 @@ impl<C: Clock> Engine<C> {
             }
             rest = later;
         }
-    }
-
-    /// Returns where the bucket of an identity would be.
-    #[inline(always)]
-    fn place(&self, live: &Live, limit: u32, identity: IdentityHash) -> Place<'_> {
-        self.buckets().table.place(KeyHasher::key(live.limits[limit as usize].hash, identity))
     }
 }
 
@@ -163,18 +159,18 @@ impl<'e, C: Clock> Handle<'e, C> {
         let buckets = self.engine.buckets();
         for keys in keys.chunks(AHEAD) {
             let mut instant = Instant::new(buckets);
-            let places: ArrayVec<Place<'_>, AHEAD> = keys.iter().map(|key| self.place_of(self.identity(key))).collect();
-            for place in places.iter().take(IN_FLIGHT) {
-                place.fetch();
+            let all: ArrayVec<KeyLines<'_>, AHEAD> = keys.iter().map(|key| self.lines_of(self.identity(key))).collect();
+            for lines in all.iter().take(IN_FLIGHT) {
+                lines.fetch();
             }
-            for (at, (key, &place)) in keys.iter().zip(&places).enumerate() {
-                if let Some(later) = places.get(at + IN_FLIGHT) {
+            for (at, (key, &lines)) in keys.iter().zip(&all).enumerate() {
+                if let Some(later) = all.get(at + IN_FLIGHT) {
                     later.prefetch();
                 }
                 let now = instant.now();
-                decisions.extend(Some(match self.charge_one_token(|| place, cost, || now) {
+                decisions.extend(Some(match self.charge_one_token(|| lines, cost, || now) {
                     Ok((stepped, limit)) => limit.decision(buckets, self.live.version, stepped),
-                    Err(missed) => self.decide_at(self.identity(key), key.text(), cost, now, missed),
+                    Err(missed) => self.decide_at(self.identity_of(lines), key.text(), cost, now, missed),
                 }));
             }
         }

@@ -44,7 +44,7 @@ impl<C: Clock> Buckets<C> {
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
         // Their buckets come from memory together.
-        limits.extend(accounts(live, plan).inspect(|account| account.fetch(self)));
+        limits.extend(accounts(live, plan).inspect(|account| account.prefetch(self)));
         self.charge_all(live, &limits, now, NO_ANSWERS, &mut admitted)
     }
 

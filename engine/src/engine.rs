@@ -21,7 +21,7 @@ use crate::{
     plain::Missed,
     policy::{DescriptorSettings, DoorSettings},
     publish::Publish,
-    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
+    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
     request::Request,
     ring::{LogLimit, Spare},
     shares::TableShares,
@@ -309,6 +309,7 @@ impl<C: Clock> Engine<C> {
         // As late as can be: what is charged between this instant and the swap counts as charged at it.
         live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
+        // Right before the swap: until that is done, a check of a bucket that must be settled tries again and again.
         self.buckets.announced.store(version);
         retired.push(self.live.swap(Arc::clone(&live)));
         buckets.registry.published(ahead, ledger.known());
@@ -333,9 +334,10 @@ impl<C: Clock> Engine<C> {
                 return held;
             };
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
-            next.unwrap_or_else(|| {
-                let word = limit.current(held, &table.rings, || self.buckets.clock.now());
-                word.map_or(held, |word| Held::word(limit.generation, word))
+            next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.clock.now()) {
+                Ok(word) => Held::word(limit.generation, word),
+                Err(Unlike::Stray) => limit.settled(held, self.buckets.clock.now()),
+                Err(Unlike::Lost) => held,
             })
         };
         table.sweep(|limit| changed.contains_key(&limit), convert);
@@ -635,7 +637,7 @@ impl<C: Clock> Engine<C> {
             let now = read_clock();
             let mut plan = Plan::new();
             plan_by(&live.snapshot, request, live.wall(now), &self.buckets.hasher, &mut plan);
-            // A bucket of a newer snapshot: that one is in place by now.
+            // By the newest snapshot, which is in place by now or in a moment.
             if let Ok(decided) = decide(&live, &plan, now) {
                 return decided;
             }
@@ -775,3 +777,5 @@ fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Sha
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod names;
+#[cfg(all(test, not(engine_loom)))]
+mod strays;

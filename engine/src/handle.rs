@@ -17,7 +17,7 @@ use crate::{
     request::RequestError,
     sliding_log::Stepped,
     snapshot::Charge,
-    table::Place,
+    table::KeyLines,
     tally::Spot,
     time::Nanos,
 };
@@ -102,17 +102,17 @@ impl<'e, C: Clock> Handle<'e, C> {
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         let identity = self.identity(&key);
         let buckets = self.engine.buckets();
-        match self.charge_one_token(|| self.place_of(identity), cost, || buckets.clock.now()) {
+        match self.charge_one_token(|| self.lines_of(identity), cost, || buckets.clock.now()) {
             Ok((stepped, limit)) => Ok(limit.decision(buckets, self.live.version, stepped)),
             Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
         }
     }
 
-    /// Charges a cost of one to a key at this place on the short way, and counts it.
+    /// Charges a cost of one to the key of these lines on the short way, and counts it.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
-        place: impl FnOnce() -> Place<'e>,
+        lines: impl FnOnce() -> KeyLines<'e>,
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(Stepped, &OneTokenLimit), Missed> {
@@ -122,7 +122,7 @@ impl<'e, C: Clock> Handle<'e, C> {
             return Err(Missed::Untried);
         }
         let is_newest = || buckets.version.load() <= self.live.version;
-        let stepped = limit.charge(&buckets.leases, place(), read_clock, is_newest)?;
+        let stepped = limit.charge(&buckets.leases, lines(), read_clock, is_newest)?;
         self.spot.decided(matches!(stepped.verdict, Verdict::Admit(_)));
         Ok((stepped, limit))
     }
@@ -172,10 +172,15 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// Returns where the bucket of an identity may be, whatever policy there is.
+    /// Returns the lines where the bucket of an identity may be, whatever policy there is.
     #[inline(always)]
-    pub(crate) fn place_of(&self, identity: IdentityHash) -> Place<'e> {
-        self.engine.buckets().table.place(KeyHasher::key(self.limit_hash, identity))
+    pub(crate) fn lines_of(&self, identity: IdentityHash) -> KeyLines<'e> {
+        self.engine.buckets().table.key_lines(KeyHasher::key(self.limit_hash, identity))
+    }
+
+    /// Returns the identity whose lines these are.
+    pub(crate) fn identity_of(&self, lines: KeyLines<'_>) -> IdentityHash {
+        KeyHasher::identity_of(self.limit_hash, lines.hash)
     }
 
     #[inline(always)]
@@ -215,7 +220,7 @@ impl<'e, C: Clock> Handle<'e, C> {
                 self.spot.decided(charged.is_admitted());
                 return Some(charged);
             }
-            // A newer snapshot is in place, if perhaps not its version yet.
+            // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
             self.look_up_again();
             missed = Missed::Untried;
         }

@@ -104,6 +104,11 @@ impl KeyHasher {
     pub(crate) fn key(limit: u64, identity: IdentityHash) -> u64 {
         limit ^ identity.0
     }
+
+    /// Of the identity that [`key`](Self::key) made this key of.
+    pub(crate) fn identity_of(limit: u64, key: u64) -> IdentityHash {
+        IdentityHash(limit ^ key)
+    }
 }
 
 /// Without the secrets.

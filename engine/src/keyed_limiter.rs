@@ -112,9 +112,9 @@ impl<C: Clock> KeyedLimiter<C> {
     pub fn check(&self, key: impl Key) -> Outcome {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
         let Some(limit) = &self.one_token else { return self.charge_one(hash, Missed::Untried) };
-        let place = self.buckets.table.place(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)));
+        let lines = self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)));
         // No policy is published that would be newer.
-        match limit.charge(&self.buckets.leases, place, || clock.now(), || true) {
+        match limit.charge(&self.buckets.leases, lines, || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
             Err(missed) => self.charge_one(hash, missed),
         }

@@ -136,24 +136,6 @@ pub(crate) fn prefetch(cells: &[Cell128]) {
     let _ = cells;
 }
 
-/// Has the processor fetch a line, as [`prefetch`] does, by a load that nobody waits for: it cannot be dropped, as prefetches are
-/// where many lines are on their way. But it ends when the line is there, and holds up what comes some hundred instructions later.
-#[inline(always)]
-pub(crate) fn fetch(line: &Line) {
-    #[cfg(all(target_arch = "x86_64", not(engine_loom)))]
-    // SAFETY: the line may be read, and what is read is not used.
-    unsafe {
-        std::arch::asm!(
-            "mov {unused}, qword ptr [{line}]",
-            line = in(reg) line.as_ptr(),
-            unused = out(reg) _,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(engine_loom))))]
-    prefetch(line);
-}
-
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use crate::{
     registry::LiveLimit,
     sliding_log::Stepped,
     sync::thread_number,
-    table::Place,
+    table::KeyLines,
     time::Nanos,
     word::{Generation, Slot},
 };
@@ -41,24 +41,24 @@ impl OneTokenLimit {
         Some(Self { plain, native: plain.native?, step: meter.one_token()?, meter, index, generation, terms })
     }
 
-    /// Charges one token to the key at this place, or spends one of its lease.
+    /// Charges one token to the key of these lines, or spends one of its lease.
     #[inline(always)]
     pub(crate) fn charge(
         &self,
         leases: &Leases,
-        place: Place<'_>,
+        lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl Fn() -> bool,
     ) -> Result<Stepped, Missed> {
-        match self.charge_slot(place, read_clock, &is_newest) {
+        match self.charge_slot(lines, read_clock, &is_newest) {
             Err(Missed::Leased { word, now }) => {
-                self.spend(leases, place.hash, word, now, &is_newest).ok_or(Missed::Other)
+                self.spend(leases, lines.hash, word, now, &is_newest).ok_or(Missed::Other)
             }
             charged => charged,
         }
     }
 
-    /// Charges one token to the slot of the key at this place, or finds that there is none left.
+    /// Charges one token to the slot of the key of these lines, or finds that there is none left.
     ///
     /// Tag and word are loaded one after the other, which is sooner than together, so the slot may never have held both. What is
     /// answered is of both all the same: the swap succeeds only where the slot holds both, and a denial, which swaps nothing, is
@@ -66,13 +66,13 @@ impl OneTokenLimit {
     #[inline(always)]
     fn charge_slot(
         &self,
-        place: Place<'_>,
+        lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
     ) -> Result<Stepped, Missed> {
         let native = self.native;
-        let tag = self.plain.tag.of(place.hash);
-        let (cell, found) = place.find_tag(native, tag).ok_or(Missed::Other)?;
+        let tag = self.plain.tag.of(lines.hash);
+        let (cell, found) = lines.find_tag(native, tag).ok_or(Missed::Other)?;
         let word = cell.load_lower(native);
         let now = read_clock();
         if found != tag || !is_newest() {
@@ -124,7 +124,7 @@ impl OneTokenLimit {
     ) -> Decision<'e> {
         let outcome = self.outcome(buckets, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
-        // A token bucket delays nobody.
+        // A token bucket delays no request.
         Decision::of_one(&buckets.registry, version, decided_by, 0)
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     proptest! {
-        /// With the processor's instructions, by calls as one goes that lacks them, and the long way.
+        /// The ways are: by the processor's instructions, by calls as on one that lacks them, and the long way.
         #[test]
         fn the_short_way_answers_as_the_long_one(
             meter in meters(),

@@ -16,7 +16,7 @@ use crate::{
     native128::Native128,
     sliding_log::Stepped,
     sync::Cell128,
-    table::{Place, Seen},
+    table::{KeyLines, Seen},
     time::Nanos,
     word::{Generation, PlainTag, Slot},
 };
@@ -54,20 +54,20 @@ impl PlainLimit {
         (!is_log).then(|| Self { tag: PlainTag::new(id, generation), native: Native128::detect() })
     }
 
-    /// Finds the slot of the key at this place, and what `step` answers to its word and the time.
+    /// Finds the slot of the key of these lines, and what `step` answers to its word and the time.
     #[inline(always)]
     pub(crate) fn look(
         self,
-        place: Place<'_>,
+        lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
         step: impl FnOnce(u64, Nanos) -> Verdict,
     ) -> Result<(Stepped, Seen<'_>), Missed> {
-        let tag = self.tag.of(place.hash);
+        let tag = self.tag.of(lines.hash);
         // What is answered must be the word of this tag, so both are of one load.
         let (cell, slot) = match self.native {
-            Some(native) => place.find_tag(native, tag).map(|(cell, _)| (cell, load(cell, native))),
-            None => place.find_tag_by_calls(tag),
+            Some(native) => lines.find_tag(native, tag).map(|(cell, _)| (cell, load(cell, native))),
+            None => lines.find_tag_by_calls(tag),
         }
         .ok_or(Missed::Other)?;
         let now = read_clock();

@@ -243,7 +243,7 @@ struct Change {
     carry: Carry,
 }
 
-/// A bucket was written under a newer snapshot than the one at hand.
+/// A bucket was written under a newer snapshot than the one at hand, or has just changed: to be tried again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newer;
 
@@ -326,6 +326,14 @@ impl LiveLimit {
             _ => held.word,
         };
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))
+    }
+
+    /// Returns a bucket of unknown numbers under this snapshot's. What was used of it is not known either: all of the quota, unless
+    /// the bucket is idle.
+    #[cold]
+    pub(crate) fn settled(&self, held: Held, now: Nanos) -> Held {
+        let used = self.meter.filter(|_| held.word > now).map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
+        Held::word(self.generation, used)
     }
 
     /// The ring of a bucket under this snapshot's numbers.

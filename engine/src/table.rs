@@ -54,7 +54,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     bucket::{Next, Swap, update},
     groups::{Group, Groups, NO_GROUP},
-    memory::{Line, Lines, WAYS, fetch, prefetch},
+    memory::{Line, Lines, WAYS, prefetch},
     native128::Native128,
     places::places,
     ring::{Rings, Spare},
@@ -134,25 +134,33 @@ pub(crate) struct Table {
     reclaims: CachePadded<Counter>,
 }
 
-/// Where a key with a certain hash may be: its two lines.
+/// The two lines of a key, and its hash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'t> {
+pub(crate) struct KeyLines<'t> {
     pub(crate) hash: u64,
     lines: [&'t Line; 2],
 }
 
-impl<'t> Place<'t> {
-    /// Has the processor fetch both lines, for a check that comes soon: in a table just filled three keys in ten are in the second
-    /// one, and later, when there is no empty slot, up to half. For many keys at one time: see [`fetch`].
-    #[inline(always)]
-    pub(crate) fn fetch(self) {
-        self.lines.into_iter().for_each(fetch);
-    }
-
-    /// Has the processor fetch both lines, as [`fetch`](Self::fetch) does, while checks of other keys come before.
+impl<'t> KeyLines<'t> {
+    /// Has the processor fetch both lines while other keys are checked: in a table just filled three keys in ten are in the second
+    /// one, and later, when there is no empty slot, up to half.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         self.lines.into_iter().for_each(|line| prefetch(line));
+    }
+
+    /// Has the processor fetch both lines by loads whose values are not used: they cannot be dropped, as prefetches are where many
+    /// lines are on their way. But they hold up what comes some hundred instructions later until the lines are there.
+    #[inline(always)]
+    pub(crate) fn fetch(self) {
+        match Native128::detect() {
+            Some(native) => {
+                for line in self.lines {
+                    let _unused = line[0].load_lower(native);
+                }
+            }
+            None => self.prefetch(),
+        }
     }
 
     /// Finds the slot that has this [plain tag](crate::word::PlainTag), but perhaps for its lease. Answers the whole tag too.
@@ -168,7 +176,7 @@ impl<'t> Place<'t> {
         self.find(|cell| Some(Swap::load(cell)).filter(|slot: &Slot| is_tag(slot.tag(), tag)))
     }
 
-    /// Returns the first slot of which `is_it` answers something. Each line begins at the place that the key prefers. The second
+    /// Returns the first slot of which `is_it` answers something. Each line begins at the slot that the key prefers. The second
     /// line comes from memory while the first is read.
     #[inline(always)]
     fn find<T>(self, is_it: impl Fn(&Cell128) -> Option<T>) -> Option<(&'t Cell128, T)> {
@@ -288,10 +296,10 @@ impl Table {
         self.nonces.count()
     }
 
-    /// Where the keys with this hash may be.
+    /// Returns the two lines of the keys with this hash.
     #[inline(always)]
-    pub(crate) fn place(&self, hash: u64) -> Place<'_> {
-        Place { hash, lines: self.lines.of(hash) }
+    pub(crate) fn key_lines(&self, hash: u64) -> KeyLines<'_> {
+        KeyLines { hash, lines: self.lines.of(hash) }
     }
 
     /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no bucket. A write
@@ -525,7 +533,7 @@ impl Table {
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
-        self.place(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
+        self.key_lines(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
     }
 
     /// Finds the key's active slot among all candidates, and reads it.

@@ -38,7 +38,7 @@ fn charge(table: &Table, name: u64) -> Result<Stepped, Missed> {
     let leases = Leases::none();
     let limit = OneTokenLimit::new(&limit(), &leases).expect("a bucket");
     loop {
-        match limit.charge(&leases, table.place(hash(name)), || NOW, || true) {
+        match limit.charge(&leases, table.key_lines(hash(name)), || NOW, || true) {
             Err(Missed::Race) => thread::yield_now(),
             charged => return charged,
         }
@@ -115,8 +115,8 @@ fn a_denial_on_the_short_way_is_never_of_the_next_owner() {
     });
 }
 
-/// Charges a key of a [`World`] by the short way, or spends from its lease; the long way does what that leaves.
-fn charge_of(world: &World) -> u64 {
+/// Charges a key of a [`World`] by the short way, or spends from its lease.
+fn charge_at_once(world: &World) -> Result<Stepped, Missed> {
     let plain = PlainLimit::new(world::LIMIT, Generation::default(), &world.meter).expect("no log");
     let limit = OneTokenLimit {
         plain,
@@ -127,9 +127,24 @@ fn charge_of(world: &World) -> u64 {
         generation: Generation::default(),
         terms: Some(world.terms),
     };
-    let place = world.table.place(world::key(1).hash());
-    let charged = limit.charge(&world.leases, place, || world.clock.load(), || world.version.load() == 0);
+    let lines = world.table.key_lines(world::key(1).hash());
+    limit.charge(&world.leases, lines, || world.clock.load(), || world.version.load() == 0)
+}
+
+/// The long way does what the short way leaves.
+fn charge_of(world: &World) -> u64 {
+    let charged = charge_at_once(world);
     charged.map_or_else(|_| world.charge(0, 1), |stepped| u64::from(matches!(stepped.verdict, Verdict::Admit(_))))
+}
+
+#[test]
+fn the_short_way_spends_from_a_lease() {
+    check_within(None, || {
+        let world = World::leased(6, 2, 1, 1);
+        assert!(matches!(charge_at_once(&world), Ok(Stepped { verdict: Verdict::Admit(_), .. })));
+        assert!(world.is_leased());
+        assert_eq!(world.drain(0), 4);
+    });
 }
 
 #[test]
@@ -147,7 +162,7 @@ fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
     });
 }
 
-/// What the stripe holds when the publish takes all of the reserve as used is used.
+/// The publish takes all of the reserve as used, whatever of it the stripe still holds.
 #[test]
 fn a_spend_on_the_short_way_beside_a_publish_mints_nothing() {
     check_within(Some(3), || {
