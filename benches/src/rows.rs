@@ -197,7 +197,7 @@ fn fixed_window(visit: Visit<'_>) {
 }
 
 fn fixed_window_million_keys(visit: Visit<'_>) {
-    window_row(visit, Window::Fixed, FIXED_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
+    window_row(visit, Window::Fixed, BOTH_WIDE, FIXED_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
 }
 
 fn sliding_window_counter(visit: Visit<'_>) {
@@ -205,20 +205,30 @@ fn sliding_window_counter(visit: Visit<'_>) {
 }
 
 fn sliding_window_counter_million_keys(visit: Visit<'_>) {
-    window_row(visit, Window::SlidingCounter, SLIDING_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
+    window_row(visit, Window::SlidingCounter, BOTH_WIDE, SLIDING_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
 }
+
+/// The numbers of a window, and of our token bucket beside it.
+const BOTH_TIGHT: (u32, Limit) = (windows::TIGHT, Limit::TIGHT);
+const BOTH_WIDE: (u32, Limit) = (windows::WIDE, Limit::WIDE);
 
 /// A hot key, and keys that the caches hold.
 fn windows_of_few_keys(visit: Visit<'_>, window: Window, [denied, few]: [&'static str; 2]) {
-    window_row(visit, window, denied, Keys::Hot, 1);
-    window_row(visit, window, few, Keys::Drawn(&even(1_000)), 1_000);
+    window_row(visit, window, BOTH_TIGHT, denied, Keys::Hot, 1);
+    window_row(visit, window, BOTH_WIDE, few, Keys::Drawn(&even(1_000)), 1_000);
 }
 
 /// A row of a window, beside our token bucket and the peer that has such windows.
 ///
 /// One hot key is denied: what one processor asks for over one key is above every limit of these algorithms.
-fn window_row(visit: Visit<'_>, window: Window, work: &'static str, keys: Keys<'_>, count: u32) {
-    let (limit, bucket) = if count == 1 { (windows::TIGHT, Limit::TIGHT) } else { (windows::WIDE, Limit::WIDE) };
+fn window_row(
+    visit: Visit<'_>,
+    window: Window,
+    (limit, bucket): (u32, Limit),
+    work: &'static str,
+    keys: Keys<'_>,
+    count: u32,
+) {
     let room = count.max(1_000) as usize;
     let all = [
         window.tidegate(room, limit),

@@ -66,7 +66,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the figures to this file of recorded figures, and keep those of its rows that did not run
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     record: Option<PathBuf>,
     /// Write the table of benches/README.md anew from the recorded figures, and measure nothing
     #[arg(long, conflicts_with_all = ["json", "record", "quick", "only", "seconds"])]
