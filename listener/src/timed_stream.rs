@@ -57,7 +57,7 @@ pub(crate) struct RequestTracker {
     awaits_body: Cell<bool>,
     /// How many bytes of that body are still to come, where its head says that.
     body_bytes: Cell<usize>,
-    /// The reader of that body, while it was told to wait before what came with the head was parsed.
+    /// The waker of that body's reader, from its first poll until its next poll, or until the task writes, flushes or ends.
     body_reader: RefCell<Option<Waker>>,
     /// The task of the connection, while it wants to read and may not.
     reader: RefCell<Option<Waker>>,
@@ -159,7 +159,7 @@ impl RequestGuard {
         let length = length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
         if let Payload::H1 { payload } = request.take_payload() {
             let (requests, left) = (Rc::clone(&self.0), length.unwrap_or(0));
-            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left, is_parsed: false });
+            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left, is_polled: false });
             *request.payload() = Payload::Stream { payload };
         }
     }
@@ -176,30 +176,29 @@ impl Drop for RequestGuard {
 /// actix-http polls a request before it parses what came of the body together with the head, then parses that, and polls again.
 /// If a body that is still to be parsed knew its reader, it would wake the connection's task for a third poll, which finds
 /// nothing to do. So the first time its reader is told to wait, the tracker keeps the waker: in case the reader is not polled
-/// again, the stream wakes it when the task [flushes](TimedStream::poll_flush), as it does at the end of each poll.
+/// again, the stream wakes it when the task writes or flushes, or is dropped. After each poll of a request actix-http does one of
+/// these: it flushes, or before that writes what has not gone out, which may have to wait for the peer.
 struct TrackedPayload {
     payload: h1::Payload,
     requests: Rc<RequestTracker>,
     /// How many bytes of it were not taken yet, where its head says how many it has.
     left: usize,
-    /// Whether what came with the head has been parsed.
-    is_parsed: bool,
+    /// Whether its reader has polled it.
+    is_polled: bool,
 }
 
 impl Stream for TrackedPayload {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let was_parsed = mem::replace(&mut self.is_parsed, true);
-        let polled = if was_parsed {
+        let polled = if mem::replace(&mut self.is_polled, true) {
             self.requests.body_reader.replace(None);
             Pin::new(&mut self.payload).poll_next(context)
         } else {
-            Pin::new(&mut self.payload).poll_next(&mut Context::from_waker(Waker::noop()))
+            let polled = Pin::new(&mut self.payload).poll_next(&mut Context::from_waker(Waker::noop()));
+            self.requests.body_reader.replace(polled.is_pending().then(|| context.waker().clone()));
+            polled
         };
-        if !was_parsed && polled.is_pending() {
-            self.requests.body_reader.replace(Some(context.waker().clone()));
-        }
         match &polled {
             Poll::Ready(Some(Ok(bytes))) => self.left = self.left.saturating_sub(bytes.len()),
             Poll::Ready(_) => {}
@@ -443,6 +442,7 @@ impl AsyncRead for TimedStream {
 
 impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.requests.wake_body_reader();
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if matches!(polled, Poll::Ready(Ok(1..))) {
             self.requests.has_written();
@@ -459,6 +459,12 @@ impl AsyncWrite for TimedStream {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
         self.in_time(polled, context)
+    }
+}
+
+impl Drop for TimedStream {
+    fn drop(&mut self) {
+        self.requests.wake_body_reader();
     }
 }
 
@@ -637,6 +643,28 @@ mod tests {
             assert_eq!(Pin::new(&mut body).poll_next(context).is_ready(), comes_with_head);
             sender.feed_data(Bytes::from_static(REQUEST));
             assert_eq!(connection.is_woken(), !comes_with_head, "its reader waits for more");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_was_told_to_wait_is_woken_by_a_write_that_waits_and_by_the_end_of_the_stream() {
+        for is_dropped in [false, true] {
+            let mut connection = Connection::new(REQUEST);
+            let guard = connection.stream.requests().begin();
+            let (_sender, payload) = h1::Payload::create(false);
+            let payload: Payload = Payload::H1 { payload };
+            let mut request = Request::with_payload(payload);
+            guard.follow_body(&mut request);
+            let (mut body, reader) = (request.take_payload(), Arc::new(Woken::default()));
+            let waker = Waker::from(Arc::clone(&reader));
+            assert!(Pin::new(&mut body).poll_next(&mut Context::from_waker(&waker)).is_pending());
+            assert_eq!(reader.0.load(Ordering::Relaxed), 0);
+            if is_dropped {
+                drop(connection.stream);
+            } else {
+                assert!(!connection.is_written());
+            }
+            assert_eq!(reader.0.load(Ordering::Relaxed), 1);
         }
     }
 

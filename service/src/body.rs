@@ -12,17 +12,17 @@ use actix_web::{
     dev::Payload,
     error::PayloadError,
     http::header::HeaderValue,
-    rt::time::timeout,
     web::{Bytes, BytesMut},
 };
 use futures_util::{FutureExt, StreamExt};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     body_budget::{BLOCK_BYTES, BodyPermit},
     error::{BODY_BYTES_MAX, Error},
 };
 
-/// What the headers of a request say of its body.
+/// The headers of a request that describe its body.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct BodyHeaders<'r> {
     pub(crate) media_type: Option<&'r HeaderValue>,
@@ -30,7 +30,7 @@ pub(crate) struct BodyHeaders<'r> {
     pub(crate) length: Option<&'r HeaderValue>,
 }
 
-/// What a payload gave when it was polled.
+/// The result of polling a payload.
 type Polled = Poll<Option<Result<Bytes, PayloadError>>>;
 
 /// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`. Where it has to be
@@ -41,6 +41,7 @@ pub(crate) async fn read(
     permit: impl FnMut() -> BodyPermit,
     period: Duration,
 ) -> Result<Bytes, Error> {
+    let deadline = Instant::now() + period;
     if let Some(given) = headers.media_type
         && !is_json(given.as_bytes())
     {
@@ -55,21 +56,23 @@ pub(crate) async fn read(
     if announced > Some(BODY_BYTES_MAX) {
         return Err(Error::TooLarge);
     }
-    let first = first(payload).await;
-    let mut body = pin!(collect(first, payload, permit));
+    let first_chunk = poll_first_chunk(payload).await;
+    let mut body = pin!(collect(first_chunk, payload, permit));
     // Most bodies are there, and need no timer.
     match body.as_mut().now_or_never() {
         Some(read) => read,
-        None => timeout(period, body).await.unwrap_or(Err(Error::TooSlow)),
+        None => timeout_at(deadline, body).await.unwrap_or(Err(Error::TooSlow)),
     }
 }
 
-/// Polls a payload for its first chunk, and once more where it has none: a request is polled before what came of its body
-/// together with its head is parsed, and again when it is.
-async fn first(payload: &mut Payload) -> Polled {
-    let mut is_parsed = false;
+/// Polls a payload for its first chunk, and once more where the listener tracks it and it has none: a request is polled before
+/// what came of its body together with its head is parsed, and again when it is. Between the two polls no timer runs. That the
+/// second one comes is the listener's promise, for the streams that it makes of payloads: it wakes a reader that was not polled
+/// again when the connection's task writes or flushes, or is dropped.
+async fn poll_first_chunk(payload: &mut Payload) -> Polled {
+    let mut is_last = !matches!(payload, Payload::Stream { .. });
     poll_fn(|context| match payload.poll_next_unpin(context) {
-        Poll::Pending if !mem::replace(&mut is_parsed, true) => Poll::Pending,
+        Poll::Pending if !mem::replace(&mut is_last, true) => Poll::Pending,
         polled => Poll::Ready(polled),
     })
     .await
