@@ -3,13 +3,14 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
-    sync::Barrier,
+    sync::{Barrier, mpsc},
     thread,
     time::Duration,
 };
 
 use tidegate_service::{Periods, Settings};
 use tidegate_testkit::wait_until;
+use tokio::time::Instant;
 
 use super::{
     HUNDRED,
@@ -152,6 +153,59 @@ fn a_body_that_does_not_come_is_answered() {
     let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
     connection.write(format!("{readiness}{head}{{"));
     assert_eq!((connection.answer().status, connection.answer().status), (200, 408));
+}
+
+/// The head of a request whose body has fifty bytes.
+const HEAD_OF_FIFTY: &str = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
+/// Far more than the time of a body.
+const LATE: Duration = Duration::from_secs(20);
+
+#[track_caller]
+fn assert_is_too_slow(answer: &Answer, begun: Instant, period: Duration) {
+    let took = begun.elapsed();
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (408, Some("too_slow")));
+    assert!((period..LATE).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_body_of_which_no_byte_comes_is_answered_also_behind_other_requests() {
+    let period = Duration::from_millis(300);
+    let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
+    let check = request("/v1/check", "", user("ada"));
+    for before in [0, 1, 3] {
+        let (mut connection, begun) = (server.connect(), Instant::now());
+        connection.write([&check.repeat(before), HEAD_OF_FIFTY.as_bytes()].concat());
+        for _ in 0..before {
+            assert_eq!(connection.answer().status, 200);
+        }
+        assert_is_too_slow(&connection.answer(), begun, period);
+    }
+    // The answer before it has been read when its head comes.
+    let mut connection = server.connect();
+    assert_eq!(connection.send(&check).status, 200);
+    let begun = Instant::now();
+    assert_is_too_slow(&connection.send(HEAD_OF_FIFTY), begun, period);
+}
+
+#[test]
+fn a_body_that_comes_byte_by_byte_has_no_more_time_than_another() {
+    let period = Duration::from_millis(300);
+    let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
+    let (mut connection, begun) = (server.connect(), Instant::now());
+    connection.write(HEAD_OF_FIFTY.replace("50", "100000"));
+    let mut writer = connection.writer();
+    let (answered, waiting) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let pause = Duration::from_millis(50);
+            while waiting.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) && writer.write_all(b" ").is_ok()
+            {
+            }
+        });
+        let answer = connection.answer();
+        drop(answered);
+        assert_is_too_slow(&answer, begun, period);
+    });
 }
 
 #[test]
