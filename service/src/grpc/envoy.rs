@@ -48,7 +48,7 @@ impl<C: Clock> Envoy<C> {
 }
 
 /// Decides the descriptors of a `RateLimitRequest` together, and writes the `RateLimitResponse`. Returns the answer that decided: the
-/// denial with the longest wait, or else the answer with the least remaining. Where it returns an error it has written nothing.
+/// denial with the longest wait, or else the answer with the least remaining. It writes last: nothing where it returns an error.
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &[u8],
@@ -58,23 +58,31 @@ async fn decide<'e, C: Clock>(
     let message = ask::EnvoyRequest::read(message)?;
     let domain = message.domain();
     caller.rights.permit_domain(domain).map_err(Error::from)?;
-    let read = ask::DescriptorsRequest::read(&message, decider.engine().descriptor_settings(domain))?;
-    let answers = read
-        .with_requests(decider.engine(), async |requests| {
-            let answers = decider.check_together(requests, caller).await?;
+    let engine = decider.engine();
+    let read = ask::DescriptorsRequest::read(&message, engine.descriptor_settings(domain))?;
+    let decided = read
+        .with_requests(engine, async |requests| {
+            let mut answers = decider.check_together(requests, caller).await?;
+            let deciding = deciding(&answers)?;
             tell::overall(answers.iter().all(|answer| answer.is_allowed), to);
-            let has_shadows = decider.engine().has_shadow_limits(domain);
+            let has_shadows = engine.has_shadow_limits(domain);
             for (answer, (request, _)) in answers.iter().zip(requests) {
                 let is_limited = answer.decision.as_ref().is_some_and(|decision| decision.limit_id().is_some());
                 let shadows = if is_limited || !has_shadows { Vec::new() } else { decider.limits_of(request) };
                 tell::status(answer.decision.as_ref(), &shadows, to);
             }
-            Some(answers)
+            let deciding = answers.swap_remove(deciding);
+            tell::headers(&deciding, engine.door_settings(domain), to);
+            Some(deciding)
         })
         .await?;
+    Ok(decided.ok_or(Error::Undecided)?)
+}
+
+/// Returns the place of the answer that decides: a denial comes before everything else, and an answer without a limit last.
+fn deciding(answers: &[Answer<'_>]) -> Option<usize> {
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);
-    // A denial comes before everything else, and an answer without a limit last.
-    let telling = answers.ok_or(Error::Undecided)?.into_iter().min_by_key(|answer| {
+    let first = answers.iter().enumerate().min_by_key(|(_, answer)| {
         let wait = match answer.decision.as_ref().map_or(Retry::Now, Decision::retry) {
             Retry::Now => Duration::ZERO,
             Retry::After(wait) => wait,
@@ -82,9 +90,7 @@ async fn decide<'e, C: Clock>(
         };
         (answer.is_allowed, Reverse(wait), remaining(answer).is_none(), remaining(answer))
     });
-    let telling = telling.ok_or(Error::Undecided)?;
-    tell::headers(&telling, decider.engine().door_settings(domain), to);
-    Ok(telling)
+    first.map(|(place, _)| place)
 }
 
 #[cfg(test)]
