@@ -34,10 +34,12 @@ static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule")
 const DAY: Duration = Duration::from_hours(24);
 /// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
-/// The longest message that is read by prost to learn why it cannot be read. An entry of two bytes takes 48 then.
+/// The longest message that is read by prost to learn why it cannot be read, if it has no more descriptors than are read. An entry
+/// of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.
 const EXPLAINED_BYTES_MAX: usize = 16 << 10;
 
-/// A `RateLimitRequest` as it stands in its message, of which nothing is copied. Of a field that comes twice the last counts.
+/// A `RateLimitRequest` as it stands in its message, of which nothing is copied. Of a domain and of hits that come twice the last
+/// count.
 #[derive(Debug, Default)]
 pub(super) struct EnvoyRequest<'m> {
     message: &'m [u8],
@@ -82,7 +84,7 @@ impl<'m> EnvoyRequest<'m> {
     /// Refuses a message that cannot be read: prost says why, unless that took much memory.
     #[cold]
     fn unread(&self) -> Refusal {
-        let is_small = self.message.len() <= EXPLAINED_BYTES_MAX;
+        let is_small = self.message.len() <= EXPLAINED_BYTES_MAX && self.count <= DESCRIPTORS_MAX;
         let why = is_small.then(|| RateLimitRequest::decode(self.message).err()).flatten();
         why.map_or_else(no_message, |error| Refusal::NoMessage(error.to_string()))
     }

@@ -635,6 +635,41 @@ fn a_period_is_so_many_of_the_longest_unit_or_unknown() {
     assert_eq!(response.statuses[0].current_limit.as_ref().map(RateLimit::unit), Some(Unit::Month));
 }
 
+/// Returns the refusal of a message, as it is told, and the place of what is wrong with it.
+fn refusal(bytes: &[u8]) -> (String, Option<String>) {
+    let (decider, _) = decider(POLICY);
+    let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
+    let mut written = BytesMut::new();
+    let refusal = now(super::decide(&decider, bytes, &caller, &mut written)).expect_err("it is refused");
+    assert!(written.is_empty());
+    match refusal {
+        Refusal::NoMessage(why) => (why, None),
+        Refusal::Wrong(error) => (error.told().message, error.told().field),
+    }
+}
+
+#[test]
+fn prost_explains_what_cannot_be_read_unless_that_takes_much_memory() {
+    let explained = |bytes: &[u8]| {
+        let (why, field) = refusal(bytes);
+        assert_eq!(field, None);
+        let of_prost = RateLimitRequest::decode(bytes).expect_err("it is no message").to_string();
+        assert!(why == of_prost || why == "this is no message", "{why}");
+        why == of_prost
+    };
+    // A domain that is cut off, after a field that is not known, or after empty descriptors.
+    for bytes in [16 << 10, (16 << 10) + 1] {
+        let rest = bytes - 5;
+        let unknown = [&[0x7a, 0x80 | rest as u8, (rest >> 7) as u8][..], &vec![0; rest], &[0x0a, 9]].concat();
+        assert_eq!(unknown.len(), bytes);
+        assert_eq!(explained(&unknown), bytes <= 16 << 10);
+    }
+    for descriptors in [32, 33, 8_000] {
+        let bytes = [&[0x12, 0].repeat(descriptors)[..], &[0x0a, 9]].concat();
+        assert_eq!(explained(&bytes), descriptors <= 32);
+    }
+}
+
 fn any_key() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => proptest::sample::select(vec!["user", "path", "method", "many", "remote_address", "x"]).prop_map(str::to_owned),
