@@ -27,6 +27,11 @@ pub const IETF_POLICY: &str = "ratelimit-policy";
 /// `Retry-After`.
 pub const RETRY_AFTER: &str = "retry-after";
 
+/// The most headers of a family that tell one decision.
+const NUMBERS_MAX: usize = 3;
+/// The most headers that tell one decision: those of its family, and `Retry-After`.
+pub const COUNT_MAX: usize = NUMBERS_MAX + 1;
+
 /// Those of the families.
 pub const NUMBERS: [&str; 5] = [LIMIT, REMAINING, RESET, IETF, IETF_POLICY];
 
@@ -64,6 +69,8 @@ pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, Str
 ///
 /// `Retry-After` is in whole seconds, the wait rounded up, and by chance up to a tenth later, so that those who were denied
 /// together for ten seconds or more do not come back together; never earlier.
+///
+/// It yields [`COUNT_MAX`] at most.
 pub fn each(decision: &Decision<'_>, door: DoorSettings) -> impl Iterator<Item = (&'static str, Value)> {
     let wait = match decision.retry() {
         Retry::After(wait) => Some(retry_after(wait, fastrand::u32(..))),
@@ -72,7 +79,7 @@ pub fn each(decision: &Decision<'_>, door: DoorSettings) -> impl Iterator<Item =
     let numbers = match door.headers {
         Headers::XRatelimit => x_ratelimit(decision, door.reset),
         Headers::Ietf => ietf(decision, wait),
-        Headers::None => [const { None }; 3],
+        Headers::None => [const { None }; NUMBERS_MAX],
     };
     numbers.into_iter().flatten().chain(wait.map(|wait| (RETRY_AFTER, Value::Number(wait))))
 }
@@ -96,7 +103,7 @@ pub fn retry_after(wait: Duration, dice: u32) -> u64 {
     seconds_rounded_up(wait).max(1).saturating_add(jitter as u64)
 }
 
-type Numbers = [Option<(&'static str, Value)>; 3];
+type Numbers = [Option<(&'static str, Value)>; NUMBERS_MAX];
 
 fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
     let reset = match reset {
@@ -110,7 +117,7 @@ fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
 /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with the limit that decided.
 fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Numbers {
     let (Some(id), Some(limit), Some(remaining)) = (decision.limit_id(), decision.limit(), decision.remaining()) else {
-        return [const { None }; 3];
+        return [const { None }; NUMBERS_MAX];
     };
     let name = quoted(id);
     let whole = |number: u64| number.min(INTEGER_MAX);

@@ -103,9 +103,7 @@ static NAMES: [HeaderName; 6] = [
     HeaderName::from_static(headers::IETF_POLICY),
     HeaderName::from_static(headers::RETRY_AFTER),
 ];
-/// The most headers that tell a decision.
-const HEADERS_MAX: usize = 4;
-/// Bytes that most values of these fit into.
+/// Bytes that the values of most decisions' headers fit into.
 const HEADERS_BYTES: usize = 64;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -442,7 +440,7 @@ pub(super) fn decision_as(status: StatusCode, answer: &Answer<'_>, settings: Doo
         answer::decision(answer, &mut text);
     }
     let body_bytes = text.len();
-    let mut headers = ArrayVec::<_, HEADERS_MAX>::new();
+    let mut headers = ArrayVec::<_, { headers::COUNT_MAX }>::new();
     let mut put = |name, value: Value| {
         let start = text.len();
         match value {

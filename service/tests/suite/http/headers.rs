@@ -45,6 +45,26 @@ fn the_ietf_family_names_the_limit_its_quota_and_its_time() {
 }
 
 #[test]
+fn a_denial_is_told_in_every_family() {
+    for (family, names) in [
+        ("x-ratelimit", &["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after"][..]),
+        ("ietf", &["ratelimit-policy", "ratelimit", "retry-after"]),
+        ("none", &["retry-after"]),
+    ] {
+        for reset in ["epoch", "delta"] {
+            let setting = format!("headers = \"{family}\"\nreset = \"{reset}\"");
+            let server = Server::with(&hundred_with(&setting));
+            let check = |cost| server.check(&user("ada").replace("]}", &format!(r#"],"cost":{cost}}}"#)));
+            assert_eq!([check(100).status, check(1).status], [200, 429], "{setting}");
+            let denial = check(1);
+            let told: Vec<&str> = HEADERS.into_iter().filter(|name| denial.header(name).is_some()).collect();
+            assert_eq!((denial.status, &*told), (429, names), "{setting}");
+            assert_eq!(denial.json()["allowed"], false, "{setting}");
+        }
+    }
+}
+
+#[test]
 fn a_name_that_no_header_can_carry_is_written_in_numbers() {
     let policy = format!(
         r#"{}
