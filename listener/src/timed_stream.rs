@@ -49,9 +49,9 @@ pub(crate) struct RequestTracker {
     has_begun: Cell<bool>,
     /// How many requests are being answered.
     answering: Cell<usize>,
-    /// When the last answer was made, or part of it was written after that.
+    /// When the turn began in which the last answer was made, or part of it was written after that.
     since: Cell<Instant>,
-    /// When the next head's first byte came, or part of the last answer was written after that.
+    /// When the turn began in which the next head's first byte came, or part of the last answer was written after that.
     head: Cell<Option<Instant>>,
     /// Whether the request that is being answered waits for more of its body.
     awaits_body: Cell<bool>,

@@ -11,7 +11,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
-    fmt, mem,
+    fmt,
     pin::Pin,
     rc::{Rc, Weak},
     sync::{
@@ -155,24 +155,29 @@ impl fmt::Debug for PeerTurns {
     }
 }
 
-thread_local! {
-    /// The number of guards of the task that is being polled.
-    static PRESENT: RefCell<Option<Arc<AtomicUsize>>> = const { RefCell::new(None) };
-    /// When the turn began in which the present task is polled.
-    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+/// The turn in which the present task is polled.
+struct PresentTurn {
+    began: Instant,
+    /// The number of guards for which the task [hurries](hurry).
+    hurries: Arc<AtomicUsize>,
 }
 
-/// Returns when the turn began in which the present task is polled, which is the time now but for what the poll has taken, and
-/// costs no reading of the clock. In a task without turns it is the time now.
+thread_local! {
+    static PRESENT: RefCell<Option<PresentTurn>> = const { RefCell::new(None) };
+}
+
+/// Returns when the turn began in which the present task is polled, which costs no reading of the clock. It is earlier than now
+/// by the time that the poll has taken, and so is a deadline that is counted from it: deadlines are seconds, polls microseconds.
+/// In a task without turns it is the time now.
 pub(crate) fn turn_time() -> Instant {
-    BEGAN.get().unwrap_or_else(Instant::now)
+    PRESENT.with_borrow(|turn| turn.as_ref().map(|turn| turn.began)).unwrap_or_else(Instant::now)
 }
 
 /// Has the present task polled without waiting for its turn, as long as the guard exists: it holds, or is the next to have, what
 /// tasks of other peers wait for. The time that it takes counts all the same. In a task without turns this does nothing.
 #[must_use = "the task waits again when this is dropped"]
 pub fn hurry() -> Hurry {
-    let guards = PRESENT.with_borrow(Clone::clone);
+    let guards = PRESENT.with_borrow(|turn| turn.as_ref().map(|turn| Arc::clone(&turn.hurries)));
     if let Some(guards) = &guards {
         guards.fetch_add(1, Ordering::Relaxed);
     }
@@ -243,7 +248,7 @@ impl<F: Future> Future for InTurns<F> {
             }
         };
         let began = (self.peer.thread.now)();
-        let outer = (PRESENT.replace(Some(Arc::clone(&self.entry.hurries))), BEGAN.replace(Some(began)));
+        let outer = PRESENT.replace(Some(PresentTurn { began, hurries: Arc::clone(&self.entry.hurries) }));
         let turn = Turn { began, peer: Rc::clone(&self.peer), is_called, outer };
         let polled = self.future.as_mut().poll(context);
         drop(turn);
@@ -266,15 +271,13 @@ struct Turn {
     began: Instant,
     peer: Rc<PeerTurns>,
     is_called: bool,
-    /// The number of guards, and the beginning of the turn, of the task in whose poll this one is polled, if there is one.
-    outer: (Option<Arc<AtomicUsize>>, Option<Instant>),
+    /// The turn of the task in whose poll this one is polled, if there is one.
+    outer: Option<PresentTurn>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let (present, began) = mem::take(&mut self.outer);
-        PRESENT.set(present);
-        BEGAN.set(began);
+        PRESENT.set(self.outer.take());
         let took = (self.peer.thread.now)().saturating_duration_since(self.began);
         self.peer.spend(took);
         if self.is_called {
@@ -285,7 +288,11 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
+    use std::{
+        future::poll_fn,
+        net::IpAddr,
+        panic::{AssertUnwindSafe, catch_unwind},
+    };
 
     use proptest::prelude::*;
     use tokio::{
@@ -446,6 +453,44 @@ mod tests {
             assert!(held <= round * TURNS, "{held:?}");
             assert!(after > round * 100, "it waits again: {after:?}");
             assert!(of_many.iter().all(|taken| taken.get().turns > 0));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn the_time_of_a_turn_is_its_beginning_also_after_turns_within_it() {
+        let clock = Clock::default();
+        let turns = clock.turns();
+        let start = (turns.now)();
+        let after = |micros| start + Duration::from_micros(micros);
+        let test = async {
+            let (outer, inner) = (turns.peer_turns(peer(1)), turns.peer_turns(peer(2)));
+            let task = outer.run(async {
+                clock.take(100);
+                assert_eq!(turn_time(), after(0), "time has passed since");
+                let nested = async {
+                    clock.take(10);
+                    assert_eq!(turn_time(), after(100));
+                };
+                inner.run(nested).await;
+                assert_eq!(turn_time(), after(0), "after a turn within it");
+                let mut nested = inner.run(async {
+                    assert_eq!(turn_time(), after(110));
+                    panic!("as it is to");
+                });
+                let polled = poll_fn(|context| {
+                    let poll = AssertUnwindSafe(|| Pin::new(&mut nested).poll(context));
+                    Poll::Ready(catch_unwind(poll))
+                });
+                assert!(polled.await.is_err());
+                assert_eq!(turn_time(), after(0), "after a panic within it");
+                yield_now().await;
+                assert_eq!(turn_time(), after(110), "the next turn");
+            });
+            task.await;
+            let before = Instant::now();
+            let now = turn_time();
+            assert!((before..=Instant::now()).contains(&now), "outside of turns");
         };
         LocalSet::new().run_until(test).await;
     }
