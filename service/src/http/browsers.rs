@@ -43,14 +43,14 @@ impl Browsers {
     pub(super) fn admit(
         &self,
         route: &str,
-        (request, known): (&Request, &KnownHeaders<'_>),
+        known: &KnownHeaders<'_>,
         authorize: &Authorize,
         listener: SocketAddr,
     ) -> Result<(), Error> {
         if matches!(route, HEALTHZ | READYZ) {
             return Ok(());
         }
-        let host = host(request, known);
+        let host = host(known);
         // Without a `Host` it is HTTP/1.0, which no browser speaks.
         if let Some(host) = host.as_deref()
             && listener.ip().to_canonical().is_loopback()
@@ -63,7 +63,7 @@ impl Browsers {
         }
         let may_be_cross_origin = match route {
             METRICS => true,
-            AUTHORIZE => authorize.is_of_proxy(request),
+            AUTHORIZE => authorize.is_of_proxy(known.request),
             _ => false,
         };
         if !may_be_cross_origin && is_cross_origin(known, host.as_deref()) && !self.has_origin_of(known) {
@@ -101,11 +101,11 @@ impl Authorize {
     }
 }
 
-/// Under which name and port the request came; over HTTP/2 it is part of its target.
-fn host<'r>(request: &'r Request, known: &KnownHeaders<'r>) -> Option<Cow<'r, str>> {
+/// Returns the name and port under which the request came; over HTTP/2 they are part of its target.
+fn host<'r>(known: &KnownHeaders<'r>) -> Option<Cow<'r, str>> {
     match known.host {
         Some(host) => Some(String::from_utf8_lossy(host.as_bytes())),
-        None => request.uri().authority().map(|authority| authority.as_str().into()),
+        None => known.request.uri().authority().map(|authority| authority.as_str().into()),
     }
 }
 

@@ -122,9 +122,10 @@ pub(super) struct Door<C> {
     pub(super) clock: SystemClock,
 }
 
-/// The headers of a request that every request is asked for, found in one pass. Of those that come twice, the first.
-#[derive(Clone, Copy, Default)]
+/// A request, and those of its headers that every request is asked for, found in one pass. Of those that come twice, the first.
+#[derive(Clone, Copy)]
 pub(super) struct KnownHeaders<'r> {
+    pub(super) request: &'r Request,
     /// Bytes of all headers, also of those that are not known.
     bytes: usize,
     pub(super) host: Option<&'r HeaderValue>,
@@ -137,7 +138,16 @@ pub(super) struct KnownHeaders<'r> {
 
 impl<'r> KnownHeaders<'r> {
     fn of(request: &'r Request) -> Self {
-        let mut known = Self::default();
+        let mut known = Self {
+            request,
+            bytes: 0,
+            host: None,
+            origin: None,
+            sec_fetch_site: None,
+            authorization: None,
+            token: None,
+            body: BodyHeaders::default(),
+        };
         for (name, value) in request.headers() {
             let name = name.as_str();
             known.bytes += name.len() + value.len();
@@ -158,32 +168,32 @@ impl<'r> KnownHeaders<'r> {
     }
 }
 
-/// What comes of a request after its head.
-struct Came {
-    /// What was not read of it; nothing, once it was read to its end.
-    body: Payload,
+/// The unread body of a request, and when its reading ended.
+struct RequestBody {
+    /// None, once it was read to its end.
+    unread: Payload,
     /// When all was there that it takes to answer, or nothing more was waited for: how long its sender took is not ours.
-    at: Nanos,
+    read_at: Nanos,
 }
 
 impl<C: Clock> Door<C> {
     /// Answers a request, whatever happens on the way.
     pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
         let route = route(request.path());
-        let mut came = Came { body: request.take_payload(), at: self.clock.now() };
-        let (head, known) = (&request, KnownHeaders::of(&request));
+        let mut body = RequestBody { unread: request.take_payload(), read_at: self.clock.now() };
+        let known = KnownHeaders::of(&request);
         let mut span = None;
-        let answer = match self.admit(route, head, &known) {
+        let answer = match self.admit(route, &known) {
             Ok(caller) => {
-                span = self.span(head, route);
+                span = self.span(&request, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let routed = self.routed(route, &caller, (head, &known.body), &mut came, span.as_ref());
+                let routed = self.routed(route, &caller, &known, &mut body, span.as_ref());
                 AssertUnwindSafe(routed).catch_unwind().await
             }
             Err(error) => Ok(self.answer(route, Err(error))),
         };
         let answer = answer.unwrap_or_else(|_| self.answer(route, Err(Error::Internal)));
-        let took = self.clock.now().saturating_sub(came.at);
+        let took = self.clock.now().saturating_sub(body.read_at);
         self.latencies.answered(route, answer.status().as_u16(), took);
         if let Some(span) = span {
             span.end(answer.status().as_u16());
@@ -191,9 +201,9 @@ impl<C: Clock> Door<C> {
         if answer.status() == StatusCode::INTERNAL_SERVER_ERROR {
             self.shared.watch.failed();
         }
-        Ok(match came.body {
+        Ok(match body.unread {
             Payload::None => answer,
-            body => answer.map_body(|_, answer| BoxBody::new(Unread { answer, _body: body })),
+            unread => answer.map_body(|_, answer| BoxBody::new(Unread { answer, _body: unread })),
         })
     }
 
@@ -209,21 +219,21 @@ impl<C: Clock> Door<C> {
         &self,
         route: &'static str,
         caller: &Caller,
-        head: (&Request, &BodyHeaders<'_>),
-        came: &mut Came,
+        known: &KnownHeaders<'_>,
+        body: &mut RequestBody,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
-        let (request, _) = head;
+        let request = known.request;
         match (route, request.method()) {
             (CHECK, &Method::POST) => {
-                self.decide((CHECK, Call::Check), caller, self.body(head, came).await, span).await
+                self.decide((CHECK, Call::Check), caller, self.body(known, body).await, span).await
             }
-            (BATCH, &Method::POST) => self.batch(caller, self.body(head, came).await, peer(request)).await,
+            (BATCH, &Method::POST) => self.batch(caller, self.body(known, body).await, peer(request)).await,
             (RESERVE, &Method::POST) => {
-                self.decide((RESERVE, Call::Reserve), caller, self.body(head, came).await, span).await
+                self.decide((RESERVE, Call::Reserve), caller, self.body(known, body).await, span).await
             }
-            (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(head, came).await),
-            (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(head, came).await),
+            (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(known, body).await),
+            (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(known, body).await),
             (AUTHORIZE, _) => self.authorize(request, caller, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
@@ -234,13 +244,13 @@ impl<C: Clock> Door<C> {
         }
     }
 
-    async fn body(&self, (head, headers): (&Request, &BodyHeaders<'_>), came: &mut Came) -> Result<Bytes, Error> {
+    async fn body(&self, known: &KnownHeaders<'_>, body: &mut RequestBody) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let permit = || self.permit(peer(head));
-        let read = body::read(headers, &mut came.body, permit, period).await;
-        came.at = self.clock.now();
+        let permit = || self.permit(peer(known.request));
+        let read = body::read(&known.body, &mut body.unread, permit, period).await;
+        body.read_at = self.clock.now();
         if read.is_ok() {
-            came.body = Payload::None;
+            body.unread = Payload::None;
         }
         read
     }
@@ -325,13 +335,14 @@ impl<C: Clock> Door<C> {
     }
 
     /// Finds the caller of a request. An error: the request is read no further.
-    fn admit(&self, route: &'static str, request: &Request, known: &KnownHeaders<'_>) -> Result<Caller, Error> {
+    fn admit(&self, route: &'static str, known: &KnownHeaders<'_>) -> Result<Caller, Error> {
+        let request = known.request;
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
         if request.path() != AUTHORIZE && target + known.bytes > HEAD_BYTES_MAX {
             return Err(Error::HeadTooLarge);
         }
-        self.shared.browsers.admit(route, (request, known), &self.authorize, self.listener)?;
+        self.shared.browsers.admit(route, known, &self.authorize, self.listener)?;
         let bearer = || known.authorization.and_then(|value| extract::bearer(value.as_bytes()));
         let own = || known.token.map(HeaderValue::as_bytes);
         let tokens = || iter::once_with(own).chain(iter::once_with(bearer)).flatten();
@@ -524,4 +535,62 @@ fn json(status: StatusCode, text: impl Into<Bytes>) -> HttpResponse {
 
 fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
     HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/plain; charset=utf-8")).body(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Names of headers that every request is asked for, and others.
+    static NAMES_OF_REQUESTS: [&str; 10] = [
+        "host",
+        "content-type",
+        "content-length",
+        "content-encoding",
+        "authorization",
+        "origin",
+        SEC_FETCH_SITE,
+        TOKEN,
+        "accept",
+        "hosts",
+    ];
+
+    /// Generates a name in some mixture of cases, and a value.
+    fn header() -> impl Strategy<Value = (String, String)> {
+        let name = (prop::sample::select(&NAMES_OF_REQUESTS[..]), any::<u32>()).prop_map(|(name, capitals)| {
+            let letter = |(place, letter): (usize, char)| {
+                if capitals >> (place % 32) & 1 == 1 { letter.to_ascii_uppercase() } else { letter }
+            };
+            name.chars().enumerate().map(letter).collect()
+        });
+        (name, "[!-~]{0,9}")
+    }
+
+    proptest! {
+        #[test]
+        fn known_headers_are_those_that_a_look_up_finds(headers in prop::collection::vec(header(), 0..24)) {
+            let mut request = Request::new();
+            for (name, value) in &headers {
+                let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+                request.headers_mut().append(name, HeaderValue::from_str(value).expect("a value"));
+            }
+            let known = KnownHeaders::of(&request);
+            for (name, found) in [
+                ("host", known.host),
+                ("content-type", known.body.media_type),
+                ("content-length", known.body.length),
+                ("content-encoding", known.body.encoding),
+                ("authorization", known.authorization),
+                ("origin", known.origin),
+                (SEC_FETCH_SITE, known.sec_fetch_site),
+                (TOKEN, known.token),
+            ] {
+                prop_assert_eq!(found, request.headers().get(name), "{}", name);
+            }
+            let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+            prop_assert_eq!(known.bytes, bytes);
+        }
+    }
 }
