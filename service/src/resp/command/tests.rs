@@ -122,6 +122,17 @@ fn bounds_are_met_exactly() {
 }
 
 proptest! {
+    #[test]
+    fn short_numbers_are_read_as_those_of_any_length(
+        bytes in prop_oneof![
+            "-?[0-9]{0,3}\r\n[0-9]{0,2}".prop_map(String::into_bytes),
+            "-?[0-9]{0,12}\r?\n?[-0-9\r\n]{0,3}".prop_map(String::into_bytes),
+            vec(prop_oneof![Just(b'0'), Just(b'9'), Just(b'/'), Just(b':'), Just(b'\r'), Just(b'\n'), any::<u8>()], 0..6),
+        ],
+    ) {
+        prop_assert_eq!(number(&bytes), any_number(&bytes));
+    }
+
     /// Whatever the words, and wherever what was sent is cut.
     #[test]
     fn commands_are_read_as_they_were_written(
