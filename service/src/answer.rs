@@ -53,7 +53,7 @@ pub(crate) fn field(to: &mut Vec<u8>, before: &str, value: impl Serialize) {
     let _ = serde_json::to_writer(to, &value);
 }
 
-/// The same of a number, or of none.
+/// Appends what stands before a number, and the number, or `null` where there is none.
 fn number(to: &mut Vec<u8>, before: &str, number: Option<u64>) {
     to.extend_from_slice(before.as_bytes());
     match number {

@@ -60,7 +60,7 @@ async fn decide<'e, C: Clock>(
     caller.rights.permit_domain(domain).map_err(Error::from)?;
     let engine = decider.engine();
     let read = ask::DescriptorsRequest::read(&message, engine.descriptor_settings(domain))?;
-    let decided = read
+    let answer = read
         .with_requests(engine, async |requests| {
             let mut answers = decider.check_together(requests, caller).await?;
             let deciding = deciding(&answers)?;
@@ -76,7 +76,7 @@ async fn decide<'e, C: Clock>(
             Some(deciding)
         })
         .await?;
-    Ok(decided.ok_or(Error::Undecided)?)
+    Ok(answer.ok_or(Error::Undecided)?)
 }
 
 /// Returns the place of the answer that decides: a denial comes before everything else, and an answer without a limit last.

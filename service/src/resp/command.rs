@@ -190,7 +190,7 @@ fn bulk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     }
 }
 
-/// The number at the beginning of a header, and the header's length from there. Outer `None`: there is none; inner: not all of
+/// Returns the number at the beginning of a header, and the header's length from there. Outer `None`: there is none; inner: not all of
 /// it is there.
 #[expect(clippy::option_option, reason = "there is none, or it is not all there")]
 #[inline]
@@ -205,7 +205,7 @@ fn number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
     }
 }
 
-/// The same of any length.
+/// Reads such a number of any length.
 #[expect(clippy::option_option, reason = "there is none, or it is not all there")]
 fn any_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
     let (sign, from) = if bytes.first() == Some(&b'-') { (-1, 1) } else { (1, 0) };

@@ -61,7 +61,7 @@ impl Replies {
 
     /// Appends a line with a number, from its end, so that it is copied once.
     fn number(&mut self, kind: u8, number: i64) {
-        // Twenty digits, a sign, the kind, and the line's end.
+        // Nineteen digits, a sign, the kind and the line's end are 23 bytes.
         let mut line = [b'\n'; 24];
         let mut at = line.len() - 2;
         line[at] = b'\r';

@@ -109,7 +109,7 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// Reads a whole number, as `str::parse` does; `None`: it is none, or does not fit.
+/// Reads a whole number, as `str::parse` does; `None`: the argument is no number, or one that does not fit.
 fn whole_number(argument: &[u8]) -> Option<i64> {
     // So many digits fit.
     if (1..=18).contains(&argument.len()) && argument.iter().all(u8::is_ascii_digit) {

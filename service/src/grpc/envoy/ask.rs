@@ -38,8 +38,8 @@ const PERIOD_MAX: Duration = DAY.saturating_mul(366);
 /// of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.
 const EXPLAINED_BYTES_MAX: usize = 16 << 10;
 
-/// A `RateLimitRequest` as it stands in its message, of which nothing is copied. Of a domain and of hits that come twice the last
-/// count.
+/// A `RateLimitRequest` whose domain and descriptors stand in its message, not copied. Of a domain, and of hits, that come twice
+/// the last ones count.
 #[derive(Debug, Default)]
 pub(super) struct EnvoyRequest<'m> {
     message: &'m [u8],

@@ -1,4 +1,4 @@
-//! Writes decisions as statuses of descriptors, and as headers, as prost would: that is a property of the tests.
+//! Writes decisions as statuses of descriptors, and as headers. The bytes are those that prost writes; tests compare them.
 
 use std::{borrow::Cow, fmt::Write, ops::RangeInclusive, time::Duration};
 
