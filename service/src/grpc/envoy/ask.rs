@@ -113,6 +113,40 @@ struct Descriptor<'m> {
     rate: Option<Rate>,
 }
 
+/// The fields of a descriptor, but for its identities.
+#[derive(Default)]
+struct DescriptorFields<'m> {
+    endpoint: Option<Cow<'m, str>>,
+    method: Option<Cow<'m, str>>,
+    limit: Option<RateLimitOverride>,
+    hits: Option<u64>,
+    is_negative_hits: bool,
+    /// How many entries it has.
+    count: usize,
+    /// The place of the first entry without a key.
+    nameless: Option<usize>,
+}
+
+impl DescriptorFields<'_> {
+    /// Returns the rate of a descriptor; or its part that is wrong, and why.
+    fn rate(&self) -> Result<Option<Rate>, (Cow<'static, str>, Cow<'static, str>)> {
+        let wrong = |part: &'static str, problem: &'static str| Err((part.into(), problem.into()));
+        match self.count {
+            1..=ENTRIES_MAX => {}
+            0 => return wrong("entries", "there are none; give one at least"),
+            count => return Err(("entries".into(), format!("{count} given; give one to {ENTRIES_MAX}").into())),
+        }
+        if self.is_negative_hits {
+            let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";
+            return wrong("is_negative_hits", problem);
+        }
+        if let Some(place) = self.nameless {
+            return Err((format!("entries/{place}/key").into(), "is empty; name what the value is".into()));
+        }
+        self.limit.as_ref().map(rate).transpose().or_else(|(part, problem)| wrong(part, problem))
+    }
+}
+
 impl<'m> DescriptorsRequest<'m> {
     /// Reads a request to a domain with these settings. An error names the place, such as `descriptors/1/entries/0/key`.
     pub(super) fn read(message: &EnvoyRequest<'m>, settings: DescriptorSettings) -> Result<Self, Refusal> {
@@ -129,78 +163,62 @@ impl<'m> DescriptorsRequest<'m> {
         let (descriptors_max, identities) = (descriptors.len(), Vec::with_capacity(IDENTITIES_MAX));
         let mut request = Self { domain, settings, descriptors: Vec::with_capacity(descriptors_max), identities };
         for (place, bytes) in descriptors.iter().enumerate() {
-            let descriptor = request.descriptor(bytes, hits, place).ok_or_else(|| message.unread())??;
-            request.descriptors.push(descriptor);
+            let start = request.identities.len();
+            let fields = request.fields(bytes).ok_or_else(|| message.unread())?;
+            let rate = fields.rate();
+            let rate = rate.map_err(|(part, problem)| wrong(&format!("descriptors/{place}/{part}"), &problem))?;
+            request.descriptors.push(Descriptor {
+                identities: start..request.identities.len(),
+                endpoint: fields.endpoint.map(fitting),
+                method: fields.method,
+                hits: fields.hits.unwrap_or(hits),
+                rate,
+            });
         }
         Ok(request)
     }
 
-    /// Reads a descriptor, whose identities it appends. `None`: its bytes are no message.
-    fn descriptor(&mut self, message: &'m [u8], hits: u64, place: usize) -> Option<Result<Descriptor<'m>, Error>> {
-        let wrong = |part: &str, problem: &str| Some(Err(wrong(&format!("descriptors/{place}/{part}"), problem)));
-        let (mut endpoint, mut method, mut limit, mut own_hits) = (None, None, None::<RateLimitOverride>, None);
-        let (mut count, mut is_negative, mut nameless) = (0, false, None);
+    /// Reads the fields of a descriptor, whose identities it appends. `None`: its bytes are no message.
+    fn fields(&mut self, message: &'m [u8]) -> Option<DescriptorFields<'m>> {
+        let mut fields = DescriptorFields::default();
         let start = self.identities.len();
         for field in Fields(message) {
-            let entry = match field? {
-                (1, Value::Bytes(bytes)) => entry(bytes)?,
-                (2, Value::Bytes(bytes)) => {
-                    limit.get_or_insert_default().merge(bytes).ok()?;
-                    continue;
-                }
-                (3, Value::Bytes(bytes)) => {
-                    own_hits = Some(wrapped(bytes, own_hits)?);
-                    continue;
-                }
-                (4, Value::Number(is)) => {
-                    is_negative = is != 0;
-                    continue;
-                }
+            match field? {
+                (1, Value::Bytes(bytes)) => self.entry(entry(bytes)?, start, &mut fields),
+                (2, Value::Bytes(bytes)) => fields.limit.get_or_insert_default().merge(bytes).ok()?,
+                (3, Value::Bytes(bytes)) => fields.hits = Some(wrapped(bytes, fields.hits)?),
+                (4, Value::Number(is)) => fields.is_negative_hits = is != 0,
                 (1..=4, _) => return None,
-                _ => continue,
-            };
-            let (number, (key, value)) = (count, entry);
-            count += 1;
-            if key.is_empty() {
-                nameless = nameless.or(Some(number));
-            }
-            if count > ENTRIES_MAX || nameless.is_some() {
-                continue;
-            }
-            let is_taken = |dimension: &Dimension<'_>| match dimension {
-                Dimension::Endpoint => endpoint.is_some(),
-                Dimension::Method => method.is_some(),
-                Dimension::Kind(kind) => self.identities[start..].iter().any(|(earlier, ..)| earlier == kind),
-            };
-            match Dimension::of(key, self.settings.paths, is_taken) {
-                Dimension::Endpoint => endpoint = Some(String::from_utf8_lossy(value)),
-                Dimension::Method => method = Some(String::from_utf8_lossy(value)),
-                Dimension::Kind(kind) => {
-                    let value = if value.is_empty() { EMPTY.into() } else { fitting_value(value) };
-                    self.identities.push((kind, value, number));
-                }
+                _ => {}
             }
         }
-        if count == 0 {
-            return wrong("entries", "there are none; give one at least");
+        Some(fields)
+    }
+
+    /// Takes in an entry of the descriptor whose identities begin at `start`.
+    fn entry(&mut self, (key, value): (&'m str, &'m [u8]), start: usize, fields: &mut DescriptorFields<'m>) {
+        let place = fields.count;
+        fields.count += 1;
+        if key.is_empty() {
+            fields.nameless.get_or_insert(place);
         }
-        if count > ENTRIES_MAX {
-            return wrong("entries", &format!("{count} given; give one to {ENTRIES_MAX}"));
+        // The descriptor is refused, when all of it is read.
+        if fields.count > ENTRIES_MAX || fields.nameless.is_some() {
+            return;
         }
-        if is_negative {
-            let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";
-            return wrong("is_negative_hits", problem);
-        }
-        if let Some(number) = nameless {
-            return wrong(&format!("entries/{number}/key"), "is empty; name what the value is");
-        }
-        let rate = match limit.as_ref().map(rate).transpose() {
-            Ok(rate) => rate,
-            Err((part, problem)) => return wrong(part, problem),
+        let is_taken = |dimension: &Dimension<'_>| match dimension {
+            Dimension::Endpoint => fields.endpoint.is_some(),
+            Dimension::Method => fields.method.is_some(),
+            Dimension::Kind(kind) => self.identities[start..].iter().any(|(earlier, ..)| earlier == kind),
         };
-        let identities = start..self.identities.len();
-        let hits = own_hits.unwrap_or(hits);
-        Some(Ok(Descriptor { identities, endpoint: endpoint.map(fitting), method, hits, rate }))
+        match Dimension::of(key, self.settings.paths, is_taken) {
+            Dimension::Endpoint => fields.endpoint = Some(String::from_utf8_lossy(value)),
+            Dimension::Method => fields.method = Some(String::from_utf8_lossy(value)),
+            Dimension::Kind(kind) => {
+                let value = if value.is_empty() { EMPTY.into() } else { fitting_value(value) };
+                self.identities.push((kind, value, place));
+            }
+        }
     }
 
     /// Calls `ask` with the requests, each with the rate that it brings. An error names a request that the engine would not take.
