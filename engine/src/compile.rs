@@ -299,10 +299,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let mut patterns = PatternTree::<RuleList>::default();
-            for (closeness, (_, rule)) in rules {
-                patterns.entry(&closeness.pattern).push(rule);
-            }
+            let rules = rules.into_iter().map(|(closeness, (_, rule))| (closeness.pattern, rule));
+            let mut patterns = PatternTree::new(rules, RuleList::push);
             patterns.for_each_mut(RuleList::build_index);
             RuleSet { kinds, patterns }
         });

@@ -163,7 +163,5 @@ fn fits<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[Wh
 }
 
 fn matches(pattern: &Pattern, path: Option<&str>) -> bool {
-    let mut tree = PatternTree::default();
-    *tree.entry(pattern) = true;
-    tree.closest(path, |is_it| is_it.then_some(())).is_some()
+    PatternTree::new([(pattern.clone(), ())], |(), ()| {}).closest(path, |()| Some(())).is_some()
 }
