@@ -14,7 +14,7 @@ use crate::{
     hash::{IdentityHash, KeyHasher},
     lease::Leases,
     moves::{Mark, Moves},
-    plain::{Missed, PlainLimit},
+    plain::Missed,
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry, Unlike},
     ring::Spare,
@@ -102,20 +102,7 @@ pub(crate) struct Charged {
 pub(crate) struct Look<'b> {
     pub(crate) charged: Charged,
     /// Where one swap makes the charge, if nobody comes between.
-    found: Option<(PlainLimit, Seen<'b>)>,
-}
-
-impl Look<'_> {
-    /// Makes the charge of a look on the short way.
-    #[inline(always)]
-    fn swap(self) -> Result<Charged, Missed> {
-        let Self { charged, found } = self;
-        if let Some((plain, seen)) = found {
-            let Charged { verdict, word, now, .. } = charged;
-            plain.charge(Stepped { verdict, word, now }, seen)?;
-        }
-        Ok(charged)
-    }
+    found: Option<Seen<'b>>,
 }
 
 impl From<Charged> for Look<'_> {
@@ -182,19 +169,27 @@ impl<'l> Account<'l> {
         Decision::of_one(&buckets.registry, self.version, decided_by, outcome.delay_ns())
     }
 
-    /// What interprets a word from there.
+    /// Returns what interprets a word from there.
     #[inline(always)]
-    fn meter_of(&self, site: Site) -> Option<Meter> {
+    fn meter_of(&self, site: Site) -> Option<&'l Meter> {
         match (site, self.stored) {
-            (Site::Store, Some(stored)) => Some(stored.meter),
+            (Site::Store, Some(stored)) => Some(&stored.meter),
             (Site::Nowhere, _) => None,
-            _ => self.limit.meter,
+            _ => self.limit.meter.as_ref(),
         }
+    }
+
+    /// Returns what is left after a charge, and how long the request is to wait for its turn.
+    #[inline(always)]
+    pub(crate) fn left_and_delay_ns(&self, charged: &Charged) -> (u64, u64) {
+        let &Charged { word, now, site, .. } = charged;
+        let Some(meter) = self.meter_of(site) else { return (0, 0) };
+        (meter.remaining(word, now), meter.delay_ns(word, now, self.cost))
     }
 
     #[inline(always)]
     pub(crate) fn outcome(&self, &Charged { verdict, word, now, site }: &Charged) -> Outcome {
-        let meter = self.meter_of(site);
+        let meter = self.meter_of(site).copied();
         let word = if meter.is_some() { word } else { self.limit.period_ns };
         Outcome { meter, cost: self.cost, verdict, word, now }
     }
@@ -400,10 +395,18 @@ impl<'l> Account<'l> {
     ) -> Result<(), Newer> {
         // What the store answered is not charged here.
         let is_here = !matches!(look.charged.site, Site::Store | Site::Nowhere);
-        if is_here && (look.found.is_none() || look.swap().is_err()) {
+        if is_here && !self.swap(look) {
             *look = self.charge(buckets, &|| now)?.into();
         }
         Ok(())
+    }
+
+    /// Makes the charge of a look that admitted on the short way, and returns whether it did.
+    #[inline(always)]
+    fn swap(&self, Look { charged, found }: &Look<'_>) -> bool {
+        let (Some(plain), Some(seen)) = (self.limit.plain, *found) else { return false };
+        let Charged { verdict, word, now, .. } = *charged;
+        plain.charge(Stepped { verdict, word, now }, seen).is_ok()
     }
 
     /// Charges the limit, or changes nothing and says why not.
@@ -440,7 +443,8 @@ impl<'l> Account<'l> {
     /// Charges the limit on the short way.
     #[inline(always)]
     fn charge_at_once<C>(&self, buckets: &Buckets<C>, read_clock: &impl Fn() -> Nanos) -> Result<Charged, Missed> {
-        self.look_at_once(buckets, read_clock)?.swap()
+        let look = self.look_at_once(buckets, read_clock)?;
+        if self.swap(&look) { Ok(look.charged) } else { Err(Missed::Race) }
     }
 
     #[inline(always)]
@@ -452,7 +456,7 @@ impl<'l> Account<'l> {
         let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
         let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
         let (stepped, seen) = plain.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
-        Ok(Look { charged: Charged::in_slot(stepped), found: Some((plain, seen)) })
+        Ok(Look { charged: Charged::in_slot(stepped), found: Some(seen) })
     }
 
     /// Every case of [`charge`](Self::charge), after so many races were lost.

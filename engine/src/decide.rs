@@ -28,6 +28,16 @@ pub(crate) struct Answers<'a> {
     pub(crate) otherwise: Degraded,
 }
 
+/// What decides a limit.
+enum Decider {
+    /// Its bucket on this node.
+    Bucket,
+    /// The store, or what the limit says where that does not answer.
+    Answer(Charged),
+    /// It stays out of the decision.
+    Nothing,
+}
+
 /// Nobody asked.
 pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: Degraded::NoStore };
 
@@ -67,11 +77,15 @@ impl<C: Clock> Buckets<C> {
         admitted: &mut Admitted<'b>,
     ) -> Result<Decision<'b>, Newer> {
         for (place, account) in enforced(accounts) {
-            match answers.decide(place, account, now, || account.look(self, now))? {
-                Some(look) if look.charged.is_admitted() => admitted.push((place, look)),
-                Some(refused) => return Ok(self.refused(accounts, place, refused.charged, answers)),
-                None => {}
+            let look = match answers.decider(place, account, now) {
+                Decider::Bucket => account.look(self, now)?,
+                Decider::Answer(charged) => charged.into(),
+                Decider::Nothing => continue,
+            };
+            if !look.charged.is_admitted() {
+                return Ok(self.refused(accounts, place, look.charged, answers));
             }
+            admitted.push((place, look));
         }
         let mark = self.moves.mark_brief();
         for index in 0..admitted.len() {
@@ -90,10 +104,15 @@ impl<C: Clock> Buckets<C> {
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
                 // The enforced limits are charged by now: where a publish came between, the shadow is left out.
-                match answers.decide(place, account, now, || account.charge(self, &|| now).map(Look::from)) {
-                    Ok(Some(look)) if look.charged.is_admitted() => admitted.push((place, look)),
-                    Ok(Some(_)) => shadows.push(place, account.index()),
-                    Ok(None) | Err(Newer) => {}
+                let charged = match answers.decider(place, account, now) {
+                    Decider::Bucket => account.charge(self, &|| now),
+                    Decider::Answer(charged) => Ok(charged),
+                    Decider::Nothing => continue,
+                };
+                match charged {
+                    Ok(charged) if charged.is_admitted() => admitted.push((place, charged.into())),
+                    Ok(_) => shadows.push(place, account.index()),
+                    Err(Newer) => {}
                 }
             }
         }
@@ -110,7 +129,7 @@ impl<C: Clock> Buckets<C> {
     ) -> Result<Decision<'_>, Newer> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
-            let Some(look) = answers.decide(place, account, now, || account.look(self, now))? else { continue };
+            let Some(look) = answers.look(self, place, account, now)? else { continue };
             match (look.charged.is_admitted(), account.is_shadow()) {
                 (true, _) => admitted.push((place, look)),
                 (false, true) => shadows.push(place, account.index()),
@@ -168,11 +187,10 @@ impl<C: Clock> Buckets<C> {
         for (place, Look { charged, .. }) in admitted {
             let account = &accounts[*place];
             if !account.is_shadow() {
-                let outcome = account.outcome(charged);
-                delay_ns = delay_ns.max(outcome.delay_ns());
-                let remaining = outcome.remaining();
-                if tightest.is_none() || remaining < least {
-                    (tightest, least) = (Some((*place, charged)), remaining);
+                let (left, this_delay_ns) = account.left_and_delay_ns(charged);
+                delay_ns = delay_ns.max(this_delay_ns);
+                if tightest.is_none() || left < least {
+                    (tightest, least) = (Some((*place, charged)), left);
                 }
             }
         }
@@ -188,27 +206,33 @@ impl<C: Clock> Buckets<C> {
 }
 
 impl Answers<'_> {
-    /// What decides a limit: `here`, or for one that the store keeps its answer, or else what the limit says for that case.
-    /// `None`: it stays out of the decision.
+    /// Says what decides a limit.
     #[inline(always)]
-    pub(crate) fn decide<'b>(
+    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> Decider {
+        let Some(on_failure) = account.on_failure() else { return Decider::Bucket };
+        match (self.of(place), on_failure) {
+            (Some(answer), _) => Decider::Answer(answer),
+            (None, OnFailure::Local(_)) => Decider::Bucket,
+            (None, OnFailure::Open) => Decider::Nothing,
+            (None, OnFailure::Closed) => {
+                let verdict = Verdict::Later { wait_ns: CLOSED_NS };
+                Decider::Answer(Charged { verdict, word: 0, now, site: Site::Nowhere })
+            }
+        }
+    }
+
+    /// Looks at a limit; `None` where it stays out of the decision.
+    pub(crate) fn look<'b, C: Clock>(
         self,
+        buckets: &'b Buckets<C>,
         place: usize,
         account: &Account<'_>,
         now: Nanos,
-        here: impl FnOnce() -> Result<Look<'b>, Newer>,
     ) -> Result<Option<Look<'b>>, Newer> {
-        match account.on_failure() {
-            None => here().map(Some),
-            Some(on_failure) => match (self.of(place), on_failure) {
-                (Some(answer), _) => Ok(Some(answer.into())),
-                (None, OnFailure::Local(_)) => here().map(Some),
-                (None, OnFailure::Open) => Ok(None),
-                (None, OnFailure::Closed) => {
-                    let verdict = Verdict::Later { wait_ns: CLOSED_NS };
-                    Ok(Some(Charged { verdict, word: 0, now, site: Site::Nowhere }.into()))
-                }
-            },
+        match self.decider(place, account, now) {
+            Decider::Bucket => account.look(buckets, now).map(Some),
+            Decider::Answer(charged) => Ok(Some(charged.into())),
+            Decider::Nothing => Ok(None),
         }
     }
 

@@ -712,10 +712,8 @@ impl<C: Clock> Engine<C> {
             Some(place) if !decision.is_allowed() => self.tally.spot(plan.get(place).and_then(tally)).decided(false),
             _ => {
                 let shadows = decision.shadows.places;
-                // Of one identity: each limit once, and of each owner the first, unless the client has another in its place.
-                if shadows == 0 && asked.is_of_one() && tally(&plan[0]).is_some() {
-                    let share = |place| Share { place, is_refused: false, is_refused_first: false };
-                    self.tally.allowed(plan.iter().filter_map(tally).map(share));
+                if shadows == 0 && is_each_owner_whole(live, plan) {
+                    self.tally.allowed(plan.iter().filter_map(|charge| share_alone(live, charge)));
                 } else {
                     self.tally.allowed((0..plan.len()).filter_map(|place| share(live, plan, shadows, place)));
                 }
@@ -754,6 +752,29 @@ fn free_unused(retired: &mut Vec<Arc<Live>>) {
     retired.retain(|live| Arc::strong_count(live) > 1);
 }
 
+/// Returns whether each limit of a plan counts what it would count alone: no owner stands there twice, and its first limit before
+/// its others. May be false where that is so.
+fn is_each_owner_whole(live: &Live, plan: &[Charge]) -> bool {
+    let (mut present, mut seen) = (u32::MAX, 0_u64);
+    plan.iter().all(|charge| {
+        let owner = live.limits[charge.limit as usize].owner;
+        if charge.limit != owner {
+            return owner == present;
+        }
+        // Two owners may have the same bit.
+        let bit = 1 << (owner % u64::BITS);
+        let is_new = seen & bit == 0;
+        (present, seen) = (owner, seen | bit);
+        is_new
+    })
+}
+
+/// Returns what a limit counts of a request that was allowed, where it counts what it would count alone.
+fn share_alone(live: &Live, charge: &Charge) -> Option<Share> {
+    let place = live.limits[charge.limit as usize].tally?;
+    Some(Share { place, is_refused: false, is_refused_first: false })
+}
+
 /// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
 /// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
 fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
@@ -777,5 +798,7 @@ fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Sha
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod names;
+#[cfg(all(test, not(engine_loom)))]
+mod owners;
 #[cfg(all(test, not(engine_loom)))]
 mod strays;

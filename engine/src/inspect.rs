@@ -78,7 +78,7 @@ impl<C: Clock> Engine<C> {
     ) -> Result<Inspection<'_>, Newer> {
         let limits = plan.iter().enumerate().map(|(place, charge)| {
             let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
-            let decided = answers.decide(place, &account, now, || account.look(self.buckets(), now))?;
+            let decided = answers.look(self.buckets(), place, &account, now)?;
             let stored = answers.of(place);
             let state = match stored {
                 Some(stored) => Charged { verdict: Verdict::Admit(stored.word), ..stored },

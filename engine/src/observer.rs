@@ -57,13 +57,6 @@ pub(crate) enum Asked<'a> {
     },
 }
 
-impl Asked<'_> {
-    /// Is it a request about one identity?
-    pub(crate) fn is_of_one(&self) -> bool {
-        matches!(self, Self::Request(request) if request.identities.len() == 1)
-    }
-}
-
 impl<'a> Observed<'a> {
     /// The decision; what it says of shadow limits too.
     pub fn decision(&self) -> &'a Decision<'a> {

@@ -190,7 +190,7 @@ impl<'r, 'l> Together<'r, 'l> {
             let mut refusal = None;
             for (place, account) in enforced(own) {
                 let whole = account.at_cost(account.cost_with(earlier()));
-                match NO_ANSWERS.decide(place, &whole, now, || whole.look(buckets, now))? {
+                match NO_ANSWERS.look(buckets, place, &whole, now)? {
                     Some(look) if !look.charged.is_admitted() => {
                         refusal = Some(buckets.refused(own, place, look.charged, NO_ANSWERS));
                         break;
@@ -216,7 +216,7 @@ impl<'r, 'l> Together<'r, 'l> {
             let accounts: Accounts<'_> = self.accounts(part).iter().map(|account| account.at_cost(0)).collect();
             let mut left = Admitted::new();
             for (place, account) in enforced(&accounts) {
-                if let Some(mut look) = NO_ANSWERS.decide(place, account, now, || account.look(buckets, now))? {
+                if let Some(mut look) = NO_ANSWERS.look(buckets, place, account, now)? {
                     // It was found to be allowed, whatever came between.
                     let Charged { word, .. } = look.charged;
                     look.charged.verdict = Verdict::Admit(word);
