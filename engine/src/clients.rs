@@ -4,12 +4,14 @@ use std::{
     cmp::Reverse,
     fmt,
     hash::BuildHasher,
+    hint::black_box,
     mem,
     net::IpAddr,
     ops::{Deref, Range},
     sync::Arc,
 };
 
+use arrayvec::ArrayString;
 use hashbrown::{HashTable, hash_table::Entry};
 use rapidhash::{RapidHashMap, fast::RandomState as RapidState};
 
@@ -251,10 +253,19 @@ impl<T> ClientMap<T> {
     /// The client that `value` is.
     #[inline]
     pub(crate) fn find(&self, value: &str) -> Option<&T> {
+        if self.len == 0 {
+            return None;
+        }
         match &self.over {
             None => self.base.exact.get(value).or_else(|| self.base.closest(value, |matcher| self.base.get(matcher))),
             Some(over) => self.get(&Matcher::Exact(value)).or_else(|| over.closest(value, |matcher| self.get(matcher))),
         }
+    }
+
+    /// Reads the entry where a value that matches as it is most likely stands, and waits for nothing: a look-up that comes soon finds
+    /// it at hand.
+    pub(crate) fn fetch(&self, value: &str) {
+        self.base.exact.fetch(value);
     }
 
     /// Returns the bits of the smallest block of clients that this address is in, if it has more than `least`; 0 otherwise.
@@ -416,13 +427,46 @@ impl<T> MatcherMap<T> {
     }
 }
 
-/// Values that match as they are. Their texts stand one after the other: a hundred thousand pieces of memory would take as
+/// Values that match as they are. A long one stands behind the one before it: a hundred thousand pieces of memory would take as
 /// long to make as all the rest of a snapshot.
 #[derive(Clone)]
 struct Exact<T> {
+    /// The long ones.
     texts: String,
-    table: HashTable<(Range<usize>, T)>,
+    table: HashTable<(Text, T)>,
     hasher: RapidState,
+}
+
+/// The most bytes of a value that stands in its entry.
+const SHORT_MAX: usize = 16;
+
+/// A value: in its entry where it is short, which saves a wait for memory, or its place among the texts of its map.
+#[derive(Clone)]
+enum Text {
+    Short(ArrayString<SHORT_MAX>),
+    Long(Range<usize>),
+}
+
+impl Text {
+    /// Returns the text of a value, which is written behind the `texts` where it is long.
+    fn new(value: &str, texts: &mut String) -> Self {
+        ArrayString::from(value).map_or_else(
+            |_| {
+                let start = texts.len();
+                texts.push_str(value);
+                Self::Long(start..texts.len())
+            },
+            Self::Short,
+        )
+    }
+
+    #[inline(always)]
+    fn of<'t>(&'t self, texts: &'t str) -> &'t str {
+        match self {
+            Self::Short(value) => value,
+            Self::Long(place) => &texts[place.clone()],
+        }
+    }
 }
 
 impl<T> Default for Exact<T> {
@@ -437,42 +481,50 @@ impl<T> Exact<T> {
     }
 
     fn set(&mut self, value: &str, client: T) -> Option<T> {
-        let Self { texts, table, hasher } = self;
-        let hash = |place: &Range<usize>| hasher.hash_one(&texts[place.clone()]);
-        let hash_of_value = hasher.hash_one(value);
-        if let Some((_, known)) = table.find_mut(hash_of_value, |(place, _)| texts[place.clone()] == *value) {
-            return Some(mem::replace(known, client));
+        match self.entry_of(value) {
+            (Entry::Occupied(known), _) => Some(mem::replace(&mut known.into_mut().1, client)),
+            (Entry::Vacant(free), texts) => {
+                free.insert((Text::new(value, texts), client));
+                None
+            }
         }
-        let start = texts.len();
-        table.insert_unique(hash_of_value, (start..start + value.len(), client), |(place, _)| hash(place));
-        texts.push_str(value);
-        None
     }
 
     fn entry(&mut self, value: &str) -> &mut T
     where
         T: Default,
     {
-        let Self { texts, table, hasher } = self;
-        let is_it = |(place, _): &(Range<usize>, T)| texts[place.clone()] == *value;
-        let hash = |(place, _): &(Range<usize>, T)| hasher.hash_one(&texts[place.clone()]);
-        match table.entry(hasher.hash_one(value), is_it, hash) {
-            Entry::Occupied(entry) => &mut entry.into_mut().1,
-            Entry::Vacant(free) => {
-                let start = texts.len();
-                texts.push_str(value);
-                &mut free.insert((start..texts.len(), T::default())).into_mut().1
-            }
+        match self.entry_of(value) {
+            (Entry::Occupied(known), _) => &mut known.into_mut().1,
+            (Entry::Vacant(free), texts) => &mut free.insert((Text::new(value, texts), T::default())).into_mut().1,
         }
     }
 
+    /// Returns the entry of a value, and the texts to which a new one is added.
+    fn entry_of(&mut self, value: &str) -> (Entry<'_, (Text, T)>, &mut String) {
+        let Self { texts, table, hasher } = self;
+        let is_it = |(known, _): &(Text, T)| known.of(texts) == value;
+        let hash = |(known, _): &(Text, T)| hasher.hash_one(known.of(texts));
+        (table.entry(hasher.hash_one(value), is_it, hash), texts)
+    }
+
     fn get(&self, value: &str) -> Option<&T> {
-        let found = self.table.find(self.hasher.hash_one(value), |(place, _)| self.texts[place.clone()] == *value);
+        if self.table.is_empty() {
+            return None;
+        }
+        let found = self.table.find(self.hasher.hash_one(value), |(known, _)| known.of(&self.texts) == value);
         found.map(|(_, client)| client)
     }
 
+    fn fetch(&self, value: &str) {
+        if !self.table.is_empty() {
+            let likely = self.table.find(self.hasher.hash_one(value), |_| true);
+            black_box(likely.is_some_and(|(known, _)| matches!(known, Text::Short(_))));
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.table.iter().map(|(place, client)| (&self.texts[place.clone()], client))
+        self.table.iter().map(|(known, client)| (known.of(&self.texts), client))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     address::{IP, network},
     algorithm::Meter,
     clients::{ClientMap, Matcher},
-    hash::{IdentityHash, KeyHasher},
+    hash::{IdentityHash, KeyHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
     policy::{DescriptorSettings, Descriptors, DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
@@ -126,11 +126,11 @@ pub(crate) struct Kind {
 
 /// Nothing of it changes with the tiers and limits of a policy, so most stay as they are from one version to the next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    /// Its number in [`Domain::numbered`].
-    pub(crate) tier: Option<u32>,
-    /// Place in [`Kind::exceptions`].
-    pub(crate) exception: Option<u32>,
+pub(crate) enum Client {
+    /// The number of its tier in [`Domain::numbered`].
+    OfTier(u32),
+    /// Its place in [`Kind::exceptions`].
+    Excepted(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -276,6 +276,17 @@ impl Snapshot {
         self.plan_for::<true>(request, now, hasher, plan);
     }
 
+    /// Reads what a plan for `request` will read first, and waits for nothing. The values of the identities should be at hand.
+    pub(crate) fn fetch_clients(&self, request: &Request<'_>) {
+        if let Some(domain) = self.domains.get(request.domain) {
+            for kind in domain.kinds.iter().filter(|kind| kind.clients.len() > 0) {
+                if let Some(identity) = request.identities.iter().find(|identity| *kind.name == *identity.kind()) {
+                    kind.clients.fetch(identity.value());
+                }
+            }
+        }
+    }
+
     fn plan_for<const BEHIND_BLOCKS: bool>(
         &self,
         request: &Request<'_>,
@@ -301,7 +312,10 @@ struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
 impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
         let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
-        known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
+        // All hashes first: so the values come from memory together.
+        let hashes: ArrayVec<KeyHash, IDENTITIES_MAX> =
+            self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
+        known.extend(hashes.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         if self.request.is_exact && self.domain.descriptors.descriptors == Descriptors::Exact {
@@ -336,25 +350,27 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     }
 
     /// `None` for a kind that the domain never speaks of.
-    fn look_up(&self, place: usize, now: Nanos, hasher: &KeyHasher) -> Option<Known<'s>> {
+    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<Known<'s>> {
         let identity = self.request.identities[place];
         let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
         let kind = &self.domain.kinds[kind_place];
-        let client = kind.clients.find(identity.value());
+        let (tier, exception) = match kind.clients.find(identity.value()) {
+            None => (None, None),
+            Some(Client::OfTier(tier)) => (Some(*tier), None),
+            Some(Client::Excepted(place)) => {
+                let exception = kind.exceptions.get(*place as usize).and_then(Option::as_ref);
+                (exception.and_then(|exception| exception.tier), exception)
+            }
+        };
         let hinted = || {
             let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
             Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
         };
         Some(Known {
             kind: kind_place as u32,
-            counted: Counted {
-                identity: KeyHasher::identity(kind.hash, hasher.bytes(identity.value().as_bytes())),
-                places: 1 << place,
-            },
-            tier: client.and_then(|client| self.domain.place(client.tier?)).or_else(hinted).or(kind.default_tier),
-            exception: client
-                .and_then(|client| kind.exceptions.get(client.exception? as usize)?.as_ref())
-                .filter(|exception| exception.until.is_none_or(|until| now < until)),
+            counted: Counted { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
+            tier: tier.and_then(|tier| self.domain.place(tier)).or_else(hinted).or(kind.default_tier),
+            exception: exception.filter(|exception| exception.until.is_none_or(|until| now < until)),
         })
     }
 

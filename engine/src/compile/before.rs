@@ -106,7 +106,8 @@ impl Kind {
             }
             place
         });
-        let client = Client { tier, exception };
+        // One with neither is no client: the compilation has failed.
+        let client = exception.map_or(Client::OfTier(tier.unwrap_or(u32::MAX)), Client::Excepted);
         if let Some(members) = self.members_with(client) {
             *members += 1;
         }
@@ -115,8 +116,8 @@ impl Kind {
 
     /// Forgets a client that was taken in.
     fn leaves(&mut self, client: Client) {
-        if let Some(exception) = client.exception {
-            self.exceptions[exception as usize] = None;
+        if let Client::Excepted(place) = client {
+            self.exceptions[place as usize] = None;
         } else if let Some(members) = self.members_with(client) {
             *members -= 1;
         }
@@ -124,7 +125,9 @@ impl Kind {
 
     /// Of those that a client is counted with, if it is.
     fn members_with(&mut self, client: Client) -> Option<&mut usize> {
-        let tier = client.tier.filter(|_| client.exception.is_none())?;
-        self.members.get_mut(tier as usize)
+        match client {
+            Client::OfTier(tier) => self.members.get_mut(tier as usize),
+            Client::Excepted(_) => None,
+        }
     }
 }
