@@ -169,8 +169,8 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
                 let now = instant.now();
                 decisions.extend(Some(match self.charge_one_token(|| lines, cost, || now) {
-                    Ok((stepped, limit)) => limit.decision(buckets, self.live.version, stepped),
-                    Err(missed) => self.decide_at(self.identity_of(lines), key.text(), cost, now, missed),
+                    Ok((stepped, limit)) => self.decided_one(limit, stepped),
+                    Err(missed) => self.decide_at(lines, key.text(), cost, now, missed),
                 }));
             }
         }

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Charged},
-    algorithm::{NUMBER_MAX, Verdict},
+    account::{Account, Buckets, Charged},
+    algorithm::{Meter, NUMBER_MAX, Verdict},
     clock::{Clock, SystemClock},
-    decision::Decision,
+    decision::{DecidedBy, Decision, Outcome},
     engine::Engine,
     hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
     observer::Asked,
     one_token::OneTokenLimit,
-    plain::Missed,
+    plain::{Missed, PlainLimit},
     registry::{Live, LiveLimit, Newer},
     request::RequestError,
     sliding_log::Stepped,
     snapshot::Charge,
     table::KeyLines,
-    tally::Spot,
+    tally::OwnCounts,
     time::Nanos,
 };
 
@@ -55,12 +55,47 @@ pub struct Handle<'e, C = SystemClock> {
     kind: Box<str>,
     kind_hash: u64,
     pub(crate) live: Arc<Live>,
+    /// The version of `live`.
+    version: u64,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
-    /// For checks that cost one token, where the limit has a short way for them, is enforced and kept on this node alone.
+    /// For checks that cost one token of a token bucket, where the limit has a [`ShortWay`] too.
     one_token: Option<OneTokenLimit>,
-    /// Of the thread that asked last.
-    spot: Spot<'e>,
+    short_way: Option<ShortWay>,
+    counts: OwnCounts<'e>,
+}
+
+/// The short way to a limit that is enforced and kept on this node alone, for checks of any cost.
+#[derive(Clone, Copy, Debug)]
+struct ShortWay {
+    plain: PlainLimit,
+    meter: Meter,
+    /// The index of the limit's name.
+    index: u32,
+}
+
+impl ShortWay {
+    /// Returns `None` for a shadow, for a limit that is kept in a store, for a log, and for one that admits nothing.
+    fn new(limit: &LiveLimit) -> Option<Self> {
+        let &LiveLimit { plain, meter, index, is_enforced_here, .. } = limit;
+        is_enforced_here.then_some(Self { plain: plain?, meter: meter?, index })
+    }
+
+    /// Returns the decision of a charge of so much, under the policy of this version.
+    #[inline(always)]
+    fn decision<'e, C: Clock>(
+        &self,
+        buckets: &'e Buckets<C>,
+        version: u64,
+        cost: u64,
+        stepped: Stepped,
+    ) -> Decision<'e> {
+        let Stepped { verdict, word, now } = stepped;
+        let outcome = Outcome { meter: Some(self.meter), cost, verdict, word, now };
+        let outcome = outcome.at_resolution(buckets.clock.resolution_ns());
+        let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
+        Decision::of_one(&buckets.registry, version, decided_by, outcome.delay_ns())
+    }
 }
 
 impl<C: Clock> Engine<C> {
@@ -71,17 +106,29 @@ impl<C: Clock> Engine<C> {
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
         let place = place_in(&live, limit_id, kind)?;
-        let kind_hash = kind_hash(kind);
         let limit = &live.limits[place as usize];
-        let (spot, one_token) = (self.tally().spot(limit.tally_alone()), self.one_token_of(limit));
         let limit_hash = limit.hash;
-        let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
-        Some(Handle { engine: self, limit_id, limit_hash, kind, kind_hash, live, place, one_token, spot })
+        let (one_token, short_way) = self.short_ways(limit);
+        let counts = self.tally().own(limit.tally_alone());
+        Some(Handle {
+            engine: self,
+            limit_id: limit_id.into(),
+            limit_hash,
+            kind: kind.into(),
+            kind_hash: kind_hash(kind),
+            version: live.version,
+            live,
+            place: Some(place),
+            one_token,
+            short_way,
+            counts,
+        })
     }
 
-    /// What checks that cost one token need of a limit that is enforced, and kept on this node alone.
-    fn one_token_of(&self, limit: &LiveLimit) -> Option<OneTokenLimit> {
-        OneTokenLimit::new(limit, &self.buckets().leases).filter(|_| limit.is_enforced_here)
+    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<ShortWay>) {
+        let short_way = ShortWay::new(limit);
+        let one_token = short_way.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        (one_token, short_way)
     }
 }
 
@@ -103,12 +150,12 @@ impl<'e, C: Clock> Handle<'e, C> {
         let identity = self.identity(&key);
         let buckets = self.engine.buckets();
         match self.charge_one_token(|| self.lines_of(identity), cost, || buckets.clock.now()) {
-            Ok((stepped, limit)) => Ok(limit.decision(buckets, self.live.version, stepped)),
+            Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
             Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
         }
     }
 
-    /// Charges a cost of one to the key of these lines on the short way, and counts it.
+    /// Charges a cost of one to the key of these lines on the short way. The caller counts it.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
@@ -116,18 +163,25 @@ impl<'e, C: Clock> Handle<'e, C> {
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(Stepped, &OneTokenLimit), Missed> {
-        let buckets = self.engine.buckets();
         let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(Missed::Untried)?;
-        if !self.spot.is_here() || self.engine.watch().is_watched() {
-            return Err(Missed::Untried);
-        }
-        let is_newest = || buckets.version.load() <= self.live.version;
-        let stepped = limit.charge(&buckets.leases, lines(), read_clock, is_newest)?;
-        self.spot.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        let stepped = limit.charge(&self.engine.buckets().leases, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
     }
 
-    /// Decides any check, after the short way was missed. Apart, so that the short way has the registers to itself.
+    /// Counts a charge of one token, and returns its decision.
+    #[inline(always)]
+    pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, stepped)
+    }
+
+    /// Returns whether the handle is of the newest policy, and no observer is to be shown its decisions.
+    #[inline(always)]
+    fn is_newest(&self) -> bool {
+        self.engine.watch().is_newest_unwatched(self.version)
+    }
+
+    /// Decides any check, after the short way of one token was missed. Apart, so that that has the registers to itself.
     #[inline(never)]
     fn check_anyhow(
         &mut self,
@@ -140,23 +194,54 @@ impl<'e, C: Clock> Handle<'e, C> {
             return Err(RequestError::Cost(cost));
         }
         let clock = &self.engine.buckets().clock;
-        Ok(self.decide(identity, value, cost, || clock.now(), missed))
+        Ok(match self.charge_plain(|| self.lines_of(identity), cost, || clock.now(), missed) {
+            Ok((stepped, way)) => self.decided(way, cost, stepped),
+            Err(missed) => self.decide(identity, value, cost, || clock.now(), missed),
+        })
     }
 
-    /// Decides any check at this time, after the short way was missed.
+    /// Decides any check at this time, after the short way of one token was missed.
     #[inline(never)]
     pub(crate) fn decide_at(
         &mut self,
-        identity: IdentityHash,
+        lines: KeyLines<'e>,
         value: &[u8],
         cost: u64,
         now: Nanos,
         missed: Missed,
     ) -> Decision<'e> {
-        self.decide(identity, value, cost, || now, missed)
+        match self.charge_plain(|| lines, cost, || now, missed) {
+            Ok((stepped, way)) => self.decided(way, cost, stepped),
+            Err(missed) => {
+                self.decide(KeyHasher::identity_of(self.limit_hash, lines.hash), value, cost, || now, missed)
+            }
+        }
     }
 
+    /// Charges any cost on the short way, unless that was missed.
     #[inline(always)]
+    fn charge_plain(
+        &self,
+        lines: impl FnOnce() -> KeyLines<'e>,
+        cost: u64,
+        read_clock: impl FnOnce() -> Nanos,
+        missed: Missed,
+    ) -> Result<(Stepped, &ShortWay), Missed> {
+        let Missed::Untried = missed else { return Err(missed) };
+        let way = self.short_way.as_ref().ok_or(Missed::Untried)?;
+        let step = |word, now| way.meter.step(word, now, cost);
+        let (stepped, seen) = way.plain.look(lines(), read_clock, || self.is_newest(), step)?;
+        Ok((way.plain.charge(stepped, seen)?, way))
+    }
+
+    /// Counts a charge, and returns its decision.
+    #[inline(always)]
+    fn decided(&self, way: &ShortWay, cost: u64, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        way.decision(self.engine.buckets(), self.version, cost, stepped)
+    }
+
+    #[inline(never)]
     fn decide(
         &mut self,
         identity: IdentityHash,
@@ -178,11 +263,6 @@ impl<'e, C: Clock> Handle<'e, C> {
         self.engine.buckets().table.key_lines(KeyHasher::key(self.limit_hash, identity))
     }
 
-    /// Returns the identity whose lines these are.
-    pub(crate) fn identity_of(&self, lines: KeyLines<'_>) -> IdentityHash {
-        KeyHasher::identity_of(self.limit_hash, lines.hash)
-    }
-
     #[inline(always)]
     pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
         KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
@@ -201,7 +281,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         mut missed: Missed,
     ) -> Option<Charged> {
         loop {
-            if self.engine.order().0 != self.live.version {
+            if self.engine.order().0 != self.version {
                 self.look_up_again();
                 missed = Missed::Untried;
             }
@@ -210,14 +290,11 @@ impl<'e, C: Clock> Handle<'e, C> {
             if !limit.is_enforced_here {
                 return None;
             }
-            let account = Account::enforced_here(limit, self.live.version, identity, cost);
+            let account = Account::enforced_here(limit, self.version, identity, cost);
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
             if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
-                if !self.spot.is_here() {
-                    self.spot = self.engine.tally().spot(limit.tally_alone());
-                }
-                self.spot.decided(charged.is_admitted());
+                self.counts.decided(charged.is_admitted());
                 return Some(charged);
             }
             // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
@@ -230,7 +307,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
         let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
-        Account::enforced_here(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+        Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
     }
 
     /// Decides any check: see [`charge`](Self::charge).
@@ -256,20 +333,28 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[cold]
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
+        self.version = self.live.version;
         self.place = place_in(&self.live, &self.limit_id, &self.kind);
-        let limit = self.place.map(|place| &self.live.limits[place as usize]);
-        self.one_token = limit.and_then(|limit| self.engine.one_token_of(limit));
-        self.spot = self.engine.tally().spot(limit.and_then(LiveLimit::tally_alone));
+        let Some(place) = self.place else {
+            (self.one_token, self.short_way) = (None, None);
+            return;
+        };
+        let limit = &self.live.limits[place as usize];
+        (self.one_token, self.short_way) = self.engine.short_ways(limit);
+        // Its name is a new one to the engine, which had forgotten it.
+        if !self.counts.are_of(limit.tally_alone()) {
+            self.counts = self.engine.tally().own(limit.tally_alone());
+        }
     }
 }
 
 impl<C> Clone for Handle<'_, C> {
     fn clone(&self) -> Self {
         Self {
-            engine: self.engine,
             limit_id: self.limit_id.clone(),
             kind: self.kind.clone(),
             live: Arc::clone(&self.live),
+            counts: self.counts.another(),
             ..*self
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct PlainLimit {
 /// Why a check was not decided on the short way. Nothing was charged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Missed {
-    /// It was not tried.
+    /// It was not tried, or the policy is not the newest, or an observer is to be shown the decision.
     Untried,
     /// The key has a lease.
     Leased {
@@ -43,7 +43,7 @@ pub(crate) enum Missed {
     },
     /// Another thread swapped the slot before this one did.
     Race,
-    /// The key has no plain slot, the policy is not the newest, or a denial changed while it was looked at again.
+    /// The key has no plain slot, or a denial changed while it was looked at again.
     Other,
 }
 
@@ -71,8 +71,11 @@ impl PlainLimit {
         }
         .ok_or(Missed::Other)?;
         let now = read_clock();
-        if slot.tag() != tag || !is_newest() {
+        if slot.tag() != tag {
             return Err(missed(slot, tag, now));
+        }
+        if !is_newest() {
+            return Err(Missed::Untried);
         }
         let verdict = step(slot.word, now);
         let word = verdict.admitted().unwrap_or(slot.word);
