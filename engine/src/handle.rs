@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Buckets, Charged},
-    algorithm::{Meter, NUMBER_MAX, Verdict},
+    account::{Account, Charged},
+    algorithm::{NUMBER_MAX, Verdict},
     clock::{Clock, SystemClock},
-    decision::{DecidedBy, Decision, Outcome},
+    decision::Decision,
     engine::Engine,
     hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
+    metered::MeteredLimit,
     observer::Asked,
     one_token::OneTokenLimit,
-    plain::{Missed, PlainLimit},
+    plain::Missed,
     registry::{Live, LiveLimit, Newer},
     request::RequestError,
     sliding_log::Stepped,
@@ -53,49 +54,18 @@ pub struct Handle<'e, C = SystemClock> {
     /// The hash of its full name.
     limit_hash: u64,
     kind: Box<str>,
-    kind_hash: u64,
+    /// The part that the hashes of its keys have in common.
+    seed: u64,
     pub(crate) live: Arc<Live>,
     /// The version of `live`.
     version: u64,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
-    /// For checks that cost one token of a token bucket, where the limit has a [`ShortWay`] too.
+    /// Serves checks that cost one token, where the limit is `metered` and a token bucket.
     one_token: Option<OneTokenLimit>,
-    short_way: Option<ShortWay>,
+    /// Serves checks of any cost, where the limit has a short way, is enforced and kept on this node alone.
+    metered: Option<MeteredLimit>,
     counts: OwnCounts<'e>,
-}
-
-/// The short way to a limit that is enforced and kept on this node alone, for checks of any cost.
-#[derive(Clone, Copy, Debug)]
-struct ShortWay {
-    plain: PlainLimit,
-    meter: Meter,
-    /// The index of the limit's name.
-    index: u32,
-}
-
-impl ShortWay {
-    /// Returns `None` for a shadow, for a limit that is kept in a store, for a log, and for one that admits nothing.
-    fn new(limit: &LiveLimit) -> Option<Self> {
-        let &LiveLimit { plain, meter, index, is_enforced_here, .. } = limit;
-        is_enforced_here.then_some(Self { plain: plain?, meter: meter?, index })
-    }
-
-    /// Returns the decision of a charge of so much, under the policy of this version.
-    #[inline(always)]
-    fn decision<'e, C: Clock>(
-        &self,
-        buckets: &'e Buckets<C>,
-        version: u64,
-        cost: u64,
-        stepped: Stepped,
-    ) -> Decision<'e> {
-        let Stepped { verdict, word, now } = stepped;
-        let outcome = Outcome { meter: Some(self.meter), cost, verdict, word, now };
-        let outcome = outcome.at_resolution(buckets.clock.resolution_ns());
-        let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
-        Decision::of_one(&buckets.registry, version, decided_by, outcome.delay_ns())
-    }
 }
 
 impl<C: Clock> Engine<C> {
@@ -108,28 +78,34 @@ impl<C: Clock> Engine<C> {
         let place = place_in(&live, limit_id, kind)?;
         let limit = &live.limits[place as usize];
         let limit_hash = limit.hash;
-        let (one_token, short_way) = self.short_ways(limit);
+        let (one_token, metered) = self.short_ways(limit);
         let counts = self.tally().own(limit.tally_alone());
         Some(Handle {
             engine: self,
             limit_id: limit_id.into(),
             limit_hash,
             kind: kind.into(),
-            kind_hash: kind_hash(kind),
+            seed: KeyHasher::seed(limit_hash, kind_hash(kind)),
             version: live.version,
             live,
             place: Some(place),
             one_token,
-            short_way,
+            metered,
             counts,
         })
     }
 
-    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<ShortWay>) {
-        let short_way = ShortWay::new(limit);
-        let one_token = short_way.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
-        (one_token, short_way)
+    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
+        let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        (one_token, metered)
     }
+}
+
+/// Returns whether a check may cost so much.
+#[inline(always)]
+pub(crate) fn is_in_range(cost: u64) -> bool {
+    (1..=NUMBER_MAX).contains(&cost)
 }
 
 fn place_in(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
@@ -147,11 +123,10 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// Allowed without a limit while the policy does not have this one.
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
-        let identity = self.identity(&key);
-        let buckets = self.engine.buckets();
-        match self.charge_one_token(|| self.lines_of(identity), cost, || buckets.clock.now()) {
+        let (hash, buckets) = (self.hash(&key), self.engine.buckets());
+        match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
             Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
-            Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
+            Err(missed) => self.check_metered(hash, key.text(), cost, missed),
         }
     }
 
@@ -183,21 +158,48 @@ impl<'e, C: Clock> Handle<'e, C> {
 
     /// Decides any check, after the short way of one token was missed. Apart, so that that has the registers to itself.
     #[inline(never)]
-    fn check_anyhow(
+    fn check_metered(
         &mut self,
-        identity: IdentityHash,
+        hash: u64,
         value: &[u8],
         cost: u64,
         missed: Missed,
     ) -> Result<Decision<'e>, RequestError> {
-        if cost == 0 || cost > NUMBER_MAX {
+        let buckets = self.engine.buckets();
+        let missed = match (&self.metered, missed) {
+            (Some(limit), Missed::Untried) if is_in_range(cost) => {
+                let lines = buckets.table.key_lines(hash);
+                match limit.charge(lines, cost, || buckets.clock.now(), || self.is_newest()) {
+                    Ok(stepped) => return Ok(self.decided(limit, cost, stepped)),
+                    Err(missed) => missed,
+                }
+            }
+            (_, missed) => missed,
+        };
+        self.check_anyhow(hash, value, cost, missed)
+    }
+
+    /// Counts a charge, and returns its decision.
+    #[inline(always)]
+    fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, cost, stepped)
+    }
+
+    /// Decides any check, after each short way was missed.
+    #[inline(never)]
+    fn check_anyhow(
+        &mut self,
+        hash: u64,
+        value: &[u8],
+        cost: u64,
+        missed: Missed,
+    ) -> Result<Decision<'e>, RequestError> {
+        if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
         let clock = &self.engine.buckets().clock;
-        Ok(match self.charge_plain(|| self.lines_of(identity), cost, || clock.now(), missed) {
-            Ok((stepped, way)) => self.decided(way, cost, stepped),
-            Err(missed) => self.decide(identity, value, cost, || clock.now(), missed),
-        })
+        Ok(self.decide(hash, value, cost, || clock.now(), missed))
     }
 
     /// Decides any check at this time, after the short way of one token was missed.
@@ -208,48 +210,29 @@ impl<'e, C: Clock> Handle<'e, C> {
         value: &[u8],
         cost: u64,
         now: Nanos,
-        missed: Missed,
+        mut missed: Missed,
     ) -> Decision<'e> {
-        match self.charge_plain(|| lines, cost, || now, missed) {
-            Ok((stepped, way)) => self.decided(way, cost, stepped),
-            Err(missed) => {
-                self.decide(KeyHasher::identity_of(self.limit_hash, lines.hash), value, cost, || now, missed)
+        if let (Missed::Untried, Some(limit)) = (missed, &self.metered) {
+            match limit.charge(lines, cost, || now, || self.is_newest()) {
+                Ok(stepped) => return self.decided(limit, cost, stepped),
+                Err(why) => missed = why,
             }
         }
+        self.decide(lines.hash, value, cost, || now, missed)
     }
 
-    /// Charges any cost on the short way, unless that was missed.
     #[inline(always)]
-    fn charge_plain(
-        &self,
-        lines: impl FnOnce() -> KeyLines<'e>,
-        cost: u64,
-        read_clock: impl FnOnce() -> Nanos,
-        missed: Missed,
-    ) -> Result<(Stepped, &ShortWay), Missed> {
-        let Missed::Untried = missed else { return Err(missed) };
-        let way = self.short_way.as_ref().ok_or(Missed::Untried)?;
-        let step = |word, now| way.meter.step(word, now, cost);
-        let (stepped, seen) = way.plain.look(lines(), read_clock, || self.is_newest(), step)?;
-        Ok((way.plain.charge(stepped, seen)?, way))
-    }
-
-    /// Counts a charge, and returns its decision.
-    #[inline(always)]
-    fn decided(&self, way: &ShortWay, cost: u64, stepped: Stepped) -> Decision<'e> {
-        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
-        way.decision(self.engine.buckets(), self.version, cost, stepped)
-    }
-
-    #[inline(never)]
     fn decide(
         &mut self,
-        identity: IdentityHash,
+        hash: u64,
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
         missed: Missed,
     ) -> Decision<'e> {
+        let identity = KeyHasher::identity_of(self.limit_hash, hash);
+        // The short way is still to be tried, by the newest policy, or where an observer looks on.
+        let missed = if let Missed::Stale = missed { Missed::Untried } else { missed };
         // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
         match self.charge(identity, value, cost, &read_clock, missed) {
             Some(charged) => self.decision(identity, cost, charged),
@@ -257,15 +240,10 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// Returns the lines where the bucket of an identity may be, whatever policy there is.
+    /// Returns the hash of a key, whatever policy there is.
     #[inline(always)]
-    pub(crate) fn lines_of(&self, identity: IdentityHash) -> KeyLines<'e> {
-        self.engine.buckets().table.key_lines(KeyHasher::key(self.limit_hash, identity))
-    }
-
-    #[inline(always)]
-    pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
-        KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
+    pub(crate) fn hash(&self, key: &impl Key) -> u64 {
+        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
     }
 
     /// Charges the limit alone, after the short way was `missed`. `value` is what an observer is shown. `None`
@@ -336,11 +314,11 @@ impl<'e, C: Clock> Handle<'e, C> {
         self.version = self.live.version;
         self.place = place_in(&self.live, &self.limit_id, &self.kind);
         let Some(place) = self.place else {
-            (self.one_token, self.short_way) = (None, None);
+            (self.one_token, self.metered) = (None, None);
             return;
         };
         let limit = &self.live.limits[place as usize];
-        (self.one_token, self.short_way) = self.engine.short_ways(limit);
+        (self.one_token, self.metered) = self.engine.short_ways(limit);
         // Its name is a new one to the engine, which had forgotten it.
         if !self.counts.are_of(limit.tally_alone()) {
             self.counts = self.engine.tally().own(limit.tally_alone());

@@ -25,15 +25,17 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainLimit {
     pub(crate) tag: PlainTag,
-    /// What the processor has for its slots.
+    /// The instructions that the processor has for its slots.
     pub(crate) native: Option<Native128>,
 }
 
 /// Why a check was not decided on the short way. Nothing was charged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Missed {
-    /// It was not tried, or the policy is not the newest, or an observer is to be shown the decision.
+    /// It was not tried.
     Untried,
+    /// The policy is not the newest, or an observer is to be shown the decision.
+    Stale,
     /// The key has a lease.
     Leased {
         /// The word of its slot.
@@ -75,7 +77,7 @@ impl PlainLimit {
             return Err(missed(slot, tag, now));
         }
         if !is_newest() {
-            return Err(Missed::Untried);
+            return Err(Missed::Stale);
         }
         let verdict = step(slot.word, now);
         let word = verdict.admitted().unwrap_or(slot.word);

@@ -23,13 +23,13 @@ pub struct Totals {
     pub allowed: u64,
     /// Denied.
     pub denied: u64,
-    /// Of those allowed, the ones that met no limit.
+    /// Those of `allowed` that met no limit.
     pub no_limit: u64,
-    /// Of those without a limit, the ones that named a domain which the policy does not have.
+    /// Those of `no_limit` that named a domain which the policy does not have.
     pub unknown_domain: u64,
 }
 
-/// What a limit's part was in decisions since the engine was made, over all policies that had it.
+/// A limit's part in decisions since the engine was made, over all policies that had it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Requests that were allowed and charged to it.
@@ -38,21 +38,21 @@ pub struct Counts {
     pub denied: u64,
     /// Requests that it would have refused while it was a shadow.
     pub shadow_denied: u64,
-    /// Of those allowed and those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits,
+    /// Those of `allowed` and `shadow_denied` that it counts for its tier or rule: summed over its limits,
     /// the requests that the tier or rule let pass, each once.
     pub owner_allowed: u64,
-    /// Of those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits, the requests that a
+    /// Those of `shadow_denied` that it counts for its tier or rule: summed over its limits, the requests that a
     /// shadow among them would have refused, each once.
     pub owner_shadow_denied: u64,
 }
 
-/// Where a limit counts: in one place the requests that it counts for its tier or rule too, in the other those that another
+/// The place where a limit counts: in one the requests that it counts for its tier or rule too, in the other those that another
 /// limit counts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place(u32);
 
 impl Place {
-    /// Of the limit that is counted one by one under this number.
+    /// Returns the place of the limit that is counted one by one under this number.
     pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
         Self(2 * number + u32::from(!is_for_owner))
     }
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-/// What a limit counts of a request that was allowed.
+/// A limit's count of a request that was allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) place: Place,
@@ -116,7 +116,7 @@ struct Stripe {
     denied: Counter,
     no_limit: Counter,
     unknown_domain: Counter,
-    /// Of limits that are counted one by one, by [`Place`].
+    /// Counters of limits that are counted one by one, by [`Place`].
     limits: boxcar::Vec<LimitCells>,
 }
 
@@ -305,7 +305,7 @@ impl Tally {
         })
     }
 
-    /// Of the limit with this number.
+    /// Returns the counts of the limit with this number.
     pub(crate) fn counts(&self, number: u32) -> Counts {
         let [for_owner, other] = [true, false].map(|is_for_owner| self.counts_at(Place::new(number, is_for_owner)));
         Counts {

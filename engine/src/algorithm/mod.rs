@@ -187,6 +187,7 @@ impl Meter {
     /// Nanoseconds that an admitted cost has to wait for its turn: 0 but for a leaky bucket, whose queue drains at its
     /// rate. `word` is the one that the charge wrote.
     #[must_use]
+    #[inline]
     pub fn delay_ns(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         match self {
             Self::LeakyBucket(queue) => queue.before(word, cost).saturating_sub(now),

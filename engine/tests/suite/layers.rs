@@ -50,6 +50,7 @@ const LAYERS: &[&str] = &[
     "heavy_hitters",
     "account",
     "one_token",
+    "metered",
     "decide",
     "engine",
     "counted",
