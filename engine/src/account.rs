@@ -436,7 +436,7 @@ impl<'l> Account<'l> {
         match missed {
             Missed::Leased { word, now } => self.charge_leased(buckets, now, word),
             Missed::Race => self.charge_anyhow(buckets, read_clock(), 1),
-            Missed::Untried | Missed::Other => self.charge_anyhow(buckets, read_clock(), 0),
+            Missed::Untried | Missed::Stale | Missed::Other => self.charge_anyhow(buckets, read_clock(), 0),
         }
     }
 

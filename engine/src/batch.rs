@@ -11,37 +11,39 @@ use arrayvec::ArrayVec;
 
 use crate::{
     account::Buckets,
-    algorithm::NUMBER_MAX,
+    algorithm::Verdict,
     clock::Clock,
     decision::Decision,
     engine::Engine,
-    handle::Handle,
+    handle::{Handle, is_in_range},
     hash::KeyHasher,
     key::Key,
+    native128::Native128,
+    plain::Missed,
     registry::Newer,
     request::{Request, RequestError},
+    sliding_log::Stepped,
     snapshot::{Charge, PLAN_MAX, Plan},
     table::KeyLines,
     time::Nanos,
 };
 
-/// A batch charges at most so many buckets at one time: they are no burden on the nearest cache of a processor.
+/// The number of buckets that are charged at one time: they are no burden on the nearest cache of a processor.
 const AHEAD: usize = 64;
 
-/// So many buckets of a handle's batch come from memory while one is checked, so that waiting and checking overlap. Their lines are
-/// about as many as a processor can wait for at one time.
+/// The number of buckets of a handle's batch that come from memory while one is checked, so that waiting and checking overlap.
+/// Their lines are about as many as a processor can wait for at one time.
 const IN_FLIGHT: usize = 16;
 
-/// A batch decides at most so many requests at one time: the lines of three limits each are some rounds of what a processor can
-/// wait for.
+/// The number of requests that a batch decides at one time.
 const REQUESTS: usize = 16;
 
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
 /// The time of a batch. A first touch, a denial for want of room and the payments of a lease are at a time that is read anew;
-/// a check of the same key at an older one would be denied what is left of its burst, so the batch reads its clock anew after
-/// them too.
+/// a check of the same key at an older one would be denied what is left of its burst, so after them the batch reads its clock anew
+/// before it denies anything.
 struct Instant<'b, C> {
     buckets: &'b Buckets<C>,
     now: Nanos,
@@ -57,13 +59,19 @@ impl<'b, C: Clock> Instant<'b, C> {
 
     #[inline(always)]
     fn now(&mut self) -> Nanos {
-        if self.later != Self::charged_later(self.buckets) {
+        if self.is_over() {
             *self = Self::new(self.buckets);
         }
         self.now
     }
 
-    /// By any thread.
+    /// Returns whether the clock is to be read anew.
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.later != Self::charged_later(self.buckets)
+    }
+
+    /// Returns how many charges any thread has made at a time read anew.
     #[inline(always)]
     fn charged_later(buckets: &Buckets<C>) -> u64 {
         buckets.table.claims() + buckets.denied_without_room() + buckets.leases.payments()
@@ -139,7 +147,7 @@ impl<C: Clock> Engine<C> {
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
-    /// As [`check`](Self::check), of many keys in their order, later ones after the charges of earlier ones, 64 of them
+    /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier ones, 64 of them
     /// at one time: the clock is read once for those, and again only after keys that are new. Each key is charged `cost`; where that is out of
     /// range nothing is decided.
     ///
@@ -168,24 +176,30 @@ impl<'e, C: Clock> Handle<'e, C> {
         cost: u64,
         decisions: &mut impl Extend<Decision<'e>>,
     ) -> Result<(), RequestError> {
-        if cost == 0 || cost > NUMBER_MAX {
+        if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let buckets = self.engine.buckets();
+        let (buckets, native) = (self.engine.buckets(), Native128::detect());
         for keys in keys.chunks(AHEAD) {
             let mut instant = Instant::new(buckets);
-            let all: ArrayVec<KeyLines<'_>, AHEAD> = keys.iter().map(|key| self.lines_of(self.identity(key))).collect();
+            let mut all = ArrayVec::<KeyLines<'_>, AHEAD>::new();
+            all.extend(keys.iter().map(|key| buckets.table.key_lines(self.hash(key))));
             for lines in all.iter().take(IN_FLIGHT) {
-                lines.fetch();
+                lines.fetch(native);
             }
             for (at, (key, &lines)) in keys.iter().zip(&all).enumerate() {
                 if let Some(later) = all.get(at + IN_FLIGHT) {
                     later.prefetch();
                 }
-                let now = instant.now();
-                decisions.extend(Some(match self.charge_one_token(|| lines, cost, || now) {
-                    Ok((stepped, limit)) => limit.decision(buckets, self.live.version, stepped),
-                    Err(missed) => self.decide_at(self.identity_of(lines), key.text(), cost, now, missed),
+                let charged = match self.charge_one_token(|| lines, cost, || instant.now) {
+                    Ok((Stepped { verdict: Verdict::Later { .. }, .. }, _)) if instant.is_over() => {
+                        Err(Missed::Untried)
+                    }
+                    charged => charged,
+                };
+                decisions.extend(Some(match charged {
+                    Ok((stepped, limit)) => self.decided_one(limit, stepped),
+                    Err(missed) => self.decide_at(lines, key.text(), cost, instant.now(), missed),
                 }));
             }
         }

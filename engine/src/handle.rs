@@ -10,6 +10,7 @@ use crate::{
     engine::Engine,
     hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
+    metered::MeteredLimit,
     observer::Asked,
     one_token::OneTokenLimit,
     plain::Missed,
@@ -18,7 +19,7 @@ use crate::{
     sliding_log::Stepped,
     snapshot::Charge,
     table::KeyLines,
-    tally::Spot,
+    tally::OwnCounts,
     time::Nanos,
 };
 
@@ -53,14 +54,18 @@ pub struct Handle<'e, C = SystemClock> {
     /// The hash of its full name.
     limit_hash: u64,
     kind: Box<str>,
-    kind_hash: u64,
+    /// The part that the hashes of its keys have in common.
+    seed: u64,
     pub(crate) live: Arc<Live>,
+    /// The version of `live`.
+    version: u64,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
-    /// For checks that cost one token, where the limit has a short way for them, is enforced and kept on this node alone.
+    /// Serves checks that cost one token, where the limit is `metered` and a token bucket.
     one_token: Option<OneTokenLimit>,
-    /// Of the thread that asked last.
-    spot: Spot<'e>,
+    /// Serves checks of any cost, where the limit has a short way, is enforced and kept on this node alone.
+    metered: Option<MeteredLimit>,
+    counts: OwnCounts<'e>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -71,18 +76,36 @@ impl<C: Clock> Engine<C> {
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
         let place = place_in(&live, limit_id, kind)?;
-        let kind_hash = kind_hash(kind);
         let limit = &live.limits[place as usize];
-        let (spot, one_token) = (self.tally().spot(limit.tally_alone()), self.one_token_of(limit));
         let limit_hash = limit.hash;
-        let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
-        Some(Handle { engine: self, limit_id, limit_hash, kind, kind_hash, live, place, one_token, spot })
+        let (one_token, metered) = self.short_ways(limit);
+        let counts = self.tally().own(limit.tally_alone());
+        Some(Handle {
+            engine: self,
+            limit_id: limit_id.into(),
+            limit_hash,
+            kind: kind.into(),
+            seed: KeyHasher::seed(limit_hash, kind_hash(kind)),
+            version: live.version,
+            live,
+            place: Some(place),
+            one_token,
+            metered,
+            counts,
+        })
     }
 
-    /// What checks that cost one token need of a limit that is enforced, and kept on this node alone.
-    fn one_token_of(&self, limit: &LiveLimit) -> Option<OneTokenLimit> {
-        OneTokenLimit::new(limit, &self.buckets().leases).filter(|_| limit.is_enforced_here)
+    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
+        let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        (one_token, metered)
     }
+}
+
+/// Returns whether a check may cost so much.
+#[inline(always)]
+pub(crate) fn is_in_range(cost: u64) -> bool {
+    (1..=NUMBER_MAX).contains(&cost)
 }
 
 fn place_in(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
@@ -100,15 +123,14 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// Allowed without a limit while the policy does not have this one.
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
-        let identity = self.identity(&key);
-        let buckets = self.engine.buckets();
-        match self.charge_one_token(|| self.lines_of(identity), cost, || buckets.clock.now()) {
-            Ok((stepped, limit)) => Ok(limit.decision(buckets, self.live.version, stepped)),
-            Err(missed) => self.check_anyhow(identity, key.text(), cost, missed),
+        let (hash, buckets) = (self.hash(&key), self.engine.buckets());
+        match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
+            Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
+            Err(missed) => self.check_metered(hash, key.text(), cost, missed),
         }
     }
 
-    /// Charges a cost of one to the key of these lines on the short way, and counts it.
+    /// Charges a cost of one to the key of these lines on the short way. The caller counts it.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
@@ -116,55 +138,101 @@ impl<'e, C: Clock> Handle<'e, C> {
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(Stepped, &OneTokenLimit), Missed> {
-        let buckets = self.engine.buckets();
         let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(Missed::Untried)?;
-        if !self.spot.is_here() || self.engine.watch().is_watched() {
-            return Err(Missed::Untried);
-        }
-        let is_newest = || buckets.version.load() <= self.live.version;
-        let stepped = limit.charge(&buckets.leases, lines(), read_clock, is_newest)?;
-        self.spot.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        let stepped = limit.charge(&self.engine.buckets().leases, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
     }
 
-    /// Decides any check, after the short way was missed. Apart, so that the short way has the registers to itself.
+    /// Counts a charge of one token, and returns its decision.
+    #[inline(always)]
+    pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, stepped)
+    }
+
+    /// Returns whether the handle is of the newest policy, and no observer is to be shown its decisions.
+    #[inline(always)]
+    fn is_newest(&self) -> bool {
+        self.engine.watch().is_newest_unwatched(self.version)
+    }
+
+    /// Decides any check, after the short way of one token was missed. Apart, so that that has the registers to itself.
     #[inline(never)]
-    fn check_anyhow(
+    fn check_metered(
         &mut self,
-        identity: IdentityHash,
+        hash: u64,
         value: &[u8],
         cost: u64,
         missed: Missed,
     ) -> Result<Decision<'e>, RequestError> {
-        if cost == 0 || cost > NUMBER_MAX {
+        let buckets = self.engine.buckets();
+        let missed = match (&self.metered, missed) {
+            (Some(limit), Missed::Untried) if is_in_range(cost) => {
+                let lines = buckets.table.key_lines(hash);
+                match limit.charge(lines, cost, || buckets.clock.now(), || self.is_newest()) {
+                    Ok(stepped) => return Ok(self.decided(limit, cost, stepped)),
+                    Err(missed) => missed,
+                }
+            }
+            (_, missed) => missed,
+        };
+        self.check_anyhow(hash, value, cost, missed)
+    }
+
+    /// Counts a charge, and returns its decision.
+    #[inline(always)]
+    fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, cost, stepped)
+    }
+
+    /// Decides any check, after each short way was missed.
+    #[inline(never)]
+    fn check_anyhow(
+        &mut self,
+        hash: u64,
+        value: &[u8],
+        cost: u64,
+        missed: Missed,
+    ) -> Result<Decision<'e>, RequestError> {
+        if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
         let clock = &self.engine.buckets().clock;
-        Ok(self.decide(identity, value, cost, || clock.now(), missed))
+        Ok(self.decide(hash, value, cost, || clock.now(), missed))
     }
 
-    /// Decides any check at this time, after the short way was missed.
+    /// Decides any check at this time, after the short way of one token was missed.
     #[inline(never)]
     pub(crate) fn decide_at(
         &mut self,
-        identity: IdentityHash,
+        lines: KeyLines<'e>,
         value: &[u8],
         cost: u64,
         now: Nanos,
-        missed: Missed,
+        mut missed: Missed,
     ) -> Decision<'e> {
-        self.decide(identity, value, cost, || now, missed)
+        if let (Missed::Untried, Some(limit)) = (missed, &self.metered) {
+            match limit.charge(lines, cost, || now, || self.is_newest()) {
+                Ok(stepped) => return self.decided(limit, cost, stepped),
+                Err(why) => missed = why,
+            }
+        }
+        self.decide(lines.hash, value, cost, || now, missed)
     }
 
     #[inline(always)]
     fn decide(
         &mut self,
-        identity: IdentityHash,
+        hash: u64,
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
         missed: Missed,
     ) -> Decision<'e> {
+        let identity = KeyHasher::identity_of(self.limit_hash, hash);
+        // The short way is still to be tried, by the newest policy, or where an observer looks on.
+        let missed = if let Missed::Stale = missed { Missed::Untried } else { missed };
         // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
         match self.charge(identity, value, cost, &read_clock, missed) {
             Some(charged) => self.decision(identity, cost, charged),
@@ -172,20 +240,10 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// Returns the lines where the bucket of an identity may be, whatever policy there is.
+    /// Returns the hash of a key, whatever policy there is.
     #[inline(always)]
-    pub(crate) fn lines_of(&self, identity: IdentityHash) -> KeyLines<'e> {
-        self.engine.buckets().table.key_lines(KeyHasher::key(self.limit_hash, identity))
-    }
-
-    /// Returns the identity whose lines these are.
-    pub(crate) fn identity_of(&self, lines: KeyLines<'_>) -> IdentityHash {
-        KeyHasher::identity_of(self.limit_hash, lines.hash)
-    }
-
-    #[inline(always)]
-    pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
-        KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
+    pub(crate) fn hash(&self, key: &impl Key) -> u64 {
+        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
     }
 
     /// Charges the limit alone, after the short way was `missed`. `value` is what an observer is shown. `None`
@@ -201,7 +259,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         mut missed: Missed,
     ) -> Option<Charged> {
         loop {
-            if self.engine.order().0 != self.live.version {
+            if self.engine.order().0 != self.version {
                 self.look_up_again();
                 missed = Missed::Untried;
             }
@@ -210,14 +268,11 @@ impl<'e, C: Clock> Handle<'e, C> {
             if !limit.is_enforced_here {
                 return None;
             }
-            let account = Account::enforced_here(limit, self.live.version, identity, cost);
+            let account = Account::enforced_here(limit, self.version, identity, cost);
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
             if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
-                if !self.spot.is_here() {
-                    self.spot = self.engine.tally().spot(limit.tally_alone());
-                }
-                self.spot.decided(charged.is_admitted());
+                self.counts.decided(charged.is_admitted());
                 return Some(charged);
             }
             // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
@@ -230,7 +285,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
         let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
-        Account::enforced_here(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+        Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
     }
 
     /// Decides any check: see [`charge`](Self::charge).
@@ -256,20 +311,28 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[cold]
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
+        self.version = self.live.version;
         self.place = place_in(&self.live, &self.limit_id, &self.kind);
-        let limit = self.place.map(|place| &self.live.limits[place as usize]);
-        self.one_token = limit.and_then(|limit| self.engine.one_token_of(limit));
-        self.spot = self.engine.tally().spot(limit.and_then(LiveLimit::tally_alone));
+        let Some(place) = self.place else {
+            (self.one_token, self.metered) = (None, None);
+            return;
+        };
+        let limit = &self.live.limits[place as usize];
+        (self.one_token, self.metered) = self.engine.short_ways(limit);
+        // Its name is a new one to the engine, which had forgotten it.
+        if !self.counts.are_of(limit.tally_alone()) {
+            self.counts = self.engine.tally().own(limit.tally_alone());
+        }
     }
 }
 
 impl<C> Clone for Handle<'_, C> {
     fn clone(&self) -> Self {
         Self {
-            engine: self.engine,
             limit_id: self.limit_id.clone(),
             kind: self.kind.clone(),
             live: Arc::clone(&self.live),
+            counts: self.counts.another(),
             ..*self
         }
     }

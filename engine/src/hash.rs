@@ -17,7 +17,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash(pub(crate) u64);
 
-/// What the words of a key mean that is not text.
+/// The meaning of the words of a key that is not text.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Form {
@@ -31,16 +31,16 @@ pub(crate) enum Form {
 pub(crate) struct IdentityHash(u64);
 
 impl IdentityHash {
-    /// Of a limit that counts everyone together.
+    /// The hash for a limit that counts everyone together.
     pub(crate) const EVERYONE: Self = Self(0);
 
-    /// Of a key that is counted as it is, without a kind.
+    /// Returns the hash of a key that is counted as it is, without a kind.
     pub(crate) fn of(key: KeyHash) -> Self {
         Self(key.0)
     }
 }
 
-/// Of a kind: the same in every engine.
+/// Returns the hash of a kind: the same in every engine.
 pub(crate) fn kind_hash(kind: &str) -> u64 {
     rapidhash_v3_seeded(kind.as_bytes(), &RapidSecrets::seed(u64::from_ne_bytes(*b"the kind")))
 }
@@ -58,24 +58,24 @@ impl KeyHasher {
         Self { forms: rapidhash_v3_seeded(b"", &secrets), secrets }
     }
 
-    /// With secrets that nobody knows.
+    /// Returns a hasher with secrets from the operating system.
     pub(crate) fn random() -> Self {
         // The standard library's keys come from the operating system.
         Self::new(RandomState::new().hash_one(0))
     }
 
-    /// Of the name of a limit.
+    /// Returns the hash of the name of a limit.
     pub(crate) fn name(&self, name: &str) -> u64 {
         rapidhash_v3_seeded(name.as_bytes(), &self.secrets)
     }
 
-    /// Of a text.
+    /// Returns the hash of a text.
     #[inline]
     pub(crate) fn bytes(&self, bytes: &[u8]) -> KeyHash {
         KeyHash(rapidhash_v3_seeded(bytes, &self.secrets))
     }
 
-    /// Of a key that is not text: the word of its [`form`](Self::form), and what it consists of.
+    /// Returns the hash of a key that is not text: the word of its [`form`](Self::form), and what it consists of.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, words: [u64; N]) -> KeyHash {
         self.bytes(words.map(u64::to_ne_bytes).as_flattened())
@@ -88,24 +88,35 @@ impl KeyHasher {
         self.forms.wrapping_add(form as u64)
     }
 
-    /// Of an identity; `kind` is the [`kind_hash`] of its kind.
+    /// Returns the hash of an identity; `kind` is the [`kind_hash`] of its kind.
     #[inline]
     pub(crate) fn identity(kind: u64, value: KeyHash) -> IdentityHash {
         IdentityHash(kind ^ value.0)
     }
 
-    /// Of a combination, one identity added; the order matters.
+    /// Returns the hash of a combination, one identity added; the order matters.
     pub(crate) fn and(&self, combination: IdentityHash, next: IdentityHash) -> IdentityHash {
         IdentityHash(self.words([combination.0, next.0]).0)
     }
 
-    /// Of a key; `limit` is the `name` of its limit.
+    /// Returns the hash of a key; `limit` is the `name` of its limit.
     #[inline]
     pub(crate) fn key(limit: u64, identity: IdentityHash) -> u64 {
         limit ^ identity.0
     }
 
-    /// Of the identity that [`key`](Self::key) made this key of.
+    /// Returns what the keys of a limit and a kind have in common, for [`key_of_value`](Self::key_of_value).
+    pub(crate) fn seed(limit: u64, kind: u64) -> u64 {
+        limit ^ kind
+    }
+
+    /// Returns the key of one identity, as [`key`](Self::key) does.
+    #[inline]
+    pub(crate) fn key_of_value(seed: u64, value: KeyHash) -> u64 {
+        seed ^ value.0
+    }
+
+    /// Returns the hash of the identity that [`key`](Self::key) made this key of.
     pub(crate) fn identity_of(limit: u64, key: u64) -> IdentityHash {
         IdentityHash(limit ^ key)
     }

@@ -11,10 +11,12 @@ use crate::{
     hash::{IdentityHash, KeyHash, KeyHasher},
     key::Key,
     lease::Leases,
+    metered::MeteredLimit,
     one_token::OneTokenLimit,
     plain::Missed,
     rate::Rate,
     registry::{LiveLimit, Newer},
+    table::KeyLines,
 };
 
 /// Limits each key by itself: each user, each address, each user of each tenant.
@@ -35,13 +37,15 @@ use crate::{
 /// assert!(limiter.check(("ada", 7_u64)).is_allowed()); // any Key
 /// ```
 ///
-/// For several limits at once, tiers, or numbers that change while it runs, there is the [`Engine`](crate::Engine).
+/// The [`Engine`](crate::Engine) has several limits at once, tiers, and numbers that change while it runs.
 #[derive(Debug)]
 pub struct KeyedLimiter<C = SystemClock> {
     pub(crate) buckets: Buckets<C>,
     pub(crate) limit: LiveLimit,
-    /// For checks that cost one token, where the limit has a short way for them.
+    /// Serves checks that cost one token, where the limit has a short way for them.
     pub(crate) one_token: Option<OneTokenLimit>,
+    /// Serves checks of any cost, where the limit has a short way.
+    pub(crate) metered: Option<MeteredLimit>,
     #[cfg(feature = "wait")]
     pub(crate) lines: Lines,
 }
@@ -65,13 +69,13 @@ impl KeyedLimiter {
         Self::new(Rate::per_hour(limit))
     }
 
-    /// Of a [`Rate`] or a [`Meter`], for each key. `None` denies everything. Room for a million keys.
+    /// Returns a limiter by a [`Rate`] or a [`Meter`], for each key. `None` denies everything. Room for a million keys.
     #[must_use]
     pub fn new(meter: impl Into<Option<Meter>>) -> Self {
         Self::with_max_keys(meter, DEFAULT_MAX_KEYS)
     }
 
-    /// As [`new`](Self::new), with room for `max_keys` live keys, 24 bytes each.
+    /// Returns a limiter as [`new`](Self::new) does, with room for `max_keys` live keys, 24 bytes each.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -87,7 +91,7 @@ impl KeyedLimiter {
 }
 
 impl<C: Clock> KeyedLimiter<C> {
-    /// As [`with_max_keys`](KeyedLimiter::with_max_keys), by another clock: for tests and simulation.
+    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and simulation.
     #[must_use]
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let meter = meter.into();
@@ -100,6 +104,7 @@ impl<C: Clock> KeyedLimiter<C> {
         }
         Self {
             one_token: OneTokenLimit::new(&limit, &buckets.leases),
+            metered: MeteredLimit::new(&limit),
             buckets,
             limit,
             #[cfg(feature = "wait")]
@@ -111,20 +116,38 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(always)]
     pub fn check(&self, key: impl Key) -> Outcome {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
-        let Some(limit) = &self.one_token else { return self.charge_one(hash, Missed::Untried) };
-        let lines = self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)));
+        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, Missed::Untried) };
         // No policy is published that would be newer.
-        match limit.charge(&self.buckets.leases, lines, || clock.now(), || true) {
+        match limit.charge(&self.buckets.leases, self.lines(hash), || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
-            Err(missed) => self.charge_one(hash, missed),
+            Err(missed) => self.charge_metered(hash, 1, missed),
         }
     }
 
-    /// Charges one token, after the short way was missed. Apart, so that the short way has the registers to
-    /// itself.
+    /// Charges the cost, after the short way of one token was missed. Apart, so that that has the registers to itself.
     #[inline(never)]
-    fn charge_one(&self, hash: KeyHash, missed: Missed) -> Outcome {
-        let account = Account::alone(&self.limit, IdentityHash::of(hash), 1);
+    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+        let missed = match (&self.metered, missed) {
+            (Some(limit), Missed::Untried) => {
+                match limit.charge(self.lines(hash), cost, || self.buckets.clock.now(), || true) {
+                    Ok(stepped) => return limit.outcome(&self.buckets, cost, stepped),
+                    Err(missed) => missed,
+                }
+            }
+            (_, missed) => missed,
+        };
+        self.charge_anyhow(hash, cost, missed)
+    }
+
+    #[inline(always)]
+    fn lines(&self, hash: KeyHash) -> KeyLines<'_> {
+        self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)))
+    }
+
+    /// Charges the cost, after each short way was missed.
+    #[inline(never)]
+    fn charge_anyhow(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+        let account = Account::alone(&self.limit, IdentityHash::of(hash), cost);
         let read_clock = || self.buckets.clock.now();
         self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
     }
@@ -136,15 +159,15 @@ impl<C: Clock> KeyedLimiter<C> {
         if cost == 0 {
             return self.peek_n(key, cost);
         }
-        self.charge(&self.limit, self.hash(&key), cost)
+        self.charge_metered(self.hash(&key), cost, Missed::Untried)
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing.
+    /// Returns what [`check`](Self::check) would answer now. Charges nothing.
     pub fn peek(&self, key: impl Key) -> Outcome {
         self.peek_n(key, 1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
         self.look(&self.limit, self.hash(&key), cost)
     }

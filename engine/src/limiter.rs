@@ -68,7 +68,7 @@ impl Limiter {
         Self::new(Rate::per_hour(limit))
     }
 
-    /// Of a [`Rate`] or a [`Meter`]. `None` denies everything.
+    /// Returns a limiter by a [`Rate`] or a [`Meter`]. `None` denies everything.
     #[must_use]
     pub fn new(meter: impl Into<Option<Meter>>) -> Self {
         Self::with_clock(meter, SystemClock::new())
@@ -76,7 +76,7 @@ impl Limiter {
 }
 
 impl<C: Clock> Limiter<C> {
-    /// As [`new`](Limiter::new), by another clock: for tests and simulation.
+    /// Returns a limiter as [`new`](Limiter::new) does, by another clock: for tests and simulation.
     ///
     /// ```
     /// use std::time::Duration;
@@ -120,12 +120,12 @@ impl<C: Clock> Limiter<C> {
         self.charge(self.meter, cost)
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing.
+    /// Returns what [`check`](Self::check) would answer now. Charges nothing.
     pub fn peek(&self) -> Outcome {
         self.peek_n(1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, cost: u64) -> Outcome {
         let now = self.clock.now();
         let outcome = self.bucket.update(|word| Next::Leave(Outcome::new(self.meter, word, now, cost)));

@@ -28,7 +28,7 @@ pub(crate) type Line = [Cell128; WAYS];
 pub(crate) struct Lines {
     /// More cells than asked for, so that there is a place to begin at.
     all: Box<[Cell128]>,
-    /// The first cell of the first line.
+    /// Bytes before the first cell of the first line.
     first: usize,
     /// How many lines; as many as [`places::count_for`] answered.
     count: usize,
@@ -49,7 +49,7 @@ impl Lines {
         let all = zeroed(cells.saturating_add((alignment / size_of::<Cell128>()).saturating_sub(1)));
         let first = all.as_ptr().align_offset(alignment);
         assert!(first <= all.len() - cells, "there are as many cells more as can be passed over");
-        let lines = Self { all, first, count };
+        let lines = Self { all, first: first * size_of::<Cell128>(), count };
         let whole = bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>());
         if whole > 0 {
             let cells = lines.as_flattened();
@@ -74,7 +74,7 @@ impl Deref for Lines {
     fn deref(&self) -> &[Line] {
         // SAFETY: `new` saw that the cells of so many lines from the first on are in `all`, and none of the three ever changes. A
         // line is an array of cells, as they stand there.
-        unsafe { slice::from_raw_parts(self.all.as_ptr().add(self.first).cast(), self.count) }
+        unsafe { slice::from_raw_parts(self.all.as_ptr().byte_add(self.first).cast(), self.count) }
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
     (0..count).map(|_| Cell16::default()).collect()
 }
 
-/// For `whole` ones. None for the `rest`, of which nobody would use the most; the allocator or the administrator may have
+/// Asks for huge pages for `whole` ones. Asks for none for the `rest`, of which most would not be used; the allocator or the administrator may have
 /// asked for one.
 #[cfg(all(target_os = "linux", not(engine_loom)))]
 fn ask_for_huge_pages(whole: &[Cell128], rest: &[Cell128]) {

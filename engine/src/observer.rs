@@ -139,14 +139,30 @@ pub struct ObserverId(NonZeroU64);
 pub(crate) struct Watch {
     /// On a cache line of its own, which is written when an observer comes or goes: without one, a check only reads it.
     seats: CachePadded<Seats>,
-    /// Held by whoever adds or removes one: the last id, and who has which seat, first to last.
-    changes: Mutex<(u64, Vec<Option<ObserverId>>)>,
+    /// Held while an observer is added or removed, and while a publish tells its version.
+    changes: Mutex<Changes>,
 }
+
+#[derive(Default)]
+struct Changes {
+    /// The id that was given last.
+    last_id: u64,
+    /// The observers by their seats, first to last.
+    ids: Vec<Option<ObserverId>>,
+    /// Version of the newest snapshot.
+    version: u64,
+}
+
+/// [`Seats::version_unwatched`] while there is an observer: above every version.
+const WATCHED: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Seats {
     /// How many are taken.
     taken: Cell64,
+    /// Version of the newest snapshot, or [`WATCHED`]: by one load a check learns that there is neither a newer snapshot nor an
+    /// observer.
+    version_unwatched: Cell64,
     first: OnceLock<Box<Seat>>,
 }
 
@@ -167,9 +183,9 @@ struct Watching {
 impl Watch {
     pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
         let mut changes = self.changes();
-        let (last, ids) = &mut *changes;
-        let id = ObserverId(NonZeroU64::MIN.saturating_add(*last));
-        *last = id.0.get();
+        let Changes { last_id, ids, .. } = &mut *changes;
+        let id = ObserverId(NonZeroU64::MIN.saturating_add(*last_id));
+        *last_id = id.0.get();
         let place = ids.iter().position(Option::is_none).unwrap_or(ids.len());
         if place == ids.len() {
             ids.push(None);
@@ -179,20 +195,41 @@ impl Watch {
         seat.watching.store(Some(Arc::new(Watching { observer: Box::new(observer), one_in })));
         seat.one_in.store(one_in.get().into());
         self.seats.taken.store(self.seats.taken.load() + 1);
+        self.renew(&changes);
         id
     }
 
     pub(crate) fn remove(&self, id: ObserverId) {
         let mut changes = self.changes();
-        let Some(place) = changes.1.iter().position(|other| *other == Some(id)) else { return };
-        changes.1[place] = None;
+        let Some(place) = changes.ids.iter().position(|other| *other == Some(id)) else { return };
+        changes.ids[place] = None;
         let seat = self.seat(place);
         self.seats.taken.store(self.seats.taken.load() - 1);
+        self.renew(&changes);
         seat.one_in.store(0);
         let left = seat.watching.swap(None);
         drop(changes);
         // Its end may take a while, and may add or remove another.
         drop(left);
+    }
+
+    /// Takes note that the snapshot of this version is the newest.
+    pub(crate) fn is_published(&self, version: u64) {
+        let mut changes = self.changes();
+        changes.version = version;
+        self.renew(&changes);
+    }
+
+    /// Under the lock, so that no older version is stored after a newer one.
+    fn renew(&self, changes: &Changes) {
+        let version = if self.is_watched() { WATCHED } else { changes.version };
+        self.seats.version_unwatched.store(version);
+    }
+
+    /// Returns whether no newer snapshot than that of this version is in force, and there is no observer.
+    #[inline(always)]
+    pub(crate) fn is_newest_unwatched(&self, version: u64) -> bool {
+        self.seats.version_unwatched.load() <= version
     }
 
     /// That at this place; the ones before it are there.
@@ -204,7 +241,7 @@ impl Watch {
         seat
     }
 
-    fn changes(&self) -> MutexGuard<'_, (u64, Vec<Option<ObserverId>>)> {
+    fn changes(&self) -> MutexGuard<'_, Changes> {
         // Nothing in here panics.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }

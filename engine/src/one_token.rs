@@ -52,7 +52,8 @@ impl OneTokenLimit {
     ) -> Result<Stepped, Missed> {
         match self.charge_slot(lines, read_clock, &is_newest) {
             Err(Missed::Leased { word, now }) => {
-                self.spend(leases, lines.hash, word, now, &is_newest).ok_or(Missed::Other)
+                let spent = self.spend(leases, lines.hash, word, now, &is_newest);
+                spent.ok_or_else(|| if is_newest() { Missed::Other } else { Missed::Stale })
             }
             charged => charged,
         }
@@ -75,8 +76,11 @@ impl OneTokenLimit {
         let (cell, found) = lines.find_tag(native, tag).ok_or(Missed::Other)?;
         let word = cell.load_lower(native);
         let now = read_clock();
-        if found != tag || !is_newest() {
+        if found != tag {
             return Err(missed(load(cell, native), tag, now));
+        }
+        if !is_newest() {
+            return Err(Missed::Stale);
         }
         let (seen, verdict) = (Slot::with_tag(tag, word), self.step.step(word, now));
         let Verdict::Admit(after) = verdict else {
@@ -167,7 +171,8 @@ mod tests {
             let mut limiters = [(); 3].map(|()| KeyedLimiter::with_clock(meter, 4, clock.clone()));
             let [_, called, long] = &mut limiters;
             called.limit.plain.as_mut().expect("no log").native = None;
-            (long.limit.plain, called.one_token, long.one_token) = (None, None, None);
+            called.metered.as_mut().expect("no log").plain.native = None;
+            (long.limit.plain, long.metered, called.one_token, long.one_token) = (None, None, None, None);
             for (key, cost, ns) in checks {
                 clock.advance(ns);
                 let [short, called, long] = limiters.each_ref().map(|limiter| match cost {

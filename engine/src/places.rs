@@ -8,16 +8,17 @@ pub(crate) fn count_for(lines: usize) -> usize {
 /// The two lines of a key with this hash, always different ones, among as many as [`count_for`] answers: both are below that.
 #[inline(always)]
 pub(crate) fn places(hash: u64, lines: usize) -> [usize; 2] {
-    let first = below(hash, lines);
-    // Another multiple of the hash, by the golden ratio, picks the second among the others.
-    let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
+    let (first, rest) = scaled(hash, lines);
+    // The rest is as evenly spread as the hash, over the keys of each line too. It picks the second among the other lines.
+    let step = 1 + scaled(rest, lines - 1).0;
     [first, if first + step < lines { first + step } else { first + step - lines }]
 }
 
-/// A number below `bound`, by the high bits of a hash.
+/// Takes a hash as a fraction of 2^64. Returns so much of `bound`, as a number below it and the fraction that is left.
 #[inline(always)]
-fn below(hash: u64, bound: usize) -> usize {
-    ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize
+fn scaled(hash: u64, bound: usize) -> (usize, u64) {
+    let scaled = u128::from(hash) * u128::from(bound as u64);
+    ((scaled >> 64) as usize, scaled as u64)
 }
 
 #[cfg(all(test, not(engine_loom)))]

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainLimit {
     pub(crate) tag: PlainTag,
-    /// What the processor has for its slots.
+    /// The instructions that the processor has for its slots.
     pub(crate) native: Option<Native128>,
 }
 
@@ -34,6 +34,8 @@ pub(crate) struct PlainLimit {
 pub(crate) enum Missed {
     /// It was not tried.
     Untried,
+    /// The policy is not the newest, or an observer is to be shown the decision.
+    Stale,
     /// The key has a lease.
     Leased {
         /// The word of its slot.
@@ -43,7 +45,7 @@ pub(crate) enum Missed {
     },
     /// Another thread swapped the slot before this one did.
     Race,
-    /// The key has no plain slot, the policy is not the newest, or a denial changed while it was looked at again.
+    /// The key has no plain slot, or a denial changed while it was looked at again.
     Other,
 }
 
@@ -71,8 +73,11 @@ impl PlainLimit {
         }
         .ok_or(Missed::Other)?;
         let now = read_clock();
-        if slot.tag() != tag || !is_newest() {
+        if slot.tag() != tag {
             return Err(missed(slot, tag, now));
+        }
+        if !is_newest() {
+            return Err(Missed::Stale);
         }
         let verdict = step(slot.word, now);
         let word = verdict.admitted().unwrap_or(slot.word);

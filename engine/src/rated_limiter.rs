@@ -18,7 +18,7 @@ use crate::{
 /// Limits each key by the numbers that come with the check, for callers that have their own: what `CL.THROTTLE` of
 /// redis-cell is asked for.
 ///
-/// What is kept of a key is when it has all of its quota again, and no numbers: a check by other numbers goes on from that
+/// A key keeps when it has all of its quota again, and no numbers: a check by other numbers goes on from that
 /// time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is bounded as that of
 /// a [`KeyedLimiter`]; where there is no place for a key, it is denied until one is idle: none is let through uncounted.
 /// [`overflow_charges`](Self::overflow_charges) and [`denied_without_room`](Self::denied_without_room) say how often that was.
@@ -114,7 +114,7 @@ impl<C: Clock> RatedLimiter<C> {
         self.check(group.get(), &key, bucket, cost)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
         self.peek(NO_GROUP, &key, bucket, cost)
     }

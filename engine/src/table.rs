@@ -109,7 +109,7 @@ pub(crate) struct Full {
     pub(crate) idle_at: Nanos,
 }
 
-/// What an operation met on its way: the evidence of concurrency tests.
+/// The events that an operation met on its way: the evidence of concurrency tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Met {
     /// Lost races.
@@ -124,7 +124,7 @@ pub(crate) struct Table {
     lines: Lines,
     /// New keys write it, every check reads what stands before it.
     nonces: CachePadded<Counter>,
-    /// What the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
+    /// The rings, which the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
     pub(crate) rings: Rings,
     /// New keys write it.
     pub(crate) shares: CachePadded<Shares>,
@@ -152,14 +152,10 @@ impl<'t> KeyLines<'t> {
     /// Has the processor fetch both lines by loads whose values are not used: they cannot be dropped, as prefetches are where many
     /// lines are on their way. But they hold up what comes some hundred instructions later until the lines are there.
     #[inline(always)]
-    pub(crate) fn fetch(self) {
-        match Native128::detect() {
-            Some(native) => {
-                for line in self.lines {
-                    let _unused = line[0].load_lower(native);
-                }
-            }
-            None => self.prefetch(),
+    pub(crate) fn fetch(self, native: Option<Native128>) {
+        let Some(native) = native else { return self.prefetch() };
+        for line in self.lines {
+            let _unused = line[0].load_lower(native);
         }
     }
 
@@ -168,6 +164,12 @@ impl<'t> KeyLines<'t> {
     /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
     #[inline(always)]
     pub(crate) fn find_tag(self, native: Native128, tag: u64) -> Option<(&'t Cell128, u64)> {
+        prefetch(self.lines[1]);
+        // Most keys are there, so a lease is asked for only where it is not.
+        let preferred = &self.lines[0][self.hash as usize % WAYS];
+        if preferred.load_upper(native) == tag {
+            return Some((preferred, tag));
+        }
         self.find(|cell| Some(cell.load_upper(native)).filter(|seen| is_tag(*seen, tag)))
     }
 
@@ -197,7 +199,7 @@ impl<'t> KeyLines<'t> {
 /// A cell and what it held when it was read.
 pub(crate) type Seen<'t> = (&'t Cell128, Slot);
 
-/// What a scan of all candidates of a key saw.
+/// The outcome of a scan of all candidates of a key.
 struct Scan<'t> {
     active: bool,
     /// Claims of the key, lowest place first.
@@ -256,7 +258,7 @@ impl Table {
         Self::with_overflow(max_keys, OVERFLOW_BUCKETS)
     }
 
-    /// With so many overflow buckets of the limit that no policy has.
+    /// Returns a table with so many overflow buckets of the limit that no policy has.
     fn with_overflow(max_keys: usize, overflow_buckets: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS);
         Self {
@@ -284,7 +286,7 @@ impl Table {
         self.lines.as_flattened()
     }
 
-    /// What is held for `key`, if it has a bucket.
+    /// Returns what is held for `key`, if it has a bucket.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
         self.find_anywhere(key).map(|(_, slot)| slot.held())

@@ -1,7 +1,13 @@
 //! Counts of decisions, in all and per limit. Striped: the first threads that come count on a stripe of their own, which
-//! takes no read-modify-write; the others share some. Readers add the stripes up.
+//! takes no read-modify-write; the others share some. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of
+//! its own. Readers add them all up.
 
-use std::{fmt, thread};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 use crossbeam_utils::CachePadded;
 
@@ -17,13 +23,13 @@ pub struct Totals {
     pub allowed: u64,
     /// Denied.
     pub denied: u64,
-    /// Of those allowed, the ones that met no limit.
+    /// Those of `allowed` that met no limit.
     pub no_limit: u64,
-    /// Of those without a limit, the ones that named a domain which the policy does not have.
+    /// Those of `no_limit` that named a domain which the policy does not have.
     pub unknown_domain: u64,
 }
 
-/// What a limit's part was in decisions since the engine was made, over all policies that had it.
+/// A limit's part in decisions since the engine was made, over all policies that had it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Requests that were allowed and charged to it.
@@ -32,21 +38,21 @@ pub struct Counts {
     pub denied: u64,
     /// Requests that it would have refused while it was a shadow.
     pub shadow_denied: u64,
-    /// Of those allowed and those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits,
+    /// Those of `allowed` and `shadow_denied` that it counts for its tier or rule: summed over its limits,
     /// the requests that the tier or rule let pass, each once.
     pub owner_allowed: u64,
-    /// Of those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits, the requests that a
+    /// Those of `shadow_denied` that it counts for its tier or rule: summed over its limits, the requests that a
     /// shadow among them would have refused, each once.
     pub owner_shadow_denied: u64,
 }
 
-/// Where a limit counts: in one place the requests that it counts for its tier or rule too, in the other those that another
+/// The place where a limit counts: in one the requests that it counts for its tier or rule too, in the other those that another
 /// limit counts for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place(u32);
 
 impl Place {
-    /// Of the limit that is counted one by one under this number.
+    /// Returns the place of the limit that is counted one by one under this number.
     pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
         Self(2 * number + u32::from(!is_for_owner))
     }
@@ -62,7 +68,7 @@ impl Place {
     }
 }
 
-/// What a limit counts of a request that was allowed.
+/// A limit's count of a request that was allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) place: Place,
@@ -83,6 +89,24 @@ pub(crate) enum NoLimit {
 pub(crate) struct Tally {
     /// First those of one thread each, then those that are shared; as many, a power of two.
     stripes: Box<[CachePadded<Stripe>]>,
+    /// Counters of handles, by the place of the limit; `None` for limits of single clients.
+    handles: Mutex<HashMap<Option<Place>, HandleCounters>>,
+}
+
+/// The counters that handles on one limit have or had. They stay for good, and are given again: there are as many as there ever
+/// were handles at once.
+#[derive(Debug, Default)]
+struct HandleCounters {
+    all: Vec<Arc<CachePadded<OwnCells>>>,
+    /// Those of handles that are gone.
+    free: Vec<Arc<CachePadded<OwnCells>>>,
+}
+
+/// Decisions of a limit alone. One thread at a time writes them.
+#[derive(Debug, Default)]
+struct OwnCells {
+    allowed: Counter,
+    denied: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +116,7 @@ struct Stripe {
     denied: Counter,
     no_limit: Counter,
     unknown_domain: Counter,
-    /// Of limits that are counted one by one, by [`Place`].
+    /// Counters of limits that are counted one by one, by [`Place`].
     limits: boxcar::Vec<LimitCells>,
 }
 
@@ -104,29 +128,66 @@ struct LimitCells {
     owner_shadow_denied: Counter,
 }
 
-/// Where one thread counts what one limit decides, looked up once.
-#[derive(Clone, Copy)]
+/// Counters of one handle, in which no other counts.
+pub(crate) struct OwnCounts<'t> {
+    tally: &'t Tally,
+    place: Option<Place>,
+    cells: Arc<CachePadded<OwnCells>>,
+}
+
+impl fmt::Debug for OwnCounts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnCounts").field(&self.cells).finish()
+    }
+}
+
+impl Drop for OwnCounts<'_> {
+    /// Leaves the counters, with what they count, to the next handle on the limit.
+    fn drop(&mut self) {
+        if let Some(counters) = self.tally.handles().get_mut(&self.place) {
+            counters.free.push(Arc::clone(&self.cells));
+        }
+    }
+}
+
+impl OwnCounts<'_> {
+    /// Returns whether they are of the limit that is counted at this place.
+    pub(crate) fn are_of(&self, place: Option<Place>) -> bool {
+        self.place == place
+    }
+
+    /// Returns counters for another handle on the same limit.
+    pub(crate) fn another(&self) -> Self {
+        self.tally.own(self.place)
+    }
+
+    /// Counts a request that was allowed and charged to this limit alone, or refused by it. Called by the thread that has the
+    /// handle for itself.
+    #[inline(always)]
+    pub(crate) fn decided(&self, is_allowed: bool) {
+        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        if is_allowed {
+            self.cells.allowed.next_alone();
+        } else {
+            self.refused();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) {
+        self.cells.denied.next_alone();
+    }
+}
+
+/// The stripe on which the calling thread counts what one limit decides.
 pub(crate) struct Spot<'t> {
-    thread: usize,
     is_own: bool,
     stripe: &'t Stripe,
     cells: Option<&'t LimitCells>,
 }
 
-impl fmt::Debug for Spot<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the stripe: it counts for every limit.
-        f.debug_struct("Spot").field("thread", &self.thread).finish_non_exhaustive()
-    }
-}
-
 impl Spot<'_> {
-    /// Is it the calling thread's?
-    #[inline(always)]
-    pub(crate) fn is_here(&self) -> bool {
-        self.thread == thread_number()
-    }
-
     /// A request was allowed and charged to this limit alone, or refused by it.
     #[inline(always)]
     pub(crate) fn decided(&self, is_allowed: bool) {
@@ -164,7 +225,24 @@ impl Tally {
     pub(crate) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let half = if cfg!(engine_loom) { 1 } else { (2 * processors).next_power_of_two().min(STRIPES_MAX) };
-        Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect() }
+        Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect(), handles: Mutex::default() }
+    }
+
+    fn handles(&self) -> MutexGuard<'_, HashMap<Option<Place>, HandleCounters>> {
+        // Nothing in here panics.
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns counters for a handle on the limit that is counted at this place.
+    pub(crate) fn own(&self, place: Option<Place>) -> OwnCounts<'_> {
+        let mut handles = self.handles();
+        let counters = handles.entry(place).or_default();
+        let cells = counters.free.pop().unwrap_or_else(|| {
+            let cells = Arc::default();
+            counters.all.push(Arc::clone(&cells));
+            cells
+        });
+        OwnCounts { tally: self, place, cells }
     }
 
     /// Makes room for so many limits. One caller at a time.
@@ -176,7 +254,7 @@ impl Tally {
         }
     }
 
-    /// Where the calling thread counts what a limit decides.
+    /// Returns where the calling thread counts what a limit decides.
     #[inline]
     pub(crate) fn spot(&self, place: Option<Place>) -> Spot<'_> {
         let half = self.stripes.len() / 2;
@@ -184,7 +262,7 @@ impl Tally {
         let is_own = thread < half;
         let stripe = &self.stripes[if is_own { thread } else { half + (thread & (half - 1)) }];
         let cells = place.and_then(|place| stripe.limits.get(place.0 as usize));
-        Spot { thread, is_own, stripe, cells }
+        Spot { is_own, stripe, cells }
     }
 
     /// A request was allowed, and charged to these limits, each once, but for shadows that would have refused it.
@@ -211,7 +289,7 @@ impl Tally {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        self.stripes.iter().fold(Totals::default(), |sum, stripe| {
+        let striped = self.stripes.iter().fold(Totals::default(), |sum, stripe| {
             let no_limit = stripe.no_limit.count();
             Totals {
                 allowed: sum.allowed + stripe.charged.count() + no_limit,
@@ -219,10 +297,15 @@ impl Tally {
                 no_limit: sum.no_limit + no_limit,
                 unknown_domain: sum.unknown_domain + stripe.unknown_domain.count(),
             }
+        });
+        self.handles().values().flat_map(|counters| &counters.all).fold(striped, |sum, cells| Totals {
+            allowed: sum.allowed + cells.allowed.count(),
+            denied: sum.denied + cells.denied.count(),
+            ..sum
         })
     }
 
-    /// Of the limit with this number.
+    /// Returns the counts of the limit with this number.
     pub(crate) fn counts(&self, number: u32) -> Counts {
         let [for_owner, other] = [true, false].map(|is_for_owner| self.counts_at(Place::new(number, is_for_owner)));
         Counts {
@@ -235,7 +318,7 @@ impl Tally {
     }
 
     fn counts_at(&self, place: Place) -> Counts {
-        self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
+        let striped = self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
             Counts::default(),
             |sum, cells| Counts {
                 allowed: sum.allowed + cells.allowed.count(),
@@ -244,6 +327,40 @@ impl Tally {
                 owner_allowed: 0,
                 owner_shadow_denied: sum.owner_shadow_denied + cells.owner_shadow_denied.count(),
             },
-        )
+        );
+        let handles = self.handles();
+        let counters = handles.get(&Some(place)).map(|counters| counters.all.as_slice());
+        counters.unwrap_or_default().iter().fold(striped, |sum, cells| Counts {
+            allowed: sum.allowed + cells.allowed.count(),
+            denied: sum.denied + cells.denied.count(),
+            ..sum
+        })
+    }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_handles_that_are_gone_are_given_again_with_what_they_count() {
+        let tally = Tally::new();
+        tally.make_room(2);
+        let places = [Some(Place::new(0, true)), Some(Place::new(1, true)), None];
+        for place in places {
+            for _ in 0..10 {
+                let (one, other) = (tally.own(place), tally.own(place));
+                one.decided(true);
+                other.another().decided(false);
+            }
+        }
+        for counters in tally.handles().values() {
+            assert_eq!((counters.all.len(), counters.free.len()), (3, 3), "three handles at once");
+        }
+        assert_eq!(tally.totals(), Totals { allowed: 30, denied: 30, ..Totals::default() });
+        for number in 0..2 {
+            let expected = Counts { allowed: 10, denied: 10, owner_allowed: 10, ..Counts::default() };
+            assert_eq!(tally.counts(number), expected);
+        }
     }
 }

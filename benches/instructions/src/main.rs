@@ -65,12 +65,21 @@ fn main() {
     let engine = Engine::for_simulation(1_000, clock, 7);
     engine.publish(Arc::new(Snapshot::compile(&policy()).expect("a policy"))).expect("few limits");
     let key = *b"sixteen bytes !!";
-    let handle = |limit| engine.handle(limit, "user").expect("the policy has it");
+    let handle = |limit, kind| engine.handle(limit, kind).expect("the policy has it");
     match work.as_str() {
         "hit" | "denial" => {
-            let mut handle = handle(if work == "hit" { "default/tier:one/l" } else { "default/tier:none/l" });
+            let mut handle = handle(if work == "hit" { "default/tier:one/l" } else { "default/tier:none/l" }, "user");
             for _ in 0..rounds {
                 black_box(handle.check(black_box(key), 1).expect("in range").is_allowed());
+            }
+        }
+        "window" | "costs" => {
+            let (mut handle, cost) = match work.as_str() {
+                "window" => (handle("default/tier:three/day", "ip"), 1),
+                _ => (handle("default/tier:one/l", "user"), 2),
+            };
+            for _ in 0..rounds {
+                black_box(handle.check(black_box(key), black_box(cost)).expect("in range").is_allowed());
             }
         }
         "three_limits" => {
@@ -82,12 +91,12 @@ fn main() {
         }
         // Rounds of 64 checks each.
         "batch" => {
-            let mut handle = handle("default/tier:one/l");
+            let mut handle = handle("default/tier:one/l", "user");
             let keys: [u64; 64] = std::array::from_fn(|number| number as u64);
             for _ in 0..rounds {
                 handle.check_batch(black_box(&keys), 1, &mut Nowhere).expect("in range");
             }
         }
-        _ => panic!("hit, denial, three_limits or batch"),
+        _ => panic!("hit, denial, window, costs, three_limits or batch"),
     }
 }

@@ -65,6 +65,39 @@ fn decisions_are_counted_by_limit_and_in_all() {
     assert!(gone.into_iter().all(|(limit, counts)| engine.counts(limit) == Some(counts)));
 }
 
+/// Handles move between threads, are cloned, and end; what they counted stays.
+#[test]
+fn decisions_of_handles_are_counted_wherever_the_handles_go() {
+    const THREADS: u64 = 4;
+    const CHECKS: u64 = 1_000;
+    let engine = Engine::with_max_keys(10_000);
+    engine.publish(policy(1)).expect("few limits");
+    let handle = engine.handle("default/tier:t/day", "user").expect("the policy has it");
+    for round in 0..3 {
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let mut handle = handle.clone();
+                scope.spawn(move || {
+                    // Each key once, and once too often.
+                    for key in 0..CHECKS / 2 {
+                        let key = key + (round * THREADS + number) * CHECKS;
+                        assert!(handle.check(key, 1).expect("valid").is_allowed());
+                        assert!(!handle.check(key, 1).expect("valid").is_allowed());
+                    }
+                });
+            }
+        });
+        // A handle of before a publish counts on in the same place.
+        engine.publish(policy(1)).expect("few limits");
+    }
+    drop(handle);
+    let each = 3 * THREADS * CHECKS / 2;
+    let totals = engine.totals();
+    assert_eq!((totals.allowed, totals.denied), (each, each));
+    let expected = Counts { allowed: each, denied: each, owner_allowed: each, ..Counts::default() };
+    assert_eq!(counts(&engine)[0].1, expected);
+}
+
 /// A tier of three limits, one a shadow that refuses everything after the first request of a key, for users and addresses.
 #[test]
 fn a_request_is_counted_once_by_each_limit_and_by_their_owner() {

@@ -50,6 +50,7 @@ const LAYERS: &[&str] = &[
     "heavy_hitters",
     "account",
     "one_token",
+    "metered",
     "decide",
     "engine",
     "counted",
@@ -211,6 +212,7 @@ const LOCKS: &[(&str, &str)] = &[
     ("heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),
     ("observer.rs", "observers that come and go; a check looks without"),
     ("line.rs", "for those who wait for tokens, with the feature `wait`"),
+    ("tally.rs", "handles that are made and dropped, and who reads the counts; a check counts without"),
     ("sync.rs", "a thread takes a number at its first check, and gives it back at its end; and loom's 128-bit cells"),
     ("zone.rs", "policies that are compiled"),
     (
