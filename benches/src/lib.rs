@@ -25,6 +25,7 @@ pub mod peers;
 pub mod publishing;
 pub mod recorded;
 pub mod rows;
+pub mod scraper;
 pub mod servers;
 pub mod store;
 pub mod threads;

@@ -259,18 +259,24 @@ impl<C: Clock> Decider<C> {
             };
             return self.each(requests, decide, tell).await;
         }
-        for (turn, requests) in requests.chunks(TURN_CHECKS).enumerate() {
+        for (turn, mut requests) in requests.chunks(TURN_CHECKS).enumerate() {
             if turn > 0 {
                 yield_now().await;
             }
-            let mut told = 0;
-            let each = |decision| {
-                told += 1;
-                tell(self.answer(unreserved(decision)));
-            };
-            if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
-                for request in &requests[told..] {
-                    tell(self.undecided(request.parts().domain));
+            while !requests.is_empty() {
+                let mut told = 0;
+                let each = |decision| {
+                    told += 1;
+                    tell(self.answer(unreserved(decision)));
+                };
+                let decided = caught(|| self.engine.check_batch(requests, &mut Each(each)));
+                requests = &requests[told..];
+                // Deciding the next one panicked; those after it are decided all the same.
+                if decided.is_none()
+                    && let Some((panicked, later)) = requests.split_first()
+                {
+                    tell(self.undecided(panicked.parts().domain));
+                    requests = later;
                 }
             }
         }

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use tidegate_benches::{
     histogram::Histogram,
     http2::{Connection, request},
-    servers::{Arguments, Outcome, Server, free_port, pin_client, pinned, spread, turns},
+    servers::{Arguments, Outcome, Server, free_port, log_errors, pin_client, pinned, spread, turns},
 };
 use tidegate_service::grpc::proto::{
     envoy::{
@@ -77,6 +77,7 @@ struct Call {
 fn main() -> Outcome<()> {
     let Call { arguments } = Call::parse();
     if let Some(port) = arguments.bare {
+        log_errors();
         return bare(port);
     }
     let folder = TempDir::new()?;

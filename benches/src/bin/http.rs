@@ -1,5 +1,6 @@
 //! Checks over HTTP, beside a bare actix-web handler that answers a constant, and throttlecrab's server: requests a second at
-//! full speed, and the time to an answer at a fixed rate. Servers have one processor, whoever asks them the other.
+//! full speed, and the time to an answer at a fixed rate, also while the metrics of many rules are scraped. Servers have one
+//! processor, the client has the other.
 //!
 //!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin http
 
@@ -11,14 +12,21 @@ use actix_web::{App, HttpResponse, HttpServer, rt, web};
 use clap::Parser;
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_benches::servers::{
-    Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, is_whole_over_http, pin_client, pinned, spread,
-    turns,
+use tidegate_benches::{
+    histogram::Histogram,
+    scraper::Scraper,
+    servers::{
+        Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, is_whole_over_http, log_errors, pin_client,
+        pinned, spread, turns,
+    },
 };
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Rules of the server whose metrics are scraped, and how often they are.
+const RULES: usize = 10_000;
+const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 /// Clients that are counted, one after the other.
 const USERS: usize = 1_000;
 /// What the bare handler answers: as long as a decision.
@@ -34,25 +42,38 @@ struct Call {
 fn main() -> Outcome<()> {
     let Call { arguments } = Call::parse();
     if let Some(port) = arguments.bare {
+        log_errors();
         return bare(port);
     }
     let folder = TempDir::new()?;
-    let mut sides = vec![Side::bare()?, Side::tidegate(&arguments.binary, folder.path())?];
+    let mut sides = vec![Side::bare()?, Side::tidegate(&arguments.binary, &folder.path().join("plain"), 0)?];
     if let Some(binary) = &arguments.throttlecrab {
         sides.push(Side::throttlecrab(binary)?);
     }
+    let many_rules = Side::tidegate(&arguments.binary, &folder.path().join("rules"), RULES)?;
     pin_client()?;
     for side in &sides {
         side.wrk(folder.path(), 1)?;
+    }
+    let length = Duration::from_secs(arguments.seconds);
+    let (mut alone, mut beside, mut pages) = (Figures::default(), Figures::default(), Vec::new());
+    for round in 0..arguments.rounds {
+        // The order alternates.
+        for turn in 0..2 {
+            let mut scraper = Scraper::new(many_rules.server.port, SCRAPE_PERIOD);
+            let is_scraped = (round + turn) % 2 == 1;
+            let scrape = || if is_scraped { scraper.go_on() } else { Ok(()) };
+            let Side { server, requests } = &many_rules;
+            let took = server.timed_beside(requests, is_whole_over_http, arguments.rate, length, scrape)?;
+            (if is_scraped { &mut beside } else { &mut alone }).record(&took);
+            pages.extend_from_slice(scraper.pages());
+        }
     }
     let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
     for place in turns(arguments.rounds, sides.len()) {
         figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
         let Side { server, requests } = &sides[place];
-        let took =
-            server.timed(requests, is_whole_over_http, arguments.rate, Duration::from_secs(arguments.seconds))?;
-        figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
-        figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
+        figures[place].record(&server.timed(requests, is_whole_over_http, arguments.rate, length)?);
     }
     for (side, of) in sides.iter().zip(&figures) {
         println!(
@@ -76,6 +97,13 @@ fn main() -> Outcome<()> {
     }
     println!("added to the bare server's p50: {} us (goal: under 200)", spread(&added(|of| &of.p50_us), 0));
     println!("added to the bare server's p99: {} us (goal: under 1000)", spread(&added(|of| &of.p99_us), 0));
+    for (name, of) in [("alone", &alone), ("scraped", &beside)] {
+        println!("{RULES} rules, {name}: p50 {} us, p99 {} us", spread(&of.p50_us, 0), spread(&of.p99_us, 0));
+    }
+    let more = beside.p99_us.iter().zip(&alone.p99_us).map(|(beside, alone)| beside - alone);
+    println!("added to p99 by scrapes: {} us (goal: none)", spread(&more.collect::<Vec<_>>(), 0));
+    let longest = pages.iter().max().ok_or("no scrape came to its end")?;
+    println!("{} scrapes of {longest} bytes at most, one in {SCRAPE_PERIOD:?}", pages.len());
     Ok(())
 }
 
@@ -85,6 +113,14 @@ struct Figures {
     per_second: Vec<f64>,
     p50_us: Vec<f64>,
     p99_us: Vec<f64>,
+}
+
+impl Figures {
+    /// Adds how long answers took in a round.
+    fn record(&mut self, took: &Histogram) {
+        self.p50_us.push(took.quantile(0.5) as f64 / 1e3);
+        self.p99_us.push(took.quantile(0.99) as f64 / 1e3);
+    }
 }
 
 /// A handler that reads the body, and answers a constant.
@@ -110,11 +146,16 @@ impl Side {
         Self::start("bare", command, port, "/v1/check", check)
     }
 
-    fn tidegate(binary: &Path, folder: &Path) -> Outcome<Self> {
+    /// Starts a server whose policy has this many rules, none of which is about the requests.
+    fn tidegate(binary: &Path, folder: &Path, rules: usize) -> Outcome<Self> {
         let port = free_port()?;
         let limit = json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" });
         let tiers = json!([{ "id": "free", "limits": [limit] }]);
-        let policy = json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers } } });
+        let rule = |place| json!({ "id": format!("r{place}"), "endpoint": format!("/r{place}"), "per": "user", "limits": [limit] });
+        let rules: Vec<_> = (0..rules).map(rule).collect();
+        let policy =
+            json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers, "rules": rules } } });
+        fs::create_dir(folder)?;
         let file = folder.join("policy.json");
         fs::write(&file, policy.to_string())?;
         let mut command = pinned(binary);

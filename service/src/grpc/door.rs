@@ -289,7 +289,8 @@ impl<C: Clock> Door<C> {
             Err(refusal) => Err(refusal),
         };
         let told = told.unwrap_or_else(|refusal| refusal.into_http().map(Answer::Made));
-        let (code, is_counted) = (code(told.headers()), told.headers().contains_key(CODE));
+        let code = code(told.headers());
+        let is_counted = code.is_some() && told.headers().contains_key(CODE);
         let took = self.clock.now().saturating_sub(at);
         if code.is_some() || method.is_none_or(|method| method.shape == Shape::Unary) {
             self.ended(route, (code.unwrap_or(Code::Ok), is_counted), took, span);
@@ -340,6 +341,9 @@ impl<C: Clock> Door<C> {
         span: Option<RequestSpan>,
         at: &mut Nanos,
     ) -> Result<Told, Status> {
+        if method.service == ENVOY || method.service == LIMITER {
+            return self.decided(method, caller, (asked.into_body(), permit), span, at).await;
+        }
         let (mut head, body) = asked.into_parts();
         // The admin server is asked with it. What else is there may take much memory while the caller is waited for.
         let is_for_admin = matches!(method.access, Access::Admin | Access::Reset);
@@ -349,10 +353,6 @@ impl<C: Clock> Door<C> {
         head.extensions.insert(caller.peer);
         if let Some(span) = span {
             head.extensions.insert(span);
-        }
-        if (method.service, method.shape) == (LIMITER, Shape::Stream) {
-            let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
-            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), caller, body)));
         }
         if method.is_reflection() {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
@@ -368,28 +368,50 @@ impl<C: Clock> Door<C> {
             drop(permit);
             return whole(&self.limiter.reset(self::read(message)?, &caller.rights).await?);
         }
-        if method.name == BATCH {
-            return self.batch(message, &caller, permit).await;
-        }
         if LONG.contains(&method.name) {
             return self.long(method, Request::from_parts(head, Either::Left(Full::new(read))), permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
-        let (limiter, about) = (&*self.limiter, &head.extensions);
-        match (method.service, method.name) {
-            (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, &caller, about).await?;
+        Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await)
+    }
+
+    /// The answer to a call that is decided or settled here, of which nothing but its body is needed.
+    async fn decided(
+        &self,
+        method: &Method,
+        caller: Caller,
+        (body, permit): (Incoming, BodyPermit),
+        span: Option<RequestSpan>,
+        at: &mut Nanos,
+    ) -> Result<Told, Status> {
+        let limiter = &*self.limiter;
+        if method.shape == Shape::Stream {
+            let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), caller, body)));
+        }
+        let read = Body::whole(body, &self.shared, permit).await;
+        *at = self.clock.now();
+        let (read, permit) = read.map_err(|error| refuse(&self.shared, &error, None))?;
+        let message = &read[HEAD_BYTES.min(read.len())..];
+        if method.name == BATCH {
+            return self.batch(message, &caller, permit).await;
+        }
+        // From here on the caller is not waited for.
+        drop(permit);
+        let span = span.as_ref();
+        match method.name {
+            "CheckRateLimit" => {
+                let answer = limiter.decide(message, Call::Check, &caller, span).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
-            (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, &caller, about).await?;
+            "Reserve" => {
+                let answer = limiter.decide(message, Call::Reserve, &caller, span).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
-            (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
-            (LIMITER, "Refund") => whole(&limiter.refund(self::read(message)?)?),
-            (ENVOY, _) => self.envoy.decide(message, &caller, about).await,
-            _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
+            "Settle" => whole(&limiter.settle(&self::read(message)?)?),
+            "Refund" => whole(&limiter.refund(self::read(message)?)?),
+            _ => self.envoy.decide(message, &caller, span).await,
         }
     }
 
@@ -587,8 +609,8 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
 /// `None`: nothing of this name is here.
 fn method(path: &str) -> Option<&'static Method> {
     let (service, name) = path.strip_prefix('/')?.split_once('/')?;
-    let mut methods = METHODS.iter().chain([&REFLECTION_ALPHA_INFO]);
-    methods.find(|method| method.name == name && method.service == service)
+    let is_called = |method: &&Method| method.name == name && method.service == service;
+    METHODS.iter().find(is_called).or_else(|| Some(&REFLECTION_ALPHA_INFO).filter(is_called))
 }
 
 /// Messages of protobuf, with or without parameters.

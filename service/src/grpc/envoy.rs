@@ -10,7 +10,6 @@ mod tell;
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use actix_web::web::BytesMut;
-use http::Extensions;
 use tidegate::{Decision, Retry, clock::Clock};
 use tonic::Status;
 
@@ -35,12 +34,17 @@ const RESPONSE_BYTES: usize = 256;
 pub(super) struct Envoy<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Envoy<C> {
-    /// Answers a `RateLimitRequest`; `about`: what is known of the call.
-    pub(super) async fn decide(&self, message: &[u8], caller: &Caller, about: &Extensions) -> Result<Told, Status> {
+    /// Answers a `RateLimitRequest`, whose decision the span of its call notes.
+    pub(super) async fn decide(
+        &self,
+        message: &[u8],
+        caller: &Caller,
+        span: Option<&RequestSpan>,
+    ) -> Result<Told, Status> {
         let mut told = answers::begun(RESPONSE_BYTES);
         let answer = decide(&self.0.decider, message, caller, &mut told).await;
         let answer = answer.map_err(|refusal| refusal.told(&self.0, None))?;
-        if let Some(span) = about.get::<RequestSpan>() {
+        if let Some(span) = span {
             span.decided(&answer);
         }
         answers::sent(told, None)

@@ -3,11 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::web::BytesMut;
-use http::Extensions;
-use prost::{
-    Message,
-    encoding::{int32, uint64},
-};
+use prost::{Message, encoding::int32};
 use tidegate::{CountedIdentity, algorithm::NUMBER_MAX, clock::Clock};
 use tonic::Status;
 
@@ -41,19 +37,19 @@ const CHECK_ERROR: u32 = 14;
 pub(super) struct Limiter<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Limiter<C> {
-    /// Decides a `RateLimitRequest`; `about`: what is known of the call.
+    /// Decides a `RateLimitRequest`, which the span of its call notes.
     pub(super) async fn decide(
         &self,
         message: &[u8],
         call: Call,
         caller: &Caller,
-        about: &Extensions,
+        span: Option<&RequestSpan>,
     ) -> Result<Answer<'_>, Status> {
         let mut asked = Asked::default();
         asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
         let answer = asked.decide(&self.0.decider, call, caller).await;
         let answer = answer.map_err(|error| refuse(&self.0, &error, None))?;
-        if let Some(span) = about.get::<RequestSpan>() {
+        if let Some(span) = span {
             span.decided(&answer);
         }
         Ok(answer)
@@ -129,16 +125,16 @@ impl<C: Clock> Limiter<C> {
         let mut asked = Asked::default();
         let read = wire::streamed(message, &mut asked);
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
-        if correlation_id != 0 {
-            uint64::encode(1, &correlation_id, to);
-        }
         match asked.decide(&self.0.decider, Call::Check, caller).await {
-            Ok(answer) => put_within(2, to, |to| wire::response(&answer, to)),
-            Err(error) => put_within(3, to, |to| {
-                let status = refuse(&self.0, &error, Some("request"));
-                int32::encode(1, &(status.code() as i32), to);
-                put_text(2, status.message(), to);
-            }),
+            Ok(answer) => wire::streamed_response(correlation_id, &answer, to),
+            Err(error) => {
+                wire::put_correlation_id(correlation_id, to);
+                put_within(3, to, |to| {
+                    let status = refuse(&self.0, &error, Some("request"));
+                    int32::encode(1, &(status.code() as i32), to);
+                    put_text(2, status.message(), to);
+                });
+            }
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! A stream of checks: the messages that have come are answered one after the other into one buffer, which goes out as a whole.
-//! Where there is a store several wait for it together, and are answered in the order in which they came.
+//! A stream of checks: the messages that have come are answered in their order into one buffer, which goes out as a whole. Checks
+//! that the policy alone decides are decided together; where there is a store, several checks wait for it together.
 
 use std::{
+    convert::Infallible,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -15,7 +16,7 @@ use futures_util::{
 };
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
-use tidegate::clock::Clock;
+use tidegate::{CountedIdentity, clock::Clock};
 use tonic::Status;
 
 use super::{
@@ -23,13 +24,24 @@ use super::{
     body::{self, HEAD_BYTES},
     limiter::Limiter,
     refuse,
+    wire::{self, Asked},
 };
-use crate::{callers::Caller, decider::TOGETHER, error::Error};
+use crate::{
+    callers::Caller,
+    decider::{self, TOGETHER},
+    error::Error,
+};
 
 /// Answers that are ready together leave together, up to so many bytes: with the last of them, they fit into a frame of HTTP/2.
 const TOGETHER_BYTES: usize = 15 << 10;
 /// Bytes of answers that leave together on all streams of a connection: while many are open, each has its part of them.
 const CONNECTION_BYTES: usize = 256 << 10;
+
+/// Checks that are decided together, at most. Where their answers are longer than each before them, so many of them are more than
+/// what is to leave together.
+const PLAIN_MAX: usize = 32;
+/// Bytes that most answers fit into.
+const ANSWER_BYTES: usize = 128;
 
 /// Bytes that were answered, and whose memory is kept for what comes next.
 const KEPT_BYTES: usize = 2 << 10;
@@ -46,6 +58,8 @@ pub(super) struct Exchange<C> {
     told: BytesMut,
     /// Bytes of answers that leave together.
     told_bytes_max: usize,
+    /// Bytes of the longest answer so far: as many checks are decided together as have room for such answers.
+    answer_bytes: usize,
     /// Answers that wait for a store, each with the length of its message, which it keeps.
     waiting: FuturesOrdered<BoxFuture<'static, Result<(BytesMut, usize), Status>>>,
     /// Bytes of the messages of those.
@@ -70,6 +84,7 @@ impl<C: Clock> Exchange<C> {
             came: BytesMut::new(),
             told: BytesMut::new(),
             told_bytes_max: TOGETHER_BYTES,
+            answer_bytes: ANSWER_BYTES,
             waiting: FuturesOrdered::new(),
             waiting_bytes: 0,
             end: End::Open,
@@ -101,10 +116,17 @@ impl<C: Clock> Exchange<C> {
         while answered.is_ok()
             && self.told.len() < self.told_bytes_max
             && !self.is_waiting()
-            // Compressed ones, and those that are too long, do not come this far.
-            && let Some((&[_, length @ ..], after)) = rest.split_first_chunk::<HEAD_BYTES>()
-            && let Some((message, after)) = after.split_at_checked(u32::from_be_bytes(length) as usize)
+            && let Some((message, after)) = split_message(rest)
         {
+            let room = (self.told_bytes_max - self.told.len()) / self.answer_bytes;
+            if !waits && room > 1 && split_message(after).is_some() {
+                let plain = answer_plain(&self.limiter, rest, room.min(PLAIN_MAX), &self.caller, &mut self.told);
+                self.answer_bytes = self.answer_bytes.max(plain.answer_bytes);
+                if plain.message_bytes > 0 {
+                    rest = &rest[plain.message_bytes..];
+                    continue;
+                }
+            }
             if waits {
                 let (limiter, caller) = (Arc::clone(&self.limiter), self.caller.clone());
                 let message = Bytes::copy_from_slice(message);
@@ -116,7 +138,9 @@ impl<C: Clock> Exchange<C> {
                 };
                 self.waiting.push_back(told.boxed());
             } else {
+                let before = self.told.len();
                 let told = framed(&self.limiter, message, &self.caller, &mut self.told).now_or_never();
+                self.answer_bytes = self.answer_bytes.max(self.told.len() - before);
                 answered = told.unwrap_or_else(|| Err(Status::internal("a check waits for nothing")));
             }
             rest = after;
@@ -147,6 +171,76 @@ impl<C: Clock> Exchange<C> {
         self.body.close();
         self.end = End::Near(Err(status));
     }
+}
+
+/// Splits off the first message, if it is whole. Compressed messages, and those that are too long, do not come this far.
+fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[_, length @ ..], after) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    after.split_at_checked(u32::from_be_bytes(length) as usize)
+}
+
+/// The messages that were answered together.
+#[derive(Default)]
+struct PlainAnswers {
+    /// Bytes of the messages.
+    message_bytes: usize,
+    /// Bytes of the longest answer.
+    answer_bytes: usize,
+}
+
+/// Answers messages up to the first one that is not a check which the policy alone decides, or is wrong: at most `count_max`.
+fn answer_plain<C: Clock>(
+    limiter: &Limiter<C>,
+    messages: &[u8],
+    count_max: usize,
+    caller: &Caller,
+    to: &mut BytesMut,
+) -> PlainAnswers {
+    let decider = &limiter.0.decider;
+    let mut checks = Vec::with_capacity(count_max);
+    let mut counted = Vec::with_capacity(count_max);
+    let mut rest = messages;
+    while checks.len() < count_max
+        && let Some((message, after)) = split_message(rest)
+    {
+        let start = counted.len();
+        // It is read where it stays.
+        let (id, asked, end) = checks.push_mut((0, Asked::default(), start));
+        let is_plain = wire::streamed(message, asked).is_ok_and(|correlation_id| {
+            *id = correlation_id;
+            matches!(asked.is_plain(), Ok(true))
+                && asked.permit(&caller.rights).is_ok()
+                && asked.identities(decider.engine(), &mut counted).is_ok()
+        });
+        if !is_plain {
+            counted.truncate(start);
+            checks.pop();
+            break;
+        }
+        *end = counted.len();
+        rest = after;
+    }
+    let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
+    let mut start = 0;
+    let requests = checks.iter().map_while(|(_, asked, end)| {
+        let request = asked.request(&identities[start..*end]).ok()?;
+        start = *end;
+        Some(request)
+    });
+    let requests: Vec<_> = requests.collect();
+    let mut plain = PlainAnswers::default();
+    let (mut ids, mut rest) = (checks.iter().map(|(id, ..)| *id), messages);
+    let tell = |answer: decider::Answer<'_>| {
+        let at = put_head(to);
+        wire::streamed_response(ids.next().unwrap_or_default(), &answer, to);
+        let Ok(()) = end_message(to, at, Ok::<_, Infallible>(()));
+        plain.answer_bytes = plain.answer_bytes.max(to.len() - at);
+        (_, rest) = split_message(rest).unwrap_or_default();
+    };
+    // It does not wait: there is no store, and a turn has more checks than these.
+    let _ = decider.check_batch(&requests, caller, tell).now_or_never();
+    plain.message_bytes = messages.len() - rest.len();
+    plain
 }
 
 async fn framed<C: Clock>(

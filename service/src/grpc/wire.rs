@@ -365,6 +365,17 @@ pub(super) fn streamed<'m>(message: &'m [u8], asked: &mut Asked<'m>) -> Result<u
     Ok(correlation_id)
 }
 
+/// Writes the `CheckStreamResponse` of a decision.
+pub(super) fn streamed_response(correlation_id: u64, answer: &Answer<'_>, to: &mut BytesMut) {
+    put_correlation_id(correlation_id, to);
+    put_within(2, to, |to| response(answer, to));
+}
+
+/// Writes the id of the message that is answered: the beginning of a `CheckStreamResponse`.
+pub(super) fn put_correlation_id(correlation_id: u64, to: &mut BytesMut) {
+    put_varint(1, correlation_id, to);
+}
+
 /// Writes the `RateLimitResponse` of a decision.
 pub(super) fn response(answer: &Answer<'_>, to: &mut BytesMut) {
     let decision = answer.decision.as_ref();

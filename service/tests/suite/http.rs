@@ -7,7 +7,7 @@ mod browsers;
 mod checks;
 mod connections;
 mod counts;
-mod failures;
+pub(crate) mod failures;
 mod headers;
 mod listening;
 mod refusals;

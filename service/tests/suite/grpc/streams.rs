@@ -1,6 +1,6 @@
 //! Checks as they come, on one stream.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use tidegate_service::{
     Periods, Settings,
@@ -18,6 +18,7 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
+use crate::http::failures::{NAME, Panics, hush};
 
 fn asked(correlation_id: u64, request: Option<RateLimitRequest>) -> CheckStreamRequest {
     CheckStreamRequest { correlation_id, request }
@@ -42,6 +43,65 @@ async fn each_is_answered_in_order_under_its_id() {
         assert_eq!(answer.correlation_id, number * 3);
         assert_eq!(left(answer), Some(99 - (number / 50) as i32), "{number}");
     }
+}
+
+/// Checks of ten users, of which some have an id, only look, or are wrong.
+fn of_all_kinds() -> Vec<RateLimitRequest> {
+    let request = |number: u64| {
+        let request = user(&(number / 64).to_string());
+        match number % 13 {
+            2 => RateLimitRequest { request_id: format!("r{}", number / 26), ..request },
+            5 => RateLimitRequest { peek: true, ..request },
+            7 => RateLimitRequest { tokens_requested: 3, ..request },
+            9 => RateLimitRequest { tokens_requested: -1, ..request },
+            11 => RateLimitRequest { identifier_type: String::new(), ..request },
+            _ => request,
+        }
+    };
+    (0..640).map(request).collect()
+}
+
+#[tokio::test]
+async fn together_they_are_answered_as_one_by_one() {
+    let (together, single) = (Server::with(HUNDRED), Server::with(HUNDRED));
+    let requests = || (0..).zip(of_all_kinds()).map(|(id, request)| asked(id, Some(request)));
+    let stream = together.limiter().await.check_rate_limit_stream(iter(requests())).await;
+    let answers: Vec<_> = stream.expect("a stream").into_inner().collect().await;
+    let (send, requests_of_single) = mpsc::channel(1);
+    let stream = single.limiter().await.check_rate_limit_stream(ReceiverStream::new(requests_of_single)).await;
+    let mut stream = stream.expect("a stream").into_inner();
+    for (request, answer) in requests().zip(&answers) {
+        send.send(request).await.expect("it is read");
+        let alone = timeout(PATIENCE, stream.next()).await.expect("at once").expect("one").expect("it goes on");
+        let answer = answer.as_ref().expect("it goes on");
+        assert_eq!((answer.correlation_id, left(answer)), (alone.correlation_id, left(&alone)));
+        if let (Some(Told::Error(error)), Some(Told::Error(of_alone))) = (&answer.result, &alone.result) {
+            assert_eq!(error, of_alone);
+        }
+    }
+    assert_eq!(answers.len(), requests().count());
+}
+
+#[tokio::test]
+async fn a_panic_is_of_its_check_alone() {
+    hush();
+    let server = Server::with(HUNDRED);
+    server.engine.observe(NonZeroU32::MIN, Panics);
+    let names = (0..300).map(|number| if number % 50 == 7 { NAME } else { "ada" });
+    let requests = (0..).zip(names).map(|(id, name)| asked(id, Some(user(name))));
+    let stream = server.limiter().await.check_rate_limit_stream(iter(requests)).await.expect("a stream").into_inner();
+    let answers: Vec<_> = stream.map(|answer| answer.expect("it goes on")).collect().await;
+    let mut others = 0;
+    for (number, answer) in (0..).zip(&answers) {
+        let Some(Told::Response(response)) = &answer.result else { panic!("{answer:?}") };
+        let is_degraded = response.degraded == "internal_error";
+        assert_eq!((answer.correlation_id, is_degraded), (number, number % 50 == 7));
+        if !is_degraded {
+            others += 1;
+            assert_eq!(response.allowed, others <= 100);
+        }
+    }
+    assert_eq!((answers.len(), others), (300, 294));
 }
 
 #[tokio::test]
