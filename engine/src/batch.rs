@@ -96,7 +96,7 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), tidegate::RequestError>(())
     /// ```
     pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
-        let buckets = self.buckets();
+        let (buckets, native) = (self.buckets(), Native128::detect());
         let mut rest = requests;
         while !rest.is_empty() {
             let live = self.live_now();
@@ -124,7 +124,7 @@ impl<C: Clock> Engine<C> {
             }
             for charge in &charges {
                 let hash = KeyHasher::key(live.limits[charge.limit as usize].hash, charge.identity);
-                buckets.table.key_lines(hash).fetch();
+                buckets.table.key_lines(hash).fetch(native);
             }
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
