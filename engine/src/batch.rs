@@ -80,7 +80,8 @@ impl<'b, C: Clock> Instant<'b, C> {
 
 impl<C: Clock> Engine<C> {
     /// Decides several requests in their order, later ones after the charges of earlier ones, 16 of them at one time:
-    /// the clock is read once for those, and again only after keys that are new. Requests without a cost charge nothing.
+    /// the clock is read once for those, and again only after keys that are new. A key that another thread has charged since may be
+    /// told to wait that much longer. Requests without a cost charge nothing.
     ///
     /// Over many keys this is faster than checks one at a time: what 16 requests name, what is known of their clients, and
     /// their buckets are fetched from memory together.
@@ -112,7 +113,7 @@ impl<C: Clock> Engine<C> {
             }
             let mut charges = ArrayVec::<Charge, AHEAD>::new();
             // Where the plan of each request ends.
-            let mut ends = ArrayVec::<usize, AHEAD>::new();
+            let mut ends = ArrayVec::<usize, REQUESTS>::new();
             for request in next {
                 let mut plan = Plan::new();
                 live.snapshot.plan(request, live.wall(now), &buckets.hasher, &mut plan);
@@ -148,8 +149,8 @@ impl<C: Clock> Engine<C> {
 
 impl<'e, C: Clock> Handle<'e, C> {
     /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier ones, 64 of them
-    /// at one time: the clock is read once for those, and again only after keys that are new. Each key is charged `cost`; where that is out of
-    /// range nothing is decided.
+    /// at one time: the clock is read once for those, and again only after keys that are new. A key that another thread has charged
+    /// since may be told to wait that much longer. Each key is charged `cost`; where that is out of range nothing is decided.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of later keys come from memory meanwhile.
     ///
@@ -197,10 +198,15 @@ impl<'e, C: Clock> Handle<'e, C> {
                     }
                     charged => charged,
                 };
+                let is_by_short_way = charged.is_ok();
                 decisions.extend(Some(match charged {
                     Ok((stepped, limit)) => self.decided_one(limit, stepped),
                     Err(missed) => self.decide_at(lines, key.text(), cost, instant.now(), missed),
                 }));
+                if !is_by_short_way {
+                    // The same key may come again: what this charged at a later time is no longer in its future.
+                    instant.now();
+                }
             }
         }
         Ok(())

@@ -314,7 +314,7 @@ impl<C: Clock> Engine<C> {
         retired.push(self.live.swap(Arc::clone(&live)));
         buckets.registry.published(ahead, ledger.known());
         self.buckets.version.store(version);
-        self.watch.is_published(version);
+        self.watch.set_version(version);
         self.convert_buckets(&live);
         free_unused(retired);
         Ok(())

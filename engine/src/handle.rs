@@ -26,7 +26,8 @@ use crate::{
 /// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
 ///
 /// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
-/// stays right across publishes. Clone one per thread.
+/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes
+/// a lock. It must end before its engine.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -319,10 +320,6 @@ impl<'e, C: Clock> Handle<'e, C> {
         };
         let limit = &self.live.limits[place as usize];
         (self.one_token, self.metered) = self.engine.short_ways(limit);
-        // Its name is a new one to the engine, which had forgotten it.
-        if !self.counts.are_of(limit.tally_alone()) {
-            self.counts = self.engine.tally().own(limit.tally_alone());
-        }
     }
 }
 

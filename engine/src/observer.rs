@@ -137,7 +137,7 @@ pub struct ObserverId(NonZeroU64);
 /// The observers.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// On a cache line of its own, which is written when an observer comes or goes: without one, a check only reads it.
+    /// On a cache line of its own, which a publish writes, and an observer that comes or goes: without one, a check only reads it.
     seats: CachePadded<Seats>,
     /// Held while an observer is added or removed, and while a publish tells its version.
     changes: Mutex<Changes>,
@@ -153,7 +153,8 @@ struct Changes {
     version: u64,
 }
 
-/// [`Seats::version_unwatched`] while there is an observer: above every version.
+/// [`Seats::version_unwatched`] while there is an observer: above every version but the last that there can be, which an engine
+/// comes to only where it is given the largest version 2,047 times anew.
 const WATCHED: u64 = u64::MAX;
 
 #[derive(Default)]
@@ -214,13 +215,13 @@ impl Watch {
     }
 
     /// Takes note that the snapshot of this version is the newest.
-    pub(crate) fn is_published(&self, version: u64) {
+    pub(crate) fn set_version(&self, version: u64) {
         let mut changes = self.changes();
         changes.version = version;
         self.renew(&changes);
     }
 
-    /// Under the lock, so that no older version is stored after a newer one.
+    /// Stores the word anew. Called under the lock, so that no older version is stored after a newer one.
     fn renew(&self, changes: &Changes) {
         let version = if self.is_watched() { WATCHED } else { changes.version };
         self.seats.version_unwatched.store(version);
@@ -323,6 +324,18 @@ mod tests {
 
     impl Observer for Blind {
         fn observe(&self, _observed: &Observed<'_>) {}
+    }
+
+    #[test]
+    fn a_publish_is_known_whether_somebody_watches_or_not() {
+        let watch = Watch::default();
+        watch.set_version(1);
+        assert!(watch.is_newest_unwatched(1));
+        let id = watch.add(NonZeroU32::MIN, Blind);
+        watch.set_version(2);
+        assert!(!watch.is_newest_unwatched(2), "it is watched");
+        watch.remove(id);
+        assert!(watch.is_newest_unwatched(2) && !watch.is_newest_unwatched(1));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use arrayvec::ArrayVec;
-
 use rapidhash::RapidHashMap;
 
 use crate::request::ENDPOINT_BYTES_MAX;

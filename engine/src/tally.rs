@@ -151,11 +151,6 @@ impl Drop for OwnCounts<'_> {
 }
 
 impl OwnCounts<'_> {
-    /// Returns whether they are of the limit that is counted at this place.
-    pub(crate) fn are_of(&self, place: Option<Place>) -> bool {
-        self.place == place
-    }
-
     /// Returns counters for another handle on the same limit.
     pub(crate) fn another(&self) -> Self {
         self.tally.own(self.place)

@@ -65,32 +65,42 @@ fn decisions_are_counted_by_limit_and_in_all() {
     assert!(gone.into_iter().all(|(limit, counts)| engine.counts(limit) == Some(counts)));
 }
 
-/// Handles move between threads, are cloned, and end; what they counted stays.
+/// Handles go from thread to thread, are cloned, and end; what they counted stays.
 #[test]
 fn decisions_of_handles_are_counted_wherever_the_handles_go() {
     const THREADS: u64 = 4;
     const CHECKS: u64 = 1_000;
     let engine = Engine::with_max_keys(10_000);
     engine.publish(policy(1)).expect("few limits");
-    let handle = engine.handle("default/tier:t/day", "user").expect("the policy has it");
+    let mut handles: Vec<_> = {
+        let handle = engine.handle("default/tier:t/day", "user").expect("the policy has it");
+        (0..THREADS).map(|_| handle.clone()).collect()
+    };
     for round in 0..3 {
-        thread::scope(|scope| {
-            for number in 0..THREADS {
-                let mut handle = handle.clone();
-                scope.spawn(move || {
-                    // Each key once, and once too often.
-                    for key in 0..CHECKS / 2 {
-                        let key = key + (round * THREADS + number) * CHECKS;
-                        assert!(handle.check(key, 1).expect("valid").is_allowed());
-                        assert!(!handle.check(key, 1).expect("valid").is_allowed());
-                    }
-                });
-            }
+        handles = thread::scope(|scope| {
+            let turns: Vec<_> = (0..THREADS)
+                .zip(handles)
+                .map(|(number, mut handle)| {
+                    scope.spawn(move || {
+                        // Each key once, and once too often.
+                        for key in 0..CHECKS / 2 {
+                            let key = key + (round * THREADS + number) * CHECKS;
+                            assert!(handle.check(key, 1).expect("valid").is_allowed());
+                            assert!(!handle.check(key, 1).expect("valid").is_allowed());
+                        }
+                        handle
+                    })
+                })
+                .collect();
+            turns.into_iter().map(|turn| turn.join().expect("no panic")).collect()
         });
-        // A handle of before a publish counts on in the same place.
+        // The next round has each on another thread. A handle of before a publish counts on in the same place.
         engine.publish(policy(1)).expect("few limits");
+        // One ends, and another takes its counters.
+        let one = handles.pop().map(|handle| handle.clone());
+        handles.extend(one);
     }
-    drop(handle);
+    drop(handles);
     let each = 3 * THREADS * CHECKS / 2;
     let totals = engine.totals();
     assert_eq!((totals.allowed, totals.denied), (each, each));
