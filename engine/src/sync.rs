@@ -9,6 +9,8 @@
 #[cfg(not(engine_loom))]
 mod real {
     use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+    /// A lock that hands [`Counter`]s on.
+    pub(crate) use std::sync::{Mutex, MutexGuard};
 
     use portable_atomic::AtomicU128;
 
@@ -111,6 +113,7 @@ mod real {
 #[cfg(engine_loom)]
 mod real {
     use loom::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
 
     #[derive(Debug, Default)]
     pub(crate) struct Cell16(AtomicU16);
@@ -215,7 +218,7 @@ use std::{
     sync::atomic::{AtomicI64, Ordering},
 };
 
-pub(crate) use real::{Cell16, Cell64, Cell128, Counter};
+pub(crate) use real::{Cell16, Cell64, Cell128, Counter, Mutex, MutexGuard};
 
 use crate::native128::Native128;
 

@@ -5,13 +5,13 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     thread,
 };
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{Counter, thread_number};
+use crate::sync::{Counter, Mutex, MutexGuard, thread_number};
 
 /// At most so many threads have a stripe of their own, and so many stripes are shared.
 const STRIPES_MAX: usize = 64;
@@ -357,5 +357,28 @@ mod tests {
             let expected = Counts { allowed: 10, denied: 10, owner_allowed: 10, ..Counts::default() };
             assert_eq!(tally.counts(number), expected);
         }
+    }
+}
+
+#[cfg(all(test, engine_loom))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn counters_that_a_handle_leaves_lose_nothing_to_the_next() {
+        loom::model(|| {
+            let tally = Arc::new(Tally::new());
+            let count = |tally: &Tally| tally.own(None).decided(true);
+            let other = thread::spawn({
+                let tally = Arc::clone(&tally);
+                move || count(&tally)
+            });
+            count(&tally);
+            assert!((1..=2).contains(&tally.totals().allowed));
+            other.join().expect("no panic");
+            assert_eq!(tally.totals().allowed, 2);
+        });
     }
 }
