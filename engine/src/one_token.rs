@@ -143,6 +143,7 @@ mod tests {
         KeyedLimiter,
         algorithm::{FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
         clock::ManualClock,
+        hash::KeyHasher,
         time::SECOND_NS,
     };
 
@@ -169,6 +170,10 @@ mod tests {
             let clock = ManualClock::at(1_790_000_000 * SECOND_NS);
             // Room for four keys, so that some are elsewhere than in their two lines.
             let mut limiters = [(); 3].map(|()| KeyedLimiter::with_clock(meter, 4, clock.clone()));
+            for limiter in &mut limiters {
+                // The same secrets, so that the same keys meet.
+                limiter.buckets.hasher = KeyHasher::new(7);
+            }
             let [_, called, long] = &mut limiters;
             called.limit.plain.as_mut().expect("no log").native = None;
             called.metered.as_mut().expect("no log").plain.native = None;

@@ -312,10 +312,10 @@ struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
 impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
         let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
-        // All hashes first: so the values come from memory together.
-        let hashes: ArrayVec<KeyHash, IDENTITIES_MAX> =
+        // All are hashed first, so that they come from memory together.
+        let values: ArrayVec<KeyHash, IDENTITIES_MAX> =
             self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
-        known.extend(hashes.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
+        known.extend(values.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         if self.request.is_exact && self.domain.descriptors.descriptors == Descriptors::Exact {

@@ -268,7 +268,7 @@ fn a_new_key_has_its_whole_burst_within_one_batch() {
         let mut handle = engine.handle("default/tier:user/a", "user").expect("the policy has it");
         handle.check_batch(&["ada"; 10], 1, &mut decisions).expect("in range");
         if max_keys > 1 {
-            let left = decisions.iter().filter(|decision| decision.is_allowed()).map(|decision| decision.remaining());
+            let left = decisions.iter().filter(|decision| decision.is_allowed()).map(Decision::remaining);
             assert!(left.eq([5, 4, 3, 2, 1, 0].map(Some)), "{decisions:?}");
         }
         assert_eq!(allowed(decisions), 6, "by a handle, room for {max_keys}");

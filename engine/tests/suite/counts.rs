@@ -97,8 +97,8 @@ fn decisions_of_handles_are_counted_wherever_the_handles_go() {
         // The next round has each on another thread. A handle of before a publish counts on in the same place.
         engine.publish(policy(1)).expect("few limits");
         // One ends, and another takes its counters.
-        let one = handles.pop().map(|handle| handle.clone());
-        handles.extend(one);
+        drop(handles.pop());
+        handles.extend(engine.handle("default/tier:t/day", "user"));
     }
     drop(handles);
     let each = 3 * THREADS * CHECKS / 2;
