@@ -37,7 +37,8 @@ const TOGETHER_BYTES: usize = 15 << 10;
 /// Bytes of answers that leave together on all streams of a connection: while many are open, each has its part of them.
 const CONNECTION_BYTES: usize = 256 << 10;
 
-/// Checks that are decided together, at most.
+/// Checks that are decided together, at most. Where answers become longer than those before, so many of them may be more than is to
+/// leave together.
 const PLAIN_MAX: usize = 32;
 // So many are decided in one turn: they wait for nothing.
 const _: () = assert!(PLAIN_MAX <= TURN_CHECKS);
