@@ -55,7 +55,7 @@ pub const DEFAULT_CALLER_SHARE: u8 = 50;
 pub(crate) const TOGETHER: usize = 16;
 /// Checks of a batch that are decided in one turn of their task: 0.1 ms. A batch of 10,000 would keep all other connections of its
 /// thread waiting.
-const TURN_CHECKS: usize = 128;
+pub(crate) const TURN_CHECKS: usize = 128;
 
 /// What a door answers.
 #[derive(Debug)]
@@ -259,24 +259,25 @@ impl<C: Clock> Decider<C> {
             };
             return self.each(requests, decide, tell).await;
         }
-        for (turn, mut requests) in requests.chunks(TURN_CHECKS).enumerate() {
+        for (turn, requests) in requests.chunks(TURN_CHECKS).enumerate() {
             if turn > 0 {
                 yield_now().await;
             }
-            while !requests.is_empty() {
-                let mut told = 0;
-                let each = |decision| {
-                    told += 1;
-                    tell(self.answer(unreserved(decision)));
-                };
-                let decided = caught(|| self.engine.check_batch(requests, &mut Each(each)));
-                requests = &requests[told..];
-                // Deciding the next one panicked; those after it are decided all the same.
-                if decided.is_none()
-                    && let Some((panicked, later)) = requests.split_first()
-                {
-                    tell(self.undecided(panicked.parts().domain));
-                    requests = later;
+            let mut told = 0;
+            let each = |decision| {
+                told += 1;
+                tell(self.answer(unreserved(decision)));
+            };
+            let decided = caught(|| self.engine.check_batch(requests, &mut Each(each)));
+            // Deciding the next one panicked, which may have been charged: it is not decided again. The panic may also be of a
+            // broken clock, before any of the next 16 was charged. Those after it are decided each alone, so that no panic is of
+            // others, and no plan is made for others in vain.
+            if decided.is_none()
+                && let Some((panicked, later)) = requests[told..].split_first()
+            {
+                tell(self.undecided(panicked.parts().domain));
+                for request in later {
+                    tell(self.told(request, caught(|| unreserved(self.engine.check(request)))));
                 }
             }
         }
@@ -617,10 +618,16 @@ async fn end_turn(place: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, net::IpAddr, rc::Rc};
+    use std::{
+        cell::Cell,
+        net::IpAddr,
+        num::NonZeroU32,
+        rc::Rc,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use futures_util::FutureExt;
-    use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
+    use tidegate::{Identity, Observed, Observer, Snapshot, clock::ManualClock, formats::Format};
     use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
@@ -707,6 +714,46 @@ mod tests {
             other.abort();
         };
         LocalSet::new().run_until(batches).await;
+    }
+
+    /// Panics at each user whose name begins so, and counts what it is shown.
+    struct PanicsAtMallory(Arc<AtomicUsize>);
+
+    impl Observer for PanicsAtMallory {
+        fn observe(&self, observed: &Observed<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(!observed.identities().any(|(_, value)| value.starts_with(b"mallory")), "mallory was seen");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_decides_and_charges_each_check_once_whichever_panic() {
+        let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+        let policy = r#"
+            [domains.default]
+            on_error = "closed"
+            defaults = { user = "free" }
+            [[domains.default.tiers]]
+            id = "free"
+            limits = [{ id = "day", algorithm = "fixed_window", limit = 1000, period = "1d" }]
+        "#;
+        engine.publish(Snapshot::parse(policy, Format::Toml).expect("a right policy")).expect("room");
+        let shown = Arc::new(AtomicUsize::new(0));
+        engine.observe(NonZeroU32::MIN, PanicsAtMallory(Arc::clone(&shown)));
+        let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
+        let who = ["ada", "mallory"].map(|name| [Identity::new("user", name).expect("valid")]);
+        let [ada, mallory] = who.each_ref().map(|who| Request::new(who).expect("valid"));
+        let is_panic = |place: usize| [0, 20, 21, 40, 127, 128, 199].contains(&place);
+        let requests: Vec<_> = (0..200).map(|place| if is_panic(place) { mallory } else { ada }).collect();
+        let mut answers = Vec::new();
+        decider.check_batch(&requests, &caller(1), |answer| answers.push(answer)).await;
+        assert_eq!((answers.len(), shown.load(Ordering::Relaxed)), (200, 200));
+        for (place, answer) in answers.iter().enumerate() {
+            assert_eq!((answer.is_allowed, answer.decision.is_none()), (!is_panic(place), is_panic(place)), "{place}");
+        }
+        let left_after_one_more = |request| engine.peek(request).remaining();
+        assert_eq!([&ada, &mallory].map(left_after_one_more), [Some(999 - 193), Some(999 - 7)]);
+        assert_eq!(decider.degraded().failures(), 7);
     }
 
     #[test]

@@ -66,9 +66,11 @@ fn main() -> Outcome<()> {
             let Side { server, requests } = &many_rules;
             let took = server.timed_beside(requests, is_whole_over_http, arguments.rate, length, scrape)?;
             (if is_scraped { &mut beside } else { &mut alone }).record(&took);
-            pages.extend_from_slice(scraper.pages());
+            // It would burden the next turn.
+            pages.extend(scraper.finish()?);
         }
     }
+    drop(many_rules);
     let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
     for place in turns(arguments.rounds, sides.len()) {
         figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);

@@ -411,7 +411,8 @@ impl<C: Clock> Door<C> {
             }
             "Settle" => whole(&limiter.settle(&self::read(message)?)?),
             "Refund" => whole(&limiter.refund(self::read(message)?)?),
-            _ => self.envoy.decide(message, &caller, span).await,
+            "ShouldRateLimit" => self.envoy.decide(message, &caller, span).await,
+            name => Err(Status::unimplemented(format!("{name} is not served"))),
         }
     }
 

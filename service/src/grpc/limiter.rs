@@ -13,7 +13,7 @@ use super::{
         SettleResponse,
     },
     refuse,
-    wire::{self, Asked, Wrong, put_text, put_within},
+    wire::{self, Asked, Refusal, Wrong, put_text, put_within},
 };
 use crate::{
     callers::Caller,
@@ -120,10 +120,14 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
-    /// Writes the `CheckStreamResponse` to a `CheckStreamRequest`. An error: it is none, which ends the stream.
-    pub(super) async fn streamed(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Status> {
-        let mut asked = Asked::default();
-        let read = wire::streamed(message, &mut asked);
+    /// Writes the `CheckStreamResponse` to a `CheckStreamRequest` that was read. An error: it is none, which ends the stream.
+    pub(super) async fn streamed(
+        &self,
+        read: Result<u64, Refusal>,
+        asked: &Asked<'_>,
+        caller: &Caller,
+        to: &mut BytesMut,
+    ) -> Result<(), Status> {
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
         match asked.decide(&self.0.decider, Call::Check, caller).await {
             Ok(answer) => wire::streamed_response(correlation_id, &answer, to),

@@ -250,6 +250,27 @@ impl<'m> Asked<'m> {
         Ok(self.id()?.is_none() && !self.peek)
     }
 
+    /// Returns whether it is a check that the policy alone decides, with nothing wrong; then its identities are appended.
+    pub(super) fn append_plain<C: Clock>(
+        &self,
+        engine: &Engine<C>,
+        rights: &Rights,
+        to: &mut Vec<CountedIdentity<'m>>,
+    ) -> bool {
+        let start = to.len();
+        let is_plain = matches!(self.is_plain(), Ok(true))
+            && self.permit(rights).is_ok()
+            && self.identities(engine, to).is_ok()
+            && {
+                let own: ArrayVec<_, IDENTITIES_MAX> = to[start..].iter().map(CountedIdentity::identity).collect();
+                self.request(&own).is_ok()
+            };
+        if !is_plain {
+            to.truncate(start);
+        }
+        is_plain
+    }
+
     /// Has it decided, if its caller has rights in its domain; with a peek, only says what would be decided.
     pub(super) async fn decide<'e, C: Clock>(
         &self,
@@ -350,8 +371,16 @@ pub(super) fn batch(message: &[u8]) -> Result<Vec<Asked<'_>>, Wrong> {
     Ok(requests)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Counts the messages of streams that were read.
+    pub(super) static STREAMED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Reads the request of a message on a stream, and says its correlation id. A request that comes twice, which no library writes, is none.
 pub(super) fn streamed<'m>(message: &'m [u8], asked: &mut Asked<'m>) -> Result<u64, Refusal> {
+    #[cfg(test)]
+    STREAMED.set(STREAMED.get() + 1);
     let (mut correlation_id, mut request) = (0, None);
     for field in Fields(message) {
         match (field, request) {
