@@ -40,7 +40,7 @@ impl<A: Ask> Ask for &A {
 pub enum Keys<'k> {
     /// All for the same one.
     Hot,
-    /// Each for one of its own.
+    /// Each for one of its own, of which none is the hot one: that may have a lease.
     Private,
     /// Each through this sequence, from a place of its own.
     Drawn(&'k [u32]),
@@ -56,7 +56,7 @@ impl<A: Ask> Loops for A {
     fn slice(&self, threads: usize, keys: Keys<'_>, chunks: u64, skipped: u64) -> Slice {
         match keys {
             Keys::Hot => together(threads, chunks, |_| same(self, 0)),
-            Keys::Private => together(threads, chunks, |thread| same(self, thread as u64)),
+            Keys::Private => together(threads, chunks, |thread| same(self, 1 + thread as u64)),
             Keys::Drawn(numbers) => {
                 let count = numbers.len() / CHUNK;
                 together(threads, chunks, |thread| {
@@ -379,7 +379,7 @@ mod tests {
             asked
         };
         assert_eq!(asked(2, Keys::Hot, 0), [0]);
-        assert_eq!(asked(2, Keys::Private, 0), [0, 1]);
+        assert_eq!(asked(2, Keys::Private, 0), [1, 2]);
         let numbers: Vec<u32> = (0..1_024).collect();
         assert!(asked(1, Keys::Drawn(&numbers), 3).into_iter().eq((0..256).chain(768..1_024)), "round and round");
         assert!(Contender::new("filled", &seen).filled(300).allows(300));

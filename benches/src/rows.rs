@@ -125,7 +125,7 @@ fn allowed(visit: Visit<'_>) {
 
 /// Makes ours and the peers for two threads.
 fn two_threads(limit: Limit, run: impl FnOnce(&Contender<'_>, &[Contender<'_>])) {
-    let texts = texts(2);
+    let texts = texts(3);
     run(&tidegate(1_000, limit), &keyed(limit, &texts));
 }
 

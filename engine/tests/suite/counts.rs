@@ -94,7 +94,9 @@ fn decisions_of_handles_are_counted_wherever_the_handles_go() {
                 .collect();
             turns.into_iter().map(|turn| turn.join().expect("no panic")).collect()
         });
-        // The next round has each on another thread. A handle of before a publish counts on in the same place.
+        // The next round has each on another thread. A handle counts on in the same place, also when its limit was
+        // gone in between.
+        engine.publish(Snapshot::default()).expect("no limits");
         engine.publish(policy(1)).expect("few limits");
         // One ends, and another takes its counters.
         drop(handles.pop());

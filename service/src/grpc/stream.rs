@@ -202,7 +202,9 @@ impl AnswerBuffer {
         let engine = limiter.0.decider.engine();
         let mut first = Asked::default();
         let read = wire::streamed(message, &mut first);
-        let count_max = (self.bytes_max.saturating_sub(self.bytes.len()) / self.answer_bytes).min(PLAIN_MAX);
+        // At least two in an empty buffer, or the length that is expected would never fall again.
+        let expected_bytes = self.answer_bytes.min(self.bytes_max / 2);
+        let count_max = (self.bytes_max.saturating_sub(self.bytes.len()) / expected_bytes).min(PLAIN_MAX);
         let mut counted = Vec::new();
         let first_id = match read {
             Ok(id)
@@ -497,6 +499,19 @@ mod tests {
         assert_eq!([answered("user"), answered("robot")], [16, 16]);
         // An answer about a robot has some 400 bytes.
         assert_eq!([answered("robot"), answered("user"), answered("user"), answered("user")], [5, 5, 10, 16]);
+    }
+
+    #[test]
+    fn an_answer_of_more_than_half_the_room_does_not_end_groups_for_good() {
+        let (limiter, caller) = (limiter(), caller());
+        let mut buffer = AnswerBuffer { bytes_max: 700, ..AnswerBuffer::default() };
+        let mut answered = |kind| {
+            let messages = written(vec![check(kind); 40]);
+            let _ = buffer.answer(&messages, &limiter, &caller).expect("it goes on");
+            taken(&mut buffer).len()
+        };
+        let kinds = ["robot", "robot", "user", "user", "user"];
+        assert_eq!(kinds.map(&mut answered), [5, 2, 2, 3, 5]);
     }
 
     #[test]
