@@ -96,6 +96,7 @@ fn main() -> Outcome<()> {
         let took = side.timed(&side.checks, arguments.rate, length)?;
         of.p50_us.push(took.quantile(0.5) as f64 / 1e3);
         of.p99_us.push(took.quantile(0.99) as f64 / 1e3);
+        of.p999_us.push(took.quantile(0.999) as f64 / 1e3);
         if side.speaks_ours {
             of.streamed.push(side.stream(length)?);
         }
@@ -115,12 +116,13 @@ fn main() -> Outcome<()> {
     }
     for (side, of) in sides.iter().zip(&figures) {
         println!(
-            "{:13} {} calls/s; at {}/s: p50 {} us, p99 {} us",
+            "{:13} {} calls/s; at {}/s: p50 {} us, p99 {} us, p99.9 {} us",
             side.server.name,
             spread(&of.single, 0),
             arguments.rate,
             spread(&of.p50_us, 0),
-            spread(&of.p99_us, 0)
+            spread(&of.p99_us, 0),
+            spread(&of.p999_us, 0)
         );
         if side.speaks_ours {
             println!("{:13} {} messages/s on streams", side.server.name, spread(&of.streamed, 0));
@@ -177,6 +179,7 @@ struct Figures {
     envoy_p999_us: Vec<f64>,
     p50_us: Vec<f64>,
     p99_us: Vec<f64>,
+    p999_us: Vec<f64>,
 }
 
 fn check(user: usize) -> RateLimitRequest {
