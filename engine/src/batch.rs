@@ -108,9 +108,7 @@ impl<C: Clock> Engine<C> {
                 // A read whose value is not used.
                 black_box(identity.value().as_bytes().first().copied());
             }
-            for request in next {
-                live.snapshot.fetch_clients(request);
-            }
+            live.snapshot.fetch_clients(next);
             let mut charges = ArrayVec::<Charge, AHEAD>::new();
             // Where the plan of each request ends.
             let mut ends = ArrayVec::<usize, REQUESTS>::new();

@@ -276,10 +276,17 @@ impl Snapshot {
         self.plan_for::<true>(request, now, hasher, plan);
     }
 
-    /// Reads what a plan for `request` will read first, and waits for nothing. The values of the identities should be at hand.
-    pub(crate) fn fetch_clients(&self, request: &Request<'_>) {
-        if let Some(domain) = self.domains.get(request.domain) {
-            for kind in domain.kinds.iter().filter(|kind| kind.clients.len() > 0) {
+    /// Reads what plans for `requests` will read first, and waits for nothing. The values of the identities should be at hand.
+    pub(crate) fn fetch_clients(&self, requests: &[Request<'_>]) {
+        let mut last = None;
+        for request in requests {
+            // Most batches are of one domain.
+            let domain = match last {
+                Some((name, domain)) if name == request.domain => domain,
+                _ => self.domains.get(request.domain),
+            };
+            last = Some((request.domain, domain));
+            for kind in domain.iter().flat_map(|domain| &domain.kinds).filter(|kind| kind.clients.len() > 0) {
                 if let Some(identity) = request.identities.iter().find(|identity| *kind.name == *identity.kind()) {
                     kind.clients.fetch(identity.value());
                 }
