@@ -8,10 +8,14 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
+    base::{
+        atomic::{Cell64, Counter},
+        clock::Clock,
+        hash::{IdentityHash, KeyHasher},
+        time::{Nanos, SECOND_NS},
+    },
     bucket::Next,
-    clock::Clock,
     decision::{DecidedBy, Decision, Outcome},
-    hash::{IdentityHash, KeyHasher},
     lease::Leases,
     moves::{Mark, Moves},
     plain::Missed,
@@ -20,10 +24,8 @@ use crate::{
     ring::Spare,
     sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
-    sync::{Cell64, Counter},
     table::{Full, Key, Met, Seen, Table},
     tally::Place,
-    time::{Nanos, SECOND_NS},
     word::Held,
 };
 

@@ -12,20 +12,16 @@ use arrayvec::ArrayVec;
 use crate::{
     account::Buckets,
     algorithm::Verdict,
-    clock::Clock,
+    base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
     decision::Decision,
     engine::Engine,
     handle::{Handle, is_in_range},
-    hash::KeyHasher,
-    key::Key,
-    native128::Native128,
     plain::Missed,
     registry::Newer,
     request::{Request, RequestError},
     sliding_log::Stepped,
     snapshot::{Charge, PLAN_MAX, Plan},
     table::KeyLines,
-    time::Nanos,
 };
 
 /// The number of buckets that are charged at one time: they are no burden on the nearest cache of a processor.

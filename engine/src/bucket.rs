@@ -2,8 +2,10 @@
 
 use crate::{
     algorithm::{Meter, Verdict},
-    sync::{Cell64, Cell128},
-    time::Nanos,
+    base::{
+        atomic::{Cell64, Cell128},
+        time::Nanos,
+    },
     word::Slot,
 };
 

@@ -15,7 +15,7 @@ use arrayvec::ArrayString;
 use hashbrown::{HashTable, hash_table::Entry};
 use rapidhash::{RapidHashMap, fast::RandomState as RapidState};
 
-use crate::address::{IP, REMOTE_ADDRESS};
+use crate::base::address::{IP, REMOTE_ADDRESS};
 
 /// How a client's value matches. `S` is `&str` of one that was just read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -11,11 +11,10 @@ use rapidhash::RapidHashMap;
 
 use self::before::Before;
 use crate::{
-    address::IP,
     algorithm::NUMBER_MAX,
+    base::{address::IP, hash::kind_hash, time::Nanos},
     clients::{ClientMap, Matcher},
     closeness::Closeness,
-    hash::kind_hash,
     limit::{LimitNumbers, numbers},
     pattern::{Pattern, PatternTree},
     policy::{
@@ -28,7 +27,6 @@ use crate::{
     snapshot::{
         CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet, Snapshot,
     },
-    time::Nanos,
     zone::Zone,
 };
 

@@ -7,8 +7,10 @@ use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 
 use crate::{
     DEFAULT_DOMAIN,
-    address::{IP, REMOTE_ADDRESS, network},
-    clock::Clock,
+    base::{
+        address::{IP, REMOTE_ADDRESS, network},
+        clock::Clock,
+    },
     engine::Engine,
     request::{Identity, RequestError},
 };

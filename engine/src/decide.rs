@@ -5,12 +5,14 @@ use arrayvec::ArrayVec;
 use crate::{
     account::{Account, Buckets, Charged, Look, Site},
     algorithm::Verdict,
-    clock::Clock,
+    base::{
+        clock::Clock,
+        time::{Nanos, SECOND_NS},
+    },
     decision::{Decision, Degraded, Shadows},
     policy::OnFailure,
     registry::{Live, Newer},
     snapshot::{Charge, PLAN_MAX},
-    time::{Nanos, SECOND_NS},
 };
 
 /// The limits of a plan, in its order.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Meter, Verdict},
+    base::time::Nanos,
     policy::Algorithm,
     registry::{LimitIndex, Order, Registry},
-    time::Nanos,
 };
 
 /// A decision names at most so many shadow limits.

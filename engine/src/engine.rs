@@ -11,11 +11,14 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::{
     account::{Account, Buckets, Charged},
-    address::IPV6_PREFIX,
     algorithm::Meter,
-    clock::{Clock, SystemClock},
+    base::{
+        address::IPV6_PREFIX,
+        clock::{Clock, SystemClock},
+        hash::KeyHasher,
+        time::Nanos,
+    },
     decision::Decision,
-    hash::KeyHasher,
     lease::Leases,
     observer::{Asked, Observer, ObserverId, Watch},
     plain::Missed,
@@ -27,7 +30,6 @@ use crate::{
     shares::TableShares,
     snapshot::{Charge, Plan, Snapshot},
     tally::{Counts, NoLimit, Share, Tally, Totals},
-    time::Nanos,
     word::Held,
 };
 

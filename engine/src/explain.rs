@@ -5,11 +5,11 @@
 //! holds both against each other.
 
 use crate::{
+    base::time::Nanos,
     clients::Matcher,
     pattern::{PathBuffer, Pattern, PatternTree, made_plain},
     policy::{Client, Domain, EVERYONE, Per, Rule},
     request::{Identity, Request},
-    time::Nanos,
 };
 
 /// What a domain makes of a request.

@@ -19,8 +19,8 @@
 //! few slots get overflow buckets.
 
 use crate::{
+    base::atomic::{Cell16, Counter, Gauge},
     memory::zeroed_numbers,
-    sync::{Cell16, Counter, Gauge},
 };
 
 /// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).

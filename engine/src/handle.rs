@@ -5,11 +5,14 @@ use std::sync::Arc;
 use crate::{
     account::{Account, Charged},
     algorithm::{NUMBER_MAX, Verdict},
-    clock::{Clock, SystemClock},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::{IdentityHash, KeyHasher, kind_hash},
+        key::Key,
+        time::Nanos,
+    },
     decision::Decision,
     engine::Engine,
-    hash::{IdentityHash, KeyHasher, kind_hash},
-    key::Key,
     metered::MeteredLimit,
     observer::Asked,
     one_token::OneTokenLimit,
@@ -20,7 +23,6 @@ use crate::{
     snapshot::Charge,
     table::KeyLines,
     tally::OwnCounts,
-    time::Nanos,
 };
 
 /// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.

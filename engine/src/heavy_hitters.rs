@@ -15,12 +15,10 @@ use std::{
 use arrayvec::ArrayVec;
 
 use crate::{
-    hash::IdentityHash,
+    base::{atomic::Counter, hash::IdentityHash, time::Nanos},
     observer::{Observed, Observer},
     registry::LimitIndex,
     request::{KIND_BYTES_MAX, VALUE_BYTES_MAX},
-    sync::Counter,
-    time::Nanos,
 };
 
 /// Counts have a fraction, so that halving them again and again rounds little.

@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     algorithm::{NUMBER_MAX, WINDOW_LIMIT_MAX},
+    base::time::{PERIOD_MAX_NS, SECOND_NS},
     policy::{Algorithm, Limit, Mode, Policy, Sharing},
     problem::{Problem, Problems},
     snapshot::Snapshot,
-    time::{PERIOD_MAX_NS, SECOND_NS},
 };
 
 pub use cases::{Case, CaseDescriptor, CaseEntry, CaseVerdict};

@@ -3,7 +3,7 @@
 use crate::{
     account::{Account, Charged},
     algorithm::Verdict,
-    clock::Clock,
+    base::{clock::Clock, time::Nanos},
     decide::{Accounts, Answers, NO_ANSWERS},
     decision::{Decision, Outcome},
     engine::Engine,
@@ -11,7 +11,6 @@ use crate::{
     registry::{LimitIndex, Live, Newer},
     request::Request,
     snapshot::{Charge, Snapshot},
-    time::Nanos,
 };
 
 /// What [`Engine::inspect`] found.

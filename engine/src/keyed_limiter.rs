@@ -5,11 +5,13 @@ use crate::line::Lines;
 use crate::{
     account::{Account, Buckets, Charged},
     algorithm::Meter,
-    clock::{Clock, SystemClock},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::{IdentityHash, KeyHash, KeyHasher},
+        key::Key,
+    },
     decision::Outcome,
     engine::DEFAULT_MAX_KEYS,
-    hash::{IdentityHash, KeyHash, KeyHasher},
-    key::Key,
     lease::Leases,
     metered::MeteredLimit,
     one_token::OneTokenLimit,

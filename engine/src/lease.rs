@@ -62,11 +62,11 @@ pub(crate) use pool::{Leases, Spend, Terms, without_reserve};
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
+    base::time::Nanos,
     bucket::Next,
     moves::{Mark, Moves},
     sliding_log::Stepped,
     table::{Key, Met, Table},
-    time::Nanos,
     word::{Generation, Held},
 };
 use pool::{

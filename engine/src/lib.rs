@@ -27,19 +27,19 @@
 //!
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
-//! * pure, without atomics or clocks: [`time`], `address`, `word`, [`algorithm`];
-//! * concurrent: `native128`, `sync`, `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
-//! * keys and time: [`clock`], `hash`, `key`, `rate`;
+//! * what all others stand on, time, clocks, atomics, hashes and keys: `base`;
+//! * pure, without atomics or clocks: `word`, [`algorithm`];
+//! * concurrent: `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
+//! * a rate in one line: `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
-mod address;
 pub mod algorithm;
+mod base;
 mod batch;
 mod bucket;
 mod clients;
-pub mod clock;
 mod closeness;
 mod compile;
 mod counted;
@@ -52,12 +52,10 @@ mod explain;
 pub mod formats;
 mod groups;
 mod handle;
-mod hash;
 mod heavy_hitters;
 #[cfg(feature = "formats")]
 pub mod import;
 mod inspect;
-mod key;
 mod keyed_limiter;
 mod lease;
 mod limit;
@@ -68,7 +66,6 @@ mod lint;
 mod memory;
 mod metered;
 mod moves;
-mod native128;
 mod observer;
 mod one_token;
 mod pattern;
@@ -89,10 +86,8 @@ mod rule_list;
 mod shares;
 mod sliding_log;
 mod snapshot;
-mod sync;
 mod table;
 mod tally;
-pub mod time;
 mod together;
 mod values;
 #[cfg(feature = "wait")]
@@ -100,17 +95,21 @@ mod wait;
 mod word;
 mod zone;
 
-pub use address::{IPV6_PREFIX, network};
+pub use base::{
+    address::{IPV6_PREFIX, network},
+    clock,
+    hash::{KeyHash, KeyHasher},
+    key::{Key, Prehashed},
+    time,
+};
 pub use bucket::Bucket;
 pub use counted::CountedIdentity;
 pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
 pub use explain::{Explanation, RuleMatch, TierFrom, WhoIs};
 pub use handle::Handle;
-pub use hash::{KeyHash, KeyHasher};
 pub use heavy_hitters::{HeavyHitters, Hitter};
 pub use inspect::{Inspected, Inspection};
-pub use key::{Key, Prehashed};
 pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]

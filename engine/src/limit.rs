@@ -2,10 +2,10 @@
 
 use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    base::time::parse_period,
     policy::{Algorithm, Limit, OnFailure, Sharing},
     problem::Report,
     snapshot::Stored,
-    time::parse_period,
     zone::{Unit, Zone},
 };
 

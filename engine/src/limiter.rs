@@ -4,11 +4,13 @@
 use crate::line::Line;
 use crate::{
     algorithm::{Meter, OneToken, Verdict},
+    base::{
+        clock::{Clock, SystemClock},
+        time::Nanos,
+    },
     bucket::{Bucket, Next},
-    clock::{Clock, SystemClock},
     decision::Outcome,
     rate::Rate,
-    time::Nanos,
 };
 
 /// Limits one thing, shared by all threads: a job, a connection to somebody else's service. One word in memory; a check

@@ -5,8 +5,8 @@
 use std::{ops::Deref, slice};
 
 use crate::{
+    base::atomic::{Cell16, Cell128},
     places::{self, places},
-    sync::{Cell16, Cell128},
 };
 
 /// Bytes of a cache line.

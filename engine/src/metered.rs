@@ -3,13 +3,12 @@
 use crate::{
     account::Buckets,
     algorithm::Meter,
-    clock::Clock,
+    base::{clock::Clock, time::Nanos},
     decision::{DecidedBy, Decision, Outcome},
     plain::{Missed, PlainLimit},
     registry::LiveLimit,
     sliding_log::Stepped,
     table::KeyLines,
-    time::Nanos,
 };
 
 /// A plain limit with the meter that interprets its words.

@@ -5,9 +5,8 @@ use std::cell::Cell;
 
 use crate::{
     algorithm::{Meter, Receipt},
-    sync::Counter,
+    base::{atomic::Counter, time::Nanos},
     table::{Key, Table},
-    time::Nanos,
     word::Held,
 };
 

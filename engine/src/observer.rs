@@ -11,13 +11,11 @@ use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    base::{atomic::Cell64, hash::IdentityHash, time::Nanos},
     decision::Decision,
-    hash::IdentityHash,
     registry::LimitIndex,
     request::{Identity, Request, RequestParts},
     snapshot::Charge,
-    sync::Cell64,
-    time::Nanos,
 };
 
 /// Sees decisions. Given to [`Engine::observe`](crate::Engine::observe); see there for an example.

@@ -3,16 +3,13 @@
 use crate::{
     account::Buckets,
     algorithm::{Meter, OneToken, Verdict},
-    clock::Clock,
+    base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     decision::{DecidedBy, Decision, Outcome},
     lease::{Leases, Spend, Terms},
-    native128::Native128,
     plain::{Missed, PlainLimit, load, missed},
     registry::LiveLimit,
     sliding_log::Stepped,
-    sync::thread_number,
     table::KeyLines,
-    time::Nanos,
     word::{Generation, Slot},
 };
 
@@ -142,9 +139,7 @@ mod tests {
     use crate::{
         KeyedLimiter,
         algorithm::{FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
-        clock::ManualClock,
-        hash::KeyHasher,
-        time::SECOND_NS,
+        base::{clock::ManualClock, hash::KeyHasher, time::SECOND_NS},
     };
 
     fn meters() -> impl Strategy<Value = Meter> {

@@ -7,11 +7,10 @@ use arrayvec::ArrayVec;
 use crate::{
     account::{Account, Charged, Site},
     algorithm::{Meter, Verdict},
-    clock::Clock,
+    base::{clock::Clock, hash::KeyHasher, time::Nanos},
     decide::{Accounts, Admitted, Answers},
     decision::{Decision, Degraded},
     engine::Engine,
-    hash::KeyHasher,
     inspect::Inspection,
     observer::Asked,
     policy::{DoorSettings, Sharing},
@@ -19,7 +18,6 @@ use crate::{
     request::{IDENTITIES_MAX, Identity, Request},
     reservation::{Reservation, Reserved},
     snapshot::{Charge, PLAN_MAX, Plan, Snapshot},
-    time::Nanos,
 };
 
 /// Who decides requests, perhaps after asking a store: an engine alone, or one that follows a fleet. Middleware and doors

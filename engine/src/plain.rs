@@ -12,12 +12,10 @@
 
 use crate::{
     algorithm::{Meter, Verdict},
+    base::{atomic::Cell128, native128::Native128, time::Nanos},
     bucket::Swap,
-    native128::Native128,
     sliding_log::Stepped,
-    sync::Cell128,
     table::{KeyLines, Seen},
-    time::Nanos,
     word::{Generation, PlainTag, Slot},
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Meter, NUMBER_MAX, TokenBucket},
-    time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
+    base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
 };
 
 /// So many tokens per time, and so many at once. What [`Limiter`](crate::Limiter) and

@@ -5,12 +5,14 @@ use std::{fmt, num::NonZeroU16};
 use crate::{
     account::Account,
     algorithm::{Meter, TokenBucket},
-    clock::{Clock, SystemClock},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::IdentityHash,
+        key::Key,
+    },
     decision::Outcome,
     engine::DEFAULT_MAX_KEYS,
     groups::{Group, Groups, NO_GROUP},
-    hash::IdentityHash,
-    key::Key,
     keyed_limiter::KeyedLimiter,
     registry::LiveLimit,
 };

@@ -25,18 +25,16 @@ use std::{
 
 use crate::{
     algorithm::{Carry, Meter},
+    base::{atomic::Cell64, hash::KeyHasher, time::Nanos},
     groups::{Group, NO_GROUP},
-    hash::KeyHasher,
     lease::without_reserve,
     plain::PlainLimit,
     publish::Publish,
     ring::{Lost, Rings, Spare},
     shares::Shares,
     snapshot::{CompiledLimit, Snapshot},
-    sync::Cell64,
     table::Table,
     tally::Place,
-    time::Nanos,
     word::{Generation, Held, LIMITS_MAX, RingWord},
 };
 

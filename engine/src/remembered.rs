@@ -1,7 +1,7 @@
 //! Decisions that are told again, to whoever repeats a request.
 
 use crate::{
-    clock::Clock,
+    base::clock::Clock,
     decision::{DecidedBy, Decision, Degraded, Shadows},
     engine::Engine,
 };

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use crate::{
     account::{Account, Buckets, Charged, Look},
     algorithm::NUMBER_MAX,
-    clock::Clock,
+    base::{clock::Clock, hash::IdentityHash},
     decide::{Accounts, Admitted, NO_ANSWERS, accounts},
     decision::Decision,
     engine::Engine,
-    hash::IdentityHash,
     moves::Mark,
     observer::Asked,
     registry::{Live, Newer},

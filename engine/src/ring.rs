@@ -42,11 +42,14 @@
 use std::sync::OnceLock;
 
 use crate::{
+    base::{
+        atomic::{Cell64, Counter, Gauge},
+        bit_field::Field,
+        time::Nanos,
+    },
     bucket::{Next, update},
     shares::{Bounds, Shortage, TableShares},
-    sync::{Cell64, Counter, Gauge},
-    time::Nanos,
-    word::{Field, LIFE_BITS, RINGS_MAX, RingId},
+    word::{LIFE_BITS, RINGS_MAX, RingId},
 };
 
 /// The most memory of the rings of one size.

@@ -37,9 +37,11 @@
 //! idle either, and one whose slots are all idle never.
 
 use crate::{
+    base::{
+        atomic::{Cell128, Counter, Gauge},
+        time::Nanos,
+    },
     bucket::Swap,
-    sync::{Cell128, Counter, Gauge},
-    time::Nanos,
     word::Slot,
 };
 

@@ -28,10 +28,10 @@ use std::iter::repeat_n;
 
 use crate::{
     algorithm::{Meter, SlidingWindowLog, Verdict},
+    base::time::Nanos,
     bucket::Next,
     ring::{Lost, Ring, Seen, Spare},
     table::{Full, Key, Met, Table},
-    time::Nanos,
     word::{Generation, Held, RingId, RingWord},
 };
 

@@ -6,15 +6,17 @@ use arrayvec::ArrayVec;
 use rapidhash::RapidHashMap;
 
 use crate::{
-    address::{IP, network},
     algorithm::Meter,
+    base::{
+        address::{IP, network},
+        hash::{IdentityHash, KeyHash, KeyHasher},
+        time::Nanos,
+    },
     clients::{ClientMap, Matcher},
-    hash::{IdentityHash, KeyHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, made_plain},
     policy::{DescriptorSettings, Descriptors, DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
     rule_list::{Rule, RuleList},
-    time::Nanos,
 };
 
 /// The most limits that one request can meet. A policy in which more could meet is refused.

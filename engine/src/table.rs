@@ -52,15 +52,17 @@ use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    base::{
+        atomic::{Cell128, Counter},
+        native128::Native128,
+        time::Nanos,
+    },
     bucket::{Next, Swap, update},
     groups::{Group, Groups, NO_GROUP},
     memory::{Line, Lines, WAYS, prefetch},
-    native128::Native128,
     places::places,
     ring::{Rings, Spare},
     shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
-    sync::{Cell128, Counter},
-    time::Nanos,
     word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
 };
 

@@ -11,7 +11,10 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{Counter, Mutex, MutexGuard, thread_number};
+use crate::base::{
+    atomic::{Counter, Mutex, MutexGuard},
+    thread_id::thread_number,
+};
 
 /// At most so many threads have a stripe of their own, and so many stripes are shared.
 const STRIPES_MAX: usize = 64;

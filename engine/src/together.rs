@@ -10,19 +10,21 @@ use arrayvec::ArrayVec;
 use crate::{
     account::{Account, Buckets, Charged},
     algorithm::Verdict,
-    clock::Clock,
+    base::{
+        clock::Clock,
+        hash::{IdentityHash, KeyHasher, kind_hash},
+        time::Nanos,
+    },
     decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
     decision::{Decision, Shadows},
     engine::Engine,
     groups::NO_GROUP,
-    hash::{IdentityHash, KeyHasher, kind_hash},
     observer::Asked,
     pattern::{PathBuffer, made_plain},
     rate::Rate,
     registry::{Live, LiveLimit, Newer},
     request::{IDENTITIES_MAX, Identity, Request},
     snapshot::{Charge, Plan},
-    time::Nanos,
 };
 
 /// The requests, with the limits that they meet.

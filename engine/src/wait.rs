@@ -2,7 +2,13 @@
 
 use tokio::time::Instant;
 
-use crate::{algorithm::Meter, clock::Clock, key::Key, keyed_limiter::KeyedLimiter, limiter::Limiter, line::WaitError};
+use crate::{
+    algorithm::Meter,
+    base::{clock::Clock, key::Key},
+    keyed_limiter::KeyedLimiter,
+    limiter::Limiter,
+    line::WaitError,
+};
 
 impl<C: Clock> Limiter<C> {
     /// Waits until a token is there, and takes it: for calls to somebody else's service.

@@ -3,11 +3,9 @@
 use super::{Account, Buckets, Charged};
 use crate::{
     algorithm::Verdict,
-    clock::Clock,
+    base::{clock::Clock, thread_id::thread_number, time::Nanos},
     lease::{Lease, Leased},
     registry::Newer,
-    sync::thread_number,
-    time::Nanos,
     word::Held,
 };
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ptr};
 
-use crate::time::{Nanos, SECOND_NS};
+use crate::base::time::{Nanos, SECOND_NS};
 
 /// Windows that follow one another without a gap. Each list is made once in the life of the process, so a meter that has
 /// one stays small and `Copy`, and two calendars are the same if their list is the same in memory.

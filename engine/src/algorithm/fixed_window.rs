@@ -7,9 +7,9 @@
 use std::num::NonZero;
 
 use super::{Addition, Calendar, Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
-    word::Field,
 };
 
 const COUNT: Field = Field::lowest(25);

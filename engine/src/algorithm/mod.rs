@@ -22,7 +22,7 @@ pub use transition::{Addition, Transition};
 
 use std::fmt;
 
-use crate::time::{Nanos, SECOND_NS};
+use crate::base::time::{Nanos, SECOND_NS};
 
 /// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;

@@ -12,9 +12,9 @@
 //! denies.
 
 use super::{Addition, Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
-    word::Field,
 };
 
 /// Both counts; how the meter divides them depends on its limit.

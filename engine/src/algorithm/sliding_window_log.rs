@@ -13,9 +13,9 @@
 //! admission counts for up to 2^14 ns (16 microseconds) longer than p.
 
 use super::{Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS},
-    word::Field,
 };
 
 /// Tokens in use.

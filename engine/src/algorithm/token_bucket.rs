@@ -16,7 +16,7 @@
 use std::{fmt, num::NonZero};
 
 use super::{Addition, NUMBER_MAX, Receipt, Unfit, Used, Verdict};
-use crate::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
+use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
 const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;

@@ -7,7 +7,7 @@
 //! finds.
 
 use super::{FixedWindow, Meter, Receipt, Verdict};
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 /// What makes a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::{
         algorithm::{SlidingWindowCounter, SlidingWindowLog, TokenBucket},
-        time::SECOND_NS,
+        base::time::SECOND_NS,
     };
 
     /// Somewhere in 2026, at the beginning of an hour.

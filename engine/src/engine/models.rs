@@ -6,7 +6,7 @@ use loom::{model::Builder, thread};
 use super::*;
 use crate::{
     Identity,
-    clock::ManualClock,
+    base::clock::ManualClock,
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
 };
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{
     Identity,
+    base::clock::ManualClock,
     bucket::Swap,
-    clock::ManualClock,
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
     word::Slot,
 };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Notes, Place, regions::kind_of};
 use crate::{
-    address::IP,
+    base::address::IP,
     policy::{ID_BYTES_MAX, is_id},
 };
 

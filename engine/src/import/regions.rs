@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    address::{IP, REMOTE_ADDRESS},
+    base::address::{IP, REMOTE_ADDRESS},
     clients::Matcher,
     closeness::Closeness,
     descriptor::Dimension,

@@ -7,7 +7,7 @@ use super::{
     world::{EARLY, LATE, Value, World, key},
     *,
 };
-use crate::sync::Cell64;
+use crate::base::atomic::Cell64;
 
 /// All interleavings with at most this many preemptions.
 fn check_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {

@@ -4,11 +4,14 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     algorithm::Meter,
+    base::{
+        atomic::{Cell64, Counter},
+        bit_field::Field,
+        time::Nanos,
+    },
     bucket::{Next, update},
-    sync::{Cell64, Counter},
     table::{Key, Table},
-    time::Nanos,
-    word::{Field, GENERATION_BITS, Generation, Held},
+    word::{GENERATION_BITS, Generation, Held},
 };
 
 /// Groups of stripes: so many keys can have leases at a time.

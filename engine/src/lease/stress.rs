@@ -9,7 +9,7 @@ use super::{
     world::{EARLY, TOKEN_NS, Value, World},
     *,
 };
-use crate::sync::Cell64;
+use crate::base::atomic::Cell64;
 
 const THREADS: usize = 4;
 const STRIPES: usize = 2;

@@ -1,7 +1,7 @@
 //! Refunds to a key with a lease, by one thread.
 
 use super::world::{EARLY, TOKEN_NS, Value, World, key};
-use crate::sync::Cell64;
+use crate::base::atomic::Cell64;
 
 const SHARE: u64 = 8;
 

@@ -1,7 +1,10 @@
 //! One key of a bucket that lends, and whatever may happen to it: for models and stress tests.
 
 use super::*;
-use crate::{algorithm::TokenBucket, sync::Cell64, time::PERIOD_MIN_NS};
+use crate::{
+    algorithm::TokenBucket,
+    base::{atomic::Cell64, time::PERIOD_MIN_NS},
+};
 
 /// A token comes back in a millisecond.
 pub(crate) const TOKEN_NS: u64 = PERIOD_MIN_NS;

@@ -5,8 +5,8 @@
 
 use crate::{
     algorithm::refill,
+    base::time::{SECOND_NS, parse_period},
     policy::{Algorithm, Limit, Mode, Sharing},
-    time::{SECOND_NS, parse_period},
     zone::Unit,
 };
 

@@ -5,10 +5,10 @@ use loom::{model::Builder, sync::Arc, thread};
 use super::*;
 use crate::{
     algorithm::TokenBucket,
+    base::time::SECOND_NS,
     bucket::Next,
     lease::world::{self, World},
     table::{Full, Key, Met, Table},
-    time::SECOND_NS,
     word::Held,
 };
 
@@ -167,7 +167,7 @@ fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
 fn a_spend_on_the_short_way_beside_a_publish_mints_nothing() {
     check_within(Some(3), || {
         let mut world = World::leased(6, 2, 1, 1);
-        world.version = world::Value::Cell(crate::sync::Cell64::new(0));
+        world.version = world::Value::Cell(crate::base::atomic::Cell64::new(0));
         let world = Arc::new(world);
         let spends = Arc::clone(&world);
         let other = thread::spawn(move || charge_of(&spends));

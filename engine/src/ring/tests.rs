@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tidegate_conformance::Deadline;
 
 use super::*;
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 
 const THREADS: usize = 4;
 

@@ -3,8 +3,8 @@
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::*;
-use crate::{
-    sync::Cell64,
+use crate::base::{
+    atomic::Cell64,
     time::{PERIOD_MIN_NS, SECOND_NS},
 };
 

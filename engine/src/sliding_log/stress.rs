@@ -9,7 +9,7 @@ use std::sync::{
 use tidegate_conformance::Deadline;
 
 use super::*;
-use crate::{hash::KeyHasher, time::SECOND_NS};
+use crate::base::{hash::KeyHasher, time::SECOND_NS};
 
 const THREADS: usize = 4;
 const KEYS: usize = 32;

@@ -226,9 +226,9 @@ fn a_look_never_answers_with_a_strangers_word() {
 #[test]
 fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
     check_within(Some(3), || {
-        let (table, clock) = (table(), Arc::new(crate::sync::Cell64::new(10)));
+        let (table, clock) = (table(), Arc::new(crate::base::atomic::Cell64::new(10)));
         // One token that comes back with the next tick.
-        let admit = |table: &Table, clock: &crate::sync::Cell64, key: Key| {
+        let admit = |table: &Table, clock: &crate::base::atomic::Cell64, key: Key| {
             let outcome = table.update(
                 key,
                 clock.load(),
@@ -316,7 +316,7 @@ fn an_idle_slot_is_emptied_or_charged_and_no_charge_is_lost() {
 #[test]
 fn a_sweep_swaps_claims_away() {
     check_within(None, || {
-        let (table, version) = (table(), Arc::new(crate::sync::Cell64::new(0)));
+        let (table, version) = (table(), Arc::new(crate::base::atomic::Cell64::new(0)));
         let (other, its_version) = (Arc::clone(&table), Arc::clone(&version));
         let next = Held::default().generation.next();
         let thread = thread::spawn(move || {

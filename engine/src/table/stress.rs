@@ -11,7 +11,7 @@ use std::sync::{
 use tidegate_conformance::Deadline;
 
 use super::*;
-use crate::hash::KeyHasher;
+use crate::base::hash::KeyHasher;
 
 const THREADS: usize = 4;
 

@@ -10,7 +10,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 
 use super::{Clock, SystemClock, WallSteps, raise};
-use crate::{sync::Cell64, time::Nanos};
+use crate::base::{atomic::Cell64, time::Nanos};
 
 /// The shortest tick: below, a sleeping thread does not wake in time.
 const TICK_MIN: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::hash::{Form, KeyHash, KeyHasher};
+use crate::base::hash::{Form, KeyHash, KeyHasher};
 
 /// What a [`KeyedLimiter`](crate::KeyedLimiter) or a [`Handle`](crate::Handle) counts by. Nothing is formatted, copied or
 /// kept: a key is hashed where it stands.

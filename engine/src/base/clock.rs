@@ -18,7 +18,7 @@ pub use coarse::{CoarseClock, TickError};
 pub use manual::ManualClock;
 pub use system::SystemClock;
 
-use crate::{sync::Cell64, time::Nanos};
+use crate::base::{atomic::Cell64, time::Nanos};
 
 /// Gives the time, in nanoseconds since the Unix epoch.
 ///

@@ -38,7 +38,7 @@
 //! the older line reads a counter that is too far above its beginning for a reading without a step.
 
 use super::{WallStep, WallSteps};
-use crate::time::{Nanos, SECOND_NS};
+use crate::base::time::{Nanos, SECOND_NS};
 
 /// Steps are at least so far apart, in nanoseconds of the counter.
 const STEP_NS: u64 = 10_000_000;

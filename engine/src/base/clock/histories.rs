@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::steering::{ANCHOR_NS, Line, Reading, Sample, Steering};
 use crate::{
     algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Verdict},
-    time::{Nanos, SECOND_NS},
+    base::time::{Nanos, SECOND_NS},
 };
 
 const MS: u64 = 1_000_000;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Clock, raise};
-use crate::{sync::Cell64, time::Nanos};
+use crate::base::{atomic::Cell64, time::Nanos};
 
 /// A clock that moves when it is told to: for tests and simulation. Clones show the same time.
 #[derive(Clone, Debug, Default)]

@@ -12,8 +12,8 @@ use super::{
     counter::{Counter, ns_since},
     steering::{ANCHOR_NS, Line, Reading, Sample, Steering},
 };
-use crate::{
-    sync::Cell64,
+use crate::base::{
+    atomic::Cell64,
     time::{Nanos, SECOND_NS},
 };
 
