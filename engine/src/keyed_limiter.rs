@@ -4,7 +4,7 @@
 use crate::line::Lines;
 use crate::{
     account::{Account, Buckets, Charged},
-    algorithm::Meter,
+    algorithm::{Meter, rate::Rate},
     base::{
         clock::{Clock, SystemClock},
         hash::{IdentityHash, KeyHash, KeyHasher},
@@ -16,7 +16,6 @@ use crate::{
     metered::MeteredLimit,
     one_token::OneTokenLimit,
     plain::Missed,
-    rate::Rate,
     registry::{LiveLimit, Newer},
     table::KeyLines,
 };

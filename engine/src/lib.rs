@@ -30,7 +30,6 @@
 //! * what all others stand on, time, clocks, atomics, hashes and keys: `base`;
 //! * pure, without atomics or clocks: `word`, [`algorithm`];
 //! * concurrent: `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
-//! * a rate in one line: `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
@@ -75,7 +74,6 @@ mod plain;
 pub mod policy;
 mod problem;
 mod publish;
-mod rate;
 mod rated_limiter;
 mod registry;
 mod remembered;
@@ -95,6 +93,7 @@ mod wait;
 mod word;
 mod zone;
 
+pub use algorithm::rate::Rate;
 pub use base::{
     address::{IPV6_PREFIX, network},
     clock,
@@ -120,7 +119,6 @@ pub use pattern::{Endpoints, fitting_path, plain_path};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;
-pub use rate::Rate;
 pub use rated_limiter::RatedLimiter;
 pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
 pub use remembered::Remembered;

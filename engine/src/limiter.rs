@@ -3,14 +3,13 @@
 #[cfg(feature = "wait")]
 use crate::line::Line;
 use crate::{
-    algorithm::{Meter, OneToken, Verdict},
+    algorithm::{Meter, OneToken, Verdict, rate::Rate},
     base::{
         clock::{Clock, SystemClock},
         time::Nanos,
     },
     bucket::{Bucket, Next},
     decision::Outcome,
-    rate::Rate,
 };
 
 /// Limits one thing, shared by all threads: a job, a connection to somebody else's service. One word in memory; a check

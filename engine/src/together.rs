@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use crate::{
     account::{Account, Buckets, Charged},
-    algorithm::Verdict,
+    algorithm::{Verdict, rate::Rate},
     base::{
         clock::Clock,
         hash::{IdentityHash, KeyHasher, kind_hash},
@@ -21,7 +21,6 @@ use crate::{
     groups::NO_GROUP,
     observer::Asked,
     pattern::{PathBuffer, made_plain},
-    rate::Rate,
     registry::{Live, LiveLimit, Newer},
     request::{IDENTITIES_MAX, Identity, Request},
     snapshot::{Charge, Plan},

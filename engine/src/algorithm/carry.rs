@@ -3,7 +3,24 @@
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-use super::Used;
+/// Tokens in use, in units of 2^-16 token: how quota is carried from one set of numbers to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Used(pub(super) u128);
+
+impl Used {
+    pub(super) const FRACTION_BITS: u32 = 16;
+
+    /// `tokens` whole tokens.
+    #[must_use]
+    pub(crate) fn whole(tokens: u64) -> Self {
+        Self(u128::from(tokens) << Self::FRACTION_BITS)
+    }
+
+    /// In whole tokens, rounded up.
+    pub(super) fn ceil(self) -> u64 {
+        u64::try_from(self.0.div_ceil(1 << Self::FRACTION_BITS)).unwrap_or(u64::MAX)
+    }
+}
 
 /// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

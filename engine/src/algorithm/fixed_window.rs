@@ -6,7 +6,13 @@
 
 use std::num::NonZero;
 
-use super::{Addition, Calendar, Carry, Receipt, Unfit, Used, Verdict};
+use super::{
+    addition::Addition,
+    bounds::{Unfit, in_range, whole_seconds},
+    calendar::Calendar,
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
 use crate::base::{
     bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
@@ -70,9 +76,9 @@ struct Window {
 impl FixedWindow {
     /// `limit` (1 to 2^24) per window of `period_ns`: whole seconds, 1 second to 366 days.
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::whole_seconds(period_ns)?;
-        super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        whole_seconds(period_ns)?;
+        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         // It is at least a second. The type spares each step the test for zero.
         let windows = Windows::Every(NonZero::new(period_ns).unwrap_or(NonZero::<u64>::MIN));
         Ok(Self { limit, windows, ahead_ns: 0 })
@@ -80,7 +86,7 @@ impl FixedWindow {
 
     /// `limit` (1 to 2^24) per window of a calendar.
     pub(crate) fn of(limit: u64, calendar: Calendar) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
         Ok(Self { limit, windows: Windows::Of(calendar), ahead_ns: 0 })
     }
 

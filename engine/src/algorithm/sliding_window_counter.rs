@@ -11,7 +11,12 @@
 //! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
 //! denies.
 
-use super::{Addition, Carry, Receipt, Unfit, Used, Verdict};
+use super::{
+    addition::Addition,
+    bounds::{Unfit, in_range, whole_seconds},
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
 use crate::base::{
     bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
@@ -53,9 +58,9 @@ struct Windows {
 impl SlidingWindowCounter {
     /// `limit` (1 to 2^20) per `period_ns`: whole seconds, 1 second to 366 days.
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::whole_seconds(period_ns)?;
-        super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        whole_seconds(period_ns)?;
+        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         let present = Field::lowest(u64::BITS - limit.leading_zeros());
         Ok(Self { limit, period_ns, present, ahead_ns: 0 })
     }

@@ -12,7 +12,11 @@
 //! either, but as few as n in just under 2p where the use is steady. Time is rounded to 2^13 ns, against the client: an
 //! admission counts for up to 2^14 ns (16 microseconds) longer than p.
 
-use super::{Carry, Receipt, Unfit, Used, Verdict};
+use super::{
+    bounds::{Unfit, in_range},
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
 use crate::base::{
     bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS},
@@ -42,8 +46,8 @@ pub struct SlidingWindowLog {
 impl SlidingWindowLog {
     /// `limit` (1 to 4,096) in every interval of `period_ns` (1 ms to 366 days).
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
         Ok(Self { limit, period_ns })
     }
 

@@ -15,7 +15,12 @@
 
 use std::{fmt, num::NonZero};
 
-use super::{Addition, NUMBER_MAX, Receipt, Unfit, Used, Verdict};
+use super::{
+    addition::Addition,
+    bounds::{NUMBER_MAX, Unfit, in_range},
+    carry::Used,
+    verdict::{Receipt, Verdict},
+};
 use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
@@ -79,9 +84,9 @@ impl TokenBucket {
 
     /// `limit` tokens (1 to 2^53 - 1) come back every `period_ns` (1 ms to 366 days); at most `burst` are there at once.
     pub fn new(limit: u64, period_ns: u64, burst: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, NUMBER_MAX)?;
-        super::in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
-        super::in_range("burst", burst, 1, NUMBER_MAX)?;
+        in_range("limit", limit, 1, NUMBER_MAX)?;
+        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
+        in_range("burst", burst, 1, NUMBER_MAX)?;
         let (tokens, period_ns) = refill(limit, period_ns);
         let fill_ns = u128::from(burst) * u128::from(period_ns) / u128::from(tokens);
         match u64::try_from(fill_ns) {

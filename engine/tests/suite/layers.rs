@@ -18,7 +18,6 @@ const LAYERS: &[&str] = &[
     "moves",
     "lease",
     "tally",
-    "rate",
     "request",
     "problem",
     "policy",

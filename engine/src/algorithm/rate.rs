@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    algorithm::{Meter, NUMBER_MAX, TokenBucket},
-    base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
-};
+use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
+use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// So many tokens per time, and so many at once. What [`Limiter`](crate::Limiter) and
 /// [`KeyedLimiter`](crate::KeyedLimiter) are made of, unless they are given a [`Meter`].

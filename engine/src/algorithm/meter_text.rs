@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{FixedWindow, Meter, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Unfit};
+use super::{
+    bounds::Unfit, fixed_window::FixedWindow, meter::Meter, sliding_window_counter::SlidingWindowCounter,
+    sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
+};
 
 /// Such as `token_bucket/100/60000000000/20`: limit, nanoseconds of the period, and of a bucket its burst. A window of a
 /// calendar has its mean period, and cannot be read back.
