@@ -19,9 +19,8 @@ use crate::{
     plain::Missed,
     registry::Newer,
     request::{Request, RequestError},
-    sliding_log::Stepped,
     snapshot::{Charge, PLAN_MAX, Plan},
-    table::KeyLines,
+    storage::{sliding_log::Stepped, table::KeyLines},
 };
 
 /// The number of buckets that are charged at one time: they are no burden on the nearest cache of a processor.

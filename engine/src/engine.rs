@@ -19,18 +19,20 @@ use crate::{
         time::Nanos,
     },
     decision::Decision,
-    lease::Leases,
     observer::{Asked, Observer, ObserverId, Watch},
     plain::Missed,
     policy::{DescriptorSettings, DoorSettings},
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
     request::Request,
-    ring::{LogLimit, Spare},
-    shares::TableShares,
     snapshot::{Charge, Plan, Snapshot},
-    tally::{Counts, NoLimit, Share, Tally, Totals},
-    word::Held,
+    storage::{
+        counters::{Counts, NoLimit, Share, Tally, Totals},
+        layout::Held,
+        log_pool::{LogLimit, Spare},
+        shares::TableShares,
+        striping::Leases,
+    },
 };
 
 /// How many keys an engine has room for unless told otherwise.

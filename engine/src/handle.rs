@@ -19,10 +19,8 @@ use crate::{
     plain::Missed,
     registry::{Live, LiveLimit, Newer},
     request::RequestError,
-    sliding_log::Stepped,
     snapshot::Charge,
-    table::KeyLines,
-    tally::OwnCounts,
+    storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
 };
 
 /// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.

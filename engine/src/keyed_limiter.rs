@@ -12,12 +12,11 @@ use crate::{
     },
     decision::Outcome,
     engine::DEFAULT_MAX_KEYS,
-    lease::Leases,
     metered::MeteredLimit,
     one_token::OneTokenLimit,
     plain::Missed,
     registry::{LiveLimit, Newer},
-    table::KeyLines,
+    storage::{striping::Leases, table::KeyLines},
 };
 
 /// Limits each key by itself: each user, each address, each user of each tenant.

@@ -28,8 +28,8 @@
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * what all others stand on, time, clocks, atomics, hashes and keys: `base`;
-//! * pure, without atomics or clocks: `word`, [`algorithm`];
-//! * concurrent: `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
+//! * pure, without atomics or clocks: [`algorithm`];
+//! * where buckets are kept, concurrent: `storage`;
 //! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
@@ -37,7 +37,6 @@ mod account;
 pub mod algorithm;
 mod base;
 mod batch;
-mod bucket;
 mod clients;
 mod closeness;
 mod compile;
@@ -49,27 +48,22 @@ mod engine;
 mod explain;
 #[cfg(feature = "formats")]
 pub mod formats;
-mod groups;
 mod handle;
 mod heavy_hitters;
 #[cfg(feature = "formats")]
 pub mod import;
 mod inspect;
 mod keyed_limiter;
-mod lease;
 mod limit;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
 mod lint;
-mod memory;
 mod metered;
-mod moves;
 mod observer;
 mod one_token;
 mod pattern;
 mod pending;
-mod places;
 mod plain;
 pub mod policy;
 mod problem;
@@ -79,18 +73,13 @@ mod registry;
 mod remembered;
 mod request;
 mod reservation;
-mod ring;
 mod rule_list;
-mod shares;
-mod sliding_log;
 mod snapshot;
-mod table;
-mod tally;
+mod storage;
 mod together;
 mod values;
 #[cfg(feature = "wait")]
 mod wait;
-mod word;
 mod zone;
 
 pub use algorithm::rate::Rate;
@@ -101,7 +90,6 @@ pub use base::{
     key::{Key, Prehashed},
     time,
 };
-pub use bucket::Bucket;
 pub use counted::CountedIdentity;
 pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
@@ -127,10 +115,13 @@ pub use request::{
     RequestParts, VALUE_BYTES_MAX,
 };
 pub use reservation::Reservation;
-pub use shares::TableShares;
 pub use snapshot::{PLAN_MAX, Snapshot};
-pub use table::BYTES_PER_KEY;
-pub use tally::{Counts, Totals};
+pub use storage::{
+    bucket::Bucket,
+    counters::{Counts, Totals},
+    shares::TableShares,
+    table::BYTES_PER_KEY,
+};
 pub use values::NamedValues;
 
 /// The code of the documents is compiled and run.

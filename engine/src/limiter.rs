@@ -8,8 +8,8 @@ use crate::{
         clock::{Clock, SystemClock},
         time::Nanos,
     },
-    bucket::{Bucket, Next},
     decision::Outcome,
+    storage::{atomic_update::Next, bucket::Bucket},
 };
 
 /// Limits one thing, shared by all threads: a job, a connection to somebody else's service. One word in memory; a check

@@ -7,8 +7,7 @@ use crate::{
     decision::{DecidedBy, Decision, Outcome},
     plain::{Missed, PlainLimit},
     registry::LiveLimit,
-    sliding_log::Stepped,
-    table::KeyLines,
+    storage::{sliding_log::Stepped, table::KeyLines},
 };
 
 /// A plain limit with the meter that interprets its words.

@@ -5,12 +5,14 @@ use crate::{
     algorithm::{Meter, OneToken, Verdict},
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     decision::{DecidedBy, Decision, Outcome},
-    lease::{Leases, Spend, Terms},
     plain::{Missed, PlainLimit, load, missed},
     registry::LiveLimit,
-    sliding_log::Stepped,
-    table::KeyLines,
-    word::{Generation, Slot},
+    storage::{
+        layout::{Generation, Slot},
+        sliding_log::Stepped,
+        striping::{Leases, Spend, Terms},
+        table::KeyLines,
+    },
 };
 
 /// A plain token bucket whose checks cost one token.
@@ -90,7 +92,7 @@ impl OneTokenLimit {
         Ok(Stepped { verdict, word: after, now })
     }
 
-    /// Spends one token from the calling thread's stripe of a key's lease, as [`Lease::spend`](crate::lease::Lease::spend) does;
+    /// Spends one token from the calling thread's stripe of a key's lease, as [`Lease::spend`](crate::storage::striping::Lease::spend) does;
     /// `word` is that of its slot. `None`: the stripe has none, or another thread changed it, and nothing was admitted.
     #[inline(never)]
     fn spend(

@@ -13,10 +13,12 @@
 use crate::{
     algorithm::{Meter, Verdict},
     base::{atomic::Cell128, native128::Native128, time::Nanos},
-    bucket::Swap,
-    sliding_log::Stepped,
-    table::{KeyLines, Seen},
-    word::{Generation, PlainTag, Slot},
+    storage::{
+        atomic_update::Swap,
+        layout::{Generation, PlainTag, Slot},
+        sliding_log::Stepped,
+        table::{KeyLines, Seen},
+    },
 };
 
 /// The part of a limit that a check on the short way needs.

@@ -12,9 +12,9 @@ use crate::{
     },
     decision::Outcome,
     engine::DEFAULT_MAX_KEYS,
-    groups::{Group, Groups, NO_GROUP},
     keyed_limiter::KeyedLimiter,
     registry::LiveLimit,
+    storage::caller_groups::{Group, Groups, NO_GROUP},
 };
 
 /// Limits each key by the numbers that come with the check, for callers that have their own: what `CL.THROTTLE` of

@@ -26,16 +26,18 @@ use std::{
 use crate::{
     algorithm::{Carry, Meter},
     base::{atomic::Cell64, hash::KeyHasher, time::Nanos},
-    groups::{Group, NO_GROUP},
-    lease::without_reserve,
     plain::PlainLimit,
     publish::Publish,
-    ring::{Lost, Rings, Spare},
-    shares::Shares,
     snapshot::{CompiledLimit, Snapshot},
-    table::Table,
-    tally::Place,
-    word::{Generation, Held, LIMITS_MAX, RingWord},
+    storage::{
+        caller_groups::{Group, NO_GROUP},
+        counters::Place,
+        layout::{Generation, Held, LIMITS_MAX, RingWord},
+        log_pool::{Lost, Rings, Spare},
+        shares::Shares,
+        striping::without_reserve,
+        table::Table,
+    },
 };
 
 /// How many limits an engine can know at a time: those of the policy in force, and those of earlier ones that it still keeps.

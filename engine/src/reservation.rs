@@ -9,11 +9,11 @@ use crate::{
     decide::{Accounts, Admitted, NO_ANSWERS, accounts},
     decision::Decision,
     engine::Engine,
-    moves::Mark,
     observer::Asked,
     registry::{Live, Newer},
     request::Request,
     snapshot::Charge,
+    storage::refund_log::Mark,
 };
 
 /// What [`Engine::reserve`] charged: plain data that can be kept and settled later, from any thread.

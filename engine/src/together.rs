@@ -18,12 +18,12 @@ use crate::{
     decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
     decision::{Decision, Shadows},
     engine::Engine,
-    groups::NO_GROUP,
     observer::Asked,
     pattern::{PathBuffer, made_plain},
     registry::{Live, LiveLimit, Newer},
     request::{IDENTITIES_MAX, Identity, Request},
     snapshot::{Charge, Plan},
+    storage::caller_groups::NO_GROUP,
 };
 
 /// The requests, with the limits that they meet.

@@ -4,9 +4,11 @@ use super::{Account, Buckets, Charged};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    lease::{Lease, Leased},
     registry::Newer,
-    word::Held,
+    storage::{
+        layout::Held,
+        striping::{Lease, Leased},
+    },
 };
 
 impl Account<'_> {

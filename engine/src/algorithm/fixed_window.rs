@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (end_low, count_high) = (64 - END.max().count_ones(), COUNT.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{end_low}: ")) && source.contains(&format!("bits {count_high}..0: "))

@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (idle_low, counts_high) = (64 - IDLE.max().count_ones(), COUNTS.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{idle_low}: ")) && source.contains(&format!("bits {counts_high}..0: "))

@@ -1,6 +1,6 @@
 //! A log of admissions: exactly n in every interval of length p.
 //!
-//! The log itself is a ring of n instants beside the table (`ring.rs`), one for each admission. A single word cannot hold
+//! The log itself is a ring of n instants beside the table (`log_pool.rs`), one for each admission. A single word cannot hold
 //! them. What stands here is the log squeezed into a word: how much is in use, and when the youngest of it is a period
 //! old. It is what a decision shows of a ring, what is carried to other numbers, and what a bucket does that has no ring.
 //!
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (idle_low, used_high) = (64 - IDLE.max().count_ones(), USED.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{idle_low}: ")) && source.contains(&format!("bits {used_high}..0: "))

@@ -20,7 +20,7 @@ mod real {
 
     impl Cell16 {
         pub(crate) fn load(&self) -> u16 {
-            // Relaxed: a guess, which decides who may take a slot; see groups.rs.
+            // Relaxed: a guess, which decides who may take a slot; see caller_groups.rs.
             self.0.load(Ordering::Relaxed)
         }
 

@@ -4,9 +4,8 @@ use super::*;
 use crate::{
     Identity,
     base::clock::ManualClock,
-    bucket::Swap,
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
-    word::Slot,
+    storage::{atomic_update::Swap, layout::Slot},
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;

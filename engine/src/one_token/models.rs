@@ -6,10 +6,12 @@ use super::*;
 use crate::{
     algorithm::TokenBucket,
     base::time::SECOND_NS,
-    bucket::Next,
-    lease::world::{self, World},
-    table::{Full, Key, Met, Table},
-    word::Held,
+    storage::{
+        atomic_update::Next,
+        layout::Held,
+        striping::world::{self, World},
+        table::{Full, Key, Met, Table},
+    },
 };
 
 const NOW: Nanos = 1_000 * SECOND_NS;

@@ -105,7 +105,7 @@ fn code_of_the_readme_that_is_not_compiled_there_is_compiled_elsewhere() {
 /// The bits of words and tags are a budget, which users can look up.
 #[test]
 fn the_guarantees_show_the_bits_as_the_code_does() {
-    let source = include_str!("../../src/word.rs");
+    let source = include_str!("../../src/storage/layout.rs");
     let shown = fs::read_to_string(root().join("docs/guarantees.md")).expect("text");
     let tables = source.lines().filter_map(|line| line.strip_prefix("//! |"));
     let rows: Vec<String> = tables.map(|row| format!("|{row}")).collect();

@@ -63,11 +63,13 @@ pub(crate) use pool::{Leases, Spend, Terms, without_reserve};
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
     base::time::Nanos,
-    bucket::Next,
-    moves::{Mark, Moves},
-    sliding_log::Stepped,
-    table::{Key, Met, Table},
-    word::{Generation, Held},
+    storage::{
+        atomic_update::Next,
+        layout::{Generation, Held},
+        refund_log::{Mark, Moves},
+        sliding_log::Stepped,
+        table::{Key, Met, Table},
+    },
 };
 use pool::{
     FREE, Group, ID, IN_A_ROW, LEASE, LIMIT, NONE, OPEN, OPENING, PHASE, REFILLS, STRIPE, Stripe, TOKENS, lease_id,

@@ -26,7 +26,7 @@
 //! slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it holds less than
 //! an equal part of those that are kept, for each of the limits but two. A limit that holds so little is not bounded by the
 //! share of its domain either. When its keys are idle their slots become empty before another limit gets them, and are kept
-//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`ring.rs`), but
+//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`log_pool.rs`), but
 //! a domain has no share of them.
 //!
 //! # Why a limit is not denied what is held and not used
@@ -41,8 +41,7 @@ use crate::{
         atomic::{Cell128, Counter, Gauge},
         time::Nanos,
     },
-    bucket::Swap,
-    word::Slot,
+    storage::{atomic_update::Swap, layout::Slot},
 };
 
 /// The most overflow buckets of a limit.
@@ -364,7 +363,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::word::{Held, KeyBits};
+    use crate::storage::layout::{Held, KeyBits};
 
     /// Five limits, two of one domain and three of the other; and one that no policy has.
     fn shares() -> (Shares, [u32; 2]) {

@@ -57,13 +57,15 @@ use crate::{
         native128::Native128,
         time::Nanos,
     },
-    bucket::{Next, Swap, update},
-    groups::{Group, Groups, NO_GROUP},
-    memory::{Line, Lines, WAYS, prefetch},
-    places::places,
-    ring::{Rings, Spare},
-    shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
-    word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
+    storage::{
+        alloc::{Line, Lines, WAYS, prefetch},
+        atomic_update::{Next, Swap, update},
+        caller_groups::{Group, Groups, NO_GROUP},
+        candidate_lines::places,
+        layout::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
+        log_pool::{Rings, Spare},
+        shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
+    },
 };
 
 /// Lines of a block.
@@ -161,7 +163,7 @@ impl<'t> KeyLines<'t> {
         }
     }
 
-    /// Finds the slot that has this [plain tag](crate::word::PlainTag), but perhaps for its lease. Answers the whole tag too.
+    /// Finds the slot that has this [plain tag](crate::storage::layout::PlainTag), but perhaps for its lease. Answers the whole tag too.
     ///
     /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
     #[inline(always)]

@@ -6,8 +6,10 @@ use std::cell::Cell;
 use crate::{
     algorithm::{Meter, Receipt},
     base::{atomic::Counter, time::Nanos},
-    table::{Key, Table},
-    word::Held,
+    storage::{
+        layout::Held,
+        table::{Key, Table},
+    },
 };
 
 /// What was taken off buckets other than by time: it decides how much of a charge is left to give back.

@@ -20,7 +20,7 @@
 
 use crate::{
     base::atomic::{Cell16, Counter, Gauge},
-    memory::zeroed_numbers,
+    storage::alloc::zeroed_numbers,
 };
 
 /// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).

@@ -203,7 +203,7 @@ pub(crate) struct Held {
     pub(crate) word: u64,
     /// The word names a ring: see [`ring`](Self::ring).
     pub(crate) is_ring: bool,
-    /// Some of the bucket's tokens are out on lease (`lease.rs`); the word does not count those.
+    /// Some of the bucket's tokens are out on lease (`striping.rs`); the word does not count those.
     pub(crate) is_leased: bool,
 }
 
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_tables_in_the_docs_state_the_constants() {
-        let source = include_str!("word.rs");
+        let source = include_str!("layout.rs");
         let tag = [
             ("state", STATE),
             ("generation", GENERATION),

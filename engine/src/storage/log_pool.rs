@@ -47,9 +47,11 @@ use crate::{
         bit_field::Field,
         time::Nanos,
     },
-    bucket::{Next, update},
-    shares::{Bounds, Shortage, TableShares},
-    word::{LIFE_BITS, RINGS_MAX, RingId},
+    storage::{
+        atomic_update::{Next, update},
+        layout::{LIFE_BITS, RINGS_MAX, RingId},
+        shares::{Bounds, Shortage, TableShares},
+    },
 };
 
 /// The most memory of the rings of one size.

@@ -9,9 +9,11 @@ use crate::{
         bit_field::Field,
         time::Nanos,
     },
-    bucket::{Next, update},
-    table::{Key, Table},
-    word::{GENERATION_BITS, Generation, Held},
+    storage::{
+        atomic_update::{Next, update},
+        layout::{GENERATION_BITS, Generation, Held},
+        table::{Key, Table},
+    },
 };
 
 /// Groups of stripes: so many keys can have leases at a time.

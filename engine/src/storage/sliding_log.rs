@@ -5,7 +5,7 @@
 //! 1. Read the slot. It names a ring (else see below).
 //! 2. Look at the ring. Too little is free: read the slot again; if it names the ring still, the answer is no.
 //! 3. *Touch*: if the slot would look idle before a period from now has passed, swap it for one that does not.
-//! 4. Claim the cells (head of `ring.rs`). Others were faster: start again; what was taken stays taken until it is a period
+//! 4. Claim the cells (head of `log_pool.rs`). Others were faster: start again; what was taken stays taken until it is a period
 //!    old.
 //! 5. Read the slot again. It names the ring still: admitted. Else start again.
 //!
@@ -29,10 +29,12 @@ use std::iter::repeat_n;
 use crate::{
     algorithm::{Meter, SlidingWindowLog, Verdict},
     base::time::Nanos,
-    bucket::Next,
-    ring::{Lost, Ring, Seen, Spare},
-    table::{Full, Key, Met, Table},
-    word::{Generation, Held, RingId, RingWord},
+    storage::{
+        atomic_update::Next,
+        layout::{Generation, Held, RingId, RingWord},
+        log_pool::{Lost, Ring, Seen, Spare},
+        table::{Full, Key, Met, Table},
+    },
 };
 
 /// A key's log, and what it is to be charged or asked for.
