@@ -16,9 +16,8 @@ use crate::{
     },
     decision::{DecidedBy, Decision, Outcome},
     plain::Missed,
-    policy::OnFailure,
+    policy::{compiled::Stored, document::OnFailure, planner::Charge},
     registry::{Live, LiveLimit, Newer, Registry, Unlike},
-    snapshot::{Charge, Stored},
     storage::{
         atomic_update::Next,
         counters::Place,

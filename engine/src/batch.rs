@@ -17,9 +17,12 @@ use crate::{
     engine::Engine,
     handle::{Handle, is_in_range},
     plain::Missed,
+    policy::{
+        compiled::PLAN_MAX,
+        planner::{Charge, Plan},
+        request::{Request, RequestError},
+    },
     registry::Newer,
-    request::{Request, RequestError},
-    snapshot::{Charge, PLAN_MAX, Plan},
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 

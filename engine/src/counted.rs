@@ -12,7 +12,7 @@ use crate::{
         clock::Clock,
     },
     engine::Engine,
-    request::{Identity, RequestError},
+    policy::request::{Identity, RequestError},
 };
 
 /// An identity under the value by which it is counted, made by [`Engine::counted`]; or as it was given, by [`From`].
@@ -111,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{policy::Policy, request::Request, snapshot::Snapshot};
+    use crate::policy::{compiled::Snapshot, document::Policy, request::Request};
 
     fn engine(domain: &serde_json::Value) -> Engine {
         let policy = serde_json::json!({ "domains": { "default": domain } });

@@ -10,9 +10,8 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     decision::{Decision, Degraded, Shadows},
-    policy::OnFailure,
+    policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
     registry::{Live, Newer},
-    snapshot::{Charge, PLAN_MAX},
 };
 
 /// The limits of a plan, in its order.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
-    policy::Algorithm,
+    policy::document::Algorithm,
     registry::{LimitIndex, Order, Registry},
 };
 

@@ -21,11 +21,14 @@ use crate::{
     decision::Decision,
     observer::{Asked, Observer, ObserverId, Watch},
     plain::Missed,
-    policy::{DescriptorSettings, DoorSettings},
+    policy::{
+        compiled::Snapshot,
+        document::{DescriptorSettings, DoorSettings},
+        planner::{Charge, Plan},
+        request::Request,
+    },
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
-    request::Request,
-    snapshot::{Charge, Plan, Snapshot},
     storage::{
         counters::{Counts, NoLimit, Share, Tally, Totals},
         layout::Held,

@@ -17,9 +17,8 @@ use crate::{
     observer::Asked,
     one_token::OneTokenLimit,
     plain::Missed,
+    policy::{planner::Charge, request::RequestError},
     registry::{Live, LiveLimit, Newer},
-    request::RequestError,
-    snapshot::Charge,
     storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
 };
 

@@ -17,8 +17,8 @@ use arrayvec::ArrayVec;
 use crate::{
     base::{atomic::Counter, hash::IdentityHash, time::Nanos},
     observer::{Observed, Observer},
+    policy::request::{KIND_BYTES_MAX, VALUE_BYTES_MAX},
     registry::LimitIndex,
-    request::{KIND_BYTES_MAX, VALUE_BYTES_MAX},
 };
 
 /// Counts have a fraction, so that halving them again and again rounds little.

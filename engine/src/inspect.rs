@@ -7,10 +7,8 @@ use crate::{
     decide::{Accounts, Answers, NO_ANSWERS},
     decision::{Decision, Outcome},
     engine::Engine,
-    policy::Sharing,
+    policy::{compiled::Snapshot, document::Sharing, planner::Charge, request::Request},
     registry::{LimitIndex, Live, Newer},
-    request::Request,
-    snapshot::{Charge, Snapshot},
 };
 
 /// What [`Engine::inspect`] found.

@@ -30,57 +30,39 @@
 //! * what all others stand on, time, clocks, atomics, hashes and keys: `base`;
 //! * pure, without atomics or clocks: [`algorithm`];
 //! * where buckets are kept, concurrent: `storage`;
-//! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
+//! * requests, policies and plans: [`policy`];
 //! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
 mod base;
 mod batch;
-mod clients;
-mod closeness;
-mod compile;
 mod counted;
 mod decide;
 mod decision;
-pub mod descriptor;
 mod engine;
-mod explain;
-#[cfg(feature = "formats")]
-pub mod formats;
 mod handle;
 mod heavy_hitters;
-#[cfg(feature = "formats")]
-pub mod import;
 mod inspect;
 mod keyed_limiter;
-mod limit;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
-mod lint;
 mod metered;
 mod observer;
 mod one_token;
-mod pattern;
 mod pending;
 mod plain;
 pub mod policy;
-mod problem;
 mod publish;
 mod rated_limiter;
 mod registry;
 mod remembered;
-mod request;
 mod reservation;
-mod rule_list;
-mod snapshot;
 mod storage;
 mod together;
-mod values;
 #[cfg(feature = "wait")]
 mod wait;
-mod zone;
 
 pub use algorithm::rate::Rate;
 pub use base::{
@@ -93,7 +75,6 @@ pub use base::{
 pub use counted::CountedIdentity;
 pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
-pub use explain::{Explanation, RuleMatch, TierFrom, WhoIs};
 pub use handle::Handle;
 pub use heavy_hitters::{HeavyHitters, Hitter};
 pub use inspect::{Inspected, Inspection};
@@ -101,28 +82,36 @@ pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
-pub use lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode};
 pub use observer::{Observed, Observer, ObserverId};
-pub use pattern::{Endpoints, fitting_path, plain_path};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
-pub use problem::{Problem, Problems};
+#[doc(inline)]
+pub use policy::descriptor;
+pub use policy::{
+    compiled::{PLAN_MAX, Snapshot},
+    error::{Problem, Problems},
+    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode},
+    named_values::NamedValues,
+    path::{Endpoints, fitting_path, plain_path},
+    request::{
+        BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
+        RequestParts, VALUE_BYTES_MAX,
+    },
+};
+#[cfg(feature = "formats")]
+#[doc(inline)]
+pub use policy::{formats, import};
 pub use publish::Publish;
 pub use rated_limiter::RatedLimiter;
 pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
 pub use remembered::Remembered;
-pub use request::{
-    BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
-    RequestParts, VALUE_BYTES_MAX,
-};
 pub use reservation::Reservation;
-pub use snapshot::{PLAN_MAX, Snapshot};
 pub use storage::{
     bucket::Bucket,
     counters::{Counts, Totals},
     shares::TableShares,
     table::BYTES_PER_KEY,
 };
-pub use values::NamedValues;
 
 /// The code of the documents is compiled and run.
 #[cfg(doctest)]

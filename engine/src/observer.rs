@@ -13,9 +13,11 @@ use crossbeam_utils::CachePadded;
 use crate::{
     base::{atomic::Cell64, hash::IdentityHash, time::Nanos},
     decision::Decision,
+    policy::{
+        planner::Charge,
+        request::{Identity, Request, RequestParts},
+    },
     registry::LimitIndex,
-    request::{Identity, Request, RequestParts},
-    snapshot::Charge,
 };
 
 /// Sees decisions. Given to [`Engine::observe`](crate::Engine::observe); see there for an example.

@@ -13,11 +13,14 @@ use crate::{
     engine::Engine,
     inspect::Inspection,
     observer::Asked,
-    policy::{DoorSettings, Sharing},
+    policy::{
+        compiled::{PLAN_MAX, Snapshot},
+        document::{DoorSettings, Sharing},
+        planner::{Charge, Plan},
+        request::{IDENTITIES_MAX, Identity, Request},
+    },
     registry::{Live, LiveLimit, Newer},
-    request::{IDENTITIES_MAX, Identity, Request},
     reservation::{Reservation, Reserved},
-    snapshot::{Charge, PLAN_MAX, Plan, Snapshot},
 };
 
 /// Who decides requests, perhaps after asking a store: an engine alone, or one that follows a fleet. Middleware and doors

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{algorithm::Carry, snapshot::Snapshot};
+use crate::{algorithm::Carry, policy::compiled::Snapshot};
 
 /// A policy to be put in force, and how. A [`Snapshot`] alone is one: under the next version, and used quota stays used.
 ///

@@ -27,8 +27,8 @@ use crate::{
     algorithm::{Carry, Meter},
     base::{atomic::Cell64, hash::KeyHasher, time::Nanos},
     plain::PlainLimit,
+    policy::compiled::{CompiledLimit, Snapshot},
     publish::Publish,
-    snapshot::{CompiledLimit, Snapshot},
     storage::{
         caller_groups::{Group, NO_GROUP},
         counters::Place,

@@ -10,9 +10,8 @@ use crate::{
     decision::Decision,
     engine::Engine,
     observer::Asked,
+    policy::{planner::Charge, request::Request},
     registry::{Live, Newer},
-    request::Request,
-    snapshot::Charge,
     storage::refund_log::Mark,
 };
 

@@ -19,10 +19,12 @@ use crate::{
     decision::{Decision, Shadows},
     engine::Engine,
     observer::Asked,
-    pattern::{PathBuffer, made_plain},
+    policy::{
+        path::{PathBuffer, made_plain},
+        planner::{Charge, Plan},
+        request::{IDENTITIES_MAX, Identity, Request},
+    },
     registry::{Live, LiveLimit, Newer},
-    request::{IDENTITIES_MAX, Identity, Request},
-    snapshot::{Charge, Plan},
     storage::caller_groups::NO_GROUP,
 };
 

@@ -80,7 +80,7 @@ mod tests {
     use jiff::tz::TimeZoneDatabase;
 
     use super::*;
-    use crate::zone::{Unit, Zone};
+    use crate::policy::timezone::{Unit, Zone};
 
     #[test]
     fn a_window_is_found_wherever_the_boundaries_are() {

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     Identity,
     base::clock::ManualClock,
-    policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+    policy::document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     Identity,
     base::clock::ManualClock,
-    policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+    policy::document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
     storage::{atomic_update::Swap, layout::Slot},
 };
 

@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::Arc};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 
 use super::*;
-use crate::{Identity, base::clock::ManualClock, formats::Format};
+use crate::{Identity, base::clock::ManualClock, policy::formats::Format};
 
 const POLICY: &str = r#"
 [domains.default]

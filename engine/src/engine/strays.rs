@@ -1,7 +1,7 @@
 //! Buckets of numbers that no policy in force has, which a check can leave that slept while generations came round.
 
 use super::*;
-use crate::{Identity, base::clock::ManualClock, formats::Format};
+use crate::{Identity, base::clock::ManualClock, policy::formats::Format};
 
 const START: Nanos = 1_790_000_000_000_000_000;
 const SECOND: Nanos = 1_000_000_000;

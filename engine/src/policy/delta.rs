@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rapidhash::RapidHashMap;
 use serde::Serialize;
 
-use super::{Client, Domain, Limit, Policy};
+use crate::policy::document::{Client, Domain, Limit, Policy};
 
-/// What differs between two documents, to be written: [`borrowed::Delta`](super::borrowed::Delta) reads it.
+/// What differs between two documents, to be written: [`borrowed::Delta`](super::document::borrowed::Delta) reads it.
 ///
 /// All of the later document but the clients that are as they were: there may be a hundred thousand of those.
 ///

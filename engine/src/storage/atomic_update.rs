@@ -1,7 +1,9 @@
 //! The one compare-and-swap loop.
 
-use super::layout::Slot;
-use crate::base::atomic::{Cell64, Cell128};
+use crate::{
+    base::atomic::{Cell64, Cell128},
+    storage::layout::Slot,
+};
 
 /// What a transition wants.
 #[derive(Debug)]

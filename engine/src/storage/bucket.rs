@@ -1,9 +1,9 @@
 //! A bucket that stands alone, in one atomic word.
 
-use super::atomic_update::{Next, update};
 use crate::{
     algorithm::{Meter, Verdict},
     base::{atomic::Cell64, time::Nanos},
+    storage::atomic_update::{Next, update},
 };
 
 /// One bucket in one atomic `u64`, without a table: a limiter for one thing, shared by all threads.
