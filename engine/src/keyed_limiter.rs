@@ -3,19 +3,21 @@
 #[cfg(feature = "wait")]
 use crate::line::Lines;
 use crate::{
-    account::{Account, Buckets, Charged},
     algorithm::{Meter, rate::Rate},
     base::{
         clock::{Clock, SystemClock},
         hash::{IdentityHash, KeyHash, KeyHasher},
         key::Key,
     },
-    decision::Outcome,
-    engine::DEFAULT_MAX_KEYS,
-    metered::MeteredLimit,
-    one_token::OneTokenLimit,
-    plain::Missed,
-    registry::{LiveLimit, Newer},
+    engine::{
+        active::{LiveLimit, Newer},
+        charge::{Account, Buckets, Charged},
+        decision::Outcome,
+        fast_path::Missed,
+        fast_path_metered::MeteredLimit,
+        fast_path_one_token::OneTokenLimit,
+        state::DEFAULT_MAX_KEYS,
+    },
     storage::{striping::Leases, table::KeyLines},
 };
 

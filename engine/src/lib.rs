@@ -31,36 +31,18 @@
 //! * pure, without atomics or clocks: [`algorithm`];
 //! * where buckets are kept, concurrent: `storage`;
 //! * requests, policies and plans: [`policy`];
-//! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * the doors: `engine`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
-mod account;
 pub mod algorithm;
 mod base;
-mod batch;
-mod counted;
-mod decide;
-mod decision;
 mod engine;
-mod handle;
-mod heavy_hitters;
-mod inspect;
 mod keyed_limiter;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
-mod metered;
-mod observer;
-mod one_token;
-mod pending;
-mod plain;
 pub mod policy;
-mod publish;
 mod rated_limiter;
-mod registry;
-mod remembered;
-mod reservation;
 mod storage;
-mod together;
 #[cfg(feature = "wait")]
 mod wait;
 
@@ -72,18 +54,24 @@ pub use base::{
     key::{Key, Prehashed},
     time,
 };
-pub use counted::CountedIdentity;
-pub use decision::{Decision, Degraded, Outcome, Retry};
-pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
-pub use handle::Handle;
-pub use heavy_hitters::{HeavyHitters, Hitter};
-pub use inspect::{Inspected, Inspection};
+pub use engine::{
+    active::{KNOWN_LIMITS_MAX, LimitIndex, PublishError},
+    counted_identity::CountedIdentity,
+    decision::{Decision, Degraded, Outcome, Retry},
+    handle::Handle,
+    heavy_hitters::{HeavyHitters, Hitter},
+    inspect::{Inspected, Inspection},
+    observer::{Observed, Observer, ObserverId},
+    publish::Publish,
+    reservation::Reservation,
+    saved_decision::Remembered,
+    shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
+    state::{DEFAULT_MAX_KEYS, Engine, Met},
+};
 pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
-pub use observer::{Observed, Observer, ObserverId};
-pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 #[doc(inline)]
 pub use policy::descriptor;
 pub use policy::{
@@ -101,11 +89,7 @@ pub use policy::{
 #[cfg(feature = "formats")]
 #[doc(inline)]
 pub use policy::{formats, import};
-pub use publish::Publish;
 pub use rated_limiter::RatedLimiter;
-pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
-pub use remembered::Remembered;
-pub use reservation::Reservation;
 pub use storage::{
     bucket::Bucket,
     counters::{Counts, Totals},

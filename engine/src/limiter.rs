@@ -8,7 +8,7 @@ use crate::{
         clock::{Clock, SystemClock},
         time::Nanos,
     },
-    decision::Outcome,
+    engine::decision::Outcome,
     storage::{atomic_update::Next, bucket::Bucket},
 };
 

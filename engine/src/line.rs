@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::decision::{Outcome, Retry};
+use crate::engine::decision::{Outcome, Retry};
 
 /// Why a wait ended without a token. Nothing was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,17 +3,14 @@
 use std::{fmt, num::NonZeroU16};
 
 use crate::{
-    account::Account,
     algorithm::{Meter, TokenBucket},
     base::{
         clock::{Clock, SystemClock},
         hash::IdentityHash,
         key::Key,
     },
-    decision::Outcome,
-    engine::DEFAULT_MAX_KEYS,
+    engine::{active::LiveLimit, charge::Account, decision::Outcome, state::DEFAULT_MAX_KEYS},
     keyed_limiter::KeyedLimiter,
-    registry::LiveLimit,
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };
 

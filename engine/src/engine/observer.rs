@@ -12,12 +12,11 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     base::{atomic::Cell64, hash::IdentityHash, time::Nanos},
-    decision::Decision,
+    engine::{active::LimitIndex, decision::Decision},
     policy::{
         planner::Charge,
         request::{Identity, Request, RequestParts},
     },
-    registry::LimitIndex,
 };
 
 /// Sees decisions. Given to [`Engine::observe`](crate::Engine::observe); see there for an example.

@@ -16,9 +16,11 @@ use arrayvec::ArrayVec;
 
 use crate::{
     base::{atomic::Counter, hash::IdentityHash, time::Nanos},
-    observer::{Observed, Observer},
+    engine::{
+        active::LimitIndex,
+        observer::{Observed, Observer},
+    },
     policy::request::{KIND_BYTES_MAX, VALUE_BYTES_MAX},
-    registry::LimitIndex,
 };
 
 /// Counts have a fraction, so that halving them again and again rounds little.

@@ -3,15 +3,17 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Buckets, Charged, Look, Site},
     algorithm::Verdict,
     base::{
         clock::Clock,
         time::{Nanos, SECOND_NS},
     },
-    decision::{Decision, Degraded, Shadows},
+    engine::{
+        active::{Live, Newer},
+        charge::{Account, Buckets, Charged, Look, Site},
+        decision::{Decision, Degraded, Shadows},
+    },
     policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
-    registry::{Live, Newer},
 };
 
 /// The limits of a plan, in its order.

@@ -2,8 +2,10 @@
 
 use crate::{
     base::clock::Clock,
-    decision::{DecidedBy, Decision, Degraded, Shadows},
-    engine::Engine,
+    engine::{
+        decision::{DecidedBy, Decision, Degraded, Shadows},
+        state::Engine,
+    },
 };
 
 /// A decision without the engine from which it borrows its names: plain data that can be kept, for

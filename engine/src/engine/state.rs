@@ -10,7 +10,6 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Account, Buckets, Charged},
     algorithm::Meter,
     base::{
         address::IPV6_PREFIX,
@@ -18,17 +17,20 @@ use crate::{
         hash::KeyHasher,
         time::Nanos,
     },
-    decision::Decision,
-    observer::{Asked, Observer, ObserverId, Watch},
-    plain::Missed,
+    engine::{
+        active::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
+        charge::{Account, Buckets, Charged},
+        decision::Decision,
+        fast_path::Missed,
+        observer::{Asked, Observer, ObserverId, Watch},
+        publish::Publish,
+    },
     policy::{
         compiled::Snapshot,
         document::{DescriptorSettings, DoorSettings},
         planner::{Charge, Plan},
         request::Request,
     },
-    publish::Publish,
-    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
     storage::{
         counters::{Counts, NoLimit, Share, Tally, Totals},
         layout::Held,
@@ -239,7 +241,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and as many
-    /// more as `snapshot` needs. The head of `registry.rs` says why no check meets another name's bucket.
+    /// more as `snapshot` needs. The head of `active.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
         Publisher { ledger, retired }: &mut Publisher,

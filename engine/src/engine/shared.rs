@@ -5,22 +5,24 @@ use std::{future::Future, sync::Arc};
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Charged, Site},
     algorithm::{Meter, Verdict},
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
-    decide::{Accounts, Admitted, Answers},
-    decision::{Decision, Degraded},
-    engine::Engine,
-    inspect::Inspection,
-    observer::Asked,
+    engine::{
+        active::{Live, LiveLimit, Newer},
+        charge::{Account, Charged, Site},
+        decide::{Accounts, Admitted, Answers},
+        decision::{Decision, Degraded},
+        inspect::Inspection,
+        observer::Asked,
+        reservation::{Reservation, Reserved},
+        state::Engine,
+    },
     policy::{
         compiled::{PLAN_MAX, Snapshot},
         document::{DoorSettings, Sharing},
         planner::{Charge, Plan},
         request::{IDENTITIES_MAX, Identity, Request},
     },
-    registry::{Live, LiveLimit, Newer},
-    reservation::{Reservation, Reserved},
 };
 
 /// Who decides requests, perhaps after asking a store: an engine alone, or one that follows a fleet. Middleware and doors
@@ -58,7 +60,7 @@ pub enum Begun<'e, 'r> {
 #[derive(Debug)]
 #[must_use = "a check that is not finished was not decided"]
 pub struct Pending<'r> {
-    /// Of [`Buckets`](crate::account::Buckets).
+    /// Of [`Buckets`](crate::engine::charge::Buckets).
     engine: Arc<()>,
     request: &'r Request<'r>,
     live: Arc<Live>,

@@ -1,12 +1,14 @@
-//! Checks that cost one token of a token bucket, which most do: the [short way](crate::plain) with nothing left to ask.
+//! Checks that cost one token of a token bucket, which most do: the [short way](crate::engine::fast_path) with nothing left to ask.
 
 use crate::{
-    account::Buckets,
     algorithm::{Meter, OneToken, Verdict},
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
-    decision::{DecidedBy, Decision, Outcome},
-    plain::{Missed, PlainLimit, load, missed},
-    registry::LiveLimit,
+    engine::{
+        active::LiveLimit,
+        charge::Buckets,
+        decision::{DecidedBy, Decision, Outcome},
+        fast_path::{Missed, PlainLimit, load, missed},
+    },
     storage::{
         layout::{Generation, Slot},
         sliding_log::Stepped,

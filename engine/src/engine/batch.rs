@@ -10,19 +10,21 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::Buckets,
     algorithm::Verdict,
     base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
-    decision::Decision,
-    engine::Engine,
-    handle::{Handle, is_in_range},
-    plain::Missed,
+    engine::{
+        active::Newer,
+        charge::Buckets,
+        decision::Decision,
+        fast_path::Missed,
+        handle::{Handle, is_in_range},
+        state::Engine,
+    },
     policy::{
         compiled::PLAN_MAX,
         planner::{Charge, Plan},
         request::{Request, RequestError},
     },
-    registry::Newer,
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 

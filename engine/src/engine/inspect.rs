@@ -1,14 +1,16 @@
 //! Every limit that a request meets, as it is now: what a check would find, one by one. Charges nothing.
 
 use crate::{
-    account::{Account, Charged},
     algorithm::Verdict,
     base::{clock::Clock, time::Nanos},
-    decide::{Accounts, Answers, NO_ANSWERS},
-    decision::{Decision, Outcome},
-    engine::Engine,
+    engine::{
+        active::{LimitIndex, Live, Newer},
+        charge::{Account, Charged},
+        decide::{Accounts, Answers, NO_ANSWERS},
+        decision::{Decision, Outcome},
+        state::Engine,
+    },
     policy::{compiled::Snapshot, document::Sharing, planner::Charge, request::Request},
-    registry::{LimitIndex, Live, Newer},
 };
 
 /// What [`Engine::inspect`] found.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Charged},
     algorithm::{NUMBER_MAX, Verdict},
     base::{
         clock::{Clock, SystemClock},
@@ -11,14 +10,17 @@ use crate::{
         key::Key,
         time::Nanos,
     },
-    decision::Decision,
-    engine::Engine,
-    metered::MeteredLimit,
-    observer::Asked,
-    one_token::OneTokenLimit,
-    plain::Missed,
+    engine::{
+        active::{Live, LiveLimit, Newer},
+        charge::{Account, Charged},
+        decision::Decision,
+        fast_path::Missed,
+        fast_path_metered::MeteredLimit,
+        fast_path_one_token::OneTokenLimit,
+        observer::Asked,
+        state::Engine,
+    },
     policy::{planner::Charge, request::RequestError},
-    registry::{Live, LiveLimit, Newer},
     storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
 };
 

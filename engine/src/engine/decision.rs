@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
+    engine::active::{LimitIndex, Order, Registry},
     policy::document::Algorithm,
-    registry::{LimitIndex, Order, Registry},
 };
 
 /// A decision names at most so many shadow limits.

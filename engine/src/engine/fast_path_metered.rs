@@ -1,12 +1,14 @@
-//! Checks of any cost of one limit, by whatever algorithm but a log: the [short way](crate::plain) with the limit's meter.
+//! Checks of any cost of one limit, by whatever algorithm but a log: the [short way](crate::engine::fast_path) with the limit's meter.
 
 use crate::{
-    account::Buckets,
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
-    decision::{DecidedBy, Decision, Outcome},
-    plain::{Missed, PlainLimit},
-    registry::LiveLimit,
+    engine::{
+        active::LiveLimit,
+        charge::Buckets,
+        decision::{DecidedBy, Decision, Outcome},
+        fast_path::{Missed, PlainLimit},
+    },
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 

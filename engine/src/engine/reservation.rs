@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Buckets, Charged, Look},
     algorithm::NUMBER_MAX,
     base::{clock::Clock, hash::IdentityHash},
-    decide::{Accounts, Admitted, NO_ANSWERS, accounts},
-    decision::Decision,
-    engine::Engine,
-    observer::Asked,
+    engine::{
+        active::{Live, Newer},
+        charge::{Account, Buckets, Charged, Look},
+        decide::{Accounts, Admitted, NO_ANSWERS, accounts},
+        decision::Decision,
+        observer::Asked,
+        state::Engine,
+    },
     policy::{planner::Charge, request::Request},
-    registry::{Live, Newer},
     storage::refund_log::Mark,
 };
 
@@ -25,7 +27,7 @@ pub struct Reservation {
     /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
     burst: Option<u64>,
     charges: Box<[Reserved]>,
-    /// Of [`Buckets`](crate::account::Buckets).
+    /// Of [`Buckets`](crate::engine::charge::Buckets).
     engine: Arc<()>,
 }
 

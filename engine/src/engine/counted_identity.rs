@@ -11,7 +11,7 @@ use crate::{
         address::{IP, REMOTE_ADDRESS, network},
         clock::Clock,
     },
-    engine::Engine,
+    engine::state::Engine,
     policy::request::{Identity, RequestError},
 };
 

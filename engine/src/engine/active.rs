@@ -26,9 +26,8 @@ use std::{
 use crate::{
     algorithm::{Carry, Meter},
     base::{atomic::Cell64, hash::KeyHasher, time::Nanos},
-    plain::PlainLimit,
+    engine::{fast_path::PlainLimit, publish::Publish},
     policy::compiled::{CompiledLimit, Snapshot},
-    publish::Publish,
     storage::{
         caller_groups::{Group, NO_GROUP},
         counters::Place,

@@ -8,23 +8,25 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Buckets, Charged},
     algorithm::{Verdict, rate::Rate},
     base::{
         clock::Clock,
         hash::{IdentityHash, KeyHasher, kind_hash},
         time::Nanos,
     },
-    decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
-    decision::{Decision, Shadows},
-    engine::Engine,
-    observer::Asked,
+    engine::{
+        active::{Live, LiveLimit, Newer},
+        charge::{Account, Buckets, Charged},
+        decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
+        decision::{Decision, Shadows},
+        observer::Asked,
+        state::Engine,
+    },
     policy::{
         path::{PathBuffer, made_plain},
         planner::{Charge, Plan},
         request::{IDENTITIES_MAX, Identity, Request},
     },
-    registry::{Live, LiveLimit, Newer},
     storage::caller_groups::NO_GROUP,
 };
 

@@ -1,6 +1,6 @@
 //! One limit of one check: how its bucket is found, looked at, charged and given back to.
 
-mod leased;
+mod striped;
 
 use std::{cell::Cell, sync::Arc};
 
@@ -14,10 +14,12 @@ use crate::{
         hash::{IdentityHash, KeyHasher},
         time::{Nanos, SECOND_NS},
     },
-    decision::{DecidedBy, Decision, Outcome},
-    plain::Missed,
+    engine::{
+        active::{Live, LiveLimit, Newer, Registry, Unlike},
+        decision::{DecidedBy, Decision, Outcome},
+        fast_path::Missed,
+    },
     policy::{compiled::Stored, document::OnFailure, planner::Charge},
-    registry::{Live, LiveLimit, Newer, Registry, Unlike},
     storage::{
         atomic_update::Next,
         counters::Place,
