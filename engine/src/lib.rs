@@ -25,26 +25,22 @@
 //! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `sizing.md`, `internals.md`,
 //! `from-governor.md`.
 //!
-//! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
+//! The sources are layers, from the ground up. Each is a folder, whose `mod.rs` lists its files in the same order; a file uses
+//! only files that stand before it, which a test checks. A file's own parts are in the folder of its name.
 //!
-//! * what all others stand on, time, clocks, atomics, hashes and keys: `base`;
-//! * pure, without atomics or clocks: [`algorithm`];
-//! * where buckets are kept, concurrent: `storage`;
-//! * requests, policies and plans: [`policy`];
-//! * the doors: `engine`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * `base/`: time, clocks, atomics, hashes and keys
+//! * `algorithm/`: pure steps over a word
+//! * `storage/`: where buckets are kept, for threads that share them
+//! * `policy/`: requests, documents, and what they are compiled to
+//! * `engine/`: checks and publishes
+//! * `limiter/`: limiters without a policy
 
 pub mod algorithm;
 mod base;
 mod engine;
-mod keyed_limiter;
 mod limiter;
-#[cfg(feature = "wait")]
-mod line;
 pub mod policy;
-mod rated_limiter;
 mod storage;
-#[cfg(feature = "wait")]
-mod wait;
 
 pub use algorithm::rate::Rate;
 pub use base::{
@@ -68,10 +64,9 @@ pub use engine::{
     shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
     state::{DEFAULT_MAX_KEYS, Engine, Met},
 };
-pub use keyed_limiter::KeyedLimiter;
-pub use limiter::Limiter;
 #[cfg(feature = "wait")]
-pub use line::WaitError;
+pub use limiter::wait_queue::WaitError;
+pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
 #[doc(inline)]
 pub use policy::descriptor;
 pub use policy::{
@@ -89,7 +84,6 @@ pub use policy::{
 #[cfg(feature = "formats")]
 #[doc(inline)]
 pub use policy::{formats, import};
-pub use rated_limiter::RatedLimiter;
 pub use storage::{
     bucket::Bucket,
     counters::{Counts, Totals},

@@ -6,13 +6,12 @@
 use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 
 use crate::{
-    DEFAULT_DOMAIN,
     base::{
         address::{IP, REMOTE_ADDRESS, network},
         clock::Clock,
     },
     engine::state::Engine,
-    policy::request::{Identity, RequestError},
+    policy::request::{DEFAULT_DOMAIN, Identity, RequestError},
 };
 
 /// An identity under the value by which it is counted, made by [`Engine::counted`]; or as it was given, by [`From`].

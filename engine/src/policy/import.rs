@@ -13,7 +13,6 @@ mod envoy_cases;
 mod limitador;
 mod limitador_cases;
 mod names;
-mod overlaps;
 mod regions;
 mod room;
 

@@ -1,11 +1,12 @@
 //! The descriptors of one domain as a tree, and the rules that decide as a walk through it does.
 
+mod overlaps;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Notes, Place,
     names::{Ids, Keys},
-    overlaps,
     regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
     room::Room,
     unlimited,

@@ -1,7 +1,7 @@
 //! One limit on many keys, without a policy: the engine's table and its way of charging, with nothing before them.
 
 #[cfg(feature = "wait")]
-use crate::line::Lines;
+use crate::limiter::wait_queue::Lines;
 use crate::{
     algorithm::{Meter, rate::Rate},
     base::{

@@ -5,9 +5,7 @@ use tokio::time::Instant;
 use crate::{
     algorithm::Meter,
     base::{clock::Clock, key::Key},
-    keyed_limiter::KeyedLimiter,
-    limiter::Limiter,
-    line::WaitError,
+    limiter::{keyed::KeyedLimiter, single::Limiter, wait_queue::WaitError},
 };
 
 impl<C: Clock> Limiter<C> {

@@ -1,7 +1,7 @@
 //! The limiter of one thing: a bucket and a clock, without a table or a policy.
 
 #[cfg(feature = "wait")]
-use crate::line::Line;
+use crate::limiter::wait_queue::Line;
 use crate::{
     algorithm::{Meter, OneToken, Verdict, rate::Rate},
     base::{

@@ -10,7 +10,7 @@ use crate::{
         key::Key,
     },
     engine::{active::LiveLimit, charge::Account, decision::Outcome, state::DEFAULT_MAX_KEYS},
-    keyed_limiter::KeyedLimiter,
+    limiter::keyed::KeyedLimiter,
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };
 

@@ -7,13 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Notes,
-    descriptors::{Node, NodeLimit},
-    regions::Match,
-};
+use super::{Node, NodeLimit};
 use crate::policy::{
     document::{self, EVERYONE, Rule},
+    import::{Notes, regions::Match},
     path::Pattern,
     specificity::Closeness,
 };
