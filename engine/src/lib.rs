@@ -51,12 +51,13 @@ pub use base::{
     time,
 };
 pub use engine::{
-    active::{KNOWN_LIMITS_MAX, LimitIndex, PublishError},
     counted_identity::CountedIdentity,
     decision::{Decision, Degraded, Outcome, Retry},
     handle::Handle,
     heavy_hitters::{HeavyHitters, Hitter},
     inspect::{Inspected, Inspection},
+    ledger::PublishError,
+    names::{KNOWN_LIMITS_MAX, LimitIndex},
     observer::{Observed, Observer, ObserverId},
     publish::Publish,
     reservation::Reservation,

@@ -15,9 +15,10 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active::{Live, LiveLimit, Newer, Registry, Unlike},
+        active::{Live, LiveLimit, Newer, Unlike},
         decision::{DecidedBy, Decision, Outcome},
         fast_path::Missed,
+        names::Registry,
     },
     policy::{compiled::Stored, document::OnFailure, planner::Charge},
     storage::{

@@ -5,7 +5,10 @@ use std::time::Duration;
 use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
-    engine::active::{LimitIndex, Order, Registry},
+    engine::{
+        active::Order,
+        names::{LimitIndex, Registry},
+    },
     policy::document::Algorithm,
 };
 

@@ -17,7 +17,7 @@ use arrayvec::ArrayVec;
 use crate::{
     base::{atomic::Counter, hash::IdentityHash, time::Nanos},
     engine::{
-        active::LimitIndex,
+        names::LimitIndex,
         observer::{Observed, Observer},
     },
     policy::request::{KIND_BYTES_MAX, VALUE_BYTES_MAX},

@@ -4,10 +4,11 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active::{LimitIndex, Live, Newer},
+        active::{Live, Newer},
         charge::{Account, Charged},
         decide::{Accounts, Answers, NO_ANSWERS},
         decision::{Decision, Outcome},
+        names::LimitIndex,
         state::Engine,
     },
     policy::{compiled::Snapshot, document::Sharing, planner::Charge, request::Request},

@@ -2,7 +2,9 @@
 //!
 //! * `publish`: what a publish is asked for
 //! * `fast_path`: the common check: a slot whose word is all there is to know
-//! * `active`: the policy in force, its limits bound to ids, and what is known of limits over all policies
+//! * `names`: the names of limits, which outlive policies
+//! * `active`: the policy in force, its limits bound to ids
+//! * `ledger`: which name has which id, over all publishes
 //! * `decision`: the answer to a check
 //! * `observer`: what is shown decisions as they are made
 //! * `heavy_hitters`: the keys that are denied most and that come most
@@ -33,6 +35,8 @@ pub(crate) mod fast_path_one_token;
 pub(crate) mod handle;
 pub(crate) mod heavy_hitters;
 pub(crate) mod inspect;
+pub(crate) mod ledger;
+pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod publish;
 pub(crate) mod reservation;

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     base::{atomic::Cell64, hash::IdentityHash, time::Nanos},
-    engine::{active::LimitIndex, decision::Decision},
+    engine::{decision::Decision, names::LimitIndex},
     policy::{
         planner::Charge,
         request::{Identity, Request, RequestParts},

@@ -18,10 +18,12 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        active::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError, Unlike},
+        active::{Live, LiveLimit, Newer, Order, Unlike},
         charge::{Account, Buckets, Charged},
         decision::Decision,
         fast_path::Missed,
+        ledger::{Ledger, PublishError},
+        names::LimitIndex,
         observer::{Asked, Observer, ObserverId, Watch},
         publish::Publish,
     },
@@ -241,7 +243,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and as many
-    /// more as `snapshot` needs. The head of `active.rs` says why no check meets another name's bucket.
+    /// more as `snapshot` needs. The head of `ledger.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
         Publisher { ledger, retired }: &mut Publisher,
