@@ -51,6 +51,7 @@ pub use base::{
     time,
 };
 pub use engine::{
+    check::Met,
     counted_identity::CountedIdentity,
     decision::{Decision, Degraded, Outcome, Retry},
     handle::Handle,
@@ -63,7 +64,7 @@ pub use engine::{
     reservation::Reservation,
     saved_decision::Remembered,
     shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
-    state::{DEFAULT_MAX_KEYS, Engine, Met},
+    state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;

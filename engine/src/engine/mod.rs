@@ -12,7 +12,10 @@
 //! * `fast_path_one_token`: the common check of one token of a token bucket
 //! * `fast_path_metered`: the common check of any other cost and algorithm
 //! * `decide`: a plan decided: one limit directly, several all or none
-//! * `state`: the engine itself: checks and publishes
+//! * `state`: the engine itself: what it is made of
+//! * `publishing`: how a policy is put in force
+//! * `check`: checks of requests
+//! * `metrics`: how full the table is, and what was decided
 //! * `counted_identity`: the value by which an identity is counted
 //! * `inspect`: every limit that a request meets, as it is
 //! * `handle`: a limit looked up once and checked many times
@@ -26,6 +29,7 @@ pub(crate) mod active;
 mod atomic_batch;
 mod batch;
 pub(crate) mod charge;
+pub(crate) mod check;
 pub(crate) mod counted_identity;
 mod decide;
 pub(crate) mod decision;
@@ -36,9 +40,11 @@ pub(crate) mod handle;
 pub(crate) mod heavy_hitters;
 pub(crate) mod inspect;
 pub(crate) mod ledger;
+mod metrics;
 pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod publish;
+mod publishing;
 pub(crate) mod reservation;
 pub(crate) mod saved_decision;
 pub(crate) mod shared;

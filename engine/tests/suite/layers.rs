@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, mem,
     path::Path,
+    slice,
 };
 
 /// All files of Rust below `root`, with their texts.
@@ -150,8 +151,8 @@ impl Order {
                     let common = used.iter().zip(&own).take_while(|(one, other)| one == other).count();
                     // A parent and its parts may use each other; two parts in one direction.
                     if common < used.len() && common < own.len() {
-                        let uses = parts.entry(own[..common].to_vec()).or_default();
-                        uses.entry(own[common].clone()).or_default().insert(used[common].clone());
+                        let siblings = parts.entry(own[..common].to_vec()).or_default();
+                        siblings.entry(own[common].clone()).or_default().insert(used[common].clone());
                     }
                 } else if self.rank(used).is_none_or(|used| used >= rank) && !(own.len() == 1 && used[0] == own[0]) {
                     violations.push(format!("{file} uses crate::{name}, which does not stand before it"));
@@ -217,7 +218,7 @@ fn tree(text: &str) -> Vec<Vec<String>> {
         return vec![Vec::new()];
     }
     match text[name.len()..].strip_prefix("::") {
-        Some(rest) => tree(rest).into_iter().map(|path| [&[name.clone()], &path[..]].concat()).collect(),
+        Some(rest) => tree(rest).into_iter().map(|path| [slice::from_ref(&name), &path[..]].concat()).collect(),
         None => vec![vec![name]],
     }
 }
@@ -225,7 +226,7 @@ fn tree(text: &str) -> Vec<Vec<String>> {
 #[test]
 fn a_file_uses_only_what_stands_below_it() {
     let sources = sources();
-    let (violations, seen) = Order::of(&sources).and_then(|order| Ok(order.violations(&sources))).expect("the lists");
+    let (violations, seen) = Order::of(&sources).map(|order| order.violations(&sources)).expect("the lists");
     assert!(violations.is_empty(), "{}", violations.join("\n"));
     assert!(seen > 400, "only {seen} uses were found: the test reads the files wrongly");
 }

@@ -1,13 +1,19 @@
 //! Loom models of whole checks: several limits at once, giving back, publishing. With as many preemptions as the models
 //! say; a publish swaps its pointer in one step here, as arc-swap promises.
 
+use std::sync::Arc;
+
 use loom::{model::Builder, thread};
 
-use super::*;
 use crate::{
     Identity,
-    base::clock::ManualClock,
-    policy::document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+    base::{clock::ManualClock, time::Nanos},
+    engine::{ledger::Ledger, state::Engine},
+    policy::{
+        compiled::Snapshot,
+        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        request::Request,
+    },
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;

@@ -1,7 +1,14 @@
 //! Buckets of numbers that no policy in force has, which a check can leave that slept while generations came round.
 
-use super::*;
-use crate::{Identity, base::clock::ManualClock, policy::formats::Format};
+use std::sync::Arc;
+
+use crate::{
+    Identity,
+    base::{clock::ManualClock, time::Nanos},
+    engine::{decision::Decision, state::Engine},
+    policy::{compiled::Snapshot, formats::Format, request::Request},
+    storage::layout::Held,
+};
 
 const START: Nanos = 1_790_000_000_000_000_000;
 const SECOND: Nanos = 1_000_000_000;

@@ -5,7 +5,13 @@ use std::{cell::Cell, sync::Arc};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 
 use super::*;
-use crate::{Identity, base::clock::ManualClock, policy::formats::Format};
+use crate::{
+    Identity,
+    base::clock::ManualClock,
+    engine::state::Engine,
+    policy::{compiled::Snapshot, formats::Format, request::Request},
+    storage::counters::Share,
+};
 
 const POLICY: &str = r#"
 [domains.default]

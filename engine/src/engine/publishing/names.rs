@@ -1,11 +1,19 @@
 //! Ids of limits: taken back when no policy has their names, given to others, and never mistaken.
 
-use super::*;
 use crate::{
     Identity,
-    base::clock::ManualClock,
-    policy::document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
-    storage::{atomic_update::Swap, layout::Slot},
+    base::{clock::ManualClock, time::Nanos},
+    engine::{
+        ledger::{Ledger, PublishError},
+        names::LimitIndex,
+        state::Engine,
+    },
+    policy::{
+        compiled::Snapshot,
+        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        request::Request,
+    },
+    storage::{atomic_update::Swap, counters::Counts, layout::Slot},
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;
