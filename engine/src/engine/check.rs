@@ -245,4 +245,4 @@ fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Sha
 }
 
 #[cfg(all(test, not(engine_loom)))]
-mod owners;
+mod owner_counts;

@@ -218,6 +218,6 @@ fn free_unused(retired: &mut Vec<Arc<Live>>) {
 }
 
 #[cfg(all(test, not(engine_loom)))]
-mod names;
+mod id_reuse;
 #[cfg(all(test, not(engine_loom)))]
-mod strays;
+mod stray_buckets;

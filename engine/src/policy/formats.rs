@@ -1,6 +1,6 @@
 //! Policy documents from text, and back: TOML, YAML and JSON carry the same document.
 
-mod plain;
+mod deserializer;
 mod syntax;
 mod tables;
 mod write;
@@ -87,7 +87,7 @@ pub(crate) fn read_yaml_document<T: DeserializeOwned>(text: &str, wanted: &str) 
         syntax::other_document(text, Format::Yaml, wanted).unwrap_or_else(|| {
             match problem.message.split_once(" stands here; write ") {
                 Some((found, _)) if problem.path.is_empty() => {
-                    Problem { message: plain::stands_here(found, wanted), ..problem }
+                    Problem { message: deserializer::stands_here(found, wanted), ..problem }
                 }
                 _ => problem,
             }
@@ -153,7 +153,7 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
 
 /// Reads a JSON value into a type. Messages show numbers as they stand in `text`, from which the value was read.
 pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
-    plain::read(value, Format::Json).map_err(|error| JsonError::Field {
+    deserializer::read(value, Format::Json).map_err(|error| JsonError::Field {
         pointer: pointer_of(&error.path),
         message: with_written_number(error, text, Format::Json),
     })
@@ -177,22 +177,24 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
             Err(problem) => {
                 let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unreadable(format));
                 let message = match written_at(text, format, &steps_of(&problem.path)) {
-                    Some(written) => message.replace("this number", &format!("`{}`", plain::shortened(&written))),
+                    Some(written) => {
+                        message.replace("this number", &format!("`{}`", deserializer::shortened(&written)))
+                    }
                     None => message,
                 };
                 return Problem { message, ..problem };
             }
         };
-        let Err(error) = plain::read::<T>(&value, format) else {
+        let Err(error) = deserializer::read::<T>(&value, format) else {
             // A value does not show all, such as a key that stands there twice.
             let message = syntax::in_plain_words(&problem, format).unwrap_or(problem.message);
             return Problem { path, message, ..problem };
         };
         let plain_path = path_of(&error.path);
         let is_same_place = path.strip_suffix(".value").unwrap_or(&path) == plain_path || path == plain_path;
-        let is_list = plain::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
+        let is_list = deserializer::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
         if is_list && !is_same_place && problem.message.contains("expected mapping start") {
-            return Problem { path, message: plain::stands_here("a list", plain::TABLE), ..problem };
+            return Problem { path, message: deserializer::stands_here("a list", deserializer::TABLE), ..problem };
         }
         let line = if is_same_place { problem.line } else { None };
         let line = line.or_else(|| line_of(text, format, &error.path)).or(problem.line);
@@ -202,11 +204,11 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
 }
 
 /// Returns the message with a number as it is written in the text: those beyond 64 bits, and fractions, are read otherwise.
-fn with_written_number(error: plain::PlainError<'_>, text: &str, format: Format) -> String {
+fn with_written_number(error: deserializer::PlainError<'_>, text: &str, format: Format) -> String {
     let quoted = error.message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
     let number = quoted.filter(|(quoted, _)| quoted.parse::<f64>().is_ok());
     match number.and_then(|(_, rest)| Some((written_at(text, format, &error.path)?, rest))) {
-        Some((written, rest)) => format!("`{}`{rest}", plain::shortened(written.trim_matches(['"', '\'']))),
+        Some((written, rest)) => format!("`{}`{rest}", deserializer::shortened(written.trim_matches(['"', '\'']))),
         None => error.message,
     }
 }

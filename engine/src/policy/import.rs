@@ -4,6 +4,7 @@
 //! values it counts apart are `per`. [`Dimension::of`](crate::descriptor::Dimension::of) maps keys to kinds, here and in the
 //! listener for Envoy.
 
+mod capacity;
 mod cases;
 mod cel;
 mod descriptors;
@@ -14,7 +15,6 @@ mod limitador;
 mod limitador_cases;
 mod names;
 mod regions;
-mod room;
 
 use std::{collections::BTreeSet, fmt};
 

@@ -3,8 +3,8 @@
 
 mod bounds;
 mod loosening;
+mod newly_enforced;
 mod overlaps;
-mod refusing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use self::{
 };
 pub use self::{
     loosening::{Loosening, LooseningCode},
-    refusing::{Refusing, RefusingCode},
+    newly_enforced::{Refusing, RefusingCode},
 };
 use crate::policy::{
     document::{Domain, Limit, Mode, Policy, Rule},

@@ -396,12 +396,12 @@ impl<'b> Lease<'b> {
     }
 }
 
+#[cfg(test)]
+#[cfg_attr(not(engine_loom), expect(dead_code, reason = "the models use all of it"))]
+pub(crate) mod fixture;
 #[cfg(all(test, engine_loom))]
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod stress;
 #[cfg(all(test, not(engine_loom)))]
 mod tests;
-#[cfg(test)]
-#[cfg_attr(not(engine_loom), expect(dead_code, reason = "the models use all of it"))]
-pub(crate) mod world;

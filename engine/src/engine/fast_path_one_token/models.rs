@@ -9,7 +9,7 @@ use crate::{
     storage::{
         atomic_update::Next,
         layout::Held,
-        striping::world::{self, World},
+        striping::fixture::{self, World},
         table::{Full, Key, Met, Table},
     },
 };
@@ -119,7 +119,7 @@ fn a_denial_on_the_short_way_is_never_of_the_next_owner() {
 
 /// Charges a key of a [`World`] by the short way, or spends from its lease.
 fn charge_at_once(world: &World) -> Result<Stepped, Missed> {
-    let plain = PlainLimit::new(world::LIMIT, Generation::default(), &world.meter).expect("no log");
+    let plain = PlainLimit::new(fixture::LIMIT, Generation::default(), &world.meter).expect("no log");
     let limit = OneTokenLimit {
         plain,
         native: Native128::detect().expect("loom has it"),
@@ -129,7 +129,7 @@ fn charge_at_once(world: &World) -> Result<Stepped, Missed> {
         generation: Generation::default(),
         terms: Some(world.terms),
     };
-    let lines = world.table.key_lines(world::key(1).hash());
+    let lines = world.table.key_lines(fixture::key(1).hash());
     limit.charge(&world.leases, lines, || world.clock.load(), || world.version.load() == 0)
 }
 
@@ -169,7 +169,7 @@ fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
 fn a_spend_on_the_short_way_beside_a_publish_mints_nothing() {
     check_within(Some(3), || {
         let mut world = World::leased(6, 2, 1, 1);
-        world.version = world::Value::Cell(crate::base::atomic::Cell64::new(0));
+        world.version = fixture::Value::Cell(crate::base::atomic::Cell64::new(0));
         let world = Arc::new(world);
         let spends = Arc::clone(&world);
         let other = thread::spawn(move || charge_of(&spends));

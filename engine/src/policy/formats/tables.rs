@@ -6,7 +6,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 
-use super::plain::TABLE;
+use super::deserializer::TABLE;
 
 /// A deserializer, a seed or an access whose tables are never lists.
 pub(super) struct Tables<T>(pub(super) T);

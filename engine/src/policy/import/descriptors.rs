@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Notes, Place,
+    capacity::Room,
     names::{Ids, Keys},
     regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
-    room::Room,
     unlimited,
 };
 use crate::policy::{

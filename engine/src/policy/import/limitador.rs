@@ -11,13 +11,13 @@ use serde_saphyr::Spanned;
 
 use super::{
     ImportError, Imported, Notes, Place, Source,
+    capacity::Room,
     cel::{self, Form},
     document::Document,
     finish,
     names::{Ids, Keys, id_of},
     period,
     regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
-    room::Room,
     unlimited, window,
 };
 use crate::policy::{

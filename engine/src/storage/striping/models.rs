@@ -4,7 +4,7 @@
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::{
-    world::{EARLY, LATE, Value, World, key},
+    fixture::{EARLY, LATE, Value, World, key},
     *,
 };
 use crate::base::atomic::Cell64;

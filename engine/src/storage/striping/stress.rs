@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use tidegate_conformance::Deadline;
 
 use super::{
-    world::{EARLY, TOKEN_NS, Value, World},
+    fixture::{EARLY, TOKEN_NS, Value, World},
     *,
 };
 use crate::base::atomic::Cell64;

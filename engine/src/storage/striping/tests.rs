@@ -1,6 +1,6 @@
 //! Refunds to a key with a lease, by one thread.
 
-use super::world::{EARLY, TOKEN_NS, Value, World, key};
+use super::fixture::{EARLY, TOKEN_NS, Value, World, key};
 use crate::base::atomic::Cell64;
 
 const SHARE: u64 = 8;
