@@ -69,8 +69,6 @@ pub use engine::{
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;
 pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
-#[doc(inline)]
-pub use policy::descriptor;
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
@@ -83,15 +81,29 @@ pub use policy::{
         RequestParts, VALUE_BYTES_MAX,
     },
 };
-#[cfg(feature = "formats")]
-#[doc(inline)]
-pub use policy::{formats, import};
 pub use storage::{
     bucket::Bucket,
     counters::{Counts, Totals},
     shares::TableShares,
     table::BYTES_PER_KEY,
 };
+
+/// The meaning of the entries of Envoy's descriptors.
+pub mod descriptor {
+    pub use crate::policy::descriptor::*;
+}
+
+/// Policy documents from and to text: TOML, YAML and JSON carry the same document.
+#[cfg(feature = "formats")]
+pub mod formats {
+    pub use crate::policy::formats::*;
+}
+
+/// Policies from the files of other limiters, with a report of what is not carried over as it was.
+#[cfg(feature = "formats")]
+pub mod import {
+    pub use crate::policy::import::*;
+}
 
 /// The code of the documents is compiled and run.
 #[cfg(doctest)]

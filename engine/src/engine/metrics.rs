@@ -8,7 +8,7 @@ use crate::{
 
 impl<C: Clock> Engine<C> {
     /// How often a check or a peek brought a new key for which the table had no slot: it took an overflow bucket of its limit,
-    /// or was denied. If this grows, the engine needs more `max_keys`, or the limit a larger [share](TableShares).
+    /// or was denied. If this grows, the engine needs more `max_keys`, or the limit a larger [share](crate::TableShares).
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
         self.buckets.overflow_charges()

@@ -25,16 +25,16 @@ pub(crate) mod compile;
 pub(crate) mod compiled;
 #[cfg(feature = "serde")]
 pub(crate) mod delta;
-pub mod descriptor;
+pub(crate) mod descriptor;
 #[cfg(feature = "formats")]
 pub(crate) mod diff;
 pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod explain;
 #[cfg(feature = "formats")]
-pub mod formats;
+pub(crate) mod formats;
 #[cfg(feature = "formats")]
-pub mod import;
+pub(crate) mod import;
 mod limit_numbers;
 pub(crate) mod lint;
 pub(crate) mod matcher;
