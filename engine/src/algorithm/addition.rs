@@ -1,4 +1,4 @@
-//! A charge as an addition to a part of a word, which a store can make that knows no algorithm.
+//! A charge as an addition to a part of a word. A store can make it without knowing the algorithm.
 
 use crate::base::time::Nanos;
 
@@ -8,22 +8,22 @@ use crate::base::time::Nanos;
 /// instant the store's time. Otherwise the charge is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addition {
-    /// The word with a tail of 0.
+    /// The head: the word with a tail of 0.
     pub head: u64,
-    /// Is the tail an instant in nanoseconds since the Unix epoch (and the head nothing)? Else it is a count.
+    /// Whether the tail is an instant in nanoseconds since the Unix epoch (the head is then empty); otherwise it is a count.
     pub is_instant: bool,
-    /// What is added.
+    /// The number that is added to the tail.
     pub add: u64,
-    /// How far above the floor the tail may come.
+    /// The largest distance of the tail from the floor after the addition.
     pub most: u64,
-    /// From when on the numbers here are right.
+    /// The first instant at which this addition is valid.
     pub from: Nanos,
-    /// Until when: from this instant on they are not.
+    /// The end of its validity: from this instant on it is not valid.
     pub until: Nanos,
 }
 
 impl Addition {
-    /// The tail after it, at this time; `None`: that is above the bound.
+    /// Returns the tail after the addition at time `now`, or `None` where it would be above the bound.
     #[must_use]
     pub fn tail(&self, tail: u64, now: Nanos) -> Option<u64> {
         let floor = if self.is_instant { now } else { 0 };
@@ -31,7 +31,7 @@ impl Addition {
         (sum - floor <= self.most).then_some(sum)
     }
 
-    /// The tail after as much was taken off it: see [`Meter::deduction`](crate::algorithm::Meter::deduction).
+    /// Returns the tail after the same amount was taken off it; see [`Meter::deduction`](crate::algorithm::Meter::deduction).
     #[must_use]
     pub fn less(&self, tail: u64, now: Nanos) -> u64 {
         let floor = if self.is_instant { now } else { 0 };

@@ -7,12 +7,12 @@ use crate::base::time::SECOND_NS;
 /// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// A parameter that no word can carry.
+/// The error for a parameter that does not fit into a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfit {
     /// The parameter: `limit`, `period` or `burst`.
     pub field: &'static str,
-    /// What is wrong and what would be right.
+    /// The reason, and the values that would fit.
     pub message: String,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// Windows are counted in seconds.
+/// Refuses a window whose period is not a whole number of seconds.
 pub(super) fn whole_seconds(period_ns: u64) -> Result<(), Unfit> {
     if period_ns.is_multiple_of(SECOND_NS) {
         return Ok(());
@@ -33,6 +33,7 @@ pub(super) fn whole_seconds(period_ns: u64) -> Result<(), Unfit> {
     Err(Unfit { field: "period", message })
 }
 
+/// Refuses a value outside `min..=max`.
 pub(super) fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), Unfit> {
     if (min..=max).contains(&value) {
         return Ok(());

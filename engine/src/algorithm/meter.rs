@@ -10,23 +10,23 @@ use super::{
 };
 use crate::base::time::Nanos;
 
-/// One limit's numbers, compiled: what interprets the words of its buckets.
+/// One limit's compiled numbers. The meter interprets the words of the limit's buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meter {
-    /// GCRA.
+    /// A token bucket, by GCRA.
     TokenBucket(TokenBucket),
-    /// GCRA too, as a queue: what is admitted waits for its turn.
+    /// A leaky bucket: GCRA as a queue, in which an admitted request waits for its turn.
     LeakyBucket(TokenBucket),
-    /// Aligned windows.
+    /// A count for each aligned window.
     FixedWindow(FixedWindow),
-    /// Two aligned windows, weighted.
+    /// The counts of two aligned windows, weighted.
     SlidingWindowCounter(SlidingWindowCounter),
-    /// A log of admissions. As steps over one word, which is what stands here, it is stricter than the engine's, which has
-    /// a ring of instants beside the word.
+    /// A log of admissions. The steps here use one word alone and are stricter than the engine's log, which has a ring of
+    /// instants beside the word.
     SlidingWindowLog(SlidingWindowLog),
 }
 
-/// One way to say "the method of whichever algorithm this is".
+/// Calls the method of the algorithm that a meter has.
 macro_rules! each {
     ($meter:expr, $algorithm:ident => $answer:expr) => {
         match $meter {
@@ -45,7 +45,7 @@ impl Meter {
         each!(self, algorithm => algorithm.step(word, now, cost))
     }
 
-    /// The step of a cost of one, where it can be worked out beforehand: of a token bucket.
+    /// Returns the precomputed step of a cost of one, for a token bucket.
     pub(crate) fn one_token(&self) -> Option<OneToken> {
         match self {
             Self::TokenBucket(bucket) => bucket.one_token(),
@@ -53,20 +53,20 @@ impl Meter {
         }
     }
 
-    /// The most that can be used at once: the burst of a bucket, the limit of a window.
+    /// Returns the most tokens that can be used at once: the burst of a bucket, the limit of a window.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         each!(self, algorithm => algorithm.capacity())
     }
 
-    /// Nanoseconds in which all that [`capacity`](Self::capacity) says comes back: of a bucket, from empty to full; of a
-    /// window, its length (of a calendar, the mean one).
+    /// Returns the nanoseconds in which the whole [`capacity`](Self::capacity) comes back: for a bucket, from empty to full; for
+    /// a window, its length (for a calendar, the mean length).
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         each!(self, algorithm => algorithm.whole_period_ns())
     }
 
-    /// The same limit by a clock that is so far ahead of wall time, by which windows begin and end.
+    /// Returns the same limit for a clock that is `ns` nanoseconds ahead of wall time, which windows follow.
     pub(crate) fn ahead_of_wall(self, ns: u64) -> Self {
         match self {
             Self::FixedWindow(window) => Self::FixedWindow(window.ahead_of_wall(ns)),
@@ -75,25 +75,25 @@ impl Meter {
         }
     }
 
-    /// Do its windows follow a calendar, which is that of a time zone?
+    /// Returns whether its windows follow the calendar of a time zone.
     pub(crate) fn is_of_calendar(&self) -> bool {
         matches!(self, Self::FixedWindow(window) if window.is_of_calendar())
     }
 
-    /// The largest cost that would be admitted now.
+    /// Returns the largest cost that would be admitted now.
     #[must_use]
     pub fn remaining(&self, word: u64, now: Nanos) -> u64 {
         each!(self, algorithm => algorithm.remaining(word, now))
     }
 
-    /// Nanoseconds until everything is available again.
+    /// Returns the nanoseconds until the whole capacity is available again.
     #[must_use]
     pub fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
         each!(self, algorithm => algorithm.reset_after_ns(word, now))
     }
 
-    /// Nanoseconds that an admitted cost has to wait for its turn: 0 but for a leaky bucket, whose queue drains at its
-    /// rate. `word` is the one that the charge wrote.
+    /// Returns the nanoseconds that an admitted cost has to wait for its turn: 0 except for a leaky bucket, whose queue drains
+    /// at its rate. `word` is the one that the charge wrote.
     #[must_use]
     #[inline(always)]
     pub fn delay_ns(&self, word: u64, now: Nanos, cost: u64) -> u64 {
@@ -103,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// What admits only when no delay would follow, over the same words.
+    /// Returns a meter over the same words that admits only where no delay would follow.
     #[cfg(feature = "wait")]
     pub(crate) fn undelayed(self) -> Self {
         match self {
@@ -112,9 +112,9 @@ impl Meter {
         }
     }
 
-    /// The word after a charge was given back, or `None` where nothing is left to give.
+    /// Returns the word after a charge was given back, or `None` where nothing is left to give.
     ///
-    /// `now` must have been read after `word`. Never returns more than the passing of time has not returned already.
+    /// `now` must have been read after `word`. Never gives back more than time has not returned already.
     #[must_use]
     pub fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         each!(self, algorithm => algorithm.give_back(word, now, receipt))
@@ -126,7 +126,7 @@ impl Meter {
         matches!(self, Self::TokenBucket(bucket) if bucket.is_short_of(word, now, receipt))
     }
 
-    /// The word after `cost` was charged although it may not fit: what was used already and is known only now. Later costs
+    /// Returns the word after `cost` was charged even if it does not fit: it was used already and is known only now. Later costs
     /// wait for it: [`debt_room`](Self::debt_room) says how much may be charged before they wait too long. A window holds at
     /// most what its field does, and forgets it at its end; a log at most its limit, for a period.
     #[must_use]
@@ -134,7 +134,7 @@ impl Meter {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
     }
 
-    /// The largest cost of an [`overcharge`](Self::overcharge) after which at most `max_debt` tokens are owed above the
+    /// Returns the largest cost of an [`overcharge`](Self::overcharge) after which at most `max_debt` tokens are owed above the
     /// capacity; 0 where as many or more are owed already. Any cost of a window or a log, which forget a debt within a period.
     #[must_use]
     pub fn debt_room(&self, word: u64, now: Nanos, max_debt: u64) -> u64 {
@@ -144,7 +144,7 @@ impl Meter {
         }
     }
 
-    /// At least as much used as either word says. Of two windows, the later one.
+    /// Returns a word with at least as much used as either word says. Of two windows, the later one counts.
     #[must_use]
     pub fn merge(&self, one: u64, other: u64) -> u64 {
         match self {
@@ -154,7 +154,8 @@ impl Meter {
         }
     }
 
-    /// When the window began that a word counts in, and so the earliest that it can have been written; 0 where no window says.
+    /// Returns the start of the window that a word counts in, which is the earliest time at which it can have been written; 0 for
+    /// algorithms whose word does not say.
     fn since(&self, word: u64) -> Nanos {
         match self {
             _ if word == 0 => 0,
@@ -165,7 +166,7 @@ impl Meter {
         }
     }
 
-    /// `word`, as it stands at time `at`, under the numbers of `next`: what `carry` says of what was used, up to the new
+    /// Converts `word`, as it stands at time `at`, to the numbers of `next`. `carry` says how much stays used, up to the new
     /// capacity.
     #[must_use]
     pub fn carry_over(&self, word: u64, at: Nanos, next: &Self, carry: Carry) -> u64 {

@@ -1,4 +1,4 @@
-//! A meter in text: what stands beside a word that others are to interpret too.
+//! A meter as text. A store keeps it beside a word, so that other readers can interpret the word.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use super::{
     sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
 };
 
-/// Such as `token_bucket/100/60000000000/20`: limit, nanoseconds of the period, and of a bucket its burst. A window of a
+/// Writes `ALGORITHM/LIMIT/PERIOD_NS`, and for a bucket `/BURST`, such as `token_bucket/100/60000000000/20`. A window of a
 /// calendar has its mean period, and cannot be read back.
 impl fmt::Display for Meter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,12 +1,12 @@
-//! A rate in one line: the numbers of a token bucket, for limiters without a policy.
+//! A rate: the numbers of a token bucket, for limiters without a policy.
 
 use std::time::Duration;
 
 use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
 use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
-/// So many tokens per time, and so many at once. What [`Limiter`](crate::Limiter) and
-/// [`KeyedLimiter`](crate::KeyedLimiter) are made of, unless they are given a [`Meter`].
+/// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
+/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate, unless they are given a [`Meter`].
 ///
 /// Every number has a meaning: a limit or a burst of 0 denies everything. What is too large for the engine is cut to what
 /// fits: a limit or a burst to 2^53 - 1, and a burst to what comes back within a hundred years.
@@ -28,40 +28,40 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `limit` tokens a second; as many at once.
+    /// Creates a rate of `limit` tokens a second, with a burst of `limit`.
     pub const fn per_second(limit: u64) -> Self {
         Self { limit, period_ns: SECOND_NS, burst: limit }
     }
 
-    /// `limit` tokens a minute; as many at once.
+    /// Creates a rate of `limit` tokens a minute, with a burst of `limit`.
     pub const fn per_minute(limit: u64) -> Self {
         Self { limit, period_ns: 60 * SECOND_NS, burst: limit }
     }
 
-    /// `limit` tokens an hour; as many at once.
+    /// Creates a rate of `limit` tokens an hour, with a burst of `limit`.
     pub const fn per_hour(limit: u64) -> Self {
         Self { limit, period_ns: 3_600 * SECOND_NS, burst: limit }
     }
 
-    /// `limit` tokens in a period, which is cut to 1 ms at least and 366 days at most; as many at once.
+    /// Creates a rate of `limit` tokens in a period, with a burst of `limit`. The period is clamped to between 1 ms and 366 days.
     pub fn per(limit: u64, period: Duration) -> Self {
         let period_ns = period.as_nanos().clamp(PERIOD_MIN_NS.into(), PERIOD_MAX_NS.into()) as u64;
         Self { limit, period_ns, burst: limit }
     }
 
-    /// The same rate, with at most `burst` tokens at once: what a client may spend after a pause, before it is held to the
-    /// rate. 1 spaces calls evenly.
+    /// Returns the same rate with at most `burst` tokens at once. A client may spend the burst after a pause, before it is held
+    /// to the rate. A burst of 1 spaces calls evenly.
     pub const fn burst(self, burst: u64) -> Self {
         Self { burst, ..self }
     }
 
-    /// Its limit, period in nanoseconds, and burst.
+    /// Returns the limit, the period in nanoseconds, and the burst.
     pub(crate) fn numbers(self) -> [u64; 3] {
         [self.limit, self.period_ns, self.burst]
     }
 }
 
-/// `None`: it admits nothing.
+/// Converts a rate to its meter, or to `None` where it admits nothing.
 impl From<Rate> for Option<Meter> {
     fn from(Rate { limit, period_ns, burst }: Rate) -> Self {
         if limit == 0 || burst == 0 {

@@ -1,10 +1,10 @@
-//! A step as a store makes it that knows no algorithm: it adds to a part of a word, within a bound, or swaps the word.
+//! A step for a store that does not know the algorithm: the store adds to a part of a word, within a bound, or swaps the word.
 //!
-//! A script in a store that did the arithmetic itself would be a second copy of it, in doubles. So the arithmetic stays here,
-//! and the store is told its outcome in a form that holds whatever others did meanwhile: of a bucket and of a window's count a
-//! charge is an addition, which many can make one after the other without having seen each other's. What is no addition (the
-//! first charge of another window, any charge of a log) is a swap, and whoever comes too late for his begins again with what he
-//! finds.
+//! A script in the store that did the arithmetic itself would be a second copy of it, in doubles. So the arithmetic stays here,
+//! and the store gets its result in a form that stays valid whatever other nodes did meanwhile. For a bucket and for the count of
+//! a window a charge is an addition: many nodes can make additions one after the other without having seen each other's. Any
+//! other charge (the first of another window, any charge of a log) is a swap; a node whose swap fails starts again with the word
+//! that it finds.
 
 use super::{
     addition::Addition,
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::base::time::Nanos;
 
-/// What makes a charge.
+/// The operation by which a store makes a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transition {
-    /// Adds, wherever the head of the word is the one here, or there is no word.
+    /// Adds to the word if it has the head of the addition, or if there is no word.
     Add(Addition),
-    /// Writes this word, wherever the one is found that the step began with.
+    /// Writes this word if the store still has the word that the step started with.
     Swap {
         /// The word after the charge.
         after: u64,
-        /// From when on the swap may be made.
+        /// The first instant at which the swap may be made.
         from: Nanos,
-        /// Before which it must be made.
+        /// The end of its validity: the swap must be made before this instant.
         until: Nanos,
     },
     /// The word refuses the cost.
@@ -33,8 +33,8 @@ pub enum Transition {
 }
 
 impl Meter {
-    /// What makes a charge of `cost` tokens (at least 1) as [`step`](Self::step) would: in a store whose word is `word` (0: it
-    /// has none), and whose clock is at `now` or later.
+    /// Returns the operation that charges `cost` tokens (at least 1) as [`step`](Self::step) would, in a store whose word is `word`
+    /// (0: it has none) and whose clock is at `now` or later.
     ///
     /// A store that is behind its own time makes the same decisions as one whose clock is `now`; a sliding window counter may
     /// then deny what `step` would admit at the later time.
@@ -51,7 +51,7 @@ impl Meter {
         }
     }
 
-    /// The addition that a charge of `cost` tokens is; of a log it is none.
+    /// Returns the addition that charges `cost` tokens; `None` for a log.
     fn addition(&self, word: u64, now: Nanos, cost: u64) -> Option<Addition> {
         match self {
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => Some(bucket.addition(cost)),
@@ -61,8 +61,8 @@ impl Meter {
         }
     }
 
-    /// The addition that makes an [`overcharge`](Self::overcharge), whatever was used, where at most `max_debt` tokens are owed
-    /// above the capacity after it. `None`: it is to be made by a swap.
+    /// Returns the addition that makes an [`overcharge`](Self::overcharge), whatever was used, as long as at most `max_debt` tokens
+    /// are owed above the capacity after it. `None`: a swap must make it.
     #[must_use]
     pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<Addition> {
         let addition = match self {
@@ -74,8 +74,8 @@ impl Meter {
         is_here.then_some(addition)
     }
 
-    /// The addition that charges `cost` tokens (perhaps none) that were lent, wherever `out_most` may still be out after it, and all
-    /// of that fits. `None`: it is to be made by a swap.
+    /// Returns the addition that charges `cost` tokens (perhaps none) that were lent, as long as all of `out_most`, which may still
+    /// be lent after it, fits too. `None`: a swap must make it.
     #[must_use]
     pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<Addition> {
         let (charge, out) = (self.addition(word, now, cost.max(1))?, self.addition(word, now, out_most.max(1))?);
@@ -84,9 +84,9 @@ impl Meter {
         is_here.then_some(Addition { add, most, ..charge })
     }
 
-    /// What gives a charge back, whatever was charged since, when it is made before `until`: its `add` is taken off a tail, which
-    /// comes no lower than its floor. Of a bucket it is what [`give_back`](Self::give_back) gives at `until`, so no more than it
-    /// would before. `None`: there is nothing to give, or it is to be made by a swap.
+    /// Returns the deduction that gives a charge back, whatever was charged since, if it is made before `until`: its `add` is taken
+    /// off the tail, which never falls below its floor. For a bucket it is the amount that [`give_back`](Self::give_back) gives at
+    /// `until`, so no more than it would give earlier. `None`: there is nothing to give, or a swap must make it.
     #[must_use]
     pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<Addition> {
         let charge = self.addition(receipt.word, now, receipt.cost)?;
@@ -99,7 +99,7 @@ impl Meter {
         (receipt.word - self.tail(receipt.word) == charge.head).then_some(charge)
     }
 
-    /// The word that says the same at this time: of a window that is over, the one after it.
+    /// Returns the equivalent word at this time: if its window is over, that of the window after it.
     #[must_use]
     pub fn rolled(&self, word: u64, now: Nanos) -> u64 {
         match self.addition(word, now, 1) {
@@ -108,13 +108,13 @@ impl Meter {
         }
     }
 
-    /// When the window ends that a word counts in; for buckets there is none, and it is the last instant of all.
+    /// Returns the end of the window that a word counts in; for buckets, which have none, the last instant of all.
     #[must_use]
     pub fn ends(&self, word: u64) -> Nanos {
         self.addition(word, 0, 1).map_or(Nanos::MAX, |addition| addition.until)
     }
 
-    /// The tail of a word: what an [`Addition`] adds to.
+    /// Returns the tail of a word, to which an [`Addition`] adds.
     #[must_use]
     pub fn tail(&self, word: u64) -> u64 {
         match self {
@@ -136,7 +136,7 @@ mod tests {
         base::time::SECOND_NS,
     };
 
-    /// Somewhere in 2026, at the beginning of an hour.
+    /// An instant in 2026, at the beginning of an hour.
     const NOW: Nanos = 1_790_035_200 * SECOND_NS;
 
     fn meters() -> impl Strategy<Value = Meter> {
@@ -157,7 +157,7 @@ mod tests {
         ]
     }
 
-    /// What the script of a store does with an addition, at its own time. An error: it is not for the word that is there.
+    /// Does what the script of a store does with an addition, at its own time. An error: the addition does not fit the word there.
     fn added(meter: &Meter, addition: &Addition, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
         let tail = if word == 0 { 0 } else { meter.tail(word) };
         if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
@@ -166,7 +166,7 @@ mod tests {
         Ok(addition.tail(tail, at).map(|tail| addition.head + tail))
     }
 
-    /// The same of a deduction.
+    /// Does the same with a deduction.
     fn deducted(meter: &Meter, deduction: &Addition, word: u64, at: Nanos) -> Option<u64> {
         let tail = meter.tail(word);
         let is_its = (deduction.from..deduction.until).contains(&at) && word - tail == deduction.head;

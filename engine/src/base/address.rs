@@ -1,18 +1,18 @@
-//! IP addresses: which kinds of identities have them as values, and the network that an IPv6 address is counted as.
+//! IP addresses: the kinds of identities whose values are addresses, and the network by which an IPv6 address is counted.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bits of an IPv6 address that are counted together unless another number is set: one customer usually has a network of this
+/// The default number of leading bits by which IPv6 addresses are counted together: one customer usually has a network of this
 /// size.
 pub const IPV6_PREFIX: u8 = 64;
 
 /// The kind of identity whose values are addresses.
 pub(crate) const IP: &str = "ip";
-/// The kind of Envoy's descriptor entries of this name. Their values are addresses, unless someone set them otherwise.
+/// The kind of Envoy's descriptor entries of this name. Their values are addresses, unless the configuration of Envoy sets others.
 pub(crate) const REMOTE_ADDRESS: &str = "remote_address";
 
-/// The first address of the network that has the first `v6_bits` bits of an IPv6 address; IPv4 addresses stay whole. An IPv4
-/// address that is mapped into IPv6 (`::ffff:192.0.2.7`) is that IPv4 address.
+/// Returns the first address of the network that an IPv6 address is in by its first `v6_bits` bits. IPv4 addresses stay whole; one
+/// that is mapped into IPv6 (`::ffff:192.0.2.7`) becomes that IPv4 address.
 ///
 /// ```
 /// let address = "2001:DB8:1:2:3::4".parse()?;

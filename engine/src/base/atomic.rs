@@ -1,10 +1,10 @@
-//! Atomics: the real ones, or loom's under `--cfg engine_loom`.
+//! The atomic cells of the engine, with all of its memory orderings: the real ones, or loom's under `--cfg engine_loom`.
 //!
 //! Every cell of the engine is a single atomic that holds a bucket's whole truth, and every access to it is `SeqCst`, so
 //! that all of them stand in one total order and the protocols can be read, and are checked, as plain interleavings. On
 //! x86-64 that costs nothing over acquire and release: every compare-and-swap is a full barrier anyway, and a `SeqCst`
-//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.) 128-bit operations
-//! without a call are in `native128.rs`.
+//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.) `native128.rs` has
+//! 128-bit operations that are instructions instead of calls.
 
 #[cfg(not(engine_loom))]
 mod real {
@@ -14,7 +14,7 @@ mod real {
 
     use portable_atomic::AtomicU128;
 
-    /// A number beside a slot.
+    /// A 16-bit number beside a slot.
     #[derive(Debug, Default)]
     pub(crate) struct Cell16(AtomicU16);
 
@@ -41,21 +41,21 @@ mod real {
         }
 
         pub(crate) fn add(&self, count: u64) {
-            // Relaxed: whoever must see it reads a word first that is swapped after this.
+            // Relaxed: a thread that must see it first reads a word that is swapped after this.
             self.0.fetch_add(count, Ordering::Relaxed);
         }
 
-        /// Counts one where one thread at a time writes, and what hands the counter on to another (a move of its owner, a lock)
-        /// orders their writes: a tenth of the cost of `next`.
+        /// Counts one, for a counter that one thread at a time writes. A lock or a move of its owner must order the writes of
+        /// successive threads. It costs a tenth of `next`.
         #[inline]
         pub(crate) fn next_alone(&self) {
-            // Relaxed: there is one writer at a time, and a reader wants a figure for people.
+            // Relaxed: there is one writer at a time, and a reader only shows the count to people.
             self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
 
-        /// Numbers given so far, or the sum of what was added.
+        /// Returns how many numbers were given so far, or the sum of what was added.
         pub(crate) fn count(&self) -> u64 {
-            // Relaxed: a figure for people; for `add`, see there.
+            // Relaxed: the count is shown to people; for `add`, see there.
             self.0.load(Ordering::Relaxed)
         }
     }
@@ -79,7 +79,7 @@ mod real {
             self.0.store(value, Ordering::SeqCst);
         }
 
-        /// Stores where no thread looks that needs to see it yet: ten times as fast as `store`.
+        /// Stores a value that no other thread needs to see yet: ten times as fast as `store`.
         pub(crate) fn store_unseen(&self, value: u64) {
             // Release: the swap that shows it to others comes later and orders it before itself; a thread that reads it too
             // early sees all that was stored before it.
@@ -168,7 +168,7 @@ mod real {
             self.0.swap(value, Ordering::AcqRel);
         }
 
-        /// As `store`: of a plain store and a swap that race, loom lets readers see the one that was first.
+        /// Does the same as `store`: of a plain store and a swap that race, loom lets readers see the one that was first.
         pub(crate) fn store_unseen(&self, value: u64) {
             self.store(value);
         }
@@ -219,16 +219,16 @@ pub(crate) use real::{Cell16, Cell64, Cell128, Counter, Mutex, MutexGuard};
 
 use crate::base::native128::Native128;
 
-/// Operations without a call, for those who know that the processor has them.
+/// Operations without a call, for processors that have the instructions.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(engine_loom)))]
 impl Cell128 {
-    /// Loads as [`load`](Self::load) does, by an instruction.
+    /// Loads as [`load`](Self::load) does, by one instruction.
     #[inline(always)]
     pub(crate) fn load_natively(&self, native: Native128) -> u128 {
         native.load(&self.0)
     }
 
-    /// Loads the upper half alone. Only a hint: for one who then loads or swaps the whole cell.
+    /// Loads the upper half alone. It is only a hint: the caller must load or swap the whole cell after it.
     #[inline(always)]
     pub(crate) fn load_upper(&self, native: Native128) -> u64 {
         native.load_upper(&self.0)
@@ -240,7 +240,7 @@ impl Cell128 {
         native.load_lower(&self.0)
     }
 
-    /// Swaps `current` for `new`, by an instruction; returns whether it did.
+    /// Swaps `current` for `new` by one instruction, and returns whether it did.
     #[inline(always)]
     pub(crate) fn swap_natively(&self, native: Native128, current: u128, new: u128) -> bool {
         native.swap(&self.0, current, new)
@@ -253,7 +253,7 @@ impl Cell128 {
         self.load()
     }
 
-    /// To loom it is a load of its own, so what is loaded after it may be newer.
+    /// Loads the upper half. To loom this is a load of its own, so values that are loaded after it may be newer.
     pub(crate) fn load_upper(&self, _: Native128) -> u64 {
         (self.load() >> 64) as u64
     }
@@ -282,7 +282,7 @@ impl Gauge {
         self.0.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// Never below 0, where a thread lowers it before another one has raised it.
+    /// Returns the number; 0 where one thread has lowered it before another has raised it.
     pub(crate) fn get(&self) -> u64 {
         // Relaxed: as above.
         u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)

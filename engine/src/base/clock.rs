@@ -1,10 +1,10 @@
-//! Clocks: where the engine's `now` comes from.
+//! Clocks: the sources of the engine's time.
 //!
 //! | clock | a reading costs | it shows | for |
 //! |---|---|---|---|
 //! | [`SystemClock`] | 22 ns | the time, to the microsecond | everything, unless a profile says otherwise |
 //! | [`CoarseClock`] | 1 ns | the time of its last tick | checks in a tight loop, of limits that can be a tick late |
-//! | [`ManualClock`] | 1 ns | what it was told | tests and simulation |
+//! | [`ManualClock`] | 1 ns | the time that it was set to | tests and simulation |
 //!
 //! (One thread, on a shared two-core virtual machine with an Intel Xeon of 2023: for orientation.)
 
@@ -37,26 +37,26 @@ use crate::base::{atomic::Cell64, time::Nanos};
 /// Wall time that is set forward takes back what the clock is ahead, and the clock jumps by the rest. After a jump every
 /// bucket and log may be full again and every window be a new one: at most one burst is minted for each key.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// Returns the time now.
     fn now(&self) -> Nanos;
 
-    /// How far the time is ahead of wall time, in nanoseconds, because wall time was set back.
+    /// Returns the nanoseconds by which the time is ahead of wall time because wall time was set back.
     fn ahead_ns(&self) -> u64 {
         0
     }
 
-    /// Wall time now, as far as the clock follows it. May go back.
+    /// Returns wall time now, as far as the clock follows it. It may go back.
     fn wall(&self) -> Nanos {
         self.now().saturating_sub(self.ahead_ns())
     }
 
-    /// The steps of wall time that the clock has met.
+    /// Returns the steps of wall time that the clock has met.
     fn wall_steps(&self) -> WallSteps {
         WallSteps::default()
     }
 
-    /// How far a reading may be behind by design, in nanoseconds. A denied request is told to wait so much longer, so that
-    /// waiting exactly that long is enough.
+    /// Returns the nanoseconds by which a reading may be behind by design. The wait of a denied request is longer by as much, so
+    /// that waiting exactly that long is enough.
     fn resolution_ns(&self) -> u64 {
         0
     }
@@ -72,7 +72,7 @@ pub struct WallSteps {
     pub stops: u64,
     /// Steps back after which the clock goes on ahead of wall time.
     pub anchors: u64,
-    /// The clock stands still now.
+    /// Whether the clock stands still now.
     pub is_standing: bool,
     /// The last step.
     pub last: Option<WallStep>,
@@ -81,15 +81,15 @@ pub struct WallSteps {
 /// A step of wall time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WallStep {
-    /// When the clock met it, by its own time.
+    /// The clock's own time when it met the step.
     pub at: Nanos,
-    /// How far it went, in nanoseconds.
+    /// The size of the step, in nanoseconds.
     pub ns: u64,
-    /// It went back.
+    /// Whether wall time went back.
     pub is_back: bool,
 }
 
-/// Moves `shown` to `now`, or leaves it where it is when that is in the past.
+/// Moves `shown` to `now`, or leaves it where it is if `now` is in the past.
 fn raise(shown: &Cell64, now: Nanos) {
     let mut seen = shown.load();
     while seen < now {

@@ -3,8 +3,8 @@
 //! A key is the hash of the limit's full name, exclusive-or the hash of what is counted. That of one identity is the hash
 //! of its kind, exclusive-or that of its value; a combination is the hash of the tuple of its identities' hashes. So one
 //! identity costs one round of rapidhash. Every part has a hash of its own, which mixes its length in: `("a_b", "c")` and
-//! `("a", "b_c")` differ. Values are hashed with random secrets, so nobody outside can aim at the slot of a victim, and
-//! kinds without them, so that a kind cannot be undone by a value of the same letters.
+//! `("a", "b_c")` differ. Values are hashed with random secrets, so no client can aim at the slot of a victim, and
+//! kinds without them, so that a value of the same letters does not cancel a kind.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash(pub(crate) u64);
 
-/// The meaning of the words of a key that is not text.
+/// The type of a key that is not text. It decides what the words of the key mean.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Form {
@@ -48,7 +48,7 @@ pub(crate) fn kind_hash(kind: &str) -> u64 {
 /// Hashes [keys](crate::Key), with the secrets of one limiter or engine.
 pub struct KeyHasher {
     secrets: RapidSecrets,
-    /// The word of the first form.
+    /// The word of the first [`Form`].
     forms: u64,
 }
 
@@ -75,13 +75,13 @@ impl KeyHasher {
         KeyHash(rapidhash_v3_seeded(bytes, &self.secrets))
     }
 
-    /// Returns the hash of a key that is not text: the word of its [`form`](Self::form), and what it consists of.
+    /// Returns the hash of a key that is not text: the word of its [`form`](Self::form), then its parts.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, words: [u64; N]) -> KeyHash {
         self.bytes(words.map(u64::to_ne_bytes).as_flattened())
     }
 
-    /// The word that says what the words after it mean. It is as secret as the hash, so nobody can write a text with the
+    /// Returns the word that says what the words after it mean. It is as secret as the hash, so no client can send a text with the
     /// same bytes.
     #[inline]
     pub(crate) fn form(&self, form: Form) -> u64 {
@@ -122,7 +122,7 @@ impl KeyHasher {
     }
 }
 
-/// Without the secrets.
+/// Shows nothing of the secrets.
 impl fmt::Debug for KeyHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyHasher").finish_non_exhaustive()

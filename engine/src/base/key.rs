@@ -1,11 +1,11 @@
-//! What can be counted without writing it as text: numbers, addresses, tuples, hashes.
+//! Keys that are counted without writing them as text: numbers, addresses, tuples, hashes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::base::hash::{Form, KeyHash, KeyHasher};
 
-/// What a [`KeyedLimiter`](crate::KeyedLimiter) or a [`Handle`](crate::Handle) counts by. Nothing is formatted, copied or
-/// kept: a key is hashed where it stands.
+/// A value by which a [`KeyedLimiter`](crate::KeyedLimiter) or a [`Handle`](crate::Handle) counts. A key is hashed in place:
+/// nothing is formatted, copied or kept.
 ///
 /// | key | is the same key as |
 /// |---|---|
@@ -16,13 +16,13 @@ use crate::base::hash::{Form, KeyHash, KeyHasher};
 /// | [`Prehashed`] | the same hash |
 /// | a reference | what it refers to |
 ///
-/// Across the rows no two are the same: the text `"7"`, the number 7 and the hash 7 are three keys. That a key meets a
-/// stranger's in the table all the same, and shares its bucket, has a probability below 10^-10.
+/// No two keys of different rows are the same: the text `"7"`, the number 7 and the hash 7 are three keys. The probability that a
+/// key shares the bucket of another key in the table all the same is below 10^-10.
 ///
 /// One client often has a whole /64 of IPv6 addresses. To count them together, count by the upper half:
 /// `(address.to_bits() >> 64) as u64`.
 ///
-/// A type of your own is a key when it says which of these stands for it:
+/// A type of your own is a key once it says which of these keys represents it:
 ///
 /// ```
 /// use tidegate::{Key, KeyHash, KeyHasher, KeyedLimiter};
@@ -44,11 +44,11 @@ use crate::base::hash::{Form, KeyHash, KeyHasher};
 /// assert!(!limiter.check((1_u16, 23_u64)).is_allowed());
 /// ```
 pub trait Key {
-    /// The key's hash, by the secrets of whoever counts it.
+    /// Returns the key's hash, by the secrets of the limiter or engine that counts it.
     fn key_hash(&self, hasher: &KeyHasher) -> KeyHash;
 
-    /// What an [`Observer`](crate::Observer) is shown as the value, where a handle was asked: a text itself. Empty for every
-    /// other key, which counts by itself there too; a type of your own may show what it likes.
+    /// Returns the value that an [`Observer`](crate::Observer) is shown for a check by handle: the text of a text key, and nothing
+    /// for every other key, which still counts by itself. A type of your own may return any text.
     #[inline]
     fn text(&self) -> &[u8] {
         b""
@@ -190,7 +190,7 @@ impl<A: Key, B: Key, C: Key> Key for (A, B, C) {
 
 /// A value that the caller has hashed already.
 ///
-/// It is mixed with the limiter's secrets, so nobody can aim at a slot of the table. But values with equal hashes are one
+/// It is mixed with the limiter's secrets, so no client can aim at a slot of the table. But values with equal hashes are one
 /// key, and nothing here can tell them apart: all 64 bits must be good, and where strangers choose the values the hash must
 /// be one that they cannot compute (the standard library's `RandomState`, say; not FNV, nor any hash with a public seed).
 /// Otherwise one who finds a value that meets another's uses up that one's quota.

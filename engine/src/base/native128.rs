@@ -1,4 +1,4 @@
-//! 128-bit loads and swaps that are instructions, not calls.
+//! 128-bit loads and swaps by single instructions instead of calls.
 //!
 //! portable-atomic asks at run time which instructions the processor has, so each of its 128-bit operations is a call: on an AMD
 //! EPYC (Zen 5) a swap takes 10.5 ns by it and 6.2 ns here, a load 1.6 ns and 0.3 ns. Here the processor is asked once, and a
@@ -28,13 +28,13 @@ mod x86_64 {
 
     use portable_atomic::AtomicU128;
 
-    /// Shows that the processor has 128-bit loads and swaps that are atomic. Takes no memory.
+    /// Proof that the processor has 128-bit loads and swaps that are atomic. Takes no memory.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub(crate) struct Native128(());
 
     impl Native128 {
-        /// Asks the processor, once. That an aligned load by AVX is atomic, these two makers promise: Intel 64 and IA-32 Architectures
-        /// Software Developer's Manual, volume 3, 9.1.1; AMD64 Architecture Programmer's Manual, volume 2, 7.3.2.
+        /// Asks the processor, once. These two makers promise that an aligned load by AVX is atomic: Intel 64 and IA-32
+        /// Architectures Software Developer's Manual, volume 3, 9.1.1; AMD64 Architecture Programmer's Manual, volume 2, 7.3.2.
         pub(crate) fn detect() -> Option<Self> {
             // Under a hypervisor the question takes microseconds.
             static DETECTED: OnceLock<Option<Native128>> = OnceLock::new();
@@ -64,7 +64,7 @@ mod x86_64 {
             unsafe { transmute(bits) }
         }
 
-        /// Loads the upper 64 bits alone: a hint, for one who then loads or swaps all of them.
+        /// Loads the upper 64 bits alone. It is only a hint: the caller must load or swap all bits after it.
         #[inline(always)]
         pub(crate) fn load_upper(self, cell: &AtomicU128) -> u64 {
             let bits: u64;
@@ -123,14 +123,15 @@ mod x86_64 {
     }
 }
 
-/// Elsewhere portable-atomic's operations are the best there are. Loom has cells of its own, by which the models go the same way.
+/// The stand-in for other processors, on which portable-atomic's operations are the best there are. Loom has cells of its own, with
+/// which the models take the same path.
 #[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(engine_loom))))]
 mod elsewhere {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub(crate) struct Native128(());
 
     impl Native128 {
-        /// Answers `None`, but for loom.
+        /// Returns `None`, except under loom.
         pub(crate) fn detect() -> Option<Self> {
             cfg!(engine_loom).then_some(Self(()))
         }

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// A number of the calling thread's own, counted from 0. A thread that ends leaves it to a new one.
+/// Returns a number that no other running thread has, counted from 0. A new thread gets the number of one that ended.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     let number = NUMBER.get();
@@ -19,7 +19,7 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
 }
 
-/// The least numbers first, so that few threads have small ones.
+/// The free numbers. The least is given first, so that few threads have small numbers.
 struct Numbers {
     next: usize,
     left: BTreeSet<usize>,
@@ -53,10 +53,10 @@ impl Drop for Owner {
     }
 }
 
-/// At a thread's first check: the one time that it waits for a lock.
+/// Takes a number at a thread's first check, the one time that it waits for a lock.
 #[cold]
 fn take() -> usize {
-    // A thread that checks while it ends, after its number was given back, shares one that nobody has alone.
+    // A thread that checks while it ends, after its number was given back, uses a number that is shared by all such threads.
     let Ok(number) = OWNER.try_with(|owner| owner.0) else { return NO_NUMBER };
     NUMBER.set(number);
     number

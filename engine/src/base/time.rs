@@ -1,10 +1,10 @@
-//! Time as the engine knows it: whole nanoseconds since the Unix epoch in a `u64`, which last until the year 2554,
-//! and periods as policies write them.
+//! Time in the engine: whole nanoseconds since the Unix epoch in a `u64`, which last until the year 2554, and periods as
+//! policies write them.
 
 /// Nanoseconds since the Unix epoch.
 pub type Nanos = u64;
 
-/// Nanoseconds of a second.
+/// The nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// The shortest period that a policy may name, in nanoseconds: one millisecond.
@@ -15,7 +15,7 @@ pub const PERIOD_MAX_NS: u64 = 366 * 86_400 * SECOND_NS;
 
 /// Reads a period as policies write it: a whole number and one of `ms`, `s`, `m`, `h`, `d`.
 ///
-/// The answer is in nanoseconds. The error says what was wrong and what is right.
+/// Returns nanoseconds. The error says what was wrong and what is right.
 ///
 /// ```
 /// assert_eq!(tidegate::time::parse_period("15m"), Ok(900_000_000_000));

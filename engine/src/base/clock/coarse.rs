@@ -18,17 +18,17 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 /// The longest tick.
 const TICK_MAX: Duration = Duration::from_secs(1);
 
-/// What is shown when nobody ticks any more. Nothing is later.
+/// The value that marks a clock without a ticking thread. It is later than every time.
 const NOBODY_TICKS: Nanos = Nanos::MAX;
 
 /// Shows the time of its last tick, so that a reading is one load of a number that hardly ever changes.
 ///
-/// A decision is up to a tick behind the time, which only ever denies; a denied request is told to wait a tick longer, so
-/// that this is enough. The thread that ticks does so twice per tick: a wake-up that comes half a tick late keeps that
+/// A decision is up to a tick behind the time, which only ever denies; the wait of a denied request is a tick longer, so that
+/// waiting is enough. The thread that ticks does so twice per tick: a wake-up that comes half a tick late keeps that
 /// promise, and one that comes later yet makes a request wait once more.
 ///
-/// That thread ends after the last clone is dropped. Should it end before, by a panic in the source, then every reading
-/// is one of the source.
+/// The thread ends after the last clone is dropped. If it ends earlier, by a panic in the source, every reading is one of the
+/// source.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,13 +47,13 @@ struct Shown<C> {
     source: C,
 }
 
-/// A coarse clock that could not be made.
+/// The error for a coarse clock that could not be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TickError {
     /// The tick is shorter than a millisecond or longer than a second.
     OutOfRange(Duration),
-    /// The system gave no thread; why.
+    /// The system gave no thread; the text says why.
     Thread(String),
 }
 
@@ -71,14 +71,14 @@ impl fmt::Display for TickError {
 impl std::error::Error for TickError {}
 
 impl CoarseClock {
-    /// A clock that shows the time of a new [`SystemClock`], about `tick` old at most: from a millisecond to a second.
+    /// Starts a clock that shows the time of a new [`SystemClock`], about `tick` old at most: from a millisecond to a second.
     pub fn start(tick: Duration) -> Result<Self, TickError> {
         Self::over(SystemClock::new(), tick)
     }
 }
 
 impl<C: Clock> CoarseClock<C> {
-    /// As [`start`](CoarseClock::start), of the time of any clock.
+    /// Does the same as [`start`](CoarseClock::start) for the time of any clock.
     pub fn over(source: C, tick: Duration) -> Result<Self, TickError> {
         let clock = Self::by_hand(source, tick)?;
         let shown = Arc::downgrade(&clock.0);
@@ -89,7 +89,8 @@ impl<C: Clock> CoarseClock<C> {
         Ok(clock)
     }
 
-    /// Without a thread: for tests, and for programs that call [`tick`](Self::tick) themselves, at least once every `tick`.
+    /// Makes a clock without a thread, for tests, and for programs that call [`tick`](Self::tick) themselves at least once every
+    /// `tick`.
     pub fn by_hand(source: C, tick: Duration) -> Result<Self, TickError> {
         if !(TICK_MIN..=TICK_MAX).contains(&tick) {
             return Err(TickError::OutOfRange(tick));
@@ -138,7 +139,7 @@ impl<C> Clone for CoarseClock<C> {
     }
 }
 
-/// Ticks until nobody has the clock any more.
+/// Ticks until the last clone of the clock is dropped.
 fn keep_ticking<C: Clock>(shown: &Weak<CachePadded<Shown<C>>>, pause: Duration) {
     let _farewell = Farewell(shown);
     while let Some(shown) = shown.upgrade() {
@@ -149,7 +150,7 @@ fn keep_ticking<C: Clock>(shown: &Weak<CachePadded<Shown<C>>>, pause: Duration) 
     }
 }
 
-/// Says that nobody ticks any more when its thread ends, also by a panic.
+/// Marks the clock as one that does not tick when its thread ends, also by a panic.
 struct Farewell<'s, C>(&'s Weak<CachePadded<Shown<C>>>);
 
 impl<C> Drop for Farewell<'_, C> {

@@ -1,9 +1,10 @@
-//! What moves [`SystemClock`](super::SystemClock) between two looks at the other clocks: the processor's time stamp
-//! counter, where it ticks evenly; elsewhere the monotonic clock of the operating system.
+//! The counter that moves [`SystemClock`](super::SystemClock) between two readings of the system's clocks: the processor's time
+//! stamp counter, where it ticks evenly; elsewhere the monotonic clock of the operating system.
 //!
 //! The instruction (`rdtsc`) may run a little before the loads that stand before it: measured, a tenth of the readings that
-//! followed another thread's were below it, by up to 0.7 microseconds. The one that waits for those loads (`rdtscp`) takes
-//! 37 ns where this one takes 22, in every check; and what a late clock can do to a bucket, every algorithm withstands.
+//! followed another thread's were below it, by up to 0.7 microseconds. The instruction that waits for those loads
+//! (`rdtscp`) takes 37 ns where this one takes 22, in every check; and every algorithm withstands what a late clock can do to a
+//! bucket.
 
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub(super) enum Counter {
 }
 
 impl Counter {
-    /// The fastest of this machine.
+    /// Returns the fastest counter of this machine.
     pub(super) fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(scale) = tsc::scale() {
@@ -33,7 +34,8 @@ impl Counter {
         Self::Os
     }
 
-    /// Reads it; of a time stamp counter perhaps a microsecond before what this thread did last. `start` is the same at every call.
+    /// Reads the counter. A time stamp counter may be read a microsecond before this thread's last operation. `start` is the same
+    /// at every call.
     #[inline]
     pub(super) fn read(self, start: Instant) -> u64 {
         match self {
@@ -49,7 +51,7 @@ fn scaled(ticks: u64, scale: u64) -> u64 {
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
 
-/// Nanoseconds of the monotonic clock, which stands still while the machine sleeps; 584 years fit.
+/// Returns the nanoseconds of the monotonic clock, which stands still while the machine sleeps; 584 years fit.
 #[inline]
 pub(super) fn ns_since(start: Instant) -> u64 {
     start.elapsed().as_nanos() as u64
@@ -61,10 +63,10 @@ mod tsc {
 
     use super::{ONE, SLOW, ns_since};
 
-    /// The scale is right to so many parts, well within what steering evens out (a 2,048th).
+    /// The precision of the scale: one part in this many, well within what steering evens out (a 2,048th).
     const PRECISION: u64 = 50_000;
 
-    /// Calibration gives up after so long, nanoseconds. It takes 2 ms where nobody else wants the processor.
+    /// The nanoseconds after which calibration gives up. It takes 2 ms on an idle processor.
     const PATIENCE_NS: u64 = 200_000_000;
 
     #[inline]
@@ -72,14 +74,15 @@ mod tsc {
         safe_arch::read_timestamp_counter()
     }
 
-    /// Of a counter that runs a 1,024th slow; `None` where there is no counter to rely on. Measured once per process.
+    /// Returns the scale of a counter that runs a 1,024th slow; `None` where there is no reliable counter. Measured once per
+    /// process.
     pub(super) fn scale() -> Option<u64> {
         static SCALE: OnceLock<Option<u64>> = OnceLock::new();
         *SCALE.get_or_init(|| if is_reliable() { calibrate() } else { None })
     }
 
-    /// Does it tick evenly, whatever the processor's frequency and sleep (and, under a hypervisor that says so, wherever the
-    /// machine moves)?
+    /// Returns whether the counter ticks evenly, whatever the processor's frequency and sleep (and, under a hypervisor that says
+    /// so, also after the machine moved).
     fn is_reliable() -> bool {
         const LEAVES: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -106,7 +109,7 @@ mod tsc {
         }
     }
 
-    /// Compares it with the monotonic clock until the error that is possible is small. A thread that is stopped between two
+    /// Compares the counter with the monotonic clock until the possible error is small. A thread that is stopped between two
     /// readings makes a wide pair, which only makes this take longer.
     fn calibrate() -> Option<u64> {
         #[expect(clippy::disallowed_methods, reason = "a clock is made here")]

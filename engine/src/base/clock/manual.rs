@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Clock, raise};
 use crate::base::{atomic::Cell64, time::Nanos};
 
-/// A clock that moves when it is told to: for tests and simulation. Clones show the same time.
+/// A clock that moves only by calls of its methods, for tests and simulation. Clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Hands>);
 
@@ -16,13 +16,13 @@ struct Hands {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Makes a clock that stands at `now`.
     #[must_use]
     pub fn at(now: Nanos) -> Self {
         Self(Arc::new(Hands { time: Cell64::new(now), ahead: Cell64::new(0) }))
     }
 
-    /// Moves to `now`, or stays where it is when that is in the past.
+    /// Moves to `now`, or stays where it is if `now` is in the past.
     pub fn set(&self, now: Nanos) {
         raise(&self.0.time, now);
     }

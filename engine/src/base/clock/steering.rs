@@ -1,4 +1,5 @@
-//! How [`SystemClock`](super::SystemClock) follows wall time: pure, so that tests can drive it through any history.
+//! The rules by which [`SystemClock`](super::SystemClock) follows wall time: pure, so that tests can drive them through any
+//! history.
 //!
 //! A reading is `counter + offset`. The counter runs a 1,024th slow; the offset rises, by what is missing, about every 10 ms.
 //! So a reading is the sum of two numbers that do not fall, and cannot fall itself, whichever thread loaded which number
@@ -40,25 +41,25 @@
 use super::{WallStep, WallSteps};
 use crate::base::time::{Nanos, SECOND_NS};
 
-/// Steps are at least so far apart, in nanoseconds of the counter.
+/// The least distance of two steps, in nanoseconds of the counter.
 const STEP_NS: u64 = 10_000_000;
 
-/// The clock is steered by at most one part in so many.
+/// The clock is steered by at most one part in this many.
 const SLEW: u64 = 2_048;
 
-/// Wall time that is set back by so much or more is not waited for.
+/// The size of a step back, in nanoseconds, from which on the clock does not wait for wall time.
 pub(super) const ANCHOR_NS: u64 = 60 * SECOND_NS;
 
-/// Wall times beyond this one, in the year 2518, count as this one: then 36 years of running still fit.
+/// The latest wall time, in the year 2518. Later ones count as this one, so that 36 years of running still fit.
 const WALL_MAX: Nanos = u64::MAX - (1 << 60);
 
-/// Where the line of a clock that stands begins: no counter comes near it.
+/// The start of the line of a clock that stands. No counter comes near it.
 const NOWHERE: u64 = 1 << 63;
 
-/// What all clocks say at one moment.
+/// One reading of all clocks of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Time that the machine has slept, in nanoseconds from some start. Rather read too low than too high.
+    /// The time that the machine has slept, in nanoseconds from some start. It may be read too low, but not too high.
     pub(super) asleep: u64,
     /// The monotonic clock, which does not count sleep, before and after the counter was read.
     pub(super) mono: [u64; 2],
@@ -68,7 +69,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// How long it took to read, in nanoseconds.
+    /// Returns the nanoseconds that the reading took.
     pub(super) fn width_ns(&self) -> u64 {
         let [before, after] = self.mono;
         after.saturating_sub(before)
@@ -80,24 +81,24 @@ impl Sample {
 pub(super) struct Line {
     /// The counter at the last step.
     pub(super) from: u64,
-    /// What is added to the counter, wrapping: a wall clock may show less than the counter.
+    /// The number that is added to the counter, wrapping: a wall clock may show less than the counter.
     pub(super) offset: u64,
 }
 
-/// What a counter reading means.
+/// The meaning of a counter reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reading {
     /// The time.
     Time(Nanos),
     /// The time, and a step is due.
     Due(Nanos),
-    /// The counter is below what it was at the last step: it began anew while the machine slept, or the clock stands. A step
-    /// is needed before there is a time.
+    /// The counter is below its value at the last step: it restarted while the machine slept, or the clock stands. A step is
+    /// needed before there is a time.
     Anew,
 }
 
 impl Line {
-    /// The line must have been loaded before `counter` was read, and `from` before `offset`.
+    /// Reads the time from a line, which must have been loaded before `counter` was read, and its `from` before its `offset`.
     #[inline]
     pub(super) fn read(self, counter: u64) -> Reading {
         let time = counter.wrapping_add(self.offset);
@@ -114,38 +115,38 @@ impl Line {
         Self { from: counter, offset: time.wrapping_sub(counter) }
     }
 
-    /// The time at the last step.
+    /// Returns the time at the last step.
     pub(super) fn start(self) -> Nanos {
         self.from.wrapping_add(self.offset)
     }
 }
 
-/// How the clock goes.
+/// Whether the clock runs, stops or stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pace {
     Runs,
     /// Readings take the lock from now on; the next step knows where it stands.
     Stops,
     Stands {
-        /// By the monotonic clock.
+        /// The instant from which the clock stands, by the monotonic clock.
         since: u64,
     },
 }
 
-/// Where the clock is, and what it was steered by.
+/// The state of the clock, and the readings by which it was steered last.
 #[derive(Debug)]
 pub(super) struct Steering {
-    /// Differences to wall time above this are steps.
+    /// The bound: larger differences to wall time are steps.
     bound_ns: u64,
     line: Line,
     pace: Pace,
-    /// How far wall time has to go until a clock that stops or stands goes on.
+    /// The wall time that has to pass until a clock that stops or stands goes on.
     behind: u64,
-    /// How far the clock is ahead of wall time since it was anchored anew.
+    /// Nanoseconds by which the clock is ahead of wall time since it was anchored anew.
     ahead: u64,
     /// The monotonic clock before and after the counter was read at the last step.
     mono: [u64; 2],
-    /// The sleep that the clock has made up for, or had its chance to.
+    /// The sleep for which the clock has made up, or could have.
     pub(super) asleep: u64,
     steps: WallSteps,
 }
@@ -165,13 +166,13 @@ impl Steering {
         }
     }
 
-    /// The line through the last step.
+    /// Returns the line through the last step.
     #[cfg(all(test, not(engine_loom)))]
     pub(super) fn line(&self) -> Line {
         self.line
     }
 
-    /// The line by which threads read the clock.
+    /// Returns the line by which threads read the clock.
     pub(super) fn shown(&self) -> Line {
         match self.pace {
             Pace::Runs => self.line,
@@ -187,7 +188,7 @@ impl Steering {
         WallSteps { is_standing: !matches!(self.pace, Pace::Runs), ..self.steps }
     }
 
-    /// Where the clock stands, if it does and no step is due.
+    /// Returns the time at which the clock stands, if it does and no step is due.
     pub(super) fn stands_at(&self, counter: u64) -> Option<Nanos> {
         let is_fresh = counter.wrapping_sub(self.line.from) < STEP_NS;
         (is_fresh && matches!(self.pace, Pace::Stands { .. })).then(|| self.line.start())
@@ -258,7 +259,7 @@ impl Steering {
         time
     }
 
-    /// Has the clock go on from `time`, ahead of wall time. Returns the time that it is steered to.
+    /// Lets the clock go on from `time`, ahead of wall time. Returns the time that it is steered to.
     fn anchor(&mut self, wall: Nanos, time: Nanos) -> Nanos {
         self.ahead = time.saturating_sub(wall);
         self.steps.anchors += 1;

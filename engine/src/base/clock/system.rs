@@ -1,4 +1,4 @@
-//! The precise clock.
+//! The precise clock: follows wall time and never goes back.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -17,15 +17,15 @@ use crate::base::{
     time::{Nanos, SECOND_NS},
 };
 
-/// A step is not measured by a sample that took longer than this, nanoseconds, if a better one can be had.
+/// The longest time, in nanoseconds, that a sample may take to measure a step, if a better one can be had.
 const SAMPLE_NS_MAX: u64 = 10_000;
 
-/// Wall time that is set by more than this is not followed little by little, unless another bound is chosen.
+/// The default bound, in nanoseconds, up to which the clock follows changes of wall time gradually.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Wall time, that never goes back: the default.
+/// The default clock: shows wall time and never goes back.
 ///
-/// Starts at wall time and moves with the monotonic clock. What it then does depends on how far wall time is set:
+/// It starts at wall time and moves with the monotonic clock. When wall time is set, the clock reacts by the size of the change:
 ///
 /// | wall time is set | the clock |
 /// |---|---|
@@ -34,8 +34,8 @@ const STEP: Duration = Duration::from_secs(1);
 /// | back by more, but less than a minute | stands still until wall time has caught up, for a minute at most |
 /// | back by a minute or more | goes on, and is so far [ahead](Clock::ahead_ns) of wall time. [`Engine::follow_wall_time`](crate::Engine::follow_wall_time) then has windows begin and end by wall time again |
 ///
-/// Where it is ahead, a step forward makes it less so, and the clock jumps by the rest alone. After the machine slept it
-/// jumps too, by the time slept at most, towards wall time. For no thread does it go back; a reading may be below one of
+/// While it is ahead, a step forward makes it less so, and the clock jumps by the rest alone. After the machine slept it
+/// jumps too, by the time slept at most, towards wall time. It goes back for no thread; a reading may be below one of
 /// another processor by what processors reorder, under a microsecond. [`wall_steps`](Clock::wall_steps) counts the steps.
 ///
 /// That a machine sleeps shows on Linux only. Elsewhere, and in a virtual machine that is stopped from outside and whose
@@ -53,37 +53,38 @@ pub struct SystemClock(Arc<CachePadded<Shared>>);
 struct Shared {
     counter: Counter,
     start: Instant,
-    /// [`Line::from`].
+    /// The value of [`Line::from`].
     from: Cell64,
-    /// [`Line::offset`].
+    /// The value of [`Line::offset`].
     offset: Cell64,
     steering: Mutex<Steering>,
-    /// As of the last step.
+    /// The value at the last step.
     ahead: Cell64,
 }
 
 impl SystemClock {
-    /// The least bound of [`with_step`](Self::with_step): the clock follows so much within half a minute.
+    /// The least bound of [`with_step`](Self::with_step). The clock follows a change of this size within half a minute.
     pub const STEP_MIN: Duration = Duration::from_millis(10);
 
-    /// The largest bound of [`with_step`](Self::with_step): what is set back by more is not waited for.
+    /// The largest bound of [`with_step`](Self::with_step). The clock does not wait for wall time that is set back by more.
     pub const STEP_MAX: Duration = Duration::from_nanos(ANCHOR_NS);
 
-    /// A clock that is at wall time now. The first of a process measures the processor's counter, for some milliseconds.
+    /// Makes a clock that is at wall time now. The first clock of a process measures the processor's counter, for some
+    /// milliseconds.
     #[must_use]
     pub fn new() -> Self {
         Self::moved_by(Counter::fastest(), STEP)
     }
 
-    /// As [`new`](Self::new), where wall time that is set by more than `step`, in place of a second, is followed at once. From
-    /// 10 ms to a minute: what is outside counts as the nearest.
+    /// Makes a clock like [`new`](Self::new) that follows wall time at once where that is set by more than `step`, instead of a
+    /// second. A `step` below 10 ms or above a minute is clamped to these bounds.
     #[must_use]
     pub fn with_step(step: Duration) -> Self {
         Self::moved_by(Counter::fastest(), step)
     }
 
-    /// As [`new`](Self::new), moved by the operating system's monotonic clock: for machines whose kernel found the time
-    /// stamp counter to be wrong.
+    /// Makes a clock like [`new`](Self::new) that is moved by the operating system's monotonic clock, for machines whose kernel
+    /// found the time stamp counter to be wrong.
     #[must_use]
     pub fn without_tsc() -> Self {
         Self::moved_by(Counter::Os, STEP)
@@ -139,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// `from` is where the line of the reading begins.
+    /// Makes a step for a reading; `from` is the start of its line.
     #[cold]
     fn step(&self, from: u64, reading: Reading) -> Nanos {
         let mut steering = match (self.steering.try_lock(), reading) {
@@ -172,7 +173,7 @@ impl Shared {
     }
 }
 
-/// Reads all clocks; again if this thread was stopped in between.
+/// Reads all clocks, and repeats that if this thread was stopped in between.
 fn sample(counter: Counter, start: Instant) -> Sample {
     let read = || {
         // Before the monotonic clock: a stop in between makes the difference too small.
@@ -198,7 +199,7 @@ fn wall() -> Nanos {
     u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The monotonic clock together with the time slept; always 0 where the difference cannot be told.
+/// Returns the monotonic clock including the time slept; always 0 where the system does not tell the difference.
 fn boottime_ns() -> u64 {
     #[cfg(target_os = "linux")]
     {
