@@ -1,4 +1,4 @@
-//! One limit of one check: how its bucket is found, looked at, charged and given back to.
+//! Charges one limit of one check: finds its bucket, looks at it, charges it, and gives back to it.
 
 mod striped;
 

@@ -1,4 +1,4 @@
-//! Deciding a plan: one limit directly, several all or none.
+//! Decides a plan: charges one limit directly, several all or none.
 
 use arrayvec::ArrayVec;
 

@@ -1,4 +1,4 @@
-//! Checks of any cost of one limit, by whatever algorithm but a log: the [short way](crate::engine::fast_path) with the limit's meter.
+//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log, with the limit's meter.
 
 use crate::{
     algorithm::Meter,

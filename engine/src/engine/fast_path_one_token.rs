@@ -1,4 +1,5 @@
-//! Checks that cost one token of a token bucket, which most do: the [short way](crate::engine::fast_path) with nothing left to ask.
+//! The [fast path](crate::engine::fast_path) of checks that cost one token of a token bucket, as most do: all decisions that do
+//! not depend on the bucket are made beforehand.
 
 use crate::{
     algorithm::{Meter, OneToken, Verdict},

@@ -1,4 +1,4 @@
-//! Every limit that a request meets, as it is now: what a check would find, one by one. Charges nothing.
+//! Inspection: every limit that a request meets, as a check would find it now. Charges nothing.
 
 use crate::{
     algorithm::Verdict,

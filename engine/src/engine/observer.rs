@@ -1,4 +1,4 @@
-//! Watching decisions: what sees them, all or a sample, as they are made.
+//! Observers: see decisions, all or a sample, as they are made.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! What a publish is told: the policy, its version, and how used quota carries over.
+//! The arguments of a publish: the policy, its version, and how used quota carries over.
 
 use std::{collections::HashMap, sync::Arc};
 

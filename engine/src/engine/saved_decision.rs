@@ -1,4 +1,4 @@
-//! Decisions that are told again, to whoever repeats a request.
+//! Saved decisions: returned again when a request is repeated.
 
 use crate::{
     base::clock::Clock,

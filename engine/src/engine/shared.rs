@@ -1,4 +1,4 @@
-//! Limits that nodes share through a store: a check in two halves, with a round trip between them that is the caller's.
+//! Limits that nodes share through a store: a check in two halves. The caller makes the round trip to the store between them.
 
 use std::{future::Future, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The engine: what it is made of, and what it says of its policy.
+//! The engine's state: its table, its policy and its observers, and questions about that policy.
 
 use std::{
     fmt,

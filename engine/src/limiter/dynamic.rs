@@ -1,4 +1,4 @@
-//! Keys whose numbers come with each check: the engine's table and its way of charging, and what the caller says.
+//! The limiter of keys whose limit comes with each check: the engine's table and its way of charging.
 
 use std::{fmt, num::NonZeroU16};
 

@@ -1,4 +1,4 @@
-//! One limit on many keys, without a policy: the engine's table and its way of charging, with nothing before them.
+//! The limiter of many keys with one limit: the engine's table and its way of charging, without a policy.
 
 #[cfg(feature = "wait")]
 use crate::limiter::wait_queue::Lines;

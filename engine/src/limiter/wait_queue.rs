@@ -1,7 +1,7 @@
-//! Lines of those who wait, first come, first served.
+//! Wait queues: first come, first served.
 //!
-//! Those who wait stand in line, and only the first of them looks at the bucket and sleeps. A token is taken in the same
-//! poll in which the future is ready, so one that is dropped before has taken nothing and lets the next one move up.
+//! Tasks that wait stand in a queue, and only the first of them looks at the bucket and sleeps. A token is taken in the same
+//! poll in which the future is ready, so a future that is dropped before has taken nothing and lets the next task move up.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -1,4 +1,4 @@
-//! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
+//! Compiles a policy document to a snapshot: resolves every name and checks every number. A document that compiles is valid.
 
 mod previous;
 

@@ -1,4 +1,4 @@
-//! What differs between a document and the one before it: whoever has that one compiled compiles the rest alone.
+//! Deltas: what a document changes of the one before it. A node that has compiled the earlier one compiles only the rest.
 
 use std::collections::BTreeMap;
 

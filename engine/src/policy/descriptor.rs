@@ -1,4 +1,4 @@
-//! What the entries of a descriptor of Envoy mean. The importer and the listener for Envoy both ask [`Dimension::of`], so an
+//! The meaning of the entries of Envoy's descriptors. The importer and the listener for Envoy both ask [`Dimension::of`], so an
 //! imported limit holds for the descriptors that its file was written for.
 
 use std::borrow::Cow;

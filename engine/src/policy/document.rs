@@ -1,6 +1,6 @@
-//! The policy document: plain types, as people write it. `Snapshot::compile` says whether it is right.
+//! The policy document: plain types, as people write it. `Snapshot::compile` says whether it is valid.
 //!
-//! With the feature `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
+//! With the feature `serde` the types can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
 //! JSON Schema how they are written.
 
 #[cfg(feature = "serde")]

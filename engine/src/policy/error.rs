@@ -1,4 +1,4 @@
-//! What is wrong with a policy: the field, the line where that is known, and what to do.
+//! Errors of a policy: the field, the line where that is known, and what to do.
 
 use std::fmt;
 

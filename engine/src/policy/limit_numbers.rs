@@ -1,4 +1,4 @@
-//! A limit's numbers: from what people write to the meter that counts.
+//! The numbers of a limit: converts the written ones to a meter.
 
 use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},

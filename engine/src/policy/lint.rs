@@ -1,5 +1,5 @@
-//! What is allowed in a policy and hardly meant: rules that never match, limits that can never bind beside a tighter one,
-//! patterns that take requests away from a tighter rule.
+//! Warnings about a policy that is valid but hardly meant: rules that never match, limits that can never bind beside a tighter
+//! one, patterns that take requests away from a tighter rule.
 
 mod bounds;
 mod loosening;

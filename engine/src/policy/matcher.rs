@@ -1,4 +1,5 @@
-//! Which client an identity is: exact, then the smallest address block, then the longest prefix.
+//! Matchers of values: find the client that an identity is. An exact value wins, then the smallest address block, then the
+//! longest prefix.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,4 @@
-//! Whom policies name: the values of clients and of the conditions of rules.
+//! The values that policies name: those of clients and of the conditions of rules.
 
 use std::collections::BTreeMap;
 

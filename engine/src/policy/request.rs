@@ -1,4 +1,4 @@
-//! What is asked: who comes, where to, at what cost. Parsed once; what exists is valid.
+//! Requests: identities, endpoint, method, cost. Parsed once; a request that exists is valid.
 
 use std::fmt;
 

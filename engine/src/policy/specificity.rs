@@ -1,4 +1,4 @@
-//! Which of several rules is the closest to a request.
+//! The specificity of rules: which of several rules is the closest to a request.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Where a key may be in a table: its two lines, which its hash chooses among all.
+//! The candidate lines of a key: the two lines of the table in which it may be, chosen by its hash.
 
 /// How many lines a table has that is to have so many: at least 2.
 pub(crate) fn count_for(lines: usize) -> usize {

@@ -1,5 +1,5 @@
-//! Counts of decisions, in all and per limit. Striped: the first threads that come count on a stripe of their own, which
-//! takes no read-modify-write; the others share some. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of
+//! Striped counters of decisions, in all and per limit. The first threads count on a stripe of their own each, which takes no
+//! read-modify-write; the others share some. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of
 //! its own. Readers add them all up.
 
 use std::{

@@ -1,5 +1,5 @@
-//! Rings: the instants of logs. A cell of a ring holds the instant from which it is free, a period after the admission
-//! that took it; a log of limit n uses n cells.
+//! The log pool: rings that hold the instants of sliding window logs. A cell of a ring holds the instant from which it is free,
+//! a period after the admission that took it; a log of limit n uses n cells.
 //!
 //! # An admission is the claim of a cell
 //!

@@ -1,5 +1,5 @@
-//! How far buckets were moved back: by what was given back to them, and by resets. A charge that is given back later asks
-//! what happened since.
+//! The refund log: how far buckets were moved back by refunds and resets. A charge that is given back later asks what happened
+//! since.
 
 use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! Leases: a key that everybody hits is spent from stripes, a padded word for each few threads, instead of from its slot.
+//! Token striping: a hot key gets a *lease*. Its tokens are spent from stripes, a padded word for each few threads, instead of
+//! from its slot.
 //!
 //! While a key's slot is marked *leased*, a *reserve* of L tokens (at most a 16th of the burst) is taken out of its
 //! bucket: the slot's word is charged as if L more were used, and the stripes hold the rest of the reserve, their *stock*.

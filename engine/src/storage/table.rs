@@ -1,4 +1,4 @@
-//! The table: where a key's bucket is found, made room for, and taken back when idle.
+//! The table of buckets: finds the slot of a key, makes room for new keys, and takes back idle slots.
 //!
 //! Bounded by construction, and never locked. A slot is 128 bits, tag and word, and changes only by a compare-and-swap of the
 //! whole, so a swap that was meant for one key can never touch the bucket of another: whatever happened in between, the tag or

@@ -1,4 +1,4 @@
-//! One limit of one check, where the key has a lease, or may be given one.
+//! Charges one limit of one check where the key has a lease, or may get one.
 
 use super::{Account, Buckets, Charged};
 use crate::{

@@ -1,4 +1,4 @@
-//! What a snapshot goes on with from the one before it: the clients that are as they were.
+//! The parts of the previous snapshot that a new one keeps: the clients that did not change.
 
 use crate::policy::{
     compiled::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},

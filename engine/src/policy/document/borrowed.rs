@@ -1,5 +1,5 @@
-//! A document whose clients are borrowed from its text: for whoever compiles it and forgets it. There may be a hundred
-//! thousand of them, and a copy of each would take as long as all the rest.
+//! A document whose clients are borrowed from its text, for callers that compile it and drop it. There may be a hundred
+//! thousand clients, and a copy of each would take as long as all the rest.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
 

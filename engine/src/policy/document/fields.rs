@@ -1,4 +1,4 @@
-//! How the fields of a policy document are read and written: whole numbers, tables without repeated keys, defaults.
+//! Reads and writes the fields of a policy document: whole numbers, tables without repeated keys, defaults.
 
 use std::{collections::BTreeMap, fmt};
 

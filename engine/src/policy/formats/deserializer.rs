@@ -1,4 +1,4 @@
-//! Reads a value into a type, with errors in plain words: what stands there, and what would be right.
+//! A deserializer with errors in plain words: what was found, and what would be right.
 //!
 //! The libraries that read text name their own types and states in errors. So what they refuse is read once more, into a
 //! JSON value, and that into the type by the deserializer here, whose error words it itself.

@@ -1,4 +1,4 @@
-//! How much one domain can speak of.
+//! The capacity of a domain: how many kinds of identity its rules can name, and how many limits one request can meet.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How much a limit lets through, and so which other limit can never deny beside it.
+//! Bounds of what a limit admits, and so which other limit can never deny beside it.
 //!
 //! What is claimed holds for checks that cost what they said, of keys that have slots in the table, decided on one node. Where
 //! numbers are too large to be sure, nothing is claimed.

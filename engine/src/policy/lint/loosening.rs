@@ -1,4 +1,4 @@
-//! What a change of the policy gives up: where much more gets through than before.
+//! Loosenings: where a change of the policy admits much more than before.
 
 use std::collections::{BTreeMap, BTreeSet};
 

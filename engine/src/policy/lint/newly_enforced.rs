@@ -1,4 +1,4 @@
-//! What a change of the policy lets begin to deny: what was there before, and denied nothing.
+//! Newly enforced limits: what a change of the policy lets begin to deny, of limits that existed before and denied nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

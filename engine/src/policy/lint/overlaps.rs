@@ -1,4 +1,4 @@
-//! Which patterns match all that others match, without looking at each pair.
+//! Overlaps of patterns: finds those that match all that others match, without comparing each pair.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Where leases are: groups of stripes, the words that they hold, and how a lease ends.
+//! The pool of leases: groups of stripes, the words that they hold, and how a lease ends.
 
 use crossbeam_utils::CachePadded;
 
