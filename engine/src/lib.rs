@@ -25,116 +25,85 @@
 //! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `sizing.md`, `internals.md`,
 //! `from-governor.md`.
 //!
-//! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
+//! The sources are layers, from the ground up. Each is a folder, whose `mod.rs` lists its files in the same order; a file uses
+//! only files that stand before it, which a test checks. A file's own parts are in the folder of its name.
 //!
-//! * pure, without atomics or clocks: [`time`], `address`, `word`, [`algorithm`];
-//! * concurrent: `native128`, `sync`, `places`, `memory`, `bucket`, `shares`, `ring`, `groups`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
-//! * keys and time: [`clock`], `hash`, `key`, `rate`;
-//! * names and validation: `request`, `problem`, [`policy`], [`descriptor`], `pattern`, `clients`, `rule_list`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `plain`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `one_token`, `metered`, `decide`, `engine`, `counted`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
+//! * `base/`: time, clocks, atomics, hashes and keys
+//! * `algorithm/`: pure steps over a word
+//! * `storage/`: where buckets are kept, for threads that share them
+//! * `policy/`: requests, documents, and what they are compiled to
+//! * `engine/`: checks and publishes
+//! * `limiter/`: limiters without a policy
 
-mod account;
-mod address;
 pub mod algorithm;
-mod batch;
-mod bucket;
-mod clients;
-pub mod clock;
-mod closeness;
-mod compile;
-mod counted;
-mod decide;
-mod decision;
-pub mod descriptor;
+mod base;
 mod engine;
-mod explain;
-#[cfg(feature = "formats")]
-pub mod formats;
-mod groups;
-mod handle;
-mod hash;
-mod heavy_hitters;
-#[cfg(feature = "formats")]
-pub mod import;
-mod inspect;
-mod key;
-mod keyed_limiter;
-mod lease;
-mod limit;
 mod limiter;
-#[cfg(feature = "wait")]
-mod line;
-mod lint;
-mod memory;
-mod metered;
-mod moves;
-mod native128;
-mod observer;
-mod one_token;
-mod pattern;
-mod pending;
-mod places;
-mod plain;
 pub mod policy;
-mod problem;
-mod publish;
-mod rate;
-mod rated_limiter;
-mod registry;
-mod remembered;
-mod request;
-mod reservation;
-mod ring;
-mod rule_list;
-mod shares;
-mod sliding_log;
-mod snapshot;
-mod sync;
-mod table;
-mod tally;
-pub mod time;
-mod together;
-mod values;
-#[cfg(feature = "wait")]
-mod wait;
-mod word;
-mod zone;
+mod storage;
 
-pub use address::{IPV6_PREFIX, network};
-pub use bucket::Bucket;
-pub use counted::CountedIdentity;
-pub use decision::{Decision, Degraded, Outcome, Retry};
-pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
-pub use explain::{Explanation, RuleMatch, TierFrom, WhoIs};
-pub use handle::Handle;
-pub use hash::{KeyHash, KeyHasher};
-pub use heavy_hitters::{HeavyHitters, Hitter};
-pub use inspect::{Inspected, Inspection};
-pub use key::{Key, Prehashed};
-pub use keyed_limiter::KeyedLimiter;
-pub use limiter::Limiter;
-#[cfg(feature = "wait")]
-pub use line::WaitError;
-pub use lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode};
-pub use observer::{Observed, Observer, ObserverId};
-pub use pattern::{Endpoints, fitting_path, plain_path};
-pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
-pub use problem::{Problem, Problems};
-pub use publish::Publish;
-pub use rate::Rate;
-pub use rated_limiter::RatedLimiter;
-pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
-pub use remembered::Remembered;
-pub use request::{
-    BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
-    RequestParts, VALUE_BYTES_MAX,
+pub use algorithm::rate::Rate;
+pub use base::{
+    address::{IPV6_PREFIX, network},
+    clock,
+    hash::{KeyHash, KeyHasher},
+    key::{Key, Prehashed},
+    time,
 };
-pub use reservation::Reservation;
-pub use shares::TableShares;
-pub use snapshot::{PLAN_MAX, Snapshot};
-pub use table::BYTES_PER_KEY;
-pub use tally::{Counts, Totals};
-pub use values::NamedValues;
+pub use engine::{
+    check::Met,
+    counted_identity::CountedIdentity,
+    decision::{Decision, Degraded, Outcome, Retry},
+    handle::Handle,
+    heavy_hitters::{HeavyHitters, Hitter},
+    inspect::{Inspected, Inspection},
+    ledger::PublishError,
+    names::{KNOWN_LIMITS_MAX, LimitIndex},
+    observer::{Observed, Observer, ObserverId},
+    publish::Publish,
+    reservation::Reservation,
+    saved_decision::Remembered,
+    shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
+    state::{DEFAULT_MAX_KEYS, Engine},
+};
+#[cfg(feature = "wait")]
+pub use limiter::wait_queue::WaitError;
+pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
+pub use policy::{
+    compiled::{PLAN_MAX, Snapshot},
+    error::{Problem, Problems},
+    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode},
+    named_values::NamedValues,
+    path::{Endpoints, fitting_path, plain_path},
+    request::{
+        BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
+        RequestParts, VALUE_BYTES_MAX,
+    },
+};
+pub use storage::{
+    bucket::Bucket,
+    counters::{Counts, Totals},
+    shares::TableShares,
+    table::BYTES_PER_KEY,
+};
+
+/// The meaning of the entries of Envoy's descriptors.
+pub mod descriptor {
+    pub use crate::policy::descriptor::*;
+}
+
+/// Policy documents from and to text: TOML, YAML and JSON carry the same document.
+#[cfg(feature = "formats")]
+pub mod formats {
+    pub use crate::policy::formats::*;
+}
+
+/// Policies from the files of other limiters, with a report of what is not carried over as it was.
+#[cfg(feature = "formats")]
+pub mod import {
+    pub use crate::policy::import::*;
+}
 
 /// The code of the documents is compiled and run.
 #[cfg(doctest)]

@@ -2,13 +2,13 @@
 
 use std::{fmt, ptr};
 
-use crate::time::{Nanos, SECOND_NS};
+use crate::base::time::{Nanos, SECOND_NS};
 
 /// Windows that follow one another without a gap. Each list is made once in the life of the process, so a meter that has
 /// one stays small and `Copy`, and two calendars are the same if their list is the same in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Calendar {
-    /// Where one window ends and the next begins, in whole seconds since the Unix epoch: strictly increasing.
+    /// The instants at which one window ends and the next begins, in whole seconds since the Unix epoch: strictly increasing.
     boundaries: &'static [u32],
 }
 
@@ -21,27 +21,27 @@ impl Calendar {
         self.boundaries
     }
 
-    /// When the window ends that `at` lies in. The last stays for ever.
+    /// Returns the end of the window that contains `at`. The last window never ends.
     #[inline(never)]
     pub(super) fn end(self, at: Nanos) -> Nanos {
         let next = self.boundaries.get(self.passed(at / SECOND_NS));
         next.map_or(u64::MAX, |seconds| u64::from(*seconds) * SECOND_NS)
     }
 
-    /// When the window began that `at` lies in. The first began with the epoch.
+    /// Returns the start of the window that contains `at`. The first window started with the epoch.
     pub(super) fn start(self, at: Nanos) -> Nanos {
         let before = self.passed(at / SECOND_NS).checked_sub(1);
         before.map_or(0, |before| u64::from(self.boundaries[before]) * SECOND_NS)
     }
 
-    /// The mean length of a window, to the second: a calendar's months, and some of its days, differ.
+    /// Returns the mean length of a window, rounded to the second: months, and some days, differ in length.
     pub(super) fn mean_ns(self) -> u64 {
         let [first, .., last] = self.boundaries else { return u64::MAX };
         let between = self.boundaries.len() as u64 - 1;
         (u64::from(last - first) + between / 2) / between * SECOND_NS
     }
 
-    /// How many boundaries are at `seconds` or before.
+    /// Returns how many boundaries are at `seconds` or earlier.
     fn passed(self, seconds: u64) -> usize {
         let mut passed = self.guess(seconds);
         while self.boundaries.get(passed).is_some_and(|next| u64::from(*next) <= seconds) {
@@ -53,7 +53,8 @@ impl Calendar {
         passed
     }
 
-    /// The same by the mean length of a window: at most two off in every calendar there is.
+    /// Estimates [`passed`](Self::passed) from the mean length of a window. The estimate is off by at most two in every calendar
+    /// of the time zone database.
     fn guess(self, seconds: u64) -> usize {
         let last = self.boundaries.last().map_or(1, |last| u64::from(*last).max(1));
         (seconds.min(last) * self.boundaries.len() as u64 / last) as usize
@@ -80,7 +81,7 @@ mod tests {
     use jiff::tz::TimeZoneDatabase;
 
     use super::*;
-    use crate::zone::{Unit, Zone};
+    use crate::policy::timezone::{Unit, Zone};
 
     #[test]
     fn a_window_is_found_wherever_the_boundaries_are() {
@@ -113,7 +114,7 @@ mod tests {
         assert!(mean(Unit::Month).abs_diff(2_629_746) < 100, "{} s", mean(Unit::Month));
     }
 
-    /// Of every sixteenth zone, and of those whose days are the strangest: in every unit.
+    /// Calendars of every sixteenth time zone and of the zones with the most irregular days, in every unit.
     #[test]
     fn boundaries_rise_and_the_guess_is_off_by_two_at_most() {
         let (every, mut calendars) = (TimeZoneDatabase::bundled(), 0);

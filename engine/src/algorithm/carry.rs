@@ -3,7 +3,24 @@
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-use super::Used;
+/// Tokens in use, in units of 2^-16 token. Used quota is carried from one set of numbers to another in this form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Used(pub(super) u128);
+
+impl Used {
+    pub(super) const FRACTION_BITS: u32 = 16;
+
+    /// Returns `tokens` whole tokens.
+    #[must_use]
+    pub(crate) fn whole(tokens: u64) -> Self {
+        Self(u128::from(tokens) << Self::FRACTION_BITS)
+    }
+
+    /// Returns whole tokens, rounded up.
+    pub(super) fn ceil(self) -> u64 {
+        u64::try_from(self.0.div_ceil(1 << Self::FRACTION_BITS)).unwrap_or(u64::MAX)
+    }
+}
 
 /// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,7 +38,7 @@ pub enum Carry {
 }
 
 impl Carry {
-    /// What `used` of a capacity of `from` tokens is of one of `to` tokens: at most all of it.
+    /// Converts `used` of a capacity of `from` tokens to a capacity of `to` tokens. The result is at most `to`.
     pub(super) fn carried(self, used: Used, from: u64, to: u64) -> Used {
         let carried = match self {
             Self::Keep => used.0,
@@ -32,7 +49,7 @@ impl Carry {
         Used(carried.min(Used::whole(to).0))
     }
 
-    /// As [`carried`](Self::carried), of whole tokens.
+    /// Does the same as [`carried`](Self::carried) for whole tokens.
     pub(super) fn carried_tokens(self, used: u64, from: u64, to: u64) -> u64 {
         self.carried(Used::whole(used), from, to).ceil()
     }

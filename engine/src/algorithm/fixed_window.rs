@@ -6,10 +6,16 @@
 
 use std::num::NonZero;
 
-use super::{Addition, Calendar, Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use super::{
+    addition::Addition,
+    bounds::{Unfit, in_range, whole_seconds},
+    calendar::Calendar,
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
-    word::Field,
 };
 
 const COUNT: Field = Field::lowest(25);
@@ -26,21 +32,21 @@ pub(crate) const LIMIT_MAX: u64 = 1 << 24;
 pub struct FixedWindow {
     limit: u64,
     windows: Windows,
-    /// How far the clock is ahead of the time by which windows begin and end; less than a window where all are alike.
+    /// Nanoseconds by which the clock is ahead of the time that windows follow; less than a window where all have one length.
     ahead_ns: u64,
 }
 
-/// Where windows begin and end.
+/// The rule that says where windows begin and end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Windows {
-    /// Every so many nanoseconds from the Unix epoch on.
+    /// Windows of this many nanoseconds, aligned to the Unix epoch.
     Every(NonZero<u64>),
-    /// Where a calendar says.
+    /// The windows of a calendar.
     Of(Calendar),
 }
 
 impl Windows {
-    /// When the one ends that `at` lies in.
+    /// Returns the end of the window that contains `at`.
     #[inline]
     fn end(&self, at: Nanos) -> Nanos {
         match self {
@@ -49,7 +55,7 @@ impl Windows {
         }
     }
 
-    /// When the one began that `at` lies in.
+    /// Returns the start of the window that contains `at`.
     fn start(&self, at: Nanos) -> Nanos {
         match self {
             Self::Every(period_ns) => at / *period_ns * period_ns.get(),
@@ -58,33 +64,33 @@ impl Windows {
     }
 }
 
-/// A word, taken apart as of some time: the window that counts, and what is used of it.
+/// A word, decoded at some time: the window that counts, and the tokens used in it.
 #[derive(Clone, Copy)]
 struct Window {
-    /// Its end field.
+    /// The value of its end field.
     unit: u64,
     end: Nanos,
     count: u64,
 }
 
 impl FixedWindow {
-    /// `limit` (1 to 2^24) per window of `period_ns`: whole seconds, 1 second to 366 days.
+    /// Creates a limit of `limit` tokens (1 to 2^24) per window of `period_ns`: whole seconds, 1 second to 366 days.
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::whole_seconds(period_ns)?;
-        super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        whole_seconds(period_ns)?;
+        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         // It is at least a second. The type spares each step the test for zero.
         let windows = Windows::Every(NonZero::new(period_ns).unwrap_or(NonZero::<u64>::MIN));
         Ok(Self { limit, windows, ahead_ns: 0 })
     }
 
-    /// `limit` (1 to 2^24) per window of a calendar.
+    /// Creates a limit of `limit` tokens (1 to 2^24) per window of a calendar.
     pub(crate) fn of(limit: u64, calendar: Calendar) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
         Ok(Self { limit, windows: Windows::Of(calendar), ahead_ns: 0 })
     }
 
-    /// The same limit by a clock that is so far ahead of wall time.
+    /// Returns the same limit for a clock that is `ns` nanoseconds ahead of wall time.
     pub(super) fn ahead_of_wall(self, ns: u64) -> Self {
         let ahead_ns = match self.windows {
             Windows::Every(period_ns) => ns % period_ns,
@@ -93,18 +99,18 @@ impl FixedWindow {
         Self { ahead_ns, ..self }
     }
 
-    /// When the window ends that `at` lies in.
+    /// Returns the end of the window that contains `at`.
     #[inline]
     fn end(&self, at: Nanos) -> Nanos {
         self.windows.end(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
     }
 
-    /// When the window began that `at` lies in.
+    /// Returns the start of the window that contains `at`.
     fn start(&self, at: Nanos) -> Nanos {
         self.windows.start(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
     }
 
-    /// The window that counts at `now`: the one of the clock, or the word's own if that is newer.
+    /// Returns the window that counts at `now`: that of the clock, or the word's own if it is newer.
     #[inline(always)]
     fn window(&self, word: u64, now: Nanos) -> Window {
         let end = self.end(now);
@@ -148,7 +154,7 @@ impl FixedWindow {
         pack(window.unit, window.count.saturating_add(cost).min(COUNT.max()))
     }
 
-    /// Do its windows follow a calendar?
+    /// Returns whether its windows follow a calendar.
     pub(super) fn is_of_calendar(&self) -> bool {
         matches!(self.windows, Windows::Of(_))
     }
@@ -173,7 +179,7 @@ impl FixedWindow {
         if window.count == 0 { 0 } else { window.end.saturating_sub(now) }
     }
 
-    /// Only into the window that was charged, and only while it counts.
+    /// Gives back only to the window that was charged, and only while it counts.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         let window = self.window(word, now);
         let charged = END.get(receipt.word);
@@ -181,7 +187,7 @@ impl FixedWindow {
         counts.then(|| pack(window.unit, window.count.saturating_sub(receipt.cost)))
     }
 
-    /// When the window of `word` began.
+    /// Returns the start of the window of `word`.
     pub(super) fn since(&self, word: u64) -> Nanos {
         self.start(END.get(word).saturating_sub(1) * END_UNIT_NS)
     }
@@ -190,7 +196,7 @@ impl FixedWindow {
         (self.windows, self.ahead_ns) == (other.windows, other.ahead_ns)
     }
 
-    /// The count of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
+    /// Converts the count of `word`, which this meter wrote, to the limit of `next`, whose windows are the same.
     pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
         let count = carry.carried_tokens(COUNT.get(word), self.limit, next.limit);
         pack(END.get(word), count)
@@ -206,7 +212,7 @@ impl FixedWindow {
     }
 }
 
-/// The end field of a window that ends at `end`. Windows are longer than a unit, so each has its own; the last one of a
+/// Returns the end field of a window that ends at `end`. Windows are longer than a unit, so each has its own; the last one of a
 /// calendar, and the last before the year 2554, stays for ever.
 fn unit_of(end: Nanos) -> u64 {
     end.div_ceil(END_UNIT_NS).min(END.max())
@@ -222,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (end_low, count_high) = (64 - END.max().count_ones(), COUNT.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{end_low}: ")) && source.contains(&format!("bits {count_high}..0: "))

@@ -11,15 +11,20 @@
 //! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
 //! denies.
 
-use super::{Addition, Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use super::{
+    addition::Addition,
+    bounds::{Unfit, in_range, whole_seconds},
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
-    word::Field,
 };
 
-/// Both counts; how the meter divides them depends on its limit.
+/// Both counts. The meter divides these bits by its limit.
 const COUNTS: Field = Field::lowest(29);
-/// The instant from which both windows are past.
+/// The instant from which both windows are over.
 const IDLE: Field = Field::rest(COUNTS);
 
 /// Nanoseconds of one unit of the idle field.
@@ -35,49 +40,49 @@ pub struct SlidingWindowCounter {
     period_ns: u64,
     /// The count of the present window, in the lowest bits.
     present: Field,
-    /// How far the clock is ahead of the time by which windows begin and end; less than a window.
+    /// Nanoseconds by which the clock is ahead of the time that windows follow; less than a window.
     ahead_ns: u64,
 }
 
-/// A word, taken apart as of some time.
+/// A word, decoded at some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Windows {
     /// End of the window that counts: the one of the clock, or the word's own if that is newer.
     end: Nanos,
-    /// Used in it.
+    /// Tokens used in that window.
     present: u64,
-    /// Used in the one before, as stored.
+    /// Tokens used in the window before, as stored.
     before: u64,
 }
 
 impl SlidingWindowCounter {
-    /// `limit` (1 to 2^20) per `period_ns`: whole seconds, 1 second to 366 days.
+    /// Creates a limit of `limit` tokens (1 to 2^20) per `period_ns`: whole seconds, 1 second to 366 days.
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::whole_seconds(period_ns)?;
-        super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        whole_seconds(period_ns)?;
+        in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         let present = Field::lowest(u64::BITS - limit.leading_zeros());
         Ok(Self { limit, period_ns, present, ahead_ns: 0 })
     }
 
-    /// The same limit by a clock that is so far ahead of wall time.
+    /// Returns the same limit for a clock that is `ns` nanoseconds ahead of wall time.
     pub(super) fn ahead_of_wall(self, ns: u64) -> Self {
         Self { ahead_ns: ns % self.period_ns, ..self }
     }
 
-    /// The count of the window before, in units of `limit / before.max()`, or of 1 where that is enough.
+    /// Returns the field for the count of the window before, in units of `limit / before.max()`, or of 1 where that is enough.
     #[inline(always)]
     fn before(&self) -> Field {
         Field::between(self.present, IDLE)
     }
 
-    /// Rounded up, so that what is stored is at least what was used.
+    /// Encodes a count of the window before. Rounds up, so that the stored count is at least the used one.
     fn stored(&self, used: u64) -> u64 {
         let most = self.before().max();
         if self.limit <= most { used } else { (used * most).div_ceil(self.limit) }
     }
 
-    /// The most that a stored count stands for; above the limit by less than a unit.
+    /// Decodes a count of the window before: the most that it stands for, above the limit by less than a unit.
     fn unstored(&self, stored: u64) -> u64 {
         let most = self.before().max();
         if self.limit <= most { stored } else { (stored * self.limit).div_ceil(most) }
@@ -104,7 +109,7 @@ impl SlidingWindowCounter {
         }
     }
 
-    /// The window at whose beginning a word is idle, by number; that which counts ends one window before.
+    /// Returns the number of the window at whose start a word is idle. The window that counts ends one window earlier.
     fn boundary(&self, word: u64) -> u64 {
         // The idle field is that instant rounded up by less than a window.
         IDLE.get(word).saturating_mul(IDLE_UNIT_NS).saturating_sub(self.ahead_ns) / self.period_ns
@@ -115,7 +120,7 @@ impl SlidingWindowCounter {
         IDLE.put(idle) | self.before().put(windows.before) | self.present.put(windows.present)
     }
 
-    /// What of the window before still counts: rounded up.
+    /// Returns how much of the window before still counts, rounded up.
     fn weighted(&self, windows: Windows, now: Nanos) -> u64 {
         let left_ns = windows.end.saturating_sub(now).min(self.period_ns);
         // At most 2^21 x 2^55.
@@ -123,7 +128,7 @@ impl SlidingWindowCounter {
         weighted.div_ceil(u128::from(self.period_ns)) as u64
     }
 
-    /// The time from the beginning of a window at which at most `allowed` of `before` count.
+    /// Returns the time from the start of a window after which at most `allowed` of `before` count.
     fn aged_ns(&self, before: u64, allowed: u64) -> u64 {
         if before <= allowed {
             return 0;
@@ -167,7 +172,7 @@ impl SlidingWindowCounter {
         self.present.get(word)
     }
 
-    /// Up to the limit, which is what the counts can hold.
+    /// Charges up to the limit, the most that the counts can hold.
     pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         let windows = self.windows(word, now);
         self.pack(Windows { present: windows.present.saturating_add(cost).min(self.limit), ..windows })
@@ -196,7 +201,7 @@ impl SlidingWindowCounter {
         full_at.saturating_sub(now)
     }
 
-    /// Into the window that was charged, while it counts, as the present one or as the one before.
+    /// Gives back to the window that was charged, while it counts as the present one or the one before.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         let windows = self.windows(word, now);
         let charged = self.windows(receipt.word, receipt.charged_at);
@@ -215,7 +220,7 @@ impl SlidingWindowCounter {
         (self.period_ns, self.ahead_ns) == (other.period_ns, other.ahead_ns)
     }
 
-    /// The counts of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
+    /// Converts the counts of `word`, which this meter wrote, to the limit of `next`, whose windows are the same.
     pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
         // As of a time within the word's own window: nothing has rolled.
         let Some(own) = self.boundary(word).checked_sub(2) else { return 0 };
@@ -225,7 +230,7 @@ impl SlidingWindowCounter {
         next.pack(Windows { end: windows.end, present: carried(windows.present), before })
     }
 
-    /// When the window of `word` began.
+    /// Returns the start of the window of `word`.
     pub(super) fn since(&self, word: u64) -> Nanos {
         self.windows(word, 0).end.saturating_sub(self.period_ns)
     }
@@ -235,7 +240,7 @@ impl SlidingWindowCounter {
         Used::whole((windows.present + self.weighted(windows, at)).min(self.limit))
     }
 
-    /// What is used counts as used in the window of `at`.
+    /// Returns a word with `used` in the window of `at`.
     pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
         let present = used.ceil().min(self.limit);
         let windows = Windows { present, ..self.windows(0, at) };
@@ -249,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (idle_low, counts_high) = (64 - IDLE.max().count_ones(), COUNTS.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{idle_low}: ")) && source.contains(&format!("bits {counts_high}..0: "))

@@ -1,8 +1,8 @@
 //! A log of admissions: exactly n in every interval of length p.
 //!
-//! The log itself is a ring of n instants beside the table (`ring.rs`), one for each admission. A single word cannot hold
-//! them. What stands here is the log squeezed into a word: how much is in use, and when the youngest of it is a period
-//! old. It is what a decision shows of a ring, what is carried to other numbers, and what a bucket does that has no ring.
+//! The log itself is a ring of n instants beside the table (`log_pool.rs`), one for each admission. A single word cannot hold
+//! them. This file has the log compressed into a word: how much is in use, and when the youngest admission is a period old.
+//! Decisions show a ring in this form, used quota is carried to other numbers in it, and a bucket without a ring uses it.
 //!
 //! # Bounds
 //!
@@ -12,15 +12,19 @@
 //! either, but as few as n in just under 2p where the use is steady. Time is rounded to 2^13 ns, against the client: an
 //! admission counts for up to 2^14 ns (16 microseconds) longer than p.
 
-use super::{Carry, Receipt, Unfit, Used, Verdict};
-use crate::{
+use super::{
+    bounds::{Unfit, in_range},
+    carry::{Carry, Used},
+    verdict::{Receipt, Verdict},
+};
+use crate::base::{
+    bit_field::Field,
     time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS},
-    word::Field,
 };
 
 /// Tokens in use.
 const USED: Field = Field::lowest(13);
-/// The instant from which none is.
+/// The instant from which no token is in use.
 const IDLE: Field = Field::rest(USED);
 
 /// Nanoseconds of one unit of the idle field.
@@ -29,7 +33,7 @@ const UNIT_NS: u64 = USED.max() + 1;
 /// The largest limit, and the cells of the largest ring.
 pub(crate) const LIMIT_MAX: u64 = 1 << 12;
 
-/// The clock stands still from here on, in the year 2552: a period later still fits.
+/// The time, in the year 2552, at which a log's clock stands still, so that an instant one period later still fits.
 const NOW_MAX: Nanos = Nanos::MAX - 2 * PERIOD_MAX_NS;
 
 /// A compiled sliding window log.
@@ -40,47 +44,47 @@ pub struct SlidingWindowLog {
 }
 
 impl SlidingWindowLog {
-    /// `limit` (1 to 4,096) in every interval of `period_ns` (1 ms to 366 days).
+    /// Creates a limit of `limit` tokens (1 to 4,096) in every interval of `period_ns` (1 ms to 366 days).
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        super::in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
+        in_range("limit", limit, 1, LIMIT_MAX)?;
+        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
         Ok(Self { limit, period_ns })
     }
 
-    /// The instant from which an admission at `now` no longer counts.
+    /// Returns the instant from which an admission at `now` no longer counts.
     pub(crate) fn until(&self, now: Nanos) -> Nanos {
         self.at(now) + self.period_ns
     }
 
-    /// The time as the log sees it.
+    /// Returns the time as the log sees it.
     #[expect(clippy::unused_self, reason = "as the others")]
     pub(crate) fn at(&self, now: Nanos) -> Nanos {
         now.min(NOW_MAX)
     }
 
-    /// The word of a ring of which `used` cells are in use (more than all: all), the last of them until `until`.
+    /// Returns the word of a ring of which `used` cells are in use (more than all: all), the last of them until `until`.
     pub(crate) fn word(&self, used: u64, until: Nanos) -> u64 {
         if used == 0 { 0 } else { pack(self.idle_unit(until.saturating_sub(self.period_ns)), used.min(self.limit)) }
     }
 
-    /// What of a word is in use at `now`: how much, and until when.
+    /// Returns how many tokens of a word are in use at `now`, and until when.
     pub(crate) fn in_use(&self, word: u64, now: Nanos) -> (u64, Nanos) {
         let idle = IDLE.get(word);
         if unit_of(now) >= idle { (0, now) } else { (USED.get(word).min(self.limit), idle * UNIT_NS) }
     }
 
-    /// Is `now` before the youngest admission of a word? Then it is the clock of a check that stalled, and may lie before
-    /// others that the word has forgotten since: it must be read again.
+    /// Returns whether `now` is before the youngest admission of a word. If so, it is the clock of a check that stalled, and may
+    /// be before other admissions that the word has forgotten since: the clock must be read again.
     pub(crate) fn is_behind(&self, word: u64, now: Nanos) -> bool {
         unit_of(now) < self.youngest_unit(word)
     }
 
-    /// Units from one that admits to the first that has forgotten it.
+    /// Returns the units from the one of an admission to the first in which it no longer counts.
     fn period_units(&self) -> u64 {
         self.period_ns.div_ceil(UNIT_NS) + 1
     }
 
-    /// The unit from which an admission at `now` no longer counts.
+    /// Returns the unit from which an admission at `now` no longer counts.
     fn idle_unit(&self, now: Nanos) -> u64 {
         unit_of(now) + self.period_units()
     }
@@ -89,7 +93,7 @@ impl SlidingWindowLog {
         IDLE.get(word).saturating_sub(self.period_units())
     }
 
-    /// A clock that is behind admits nothing: see [`is_behind`](Self::is_behind).
+    /// Decides a cost. A clock that is behind admits nothing: see [`is_behind`](Self::is_behind).
     #[inline]
     pub(super) fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
         if cost > self.limit {
@@ -106,7 +110,7 @@ impl SlidingWindowLog {
         Verdict::Admit(if cost == 0 { word } else { pack(self.idle_unit(now), used + cost) })
     }
 
-    /// All that is in use ages with what is charged now.
+    /// Charges any cost. All tokens in use age with the new charge.
     pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         let (used, _) = self.in_use(word, now);
         let used = used.saturating_add(cost).min(self.limit);
@@ -125,13 +129,13 @@ impl SlidingWindowLog {
         self.limit - self.in_use(word, now).0
     }
 
-    /// At most a period: so much is what is left of the rounding right after an admission.
+    /// Returns at most a period, since rounding would show more right after an admission.
     pub(super) fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
         self.in_use(word, now).1.saturating_sub(now).min(self.period_ns)
     }
 
-    /// Nothing: a later admission may have taken its place in the ring by now, and the youngest of a word is all that it
-    /// knows. What was taken counts until it is a period old.
+    /// Gives nothing back: a later admission may have taken the cell in the ring by now, and a word knows only its youngest
+    /// admission. A charge counts until it is a period old.
     #[expect(clippy::unused_self, reason = "as the others")]
     pub(super) fn give_back(&self, _word: u64, _now: Nanos, _receipt: &Receipt) -> Option<u64> {
         None
@@ -141,7 +145,7 @@ impl SlidingWindowLog {
         self.period_ns == other.period_ns
     }
 
-    /// `word`, under the limit of `next`, whose period is the same.
+    /// Converts `word` to the limit of `next`, whose period is the same.
     pub(super) fn in_limit_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
         pack(IDLE.get(word), carry.carried_tokens(USED.get(word), self.limit, next.limit))
     }
@@ -150,7 +154,7 @@ impl SlidingWindowLog {
         Used::whole(self.in_use(word, at).0)
     }
 
-    /// What is used counts as used at `at`.
+    /// Returns a word with `used` tokens charged at `at`.
     pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
         self.word(used.ceil().min(self.limit), self.until(at))
     }
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_word_table_in_the_docs_states_the_constants() {
-        let source = include_str!("../word.rs");
+        let source = include_str!("../storage/layout.rs");
         let (idle_low, used_high) = (64 - IDLE.max().count_ones(), USED.max().count_ones() - 1);
         assert!(
             source.contains(&format!("bits 63..{idle_low}: ")) && source.contains(&format!("bits {used_high}..0: "))

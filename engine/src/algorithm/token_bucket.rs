@@ -15,32 +15,38 @@
 
 use std::{fmt, num::NonZero};
 
-use super::{Addition, NUMBER_MAX, Receipt, Unfit, Used, Verdict};
-use crate::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
+use super::{
+    addition::Addition,
+    bounds::{NUMBER_MAX, Unfit, in_range},
+    carry::Used,
+    verdict::{Receipt, Verdict},
+};
+use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
 const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;
 
-/// Below this many nanoseconds a token, rounding each token up to a whole nanosecond would be felt.
+/// The shortest time per token, in nanoseconds, at which rounding each token up to a whole nanosecond is negligible.
 const COARSE_INTERVAL_NS: u64 = 1_000;
 
-/// How a rate is counted: so many tokens come back in so many nanoseconds, one at a time where the regime is the slow one.
+/// Returns how a rate is counted: the tokens that come back together, and the nanoseconds that they take. It is one token in the
+/// slow regime.
 pub(crate) fn refill(limit: u64, period_ns: u64) -> (u64, u64) {
     let by_token = period_ns.is_multiple_of(limit) || period_ns / limit >= COARSE_INTERVAL_NS;
     if by_token { (1, period_ns.div_ceil(limit)) } else { (limit, period_ns) }
 }
 
-/// A compiled token bucket: `tokens` come back in `period_ns`, one at a time where the regime is the slow one.
+/// A compiled token bucket: `tokens` come back in `period_ns`, one at a time in the slow regime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenBucket {
     tokens: u64,
     period_ns: u64,
-    /// Time that the whole burst takes to come back, rounded down.
+    /// Nanoseconds that the whole burst takes to come back, rounded down.
     fill_ns: u64,
     burst: u64,
 }
 
-/// Limit, period, burst: those of a bucket that is the same, and within what they may be.
+/// Writes limit, period and burst of an equal bucket, each within its range.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // At most what the limit was divided by, as its period was no shorter than the shortest.
@@ -49,7 +55,7 @@ impl fmt::Display for TokenBucket {
     }
 }
 
-/// A step of a cost of one, worked out beforehand.
+/// The precomputed step of a cost of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneToken {
     /// The time in which one token comes back, rounded up; at most `fill_ns`.
@@ -71,17 +77,18 @@ impl OneToken {
 }
 
 impl TokenBucket {
-    /// The step of a cost of one. `None` where a full bucket admits one although its rounding is above `fill_ns`.
+    /// Returns the step of a cost of one; `None` where a full bucket admits one although its rounding is above `fill_ns`.
     pub(super) fn one_token(&self) -> Option<OneToken> {
         let add_ns = NonZero::new(self.refill_ns(1))?;
         (add_ns.get() <= self.fill_ns).then_some(OneToken { add_ns, fill_ns: self.fill_ns })
     }
 
-    /// `limit` tokens (1 to 2^53 - 1) come back every `period_ns` (1 ms to 366 days); at most `burst` are there at once.
+    /// Creates a bucket in which `limit` tokens (1 to 2^53 - 1) come back every `period_ns` (1 ms to 366 days), and at most `burst`
+    /// are there at once.
     pub fn new(limit: u64, period_ns: u64, burst: u64) -> Result<Self, Unfit> {
-        super::in_range("limit", limit, 1, NUMBER_MAX)?;
-        super::in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
-        super::in_range("burst", burst, 1, NUMBER_MAX)?;
+        in_range("limit", limit, 1, NUMBER_MAX)?;
+        in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
+        in_range("burst", burst, 1, NUMBER_MAX)?;
         let (tokens, period_ns) = refill(limit, period_ns);
         let fill_ns = u128::from(burst) * u128::from(period_ns) / u128::from(tokens);
         match u64::try_from(fill_ns) {
@@ -94,7 +101,7 @@ impl TokenBucket {
         }
     }
 
-    /// The largest burst that fits a limit and a period of at least 1.
+    /// Returns the largest burst that fits a limit and a period of at least 1.
     pub(crate) fn burst_max(limit: u64, period_ns: u64) -> u64 {
         let (tokens, period_ns) = refill(limit, period_ns);
         // The most whose time to come back, rounded down, is FILL_MAX_NS: below 2^62 x 2^53.
@@ -102,7 +109,7 @@ impl TokenBucket {
         u64::try_from(most).unwrap_or(u64::MAX).min(NUMBER_MAX)
     }
 
-    /// Nanoseconds that `cost` tokens take to come back, rounded up. For costs up to the burst.
+    /// Returns the nanoseconds that `cost` tokens, at most the burst, take to come back, rounded up.
     fn refill_ns(&self, cost: u64) -> u64 {
         if self.tokens == 1 {
             // At most burst x period = fill_ns, which fits; a receipt from elsewhere may be anything.
@@ -121,7 +128,7 @@ impl TokenBucket {
         word.max(now).saturating_add(u64::try_from(self.long_refill_ns(cost)).unwrap_or(u64::MAX))
     }
 
-    /// Nanoseconds in which the whole burst and a debt of `max_debt` come back, rounded down.
+    /// Returns the nanoseconds in which the whole burst and a debt of `max_debt` come back, rounded down.
     fn owed_ns(&self, max_debt: u64) -> u128 {
         u128::from(self.fill_ns) + u128::from(max_debt) * u128::from(self.period_ns) / u128::from(self.tokens)
     }
@@ -133,7 +140,7 @@ impl TokenBucket {
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// The addition of a charge that is made whatever was used, up to a debt of `max_debt`.
+    /// Returns the addition of a charge that is made whatever was used, up to a debt of `max_debt`.
     pub(super) fn forced(&self, cost: u64, max_debt: u64) -> Addition {
         let most = u64::try_from(self.owed_ns(max_debt)).unwrap_or(u64::MAX).min(u64::MAX / 2);
         Addition { most, ..self.addition(cost) }
@@ -160,13 +167,13 @@ impl TokenBucket {
         Addition { head: 0, is_instant: true, add, most, from: 0, until: Nanos::MAX }
     }
 
-    /// The same queue, for those who wait outside: it admits when it is empty, so nobody is delayed inside.
+    /// Returns the same queue for callers that wait outside of it: it admits only when it is empty, so it delays no request.
     #[cfg(feature = "wait")]
     pub(super) fn undelayed(self) -> Self {
         Self { fill_ns: 0, ..self }
     }
 
-    /// When the queue was empty before a charge of `cost` wrote `word`, or later.
+    /// Returns the instant at which the queue was empty before a charge of `cost` wrote `word`, or a later one.
     pub(super) fn before(&self, word: u64, cost: u64) -> Nanos {
         word.saturating_sub(self.refill_ns(cost))
     }
@@ -195,8 +202,8 @@ impl TokenBucket {
         word.saturating_sub(now)
     }
 
-    /// Nanoseconds of a charge that time has surely not repaid: anything more could have been repaid before, and would be
-    /// minted. Two suppositions give a lower bound each, and the larger is taken:
+    /// Returns the nanoseconds of a charge that time has certainly not repaid. More could have been repaid already, and giving it
+    /// back would mint tokens. Two assumptions give a lower bound each, and the larger is taken:
     ///
     /// * all time since the charge repaid this one first;
     /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
@@ -226,7 +233,7 @@ impl TokenBucket {
         word.saturating_sub(now) < self.not_repaid_ns(now, receipt)
     }
 
-    /// All of it, also what was charged above the burst.
+    /// Returns all tokens in use, also those that were charged above the burst.
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
         if word == Nanos::MAX {
             // More than it can say.

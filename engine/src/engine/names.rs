@@ -1,172 +1,83 @@
-//! Ids of limits: taken back when no policy has their names, given to others, and never mistaken.
+//! The names of limits, and the indices and counters that a name keeps for as long as the engine lives.
 
-use super::*;
+use std::{fmt, sync::Arc};
+
 use crate::{
-    Identity,
-    bucket::Swap,
-    clock::ManualClock,
-    policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
-    word::Slot,
+    base::{atomic::Cell64, time::Nanos},
+    storage::layout::LIMITS_MAX,
 };
 
-const START: Nanos = 1_790_000_000_000_000_000;
-const HOUR: Nanos = 3_600_000_000_000;
+/// How many limits an engine can know at a time: those of the policy in force, and those of earlier ones that it still keeps.
+/// [`Engine::known_limits`](crate::Engine::known_limits) says how many it knows.
+pub const KNOWN_LIMITS_MAX: usize = LIMITS_MAX - 1;
+/// As decisions name the limit whose numbers came with the request.
+const OVERRIDE: &str = "override";
 
-/// An engine that can know so many limits at a time.
-fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClock) {
-    let clock = ManualClock::at(START);
-    let mut engine = Engine::for_simulation(max_keys, clock.clone(), 7);
-    engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(limits_max);
-    (engine, clock)
+/// What is known of limits without a lock: every name that there ever was, by index. Grows only.
+pub(crate) struct Registry {
+    pub(super) names: boxcar::Vec<Name>,
+    /// Of the limit that is in no policy; it has no index.
+    alone: Name,
+    /// Ids that have a name, as of the last publish.
+    known: Cell64,
+    /// How far the engine's clock is ahead of wall time, as of the last publish.
+    ahead: Cell64,
 }
 
-/// Users have one limit of this name: two at once, and as many an hour.
-fn policy(id: &str, algorithm: Algorithm) -> Snapshot {
-    let limit = Limit {
-        id: id.to_owned(),
-        algorithm,
-        limit: 2,
-        period: "1h".to_owned(),
-        burst: None,
-        max_debt: None,
-        mode: Mode::default(),
-        sharing: Sharing::default(),
-        on_failure: None,
-    };
-    let tier = Tier { id: "user".to_owned(), description: None, limits: vec![limit], unlimited: false };
-    let mut domain = Domain::default();
-    domain.defaults.insert("user".to_owned(), "user".to_owned());
-    domain.tiers.push(tier);
-    Snapshot::compile(&Policy { domains: [("default".to_owned(), domain)].into() }).expect("a policy")
-}
+/// Index of a limit in its engine: of its name, so the same over all publishes, and never that of another name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LimitIndex(pub(crate) u32);
 
-fn named(id: &str) -> Snapshot {
-    policy(id, Algorithm::TokenBucket)
-}
-
-fn is_allowed(engine: &Engine<ManualClock>) -> bool {
-    let ada = [Identity::new("user", "ada").expect("valid")];
-    engine.check(&Request::new(&ada).expect("valid")).is_allowed()
-}
-
-/// How many of three are allowed.
-fn allowed(engine: &Engine<ManualClock>) -> usize {
-    (0..3).filter(|_| is_allowed(engine)).count()
-}
-
-fn name(id: &str) -> String {
-    format!("default/tier:user/{id}")
-}
-
-#[test]
-fn names_without_end_are_published_one_after_the_other_and_each_has_its_own_quota() {
-    const ROOM: usize = 16;
-    let (engine, clock) = engine(100, ROOM);
-    for round in 0..10 * ROOM {
-        let snapshot = named(&format!("l{round}"));
-        assert_eq!(engine.has_room_for(&snapshot), Ok(()));
-        engine.publish(snapshot).expect("there is room");
-        assert_eq!(allowed(&engine), 2, "in round {round}");
-        assert!(engine.known_limits() <= ROOM);
-        // Some are idle when their places are wanted, others are not.
-        clock.advance(if round % (3 * ROOM) == 0 { HOUR } else { 0 });
+impl LimitIndex {
+    /// As a place in a list: indices are given from 0 upwards.
+    #[must_use]
+    pub fn place(self) -> usize {
+        self.0 as usize
     }
-    // What was counted, and by which name, stays.
-    let first = Counts { allowed: 2, denied: 1, owner_allowed: 2, ..Counts::default() };
-    assert_eq!((engine.limit_name(LimitIndex(0)), engine.counts(LimitIndex(0))), (&*name("l0"), Some(first)));
 }
 
-#[test]
-fn places_of_which_nothing_is_used_are_taken_back_without_need() {
-    let (engine, clock) = engine(100, 64);
-    for round in 0..8 {
-        engine.publish(named(&format!("l{round}"))).expect("there is room");
-        assert!(is_allowed(&engine));
-    }
-    assert_eq!(engine.known_limits(), 8, "all are used");
-    clock.advance(HOUR);
-    for round in 8..20 {
-        engine.publish(named(&format!("l{round}"))).expect("there is room");
-    }
-    assert!(engine.known_limits() < 8, "{} of 64", engine.known_limits());
+#[derive(Debug)]
+pub(super) struct Name {
+    pub(super) text: Arc<str>,
+    /// Number under which its decisions are counted; `None` for a limit of a single client.
+    pub(super) tally: Option<u32>,
 }
 
-#[test]
-fn a_name_that_comes_back_finds_what_was_used_of_it_until_its_place_is_needed() {
-    let (engine, _) = engine(100, 2);
-    let publish = |id| engine.publish(named(id)).map(drop).expect("there is room");
-    publish("a");
-    assert_eq!(allowed(&engine), 2);
-    publish("b");
-    publish("a");
-    assert_eq!(allowed(&engine), 0, "it is used up still");
-    // Nothing of b is used, so its place is the one.
-    publish("c");
-    publish("a");
-    assert_eq!(allowed(&engine), 0);
-    publish("b");
-    // Of a something is used, and there is no other place.
-    publish("d");
-    publish("a");
-    assert_eq!(allowed(&engine), 2);
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There may be a hundred thousand, and every decision leads here.
+        f.debug_struct("Registry").field("names", &self.names.count()).finish_non_exhaustive()
+    }
 }
 
-#[test]
-fn a_handle_on_an_older_policy_holds_its_places() {
-    let (engine, _) = engine(100, 2);
-    engine.publish(named("a")).expect("there is room");
-    let mut handle = engine.handle(&name("a"), "user").expect("it is there");
-    assert!(handle.check("ada", 2).expect("valid").is_allowed());
-    engine.publish(named("b")).expect("there is room");
-    assert_eq!(engine.has_room_for(&named("c")), Err(PublishError::TooManyLimits));
-    assert_eq!(engine.publish(named("c")), Err(PublishError::TooManyLimits));
-    assert_eq!((engine.version(), engine.known_limits()), (2, 2));
-    assert_eq!(allowed(&engine), 2, "the policy in force decides");
-    // Asked again, it is of the newest policy, which does not have its limit.
-    assert_eq!(handle.check("ada", 1).expect("valid").limit_id(), None);
-    assert_eq!(engine.has_room_for(&named("c")), Ok(()));
-    assert_eq!(engine.publish(named("c")), Ok(3));
-    assert_eq!(allowed(&engine), 2);
-}
+impl Registry {
+    pub(crate) fn new() -> Self {
+        let alone = Name { text: OVERRIDE.into(), tally: None };
+        Self { names: boxcar::Vec::new(), alone, known: Cell64::new(0), ahead: Cell64::new(0) }
+    }
 
-#[test]
-fn what_is_kept_of_a_name_means_nothing_to_the_one_that_has_its_place() {
-    let (engine, _) = engine(100, 2);
-    engine.publish(named("a")).expect("there is room");
-    let ada = [Identity::new("user", "ada").expect("valid")];
-    let ada = Request::new(&ada).expect("valid");
-    let (decision, [first, second]) = (engine.peek(&ada).remember(), [(); 2].map(|()| engine.reserve(&ada).1));
-    for id in ["b", "c"] {
-        engine.publish(named(id)).expect("there is room");
+    /// Wall time at an instant of the engine's clock.
+    pub(crate) fn wall(&self, at: Nanos) -> Nanos {
+        at.saturating_sub(self.ahead.load())
     }
-    assert_eq!(engine.known_limits(), 2);
-    engine.settle(first.expect("it was allowed"), 2);
-    engine.refund(second.expect("it was allowed"));
-    assert_eq!(allowed(&engine), 2, "neither was charged or refunded to c");
-    assert_eq!(engine.recall(&decision).limit_id(), Some(&*name("a")));
-}
 
-#[test]
-fn rings_and_overflow_buckets_go_with_the_place() {
-    let (engine, _) = engine(1, 2);
-    for round in 0..100 {
-        engine.publish(policy(&format!("l{round}"), Algorithm::SlidingWindowLog)).expect("there is room");
-        assert_eq!(allowed(&engine), 2);
+    /// What a publish leaves: how far the clock is ahead, and how many ids have a name.
+    pub(crate) fn published(&self, ahead: u64, known: usize) {
+        self.ahead.store(ahead);
+        self.known.store(known as u64);
     }
-    assert_eq!(engine.log_charges_without_ring(), 0, "there are sixteen");
-    let rings: u64 = (0..2).map(|id| engine.buckets.table.shares.rings(id).get()).sum();
-    assert_eq!(rings, 2, "one of the name in each place");
 
-    let is_used = |id| engine.buckets.table.shares.overflow(id).iter().any(|cell| Swap::load(cell) != Slot::EMPTY);
-    engine.publish(named("a")).expect("there is room");
-    for number in 0..100_u32 {
-        let value = number.to_string();
-        let user = [Identity::new("user", &value).expect("valid")];
-        let _ = engine.check(&Request::new(&user).expect("valid"));
+    pub(crate) fn known(&self) -> usize {
+        self.known.load() as usize
     }
-    assert!(is_used(0) || is_used(1), "there is no room for a hundred keys");
-    for id in ["b", "c", "d"] {
-        engine.publish(named(id)).expect("there is room");
+
+    /// By index.
+    pub(crate) fn name(&self, index: u32) -> &str {
+        &self.names.get(index as usize).unwrap_or(&self.alone).text
     }
-    assert!(!is_used(0) && !is_used(1));
+
+    /// Number under which the decisions of the limit with this index are counted, if they are.
+    pub(crate) fn tally(&self, index: u32) -> Option<u32> {
+        self.names.get(index as usize)?.tally
+    }
 }

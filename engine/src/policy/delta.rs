@@ -1,13 +1,13 @@
-//! What differs between a document and the one before it: whoever has that one compiled compiles the rest alone.
+//! Deltas: what a document changes of the one before it. A node that has compiled the earlier one compiles only the rest.
 
 use std::collections::BTreeMap;
 
 use rapidhash::RapidHashMap;
 use serde::Serialize;
 
-use super::{Client, Domain, Limit, Policy};
+use crate::policy::document::{Client, Domain, Limit, Policy};
 
-/// What differs between two documents, to be written: [`borrowed::Delta`](super::borrowed::Delta) reads it.
+/// What differs between two documents, to be written: [`borrowed::Delta`](super::document::borrowed::Delta) reads it.
 ///
 /// All of the later document but the clients that are as they were: there may be a hundred thousand of those.
 ///

@@ -1,5 +1,5 @@
 //! The clocks through their doors: across real threads, beside the system's own, and where they decide. The histories that
-//! no test machine lives through are in `src/clock/histories.rs`.
+//! no test machine lives through are in `src/base/clock/histories.rs`.
 
 use std::{
     sync::{

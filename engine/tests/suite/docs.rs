@@ -105,7 +105,7 @@ fn code_of_the_readme_that_is_not_compiled_there_is_compiled_elsewhere() {
 /// The bits of words and tags are a budget, which users can look up.
 #[test]
 fn the_guarantees_show_the_bits_as_the_code_does() {
-    let source = include_str!("../../src/word.rs");
+    let source = include_str!("../../src/storage/layout.rs");
     let shown = fs::read_to_string(root().join("docs/guarantees.md")).expect("text");
     let tables = source.lines().filter_map(|line| line.strip_prefix("//! |"));
     let rows: Vec<String> = tables.map(|row| format!("|{row}")).collect();
@@ -115,12 +115,22 @@ fn the_guarantees_show_the_bits_as_the_code_does() {
     }
 }
 
+/// Returns the texts of all files called `models.rs`.
+fn models_below(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path());
+    let texts = entries.flat_map(|path| match path.file_name() {
+        _ if path.is_dir() => models_below(&path),
+        Some(name) if name == "models.rs" => vec![fs::read_to_string(&path).expect("text")],
+        _ => Vec::new(),
+    });
+    texts.collect()
+}
+
 /// Every model of loom's shows a sentence of the document on how the engine works.
 #[test]
 fn every_model_is_named_where_the_engine_is_explained() {
     let explained = fs::read_to_string(root().join("docs/internals.md")).expect("text");
-    let folders = fs::read_dir(root().join("engine/src")).expect("the sources").map(|entry| entry.expect("an entry"));
-    let models = folders.filter_map(|folder| fs::read_to_string(folder.path().join("models.rs")).ok());
+    let models = models_below(&root().join("engine/src"));
     let mut named = 0;
     for model in models {
         for test in model.split("#[test]\nfn ").skip(1) {

@@ -1,0 +1,40 @@
+//! A charge as an addition to a part of a word. A store can make it without knowing the algorithm.
+
+use crate::base::time::Nanos;
+
+/// An addition to the lower part of a word, its tail; the upper part, its head, stays.
+///
+/// The tail becomes `max(tail, floor) + add`, where that is at most `floor + most`, with a floor of 0, or for a tail that is an
+/// instant the store's time. Otherwise the charge is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addition {
+    /// The head: the word with a tail of 0.
+    pub head: u64,
+    /// Whether the tail is an instant in nanoseconds since the Unix epoch (the head is then empty); otherwise it is a count.
+    pub is_instant: bool,
+    /// The number that is added to the tail.
+    pub add: u64,
+    /// The largest distance of the tail from the floor after the addition.
+    pub most: u64,
+    /// The first instant at which this addition is valid.
+    pub from: Nanos,
+    /// The end of its validity: from this instant on it is not valid.
+    pub until: Nanos,
+}
+
+impl Addition {
+    /// Returns the tail after the addition at time `now`, or `None` where it would be above the bound.
+    #[must_use]
+    pub fn tail(&self, tail: u64, now: Nanos) -> Option<u64> {
+        let floor = if self.is_instant { now } else { 0 };
+        let sum = tail.max(floor).checked_add(self.add)?;
+        (sum - floor <= self.most).then_some(sum)
+    }
+
+    /// Returns the tail after the same amount was taken off it; see [`Meter::deduction`](crate::algorithm::Meter::deduction).
+    #[must_use]
+    pub fn less(&self, tail: u64, now: Nanos) -> u64 {
+        let floor = if self.is_instant { now } else { 0 };
+        tail.saturating_sub(self.add).max(floor)
+    }
+}

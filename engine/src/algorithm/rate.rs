@@ -1,0 +1,75 @@
+//! A rate: the numbers of a token bucket, for limiters without a policy.
+
+use std::time::Duration;
+
+use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
+use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
+
+/// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
+/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate, unless they are given a [`Meter`].
+///
+/// Every number has a meaning: a limit or a burst of 0 denies everything. What is too large for the engine is cut to what
+/// fits: a limit or a burst to 2^53 - 1, and a burst to what comes back within a hundred years.
+///
+/// ```
+/// use tidegate::{Limiter, Rate};
+///
+/// const SEARCHES: Rate = Rate::per_minute(30).burst(5);
+/// let limiter = Limiter::new(SEARCHES);
+/// assert_eq!(limiter.peek().limit(), 5);
+/// assert!(!Limiter::new(Rate::per_minute(0)).check().is_allowed());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Rate {
+    limit: u64,
+    period_ns: u64,
+    burst: u64,
+}
+
+impl Rate {
+    /// Creates a rate of `limit` tokens a second, with a burst of `limit`.
+    pub const fn per_second(limit: u64) -> Self {
+        Self { limit, period_ns: SECOND_NS, burst: limit }
+    }
+
+    /// Creates a rate of `limit` tokens a minute, with a burst of `limit`.
+    pub const fn per_minute(limit: u64) -> Self {
+        Self { limit, period_ns: 60 * SECOND_NS, burst: limit }
+    }
+
+    /// Creates a rate of `limit` tokens an hour, with a burst of `limit`.
+    pub const fn per_hour(limit: u64) -> Self {
+        Self { limit, period_ns: 3_600 * SECOND_NS, burst: limit }
+    }
+
+    /// Creates a rate of `limit` tokens in a period, with a burst of `limit`. The period is clamped to between 1 ms and 366 days.
+    pub fn per(limit: u64, period: Duration) -> Self {
+        let period_ns = period.as_nanos().clamp(PERIOD_MIN_NS.into(), PERIOD_MAX_NS.into()) as u64;
+        Self { limit, period_ns, burst: limit }
+    }
+
+    /// Returns the same rate with at most `burst` tokens at once. A client may spend the burst after a pause, before it is held
+    /// to the rate. A burst of 1 spaces calls evenly.
+    pub const fn burst(self, burst: u64) -> Self {
+        Self { burst, ..self }
+    }
+
+    /// Returns the limit, the period in nanoseconds, and the burst.
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        [self.limit, self.period_ns, self.burst]
+    }
+}
+
+/// Converts a rate to its meter, or to `None` where it admits nothing.
+impl From<Rate> for Option<Meter> {
+    fn from(Rate { limit, period_ns, burst }: Rate) -> Self {
+        if limit == 0 || burst == 0 {
+            return None;
+        }
+        let limit = limit.min(NUMBER_MAX);
+        let burst = burst.min(TokenBucket::burst_max(limit, period_ns));
+        // What is cut to fit is never refused.
+        TokenBucket::new(limit, period_ns, burst).ok().map(Meter::TokenBucket)
+    }
+}

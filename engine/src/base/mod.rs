@@ -1,0 +1,21 @@
+//! What every other layer stands on: time and clocks, atomics, hashes and keys. Knows nothing of limits.
+//!
+//! * `time`: nanoseconds since the Unix epoch, and periods
+//! * `bit_field`: parts of a 64-bit word
+//! * `address`: IP addresses and their networks
+//! * `native128`: 128-bit loads and swaps by instructions
+//! * `atomic`: all atomics, with their memory orderings
+//! * `thread_id`: a small number for each thread
+//! * `clock`: the clocks that an engine reads
+//! * `hash`: the keyed hash of what a bucket counts
+//! * `key`: keys that are not written as text
+
+pub(crate) mod address;
+pub(crate) mod atomic;
+pub(crate) mod bit_field;
+pub mod clock;
+pub(crate) mod hash;
+pub(crate) mod key;
+pub(crate) mod native128;
+pub(crate) mod thread_id;
+pub mod time;

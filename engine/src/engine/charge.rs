@@ -1,0 +1,634 @@
+//! Charges one limit of one check: finds its bucket, looks at it, charges it, and gives back to it.
+
+mod striped;
+
+use std::{cell::Cell, sync::Arc};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    algorithm::{Meter, Receipt, Verdict},
+    base::{
+        atomic::{Cell64, Counter},
+        clock::Clock,
+        hash::{IdentityHash, KeyHasher},
+        time::{Nanos, SECOND_NS},
+    },
+    engine::{
+        active::{Live, LiveLimit, Newer, Unlike},
+        decision::{DecidedBy, Decision, Outcome},
+        fast_path::Missed,
+        names::Registry,
+    },
+    policy::{compiled::Stored, document::OnFailure, planner::Charge},
+    storage::{
+        atomic_update::Next,
+        counters::Place,
+        layout::Held,
+        log_pool::Spare,
+        refund_log::{Mark, Moves},
+        sliding_log::{SlidingLog, State, Stepped},
+        striping::Leases,
+        table::{Full, Key, Met, Seen, Table},
+    },
+};
+
+/// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
+const NO_ROOM_NS: u64 = SECOND_NS;
+
+/// All buckets, and what it takes to charge them.
+#[derive(Debug)]
+pub(crate) struct Buckets<C> {
+    /// Which engine it is: what one gave out means nothing to another.
+    pub(crate) id: Arc<()>,
+    pub(crate) clock: C,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) table: Table,
+    pub(crate) registry: Registry,
+    /// Version of the newest snapshot; that is in place before its version is.
+    pub(crate) version: CachePadded<Cell64>,
+    /// Version of the snapshot that was put in place last, or is about to be: stored before any check can work by it.
+    pub(crate) announced: Cell64,
+    pub(crate) give_backs: Counter,
+    pub(crate) moves: Moves,
+    pub(crate) leases: Leases,
+}
+
+impl<C> Buckets<C> {
+    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: Leases) -> Self {
+        Self {
+            id: Arc::new(()),
+            clock,
+            hasher,
+            table: Table::new(max_keys),
+            registry: Registry::new(),
+            version: CachePadded::new(Cell64::new(0)),
+            announced: Cell64::new(0),
+            give_backs: Counter::default(),
+            moves: Moves::new(),
+            leases,
+        }
+    }
+
+    /// How often a new key found no slot in the table: it took an overflow bucket, or was denied.
+    pub(crate) fn overflow_charges(&self) -> u64 {
+        self.table.shares.overflowed() + self.denied_without_room()
+    }
+
+    /// How often there was no bucket for a key.
+    #[inline(always)]
+    pub(crate) fn denied_without_room(&self) -> u64 {
+        self.table.shares.refused()
+    }
+}
+
+/// One limit of a check, with the key that it counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Account<'l> {
+    limit: &'l LiveLimit,
+    /// For a limit that is kept in the store; its own numbers are then those of a node that counts alone.
+    stored: Option<&'l Stored>,
+    /// Of the snapshot that `limit` belongs to.
+    version: u64,
+    key: Key,
+    cost: u64,
+}
+
+/// A verdict, the word that it left or found, and the time at which it was decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charged {
+    pub(crate) verdict: Verdict,
+    pub(crate) word: u64,
+    pub(crate) now: Nanos,
+    pub(crate) site: Site,
+}
+
+/// What a charge would answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'b> {
+    pub(crate) charged: Charged,
+    /// Where one swap makes the charge, if nobody comes between.
+    found: Option<Seen<'b>>,
+}
+
+impl From<Charged> for Look<'_> {
+    fn from(charged: Charged) -> Self {
+        Self { charged, found: None }
+    }
+}
+
+/// Where a bucket was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Site {
+    /// In the table, or among the overflow buckets.
+    Slot,
+    /// Nowhere: there was no room for one.
+    NoRoom,
+    /// In the store that nodes share.
+    Store,
+    /// It should have been in the store, which did not answer.
+    Nowhere,
+}
+
+impl Charged {
+    pub(crate) fn is_admitted(&self) -> bool {
+        matches!(self.verdict, Verdict::Admit(_))
+    }
+
+    pub(crate) fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
+        Self { verdict, word, now, site: Site::Slot }
+    }
+}
+
+impl<'l> Account<'l> {
+    #[inline(always)]
+    pub(crate) fn new(live: &'l Live, charge: &Charge) -> Self {
+        let limit = &live.limits[charge.limit as usize];
+        let stored =
+            if limit.is_enforced_here { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
+        Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
+    }
+
+    /// Of a limit that is enforced, and kept on this node alone.
+    #[inline(always)]
+    pub(crate) fn enforced_here(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
+        Self { version, ..Self::alone(limit, identity, cost) }
+    }
+
+    /// Of a limit without a snapshot.
+    #[inline(always)]
+    pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
+        let key = Key::new(limit.id, KeyHasher::key(limit.hash, identity));
+        Self { limit, stored: None, version: 0, key, cost }
+    }
+
+    #[inline(always)]
+    pub(crate) fn decision<'e, C: Clock>(
+        &self,
+        buckets: &'e Buckets<C>,
+        place: usize,
+        charged: Charged,
+    ) -> Decision<'e> {
+        let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
+        let is_stored = matches!(charged.site, Site::Store);
+        let decided_by = DecidedBy { place, limit: self.limit.index, is_stored, outcome };
+        Decision::of_one(&buckets.registry, self.version, decided_by, outcome.delay_ns())
+    }
+
+    /// Returns what interprets a word from there.
+    #[inline(always)]
+    fn meter_of(&self, site: Site) -> Option<&'l Meter> {
+        match (site, self.stored) {
+            (Site::Store, Some(stored)) => Some(&stored.meter),
+            (Site::Nowhere, _) => None,
+            _ => self.limit.meter.as_ref(),
+        }
+    }
+
+    /// Returns what is left after a charge, and how long the request is to wait for its turn.
+    #[inline(always)]
+    pub(crate) fn left_and_delay_ns(&self, charged: &Charged) -> (u64, u64) {
+        let &Charged { word, now, site, .. } = charged;
+        let Some(meter) = self.meter_of(site) else { return (0, 0) };
+        (meter.remaining(word, now), meter.delay_ns(word, now, self.cost))
+    }
+
+    #[inline(always)]
+    pub(crate) fn outcome(&self, &Charged { verdict, word, now, site }: &Charged) -> Outcome {
+        let meter = self.meter_of(site).copied();
+        let word = if meter.is_some() { word } else { self.limit.period_ns };
+        Outcome { meter, cost: self.cost, verdict, word, now }
+    }
+
+    /// Where the limit is kept in the store, what happens while that does not answer.
+    #[inline(always)]
+    pub(crate) fn on_failure(&self) -> Option<OnFailure> {
+        self.stored.map(|stored| stored.on_failure)
+    }
+
+    #[inline(always)]
+    fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
+        let verdict = self.limit.meter.as_ref().map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
+        Charged { verdict, word: verdict.admitted().unwrap_or(word), now, site }
+    }
+
+    /// Where its decisions are counted, if they are.
+    #[inline(always)]
+    pub(crate) fn tally(&self) -> Option<Place> {
+        self.limit.tally_alone()
+    }
+
+    /// The same, at another cost.
+    pub(crate) fn at_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// What it is charged together with `others`, of which those count that are of its key.
+    pub(crate) fn cost_with<'a>(&self, others: impl Iterator<Item = &'a Self>) -> u64
+    where
+        'l: 'a,
+    {
+        let same = others.filter(|other| other.key == self.key);
+        same.fold(self.cost, |sum, other| sum.saturating_add(other.cost))
+    }
+
+    /// Has the processor fetch the lines where the bucket would be.
+    #[inline(always)]
+    pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
+        buckets.table.key_lines(self.key.hash()).prefetch();
+    }
+
+    /// Is it evaluated and counted only?
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.limit.is_shadow
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.limit.index
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.limit.id
+    }
+
+    /// Which numbers the limit has.
+    pub(crate) fn edition(&self) -> u64 {
+        self.limit.edition
+    }
+
+    /// As if the snapshot of this version had the same limit.
+    pub(crate) fn as_of(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
+    /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
+    #[inline(always)]
+    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Newer> {
+        match self.look_at_once(buckets, &|| now) {
+            Ok(look) => Ok(look),
+            Err(_) => self.look_anyhow(buckets, now).map(Look::from),
+        }
+    }
+
+    /// Every case of [`look`](Self::look).
+    #[inline(never)]
+    fn look_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+        if let Some(log) = self.log(buckets) {
+            return self.look_at_log(buckets, &log, now);
+        }
+        let held = buckets.table.get(self.key);
+        if let Some(held) = held.filter(|held| self.is_leased(*held)) {
+            return self.look_at_lease(buckets, held.word, now);
+        }
+        // As a first touch: what was used at an older time may have been forgotten since.
+        let now = if held.is_some() { now } else { buckets.clock.now() };
+        let word = self.word(buckets, held)?;
+        let charged = self.step(word, now, Site::Slot);
+        Ok(if held.is_some() { charged } else { self.if_there_is_room(buckets, charged) })
+    }
+
+    /// What a look at a key without a bucket comes to: a charge that it admits takes one.
+    #[cold]
+    fn if_there_is_room<C>(&self, buckets: &Buckets<C>, charged: Charged) -> Charged {
+        if !charged.is_admitted() {
+            return charged;
+        }
+        let room = buckets.table.find_room(self.limit.group, self.key, charged.now);
+        room.map_or_else(|full| self.without_room(buckets, charged.now, full), |()| charged)
+    }
+
+    /// Denies a key for which there is no bucket, until the first is idle that it could have; as if all were used.
+    #[cold]
+    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> Charged {
+        buckets.table.count_refused(self.limit.group);
+        let wait_ns = if idle_at == Nanos::MAX { NO_ROOM_NS } else { idle_at.saturating_sub(now).max(1) };
+        let word = self.limit.meter.map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
+        Charged { verdict: Verdict::Later { wait_ns }, word, now, site: Site::NoRoom }
+    }
+
+    /// Apart, as [`charge_log`](Self::charge_log).
+    #[inline(never)]
+    fn look_at_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<Charged, Newer> {
+        let is_absent = Cell::new(false);
+        let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
+            is_absent.set(held.is_none());
+            self.log_state(buckets, held, spare)
+        };
+        let charged = Charged::in_slot(log.look(now, || buckets.clock.now(), state)?);
+        Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
+    }
+
+    /// The limit is a log.
+    #[inline(always)]
+    fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
+        let Some(Meter::SlidingWindowLog(log)) = self.limit.meter else { return None };
+        let (generation, key, cost) = (self.limit.generation, self.key, self.cost);
+        Some(SlidingLog { table: &buckets.table, log, generation, key, cost, is_owed: false })
+    }
+
+    /// What the slot of a log holds; `spare` is the ring that it is to name next, if there is one.
+    fn log_state<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        held: Option<Held>,
+        spare: &mut Option<Spare<'b>>,
+    ) -> Result<State, Newer> {
+        if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
+            // Closed under the present numbers: they are not the newest.
+            return if self.is_stale(buckets) || ring.is_closed() { Err(Newer) } else { Ok(State::Ring(ring)) };
+        }
+        let word = self.word(buckets, held)?;
+        let next = |held| {
+            let closed = self.limit.to_close(held);
+            closed.or_else(|| self.limit.in_new_ring(held, &buckets.table, spare))
+        };
+        Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
+    }
+
+    /// The word of the key's bucket; of one without, that of a bucket of which nothing is used.
+    #[inline(always)]
+    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, Newer> {
+        self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
+    }
+
+    /// What was read, under the numbers of the snapshot, if that is still the newest.
+    #[inline(always)]
+    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, Newer> {
+        if self.is_stale(buckets) {
+            return Err(Newer);
+        }
+        match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
+            Ok(word) => Ok(word),
+            Err(Unlike::Stray) => {
+                self.settle(buckets, held);
+                Err(Newer)
+            }
+            Err(Unlike::Lost) => Err(Newer),
+        }
+    }
+
+    /// Brings a bucket that is neither of the snapshot's numbers nor of those before to the snapshot's, unless it is of a newer
+    /// snapshot: that was announced before any check could write by it.
+    ///
+    /// Otherwise a check wrote it that had begun to convert the bucket, and stalled while the limit's numbers changed so often
+    /// that generations came round and the slot was as before.
+    #[cold]
+    fn settle<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
+        if buckets.announced.load() == self.version {
+            let settled = |held| (held == stray).then(|| self.limit.settled(stray, buckets.clock.now()));
+            buckets.table.change(self.key, settled);
+        }
+    }
+
+    #[inline(always)]
+    fn is_stale<C>(&self, buckets: &Buckets<C>) -> bool {
+        // A snapshot is in place before its version is: a newer one than the version says is the newest.
+        buckets.version.load() > self.version
+    }
+
+    /// Charges what a look admitted: by one swap, if nobody came between; else afresh, and `look` is then what came of it.
+    #[inline(always)]
+    pub(crate) fn charge_seen<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        look: &mut Look<'_>,
+    ) -> Result<(), Newer> {
+        // What the store answered is not charged here.
+        let is_here = !matches!(look.charged.site, Site::Store | Site::Nowhere);
+        if is_here && !self.swap(look) {
+            *look = self.charge(buckets, &|| now)?.into();
+        }
+        Ok(())
+    }
+
+    /// Makes the charge of a look that admitted on the short way, and returns whether it did.
+    #[inline(always)]
+    fn swap(&self, Look { charged, found }: &Look<'_>) -> bool {
+        let (Some(plain), Some(seen)) = (self.limit.plain, *found) else { return false };
+        let Charged { verdict, word, now, .. } = *charged;
+        plain.charge(Stepped { verdict, word, now }, seen).is_ok()
+    }
+
+    /// Charges the limit, or changes nothing and says why not.
+    #[inline(always)]
+    pub(crate) fn charge<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+    ) -> Result<Charged, Newer> {
+        self.charge_after(buckets, read_clock, Missed::Untried)
+    }
+
+    /// Charges the limit as [`charge`](Self::charge) does, after the short way was missed by a handle.
+    #[inline(always)]
+    pub(crate) fn charge_after<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+        mut missed: Missed,
+    ) -> Result<Charged, Newer> {
+        if let Missed::Untried = missed {
+            match self.charge_at_once(buckets, read_clock) {
+                Ok(charged) => return Ok(charged),
+                Err(why) => missed = why,
+            }
+        }
+        match missed {
+            Missed::Leased { word, now } => self.charge_leased(buckets, now, word),
+            Missed::Race => self.charge_anyhow(buckets, read_clock(), 1),
+            Missed::Untried | Missed::Stale | Missed::Other => self.charge_anyhow(buckets, read_clock(), 0),
+        }
+    }
+
+    /// Charges the limit on the short way.
+    #[inline(always)]
+    fn charge_at_once<C>(&self, buckets: &Buckets<C>, read_clock: &impl Fn() -> Nanos) -> Result<Charged, Missed> {
+        let look = self.look_at_once(buckets, read_clock)?;
+        if self.swap(&look) { Ok(look.charged) } else { Err(Missed::Race) }
+    }
+
+    #[inline(always)]
+    fn look_at_once<'b, C>(
+        &self,
+        buckets: &'b Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+    ) -> Result<Look<'b>, Missed> {
+        let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
+        let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
+        let (stepped, seen) = plain.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
+        Ok(Look { charged: Charged::in_slot(stepped), found: Some(seen) })
+    }
+
+    /// Every case of [`charge`](Self::charge), after so many races were lost.
+    #[cold]
+    #[inline(never)]
+    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Result<Charged, Newer> {
+        if self.limit.meter.is_none() {
+            return Ok(self.step(0, now, Site::Slot));
+        }
+        match self.charge_slot(buckets, now, &mut Met { retries, ..Met::default() }) {
+            Ok(charged) => charged,
+            // At a time read now, as a first touch: this check may have stalled.
+            Err(full) => Ok(self.without_room(buckets, buckets.clock.now(), full)),
+        }
+    }
+
+    fn charge_slot<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        mut now: Nanos,
+        met: &mut Met,
+    ) -> Result<Result<Charged, Newer>, Full> {
+        if let Some(log) = self.log(buckets) {
+            return self.charge_log(buckets, &log, now);
+        }
+        loop {
+            let charged = self.update_word(buckets, now, met, |held, now| {
+                if held.is_leased {
+                    return Next::Leave(Err(held.word));
+                }
+                match self.next(self.step(held.word, now, Site::Slot)) {
+                    Next::Write(held, charged) => Next::Write(held, Ok(charged)),
+                    Next::Leave(charged) => Next::Leave(Ok(charged)),
+                }
+            })?;
+            match charged {
+                Ok(Ok(charged)) => {
+                    if met.retries > 0 && charged.is_admitted() {
+                        self.with_lease(buckets, |lease| lease.contended(met.retries));
+                    }
+                    return Ok(Ok(charged));
+                }
+                Ok(Err(word)) => {
+                    if let Some(charged) = self.charge_lease(buckets, now, word) {
+                        return Ok(charged);
+                    }
+                    // The lease ended, and was paid for at a later time than that of this check.
+                    now = buckets.clock.now();
+                }
+                Err(newer) => return Ok(Err(newer)),
+            }
+        }
+    }
+
+    fn charge_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<Result<Charged, Newer>, Full> {
+        let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
+        Ok(outcome.map(Charged::in_slot))
+    }
+
+    /// Applies `transition` to the word of the key's slot, and whether that is leased.
+    fn update_word<C: Clock, T>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        met: &mut Met,
+        transition: impl Fn(Held, Nanos) -> Next<Held, T>,
+    ) -> Result<Result<T, Newer>, Full> {
+        buckets.table.update_by(
+            self.limit.group,
+            self.key,
+            now,
+            || buckets.clock.now(),
+            met,
+            |held, now| {
+                let is_leased = held.is_some_and(|held| self.is_leased(held));
+                match (self.word(buckets, held), held.and_then(|held| self.limit.to_close(held))) {
+                    // Charged when it is tried again.
+                    (Ok(_), Some(closed)) => Next::Write(closed, Err(Newer)),
+                    (Ok(word), None) => {
+                        let current = Held { is_leased, ..Held::word(self.limit.generation, word) };
+                        match transition(current, now) {
+                            Next::Write(held, answer) => Next::Write(held, Ok(answer)),
+                            Next::Leave(answer) => Next::Leave(Ok(answer)),
+                        }
+                    }
+                    (Err(newer), _) => Next::Leave(Err(newer)),
+                }
+            },
+        )
+    }
+
+    #[inline(always)]
+    fn next(&self, charged: Charged) -> Next<Held, Charged> {
+        match charged.verdict {
+            Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), charged),
+            _ => Next::Leave(charged),
+        }
+    }
+
+    /// To be asked before a charge that may be given back much later.
+    pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
+        buckets.moves.mark_long(self.key)
+    }
+
+    /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
+    /// meanwhile the charge stands, against the client. `mark` was made before the charge.
+    #[cold]
+    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged, mark: Mark) {
+        let Some(meter) = &self.limit.meter else { return };
+        let receipt = |held: Held| {
+            let moved_ns = buckets.moves.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
+            Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
+        };
+        let (moves, read_clock) = (&buckets.moves, || buckets.clock.now());
+        match charged.site {
+            Site::Slot => {
+                moves.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
+            }
+            // What the store admitted is given back there; nothing was charged elsewhere.
+            Site::Store | Site::NoRoom | Site::Nowhere => {}
+        }
+    }
+
+    /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
+    /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
+    /// before there is.
+    #[cold]
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), Newer> {
+        let Some(meter) = self.limit.meter else { return Ok(()) };
+        // What is out on lease is not to be spent before it.
+        self.end_lease(buckets);
+        let now = buckets.clock.now();
+        let overcharged = |held: Held, now| {
+            let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
+            Held { word: meter.overcharge(held.word, now, cost), ..held }
+        };
+        let outcome = match self.log(buckets) {
+            Some(log) => {
+                let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
+                self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
+            }
+            None => {
+                self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
+            }
+        };
+        outcome.unwrap_or_else(|Full { .. }| {
+            buckets.table.count_refused(self.limit.group);
+            Ok(())
+        })
+    }
+
+    /// Forgets what the key has used, in an overflow bucket too. True when there was something to forget.
+    #[cold]
+    pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
+        self.end_lease(buckets);
+        buckets.table.change(self.key, |held| {
+            (held.word > buckets.clock.now()).then(|| {
+                buckets.moves.reset(self.key);
+                // A lease that could not be ended goes on.
+                Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
+            })
+        })
+    }
+}

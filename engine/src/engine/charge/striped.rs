@@ -1,0 +1,95 @@
+//! Charges one limit of one check where the key has a lease, or may get one.
+
+use super::{Account, Buckets, Charged};
+use crate::{
+    algorithm::Verdict,
+    base::{clock::Clock, thread_id::thread_number, time::Nanos},
+    engine::active::Newer,
+    storage::{
+        layout::Held,
+        striping::{Lease, Leased},
+    },
+};
+
+impl Account<'_> {
+    #[cold]
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
+    pub(super) fn look_at_lease<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        word: u64,
+        now: Nanos,
+    ) -> Result<Charged, Newer> {
+        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot);
+        let looked = looked.ok_or(Newer)?;
+        // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
+        let is_denied = matches!(looked.verdict, Verdict::Later { .. });
+        if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
+            return self.look(buckets, buckets.clock.now()).map(|look| look.charged);
+        }
+        Ok(looked)
+    }
+
+    /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
+    #[inline(never)]
+    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Result<Charged, Newer> {
+        match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
+            Some(stepped) => Ok(Charged::in_slot(stepped)),
+            None => self.charge_anyhow(buckets, now, 0),
+        }
+    }
+
+    /// Every case of [`charge_leased`](Self::charge_leased). `None`: the key has no lease any more.
+    #[cold]
+    pub(super) fn charge_lease<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        word: u64,
+    ) -> Option<Result<Charged, Newer>> {
+        self.with_lease(buckets, |lease| match lease.charge(word, now) {
+            Leased::Decided(stepped) => Some(Ok(Charged::in_slot(stepped))),
+            Leased::Stale => Some(Err(Newer)),
+            Leased::Ended => None,
+        })?
+    }
+
+    /// `None`: limits with these numbers have none.
+    #[inline(always)]
+    pub(super) fn with_lease<C: Clock, T>(
+        &self,
+        buckets: &Buckets<C>,
+        then: impl FnOnce(&Lease<'_>) -> T,
+    ) -> Option<T> {
+        let meter = self.limit.meter.as_ref().filter(|_| self.limit.lends)?;
+        let terms = buckets.leases.terms(meter)?;
+        Some(then(&Lease {
+            leases: &buckets.leases,
+            table: &buckets.table,
+            moves: &buckets.moves,
+            key: self.key,
+            meter,
+            generation: self.limit.generation,
+            terms,
+            cost: self.cost,
+            thread: thread_number(),
+            read_clock: &|| buckets.clock.now(),
+            is_stale: &|| self.is_stale(buckets),
+        }))
+    }
+
+    /// The key has a lease under the numbers of the snapshot.
+    #[inline(always)]
+    pub(super) fn is_leased(&self, held: Held) -> bool {
+        held.is_leased && held.generation == self.limit.generation
+    }
+
+    /// Ends the key's lease, if it has one and no other thread is about to begin or end it.
+    pub(super) fn end_lease<C: Clock>(&self, buckets: &Buckets<C>) {
+        if buckets.table.get(self.key).is_some_and(|held| self.is_leased(held)) {
+            self.with_lease(buckets, |lease| {
+                lease.close();
+            });
+        }
+    }
+}

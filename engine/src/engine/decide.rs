@@ -1,0 +1,257 @@
+//! Decides a plan: charges one limit directly, several all or none.
+
+use arrayvec::ArrayVec;
+
+use crate::{
+    algorithm::Verdict,
+    base::{
+        clock::Clock,
+        time::{Nanos, SECOND_NS},
+    },
+    engine::{
+        active::{Live, Newer},
+        charge::{Account, Buckets, Charged, Look, Site},
+        decision::{Decision, Degraded, Shadows},
+    },
+    policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
+};
+
+/// The limits of a plan, in its order.
+pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
+
+/// Limits that were charged, or are about to be: their places in the plan, and what the charge leaves.
+pub(crate) type Admitted<'b> = ArrayVec<(usize, Look<'b>), PLAN_MAX>;
+
+/// What the store said of the limits that it keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Answers<'a> {
+    /// By place in the plan; where there is no answer, the limit's `on_failure` decides.
+    pub(crate) answers: &'a [Option<Charged>],
+    /// Why there is none.
+    pub(crate) otherwise: Degraded,
+}
+
+/// What decides a limit.
+enum Decider {
+    /// Its bucket on this node.
+    Bucket,
+    /// The store, or what the limit says where that does not answer.
+    Answer(Charged),
+    /// It stays out of the decision.
+    Nothing,
+}
+
+/// Nobody asked.
+pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: Degraded::NoStore };
+
+/// How long a client is told to wait where a limit is closed for want of its store.
+const CLOSED_NS: u64 = SECOND_NS;
+
+/// The limits of a plan, as they are in the snapshot that it is of.
+pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
+    plan.iter().map(|charge| Account::new(live, charge))
+}
+
+impl<C: Clock> Buckets<C> {
+    /// Decides a plan, and charges it when it is allowed.
+    pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+        let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
+        // Their buckets come from memory together.
+        limits.extend(accounts(live, plan).inspect(|account| account.prefetch(self)));
+        self.charge_all(live, &limits, now, NO_ANSWERS, &mut admitted)
+    }
+
+    /// What [`decide`](Self::decide) would answer. Charges nothing.
+    pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+        let mut limits = Accounts::new();
+        limits.extend(accounts(live, plan));
+        self.look_at_all(live, &limits, now, NO_ANSWERS)
+    }
+
+    /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
+    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is empty, and
+    /// what was charged when this allows.
+    pub(crate) fn charge_all<'b>(
+        &'b self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        now: Nanos,
+        answers: Answers<'_>,
+        admitted: &mut Admitted<'b>,
+    ) -> Result<Decision<'b>, Newer> {
+        for (place, account) in enforced(accounts) {
+            let look = match answers.decider(place, account, now) {
+                Decider::Bucket => account.look(self, now)?,
+                Decider::Answer(charged) => charged.into(),
+                Decider::Nothing => continue,
+            };
+            if !look.charged.is_admitted() {
+                return Ok(self.refused(accounts, place, look.charged, answers));
+            }
+            admitted.push((place, look));
+        }
+        let mark = self.moves.mark_brief();
+        for index in 0..admitted.len() {
+            let (place, look) = &mut admitted[index];
+            let (place, outcome) = (*place, accounts[*place].charge_seen(self, now, look));
+            let charged = look.charged;
+            if outcome.is_err() || !charged.is_admitted() {
+                for (place, look) in admitted.drain(..).take(index) {
+                    self.give_backs.next();
+                    accounts[place].give_back(self, &look.charged, mark);
+                }
+                return outcome.map(|()| self.refused(accounts, place, charged, answers));
+            }
+        }
+        let mut shadows = Shadows::default();
+        if admitted.len() < accounts.len() {
+            for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
+                // The enforced limits are charged by now: where a publish came between, the shadow is left out.
+                let charged = match answers.decider(place, account, now) {
+                    Decider::Bucket => account.charge(self, &|| now),
+                    Decider::Answer(charged) => Ok(charged),
+                    Decider::Nothing => continue,
+                };
+                match charged {
+                    Ok(charged) if charged.is_admitted() => admitted.push((place, charged.into())),
+                    Ok(_) => shadows.push(place, account.index()),
+                    Err(Newer) => {}
+                }
+            }
+        }
+        Ok(self.allowed(live, accounts, admitted, shadows, answers))
+    }
+
+    /// What [`charge_all`](Self::charge_all) would answer. Charges nothing.
+    pub(crate) fn look_at_all(
+        &self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        now: Nanos,
+        answers: Answers<'_>,
+    ) -> Result<Decision<'_>, Newer> {
+        let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
+        for (place, account) in accounts.iter().enumerate() {
+            let Some(look) = answers.look(self, place, account, now)? else { continue };
+            match (look.charged.is_admitted(), account.is_shadow()) {
+                (true, _) => admitted.push((place, look)),
+                (false, true) => shadows.push(place, account.index()),
+                (false, false) => return Ok(self.refused(accounts, place, look.charged, answers)),
+            }
+        }
+        Ok(self.allowed(live, accounts, &admitted, shadows, answers))
+    }
+
+    /// The first denial among the limits that this node keeps by itself. Charges nothing.
+    pub(crate) fn refused_here(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
+        let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
+        for (place, account) in accounts(live, plan).enumerate().filter(|(_, account)| is_here(account)) {
+            let looked = account.look(self, now)?.charged;
+            if !looked.is_admitted() {
+                return Ok(Some(account.decision(self, place, looked)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The decision where no limit applies.
+    pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
+        Decision {
+            policy_version: live.version,
+            delay_ns: 0,
+            degraded: None,
+            decided_by: None,
+            shadows: Shadows::default(),
+            registry: &self.registry,
+        }
+    }
+
+    pub(crate) fn refused(
+        &self,
+        accounts: &[Account<'_>],
+        place: usize,
+        refused: Charged,
+        answers: Answers<'_>,
+    ) -> Decision<'_> {
+        let degraded = answers.degraded(&accounts[..=place]);
+        Decision { degraded, ..accounts[place].decision(self, place, refused) }
+    }
+
+    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
+    pub(crate) fn allowed(
+        &self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        admitted: &Admitted<'_>,
+        shadows: Shadows,
+        answers: Answers<'_>,
+    ) -> Decision<'_> {
+        let (mut tightest, mut least, mut delay_ns) = (None, u64::MAX, 0);
+        for (place, Look { charged, .. }) in admitted {
+            let account = &accounts[*place];
+            if !account.is_shadow() {
+                let (left, this_delay_ns) = account.left_and_delay_ns(charged);
+                delay_ns = delay_ns.max(this_delay_ns);
+                if tightest.is_none() || left < least {
+                    (tightest, least) = (Some((*place, charged)), left);
+                }
+            }
+        }
+        let mut decision = match tightest {
+            None => self.unlimited(live),
+            Some((place, charged)) => accounts[place].decision(self, place, *charged),
+        };
+        decision.delay_ns = delay_ns;
+        decision.shadows = shadows;
+        decision.degraded = answers.degraded(accounts);
+        decision
+    }
+}
+
+impl Answers<'_> {
+    /// Says what decides a limit.
+    #[inline(always)]
+    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> Decider {
+        let Some(on_failure) = account.on_failure() else { return Decider::Bucket };
+        match (self.of(place), on_failure) {
+            (Some(answer), _) => Decider::Answer(answer),
+            (None, OnFailure::Local(_)) => Decider::Bucket,
+            (None, OnFailure::Open) => Decider::Nothing,
+            (None, OnFailure::Closed) => {
+                let verdict = Verdict::Later { wait_ns: CLOSED_NS };
+                Decider::Answer(Charged { verdict, word: 0, now, site: Site::Nowhere })
+            }
+        }
+    }
+
+    /// Looks at a limit; `None` where it stays out of the decision.
+    pub(crate) fn look<'b, C: Clock>(
+        self,
+        buckets: &'b Buckets<C>,
+        place: usize,
+        account: &Account<'_>,
+        now: Nanos,
+    ) -> Result<Option<Look<'b>>, Newer> {
+        match self.decider(place, account, now) {
+            Decider::Bucket => account.look(buckets, now).map(Some),
+            Decider::Answer(charged) => Ok(Some(charged.into())),
+            Decider::Nothing => Ok(None),
+        }
+    }
+
+    pub(crate) fn of(self, place: usize) -> Option<Charged> {
+        self.answers.get(place).copied().flatten()
+    }
+
+    /// Was one of these limits decided without its store?
+    fn degraded(self, accounts: &[Account<'_>]) -> Option<Degraded> {
+        let is_unanswered =
+            |(place, account): (usize, &Account<'_>)| account.on_failure().is_some() && self.of(place).is_none();
+        accounts.iter().enumerate().any(is_unanswered).then_some(self.otherwise)
+    }
+}
+
+/// The limits that can deny, with their places.
+pub(crate) fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
+    accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
+}

@@ -1,0 +1,65 @@
+//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log, with the limit's meter.
+
+use crate::{
+    algorithm::Meter,
+    base::{clock::Clock, time::Nanos},
+    engine::{
+        active::LiveLimit,
+        charge::Buckets,
+        decision::{DecidedBy, Decision, Outcome},
+        fast_path::{Missed, PlainLimit},
+    },
+    storage::{sliding_log::Stepped, table::KeyLines},
+};
+
+/// A plain limit with the meter that interprets its words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeteredLimit {
+    pub(crate) plain: PlainLimit,
+    meter: Meter,
+    /// The index of the limit's name.
+    index: u32,
+}
+
+impl MeteredLimit {
+    /// Returns `None` for a log, and for a limit that admits nothing.
+    pub(crate) fn new(limit: &LiveLimit) -> Option<Self> {
+        let &LiveLimit { plain, meter, index, .. } = limit;
+        Some(Self { plain: plain?, meter: meter?, index })
+    }
+
+    /// Charges the key of these lines, or finds that the cost does not fit.
+    #[inline(always)]
+    pub(crate) fn charge(
+        &self,
+        lines: KeyLines<'_>,
+        cost: u64,
+        read_clock: impl FnOnce() -> Nanos,
+        is_newest: impl FnOnce() -> bool,
+    ) -> Result<Stepped, Missed> {
+        let step = |word, now| self.meter.step(word, now, cost);
+        let (stepped, seen) = self.plain.look(lines, read_clock, is_newest, step)?;
+        self.plain.charge(stepped, seen)
+    }
+
+    /// Returns the outcome of a charge of this cost.
+    #[inline(always)]
+    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, cost: u64, stepped: Stepped) -> Outcome {
+        let Stepped { verdict, word, now } = stepped;
+        Outcome { meter: Some(self.meter), cost, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
+    }
+
+    /// Returns the decision of a charge of this cost, under the policy of this version.
+    #[inline(always)]
+    pub(crate) fn decision<'e, C: Clock>(
+        &self,
+        buckets: &'e Buckets<C>,
+        version: u64,
+        cost: u64,
+        stepped: Stepped,
+    ) -> Decision<'e> {
+        let outcome = self.outcome(buckets, cost, stepped);
+        let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
+        Decision::of_one(&buckets.registry, version, decided_by, outcome.delay_ns())
+    }
+}

@@ -1,0 +1,337 @@
+//! Handles: a limit looked up once and checked many times.
+
+use std::sync::Arc;
+
+use crate::{
+    algorithm::{NUMBER_MAX, Verdict},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::{IdentityHash, KeyHasher, kind_hash},
+        key::Key,
+        time::Nanos,
+    },
+    engine::{
+        active::{Live, LiveLimit, Newer},
+        charge::{Account, Charged},
+        decision::Decision,
+        fast_path::Missed,
+        fast_path_metered::MeteredLimit,
+        fast_path_one_token::OneTokenLimit,
+        observer::Asked,
+        state::Engine,
+    },
+    policy::{planner::Charge, request::RequestError},
+    storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
+};
+
+/// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
+///
+/// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
+/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes
+/// a lock. It must end before its engine.
+///
+/// ```
+/// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
+///
+/// let engine = Engine::new();
+/// engine.publish(Snapshot::parse(r#"
+///     [domains.default]
+///     defaults = { user = "free" }
+///     [[domains.default.tiers]]
+///     id = "free"
+///     limits = [{ id = "minute", algorithm = "token_bucket", limit = 2, period = "1m" }]
+/// "#, Format::Toml)?)?;
+///
+/// let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("no such limit")?;
+/// assert!(minute.check("ada", 1)?.is_allowed());
+/// let ada = [Identity::new("user", "ada")?];
+/// assert!(engine.check(&Request::new(&ada)?).is_allowed());
+/// assert!(!minute.check("ada", 1)?.is_allowed()); // the same bucket
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Handle<'e, C = SystemClock> {
+    pub(crate) engine: &'e Engine<C>,
+    limit_id: Box<str>,
+    /// The hash of its full name.
+    limit_hash: u64,
+    kind: Box<str>,
+    /// The part that the hashes of its keys have in common.
+    seed: u64,
+    pub(crate) live: Arc<Live>,
+    /// The version of `live`.
+    version: u64,
+    /// Place of the limit in `live`; `None` while the policy does not have it.
+    pub(crate) place: Option<u32>,
+    /// Serves checks that cost one token, where the limit is `metered` and a token bucket.
+    one_token: Option<OneTokenLimit>,
+    /// Serves checks of any cost, where the limit has a short way, is enforced and kept on this node alone.
+    metered: Option<MeteredLimit>,
+    counts: OwnCounts<'e>,
+}
+
+impl<C: Clock> Engine<C> {
+    /// A handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
+    ///
+    /// `None` when the policy has no such limit now, or when it is of a rule that counts something else than this one kind:
+    /// everyone together, or a combination. A rule's `cost` is for its requests; here the cost is what the check says.
+    pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
+        let live = self.live();
+        let place = place_in(&live, limit_id, kind)?;
+        let limit = &live.limits[place as usize];
+        let limit_hash = limit.hash;
+        let (one_token, metered) = self.short_ways(limit);
+        let counts = self.tally().own(limit.tally_alone());
+        Some(Handle {
+            engine: self,
+            limit_id: limit_id.into(),
+            limit_hash,
+            kind: kind.into(),
+            seed: KeyHasher::seed(limit_hash, kind_hash(kind)),
+            version: live.version,
+            live,
+            place: Some(place),
+            one_token,
+            metered,
+            counts,
+        })
+    }
+
+    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
+        let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        (one_token, metered)
+    }
+}
+
+/// Returns whether a check may cost so much.
+#[inline(always)]
+pub(crate) fn is_in_range(cost: u64) -> bool {
+    (1..=NUMBER_MAX).contains(&cost)
+}
+
+fn place_in(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
+    let place = live.snapshot.limit_names().position(|name| name == limit_id)?;
+    live.snapshot.counts(place, kind).then_some(place as u32)
+}
+
+impl<'e, C: Clock> Handle<'e, C> {
+    /// Charges `cost` to the bucket of `key`, or changes nothing and says why not.
+    ///
+    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other key
+    /// has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. A limit should be
+    /// asked with one type of key everywhere.
+    ///
+    /// Allowed without a limit while the policy does not have this one.
+    #[inline(always)]
+    pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
+        let (hash, buckets) = (self.hash(&key), self.engine.buckets());
+        match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
+            Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
+            Err(missed) => self.check_metered(hash, key.text(), cost, missed),
+        }
+    }
+
+    /// Charges a cost of one to the key of these lines on the short way. The caller counts it.
+    #[inline(always)]
+    pub(crate) fn charge_one_token(
+        &self,
+        lines: impl FnOnce() -> KeyLines<'e>,
+        cost: u64,
+        read_clock: impl FnOnce() -> Nanos,
+    ) -> Result<(Stepped, &OneTokenLimit), Missed> {
+        let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(Missed::Untried)?;
+        let stepped = limit.charge(&self.engine.buckets().leases, lines(), read_clock, || self.is_newest())?;
+        Ok((stepped, limit))
+    }
+
+    /// Counts a charge of one token, and returns its decision.
+    #[inline(always)]
+    pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, stepped)
+    }
+
+    /// Returns whether the handle is of the newest policy, and no observer is to be shown its decisions.
+    #[inline(always)]
+    fn is_newest(&self) -> bool {
+        self.engine.watch().is_newest_unwatched(self.version)
+    }
+
+    /// Decides any check, after the short way of one token was missed. Apart, so that that has the registers to itself.
+    #[inline(never)]
+    fn check_metered(
+        &mut self,
+        hash: u64,
+        value: &[u8],
+        cost: u64,
+        missed: Missed,
+    ) -> Result<Decision<'e>, RequestError> {
+        let buckets = self.engine.buckets();
+        let missed = match (&self.metered, missed) {
+            (Some(limit), Missed::Untried) if is_in_range(cost) => {
+                let lines = buckets.table.key_lines(hash);
+                match limit.charge(lines, cost, || buckets.clock.now(), || self.is_newest()) {
+                    Ok(stepped) => return Ok(self.decided(limit, cost, stepped)),
+                    Err(missed) => missed,
+                }
+            }
+            (_, missed) => missed,
+        };
+        self.check_anyhow(hash, value, cost, missed)
+    }
+
+    /// Counts a charge, and returns its decision.
+    #[inline(always)]
+    fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
+        self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
+        limit.decision(self.engine.buckets(), self.version, cost, stepped)
+    }
+
+    /// Decides any check, after each short way was missed.
+    #[inline(never)]
+    fn check_anyhow(
+        &mut self,
+        hash: u64,
+        value: &[u8],
+        cost: u64,
+        missed: Missed,
+    ) -> Result<Decision<'e>, RequestError> {
+        if !is_in_range(cost) {
+            return Err(RequestError::Cost(cost));
+        }
+        let clock = &self.engine.buckets().clock;
+        Ok(self.decide(hash, value, cost, || clock.now(), missed))
+    }
+
+    /// Decides any check at this time, after the short way of one token was missed.
+    #[inline(never)]
+    pub(crate) fn decide_at(
+        &mut self,
+        lines: KeyLines<'e>,
+        value: &[u8],
+        cost: u64,
+        now: Nanos,
+        mut missed: Missed,
+    ) -> Decision<'e> {
+        if let (Missed::Untried, Some(limit)) = (missed, &self.metered) {
+            match limit.charge(lines, cost, || now, || self.is_newest()) {
+                Ok(stepped) => return self.decided(limit, cost, stepped),
+                Err(why) => missed = why,
+            }
+        }
+        self.decide(lines.hash, value, cost, || now, missed)
+    }
+
+    #[inline(always)]
+    fn decide(
+        &mut self,
+        hash: u64,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+        missed: Missed,
+    ) -> Decision<'e> {
+        let identity = KeyHasher::identity_of(self.limit_hash, hash);
+        // The short way is still to be tried, by the newest policy, or where an observer looks on.
+        let missed = if let Missed::Stale = missed { Missed::Untried } else { missed };
+        // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
+        match self.charge(identity, value, cost, &read_clock, missed) {
+            Some(charged) => self.decision(identity, cost, charged),
+            None => self.decide_any(identity, value, cost, read_clock),
+        }
+    }
+
+    /// Returns the hash of a key, whatever policy there is.
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &impl Key) -> u64 {
+        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
+    }
+
+    /// Charges the limit alone, after the short way was `missed`. `value` is what an observer is shown. `None`
+    /// where the limit is a shadow, or kept in a store, or not there: then nothing is done, and [`decide_any`](Self::decide_any)
+    /// decides.
+    #[inline(always)]
+    pub(crate) fn charge(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+        mut missed: Missed,
+    ) -> Option<Charged> {
+        loop {
+            if self.engine.order().0 != self.version {
+                self.look_up_again();
+                missed = Missed::Untried;
+            }
+            let place = self.place?;
+            let limit = &self.live.limits[place as usize];
+            if !limit.is_enforced_here {
+                return None;
+            }
+            let account = Account::enforced_here(limit, self.version, identity, cost);
+            let charge = Charge { limit: place, identity, cost, counted: 0 };
+            let asked = Asked::Handle { kind: &self.kind, value };
+            if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
+                self.counts.decided(charged.is_admitted());
+                return Some(charged);
+            }
+            // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
+            self.look_up_again();
+            missed = Missed::Untried;
+        }
+    }
+
+    /// Returns what a [`charge`](Self::charge) came to, under the numbers that it found.
+    #[inline(always)]
+    pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
+        let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
+        Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+    }
+
+    /// Decides any check: see [`charge`](Self::charge).
+    #[cold]
+    pub(crate) fn decide_any(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Decision<'e> {
+        loop {
+            let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let asked = Asked::Handle { kind: &self.kind, value };
+            let now = read_clock();
+            match self.engine.decide_any(&self.live, asked, charge.as_slice(), now) {
+                Ok(decision) => return decision,
+                Err(Newer) => self.look_up_again(),
+            }
+        }
+    }
+
+    #[cold]
+    fn look_up_again(&mut self) {
+        self.live = self.engine.live();
+        self.version = self.live.version;
+        self.place = place_in(&self.live, &self.limit_id, &self.kind);
+        let Some(place) = self.place else {
+            (self.one_token, self.metered) = (None, None);
+            return;
+        };
+        let limit = &self.live.limits[place as usize];
+        (self.one_token, self.metered) = self.engine.short_ways(limit);
+    }
+}
+
+impl<C> Clone for Handle<'_, C> {
+    fn clone(&self) -> Self {
+        Self {
+            limit_id: self.limit_id.clone(),
+            kind: self.kind.clone(),
+            live: Arc::clone(&self.live),
+            counts: self.counts.another(),
+            ..*self
+        }
+    }
+}

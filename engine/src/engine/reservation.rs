@@ -1,0 +1,203 @@
+//! Reservations: a charge whose true cost is known only afterwards.
+
+use std::sync::Arc;
+
+use crate::{
+    algorithm::NUMBER_MAX,
+    base::{clock::Clock, hash::IdentityHash},
+    engine::{
+        active::{Live, Newer},
+        charge::{Account, Buckets, Charged, Look},
+        decide::{Accounts, Admitted, NO_ANSWERS, accounts},
+        decision::Decision,
+        observer::Asked,
+        state::Engine,
+    },
+    policy::{planner::Charge, request::Request},
+    storage::refund_log::Mark,
+};
+
+/// What [`Engine::reserve`] charged: plain data that can be kept and settled later, from any thread.
+///
+/// One that is dropped stands as it was charged.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stands as charged"]
+pub struct Reservation {
+    estimate: u64,
+    /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
+    burst: Option<u64>,
+    charges: Box<[Reserved]>,
+    /// Of [`Buckets`](crate::engine::charge::Buckets).
+    engine: Arc<()>,
+}
+
+/// One limit of it.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    /// The limit's id, and its index: another name may have the id by the time it is settled.
+    id: u32,
+    index: u32,
+    /// Which numbers the limit had.
+    edition: u64,
+    identity: IdentityHash,
+    cost: u64,
+    charged: Charged,
+    mark: Mark,
+}
+
+impl Reserved {
+    pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: Charged, mark: Mark) -> Self {
+        let Charge { identity, cost, .. } = *charge;
+        let (id, index, edition) = (account.id(), account.index(), account.edition());
+        Self { id, index, edition, identity, cost, charged, mark }
+    }
+}
+
+impl Reservation {
+    pub(crate) fn of<C>(
+        buckets: &Buckets<C>,
+        request: &Request<'_>,
+        live: &Live,
+        plan: &[Charge],
+        charges: Vec<Reserved>,
+    ) -> Self {
+        let capacity = |charge: &Charge| {
+            let limit = &live.snapshot.limits[charge.limit as usize];
+            let meter = limit.stored.map(|stored| stored.meter).or(limit.meter)?;
+            // A rule multiplies the cost of a request.
+            let whole = u128::from(meter.capacity()) * u128::from(request.cost);
+            u64::try_from(whole / u128::from(charge.cost.max(1))).ok()
+        };
+        let burst = plan.iter().filter_map(capacity).max();
+        Self { estimate: request.cost, burst, charges: charges.into(), engine: Arc::clone(&buckets.id) }
+    }
+
+    /// Returns whether nothing was charged, as where no limit applies: then there is nothing to settle.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request};
+    /// # let engine = Engine::with_max_keys(10);
+    /// # let who = [Identity::new("user", "ada")?];
+    /// let (_, reservation) = engine.reserve(&Request::new(&who)?);
+    /// assert!(reservation.is_some_and(|reservation| reservation.is_empty()), "there is no policy");
+    /// # Ok::<(), tidegate::RequestError>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// Returns the largest cost at which a reservation should be settled whose true cost comes from a caller who is not
+    /// trusted: `multiple` times its estimate, or one burst of the largest limit that the request met, whichever is more.
+    /// Where it met no limit, nothing is charged, and any cost will do.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Reservation};
+    /// fn settle(engine: &Engine, reservation: Reservation, claimed: u64) {
+    ///     let most = reservation.actual_max(16);
+    ///     engine.settle(reservation, claimed.min(most));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn actual_max(&self, multiple: u64) -> u64 {
+        let most = self.burst.map(|burst| burst.max(self.estimate.saturating_mul(multiple)));
+        most.unwrap_or(NUMBER_MAX).min(NUMBER_MAX)
+    }
+}
+
+impl<C: Clock> Engine<C> {
+    /// Decides a request whose cost is an estimate, for work whose cost is known only when it is done, such as the tokens of
+    /// a language model. When it is allowed, the estimate is charged, and the reservation says where.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Identity, Request};
+    ///
+    /// let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let (decision, reservation) = engine.reserve(&Request::new(&who)?.cost(4_000)?);
+    /// if let Some(reservation) = reservation {
+    ///     let used = 1_250; // ... do the work ...
+    ///     engine.settle(reservation, used);
+    /// }
+    /// # Ok::<(), tidegate::RequestError>(())
+    /// ```
+    ///
+    /// Other than a check this allocates. A request without a cost reserves nothing, and is allowed or denied as a check.
+    pub fn reserve(&self, request: &Request<'_>) -> (Decision<'_>, Option<Reservation>) {
+        if request.cost == 0 {
+            return (self.peek(request), None);
+        }
+        let buckets = self.buckets();
+        self.with_plan(request, |live, plan, now| {
+            let accounts: Accounts<'_> = accounts(live, plan).collect();
+            let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
+            let mut admitted = Admitted::new();
+            let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
+            self.count(live, Asked::Request(request), plan, &decision, now);
+            let reserved = |(place, look): (usize, Look<'_>)| {
+                Reserved::new(&accounts[place], &plan[place], look.charged, marks[place])
+            };
+            let charges = admitted.into_iter().map(reserved).collect();
+            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, live, plan, charges));
+            Ok((decision, reservation))
+        })
+    }
+
+    /// Says what a reservation really cost, from 0 to 2^53 - 1 (more counts as that).
+    ///
+    /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
+    /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later
+    /// requests wait for it. A bucket takes a debt of at most the `max_debt` of its limit above the burst, what one period
+    /// repays unless the policy says otherwise, and the rest of the excess is not charged; a window remembers at most what it
+    /// can hold, and until its end. [`Reservation::actual_max`] says which costs are too large to be believed. An excess of a key
+    /// that has become idle, and whose place went to another in a full table, is not charged. Where a publish has changed a
+    /// limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
+    pub fn settle(&self, reservation: Reservation, actual: u64) {
+        let Reservation { estimate, charges, engine, .. } = reservation;
+        if !Arc::ptr_eq(&engine, &self.buckets().id) {
+            return;
+        }
+        for reserved in &charges {
+            // A rule multiplies the cost of a request. A cost above what fits, on either side, is at most that.
+            let whole = u128::from(reserved.cost) * u128::from(actual.min(NUMBER_MAX));
+            let actual = whole.div_ceil(u128::from(estimate)).min(u128::from(u64::MAX)) as u64;
+            self.settle_one(reserved, actual);
+        }
+    }
+
+    /// Gives back all that a reservation charged: [`settle`](Self::settle) at a cost of 0.
+    pub fn refund(&self, reservation: Reservation) {
+        self.settle(reservation, 0);
+    }
+
+    fn settle_one(&self, reserved: &Reserved, actual: u64) {
+        let buckets = self.buckets();
+        loop {
+            let live = self.live_now();
+            // A limit that is gone counts nobody.
+            let Some(limit) = live.place_of(reserved.id, reserved.index) else { return };
+            let cost = reserved.cost.abs_diff(actual);
+            let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
+            let account = Account::new(&live, &charge);
+            if actual < reserved.cost {
+                if account.edition() == reserved.edition {
+                    account.give_back(buckets, &reserved.charged, reserved.mark);
+                }
+                return;
+            }
+            let max_debt = live.snapshot.limits[limit as usize].max_debt;
+            if cost == 0 || account.overcharge(buckets, max_debt).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets what was used of every limit that a request meets: by its identities, and by everyone where the limit counts
+    /// everyone together, in overflow buckets too. Returns of how many there was something to forget. Charges nothing.
+    pub fn reset(&self, request: &Request<'_>) -> usize {
+        let buckets = self.buckets();
+        self.with_plan(request, |live, plan, _| {
+            Ok::<_, Newer>(plan.iter().filter(|charge| Account::new(live, charge).reset(buckets)).count())
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Saved decisions: returned again when a request is repeated.
+
+use crate::{
+    base::clock::Clock,
+    engine::{
+        decision::{DecidedBy, Decision, Degraded, Shadows},
+        state::Engine,
+    },
+};
+
+/// A decision without the engine from which it borrows its names: plain data that can be kept, for
+/// [`Engine::recall`]. At most 160 bytes, and 40 more where shadow limits would have denied.
+#[derive(Clone, Debug)]
+pub struct Remembered {
+    policy_version: u64,
+    delay_ns: u64,
+    degraded: Option<Degraded>,
+    decided_by: Option<DecidedBy>,
+    /// Few decisions have any.
+    shadows: Option<Box<Shadows>>,
+}
+
+const _: () = assert!(size_of::<Remembered>() <= 160);
+
+impl Decision<'_> {
+    /// What it says, to be kept.
+    #[must_use]
+    pub fn remember(&self) -> Remembered {
+        let Self { policy_version, delay_ns, degraded, decided_by, shadows, registry: _ } = *self;
+        let shadows = (shadows.places != 0).then(|| Box::new(shadows));
+        Remembered { policy_version, delay_ns, degraded, decided_by, shadows }
+    }
+}
+
+impl<C: Clock> Engine<C> {
+    /// The decision that was remembered, number by number as it was made: times from now are those from then. One of another
+    /// engine is told with names that mean nothing.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request, RequestError};
+    /// # let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let first = engine.check(&Request::new(&who)?).remember();
+    /// assert!(engine.recall(&first).is_allowed());
+    /// # Ok::<(), RequestError>(())
+    /// ```
+    pub fn recall(&self, remembered: &Remembered) -> Decision<'_> {
+        let Remembered { policy_version, delay_ns, degraded, decided_by, shadows } = remembered;
+        Decision {
+            policy_version: *policy_version,
+            delay_ns: *delay_ns,
+            degraded: *degraded,
+            decided_by: *decided_by,
+            shadows: shadows.as_deref().copied().unwrap_or_default(),
+            registry: &self.buckets().registry,
+        }
+    }
+}

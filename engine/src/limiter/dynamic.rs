@@ -1,0 +1,165 @@
+//! The limiter of keys whose limit comes with each check: the engine's table and its way of charging.
+
+use std::{fmt, num::NonZeroU16};
+
+use crate::{
+    algorithm::{Meter, TokenBucket},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::IdentityHash,
+        key::Key,
+    },
+    engine::{active::LiveLimit, charge::Account, decision::Outcome, state::DEFAULT_MAX_KEYS},
+    limiter::keyed::KeyedLimiter,
+    storage::caller_groups::{Group, Groups, NO_GROUP},
+};
+
+/// Limits each key by the numbers that come with the check, for callers that have their own: what `CL.THROTTLE` of
+/// redis-cell is asked for.
+///
+/// A key keeps when it has all of its quota again, and no numbers: a check by other numbers goes on from that
+/// time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is bounded as that of
+/// a [`KeyedLimiter`]; where there is no place for a key, it is denied until one is idle: none is let through uncounted.
+/// [`overflow_charges`](Self::overflow_charges) and [`denied_without_room`](Self::denied_without_room) say how often that was.
+///
+/// Callers name the keys, and a key is the same whoever names it. Where one of them might bring so many that there is no place for
+/// the keys of others, give each a group: see [`with_groups`](Self::with_groups).
+///
+/// ```
+/// use tidegate::{RatedLimiter, algorithm::TokenBucket};
+///
+/// let limiter = RatedLimiter::new();
+/// let bucket = TokenBucket::new(30, 60_000_000_000, 5)?; // 30 a minute, 5 at once
+/// assert_eq!(limiter.check_n("ada", bucket, 2).remaining(), 3);
+/// assert!(!limiter.check_n("ada", bucket, 4).is_allowed());
+/// # Ok::<(), tidegate::algorithm::Unfit>(())
+/// ```
+pub struct RatedLimiter<C = SystemClock>(KeyedLimiter<C>);
+
+impl<C> fmt::Debug for RatedLimiter<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RatedLimiter")
+    }
+}
+
+impl RatedLimiter {
+    /// Room for a million keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(DEFAULT_MAX_KEYS)
+    }
+
+    /// Room for `max_keys` live keys, 24 bytes each.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        Self::with_clock(max_keys, SystemClock::new())
+    }
+}
+
+impl Default for RatedLimiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> RatedLimiter<C> {
+    /// Returns a limiter with room for `max_keys` keys and this clock: for tests and simulation.
+    #[must_use]
+    pub fn with_clock(max_keys: usize, clock: C) -> Self {
+        Self(KeyedLimiter::with_clock(None, max_keys, clock))
+    }
+
+    /// Returns a limiter in which each group of callers has a share of the slots, for checks by
+    /// [`check_n_by`](Self::check_n_by).
+    ///
+    /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on. 15 % of the
+    /// slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the smaller the share of a
+    /// group is. At its share a group brings a new key only where a key that it brought is idle; otherwise the new key is denied.
+    /// A key that has a slot is decided in the same way for every group. Checks without a group have no share, and take any free
+    /// slot.
+    ///
+    /// This takes 3 bytes more for each key, and half a megabyte.
+    #[must_use]
+    pub fn with_groups(max_keys: usize, clock: C) -> Self {
+        let mut limiter = KeyedLimiter::with_clock(None, max_keys, clock);
+        limiter.buckets.table.share_by_group();
+        Self(limiter)
+    }
+
+    /// Charges `cost` tokens to the bucket of `key`, all or nothing. A cost above the burst is never allowed, one of 0
+    /// charges nothing.
+    pub fn check_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        self.check(NO_GROUP, &key, bucket, cost)
+    }
+
+    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group. The group is a
+    /// number that the program gives each caller, such as some bits of a keyed hash of its address. Callers with the same number
+    /// have one share. Only a limiter made by [`with_groups`](Self::with_groups) has shares.
+    ///
+    /// ```
+    /// use std::num::NonZeroU16;
+    /// use tidegate::{RatedLimiter, algorithm::TokenBucket, clock::SystemClock};
+    ///
+    /// let limiter = RatedLimiter::with_groups(1_000, SystemClock::new());
+    /// let year = TokenBucket::new(1, 31_536_000_000_000_000, 1)?; // 1 a year
+    /// for key in 0..10_000_u64 {
+    ///     limiter.check_n_by(NonZeroU16::MIN, key, year, 1);
+    /// }
+    /// assert!(!limiter.check_n_by(NonZeroU16::MIN, 10_000_u64, year, 1).is_allowed(), "it has its share");
+    /// assert!(limiter.check_n_by(NonZeroU16::MAX, 10_000_u64, year, 1).is_allowed(), "another group has its own");
+    /// # Ok::<(), tidegate::algorithm::Unfit>(())
+    /// ```
+    pub fn check_n_by(&self, group: NonZeroU16, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        self.check(group.get(), &key, bucket, cost)
+    }
+
+    /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
+    pub fn peek_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        self.peek(NO_GROUP, &key, bucket, cost)
+    }
+
+    fn check(&self, group: Group, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        if cost == 0 {
+            return self.peek(group, key, bucket, cost);
+        }
+        self.0.charge(&self.limit(bucket, group), self.0.hash(key), cost)
+    }
+
+    fn peek(&self, group: Group, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        self.0.look(&self.limit(bucket, group), self.0.hash(key), cost)
+    }
+
+    /// Forgets what the key has used. True when there was something to forget.
+    pub fn reset(&self, key: impl Key) -> bool {
+        Account::alone(&self.0.limit, IdentityHash::of(self.0.hash(&key)), 0).reset(&self.0.buckets)
+    }
+
+    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
+    /// denied.
+    #[must_use]
+    pub fn overflow_charges(&self) -> u64 {
+        self.0.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets had live keys too.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.0.denied_without_room()
+    }
+
+    /// How often a new key was denied because its group had its share of the places. Neither of the two above counts these.
+    #[must_use]
+    pub fn denied_by_share(&self) -> u64 {
+        self.0.buckets.table.groups.as_ref().map_or(0, Groups::refused)
+    }
+
+    /// The clock that decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        self.0.clock()
+    }
+
+    fn limit(&self, bucket: TokenBucket, group: Group) -> LiveLimit {
+        self.0.limit.rated(Some(Meter::TokenBucket(bucket)), group)
+    }
+}

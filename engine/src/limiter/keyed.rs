@@ -1,0 +1,221 @@
+//! The limiter of many keys with one limit: the engine's table and its way of charging, without a policy.
+
+#[cfg(feature = "wait")]
+use crate::limiter::wait_queue::Lines;
+use crate::{
+    algorithm::{Meter, rate::Rate},
+    base::{
+        clock::{Clock, SystemClock},
+        hash::{IdentityHash, KeyHash, KeyHasher},
+        key::Key,
+    },
+    engine::{
+        active::{LiveLimit, Newer},
+        charge::{Account, Buckets, Charged},
+        decision::Outcome,
+        fast_path::Missed,
+        fast_path_metered::MeteredLimit,
+        fast_path_one_token::OneTokenLimit,
+        state::DEFAULT_MAX_KEYS,
+    },
+    storage::{striping::Leases, table::KeyLines},
+};
+
+/// Limits each key by itself: each user, each address, each user of each tenant.
+///
+/// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room for
+/// unless told otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where
+/// there is no place left, eight new keys get overflow buckets, with the same numbers, and others are denied until a place is
+/// idle; none is let through uncounted. [`overflow_charges`](Self::overflow_charges) and
+/// [`denied_without_room`](Self::denied_without_room) say how often.
+///
+/// ```
+/// use tidegate::KeyedLimiter;
+///
+/// let limiter = KeyedLimiter::per_second(2);
+/// assert!(limiter.check("ada").is_allowed());
+/// assert!(limiter.check("ada").is_allowed());
+/// assert!(!limiter.check("ada").is_allowed());
+/// assert!(limiter.check(("ada", 7_u64)).is_allowed()); // any Key
+/// ```
+///
+/// The [`Engine`](crate::Engine) has several limits at once, tiers, and numbers that change while it runs.
+#[derive(Debug)]
+pub struct KeyedLimiter<C = SystemClock> {
+    pub(crate) buckets: Buckets<C>,
+    pub(crate) limit: LiveLimit,
+    /// Serves checks that cost one token, where the limit has a short way for them.
+    pub(crate) one_token: Option<OneTokenLimit>,
+    /// Serves checks of any cost, where the limit has a short way.
+    pub(crate) metered: Option<MeteredLimit>,
+    #[cfg(feature = "wait")]
+    pub(crate) lines: Lines,
+}
+
+impl KeyedLimiter {
+    /// `limit` tokens a second for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_second(limit: u64) -> Self {
+        Self::new(Rate::per_second(limit))
+    }
+
+    /// `limit` tokens a minute for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_minute(limit: u64) -> Self {
+        Self::new(Rate::per_minute(limit))
+    }
+
+    /// `limit` tokens an hour for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_hour(limit: u64) -> Self {
+        Self::new(Rate::per_hour(limit))
+    }
+
+    /// Returns a limiter by a [`Rate`] or a [`Meter`], for each key. `None` denies everything. Room for a million keys.
+    #[must_use]
+    pub fn new(meter: impl Into<Option<Meter>>) -> Self {
+        Self::with_max_keys(meter, DEFAULT_MAX_KEYS)
+    }
+
+    /// Returns a limiter as [`new`](Self::new) does, with room for `max_keys` live keys, 24 bytes each.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tidegate::{KeyedLimiter, Rate};
+    ///
+    /// let limiter = KeyedLimiter::with_max_keys(Rate::per_minute(30).burst(5), 10_000); // 240 kB
+    /// assert_eq!(limiter.check(Ipv4Addr::new(192, 0, 2, 7)).remaining(), 4);
+    /// ```
+    #[must_use]
+    pub fn with_max_keys(meter: impl Into<Option<Meter>>, max_keys: usize) -> Self {
+        Self::with_clock(meter, max_keys, SystemClock::new())
+    }
+}
+
+impl<C: Clock> KeyedLimiter<C> {
+    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and simulation.
+    #[must_use]
+    pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
+        let meter = meter.into();
+        // Without a meter of its own it has none: it admits nothing, or its numbers come with each check.
+        let leases = if meter.is_some() { Leases::new() } else { Leases::none() };
+        let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
+        let limit = LiveLimit::alone(meter);
+        if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
+            buckets.table.rings.make_room(meter.capacity());
+        }
+        Self {
+            one_token: OneTokenLimit::new(&limit, &buckets.leases),
+            metered: MeteredLimit::new(&limit),
+            buckets,
+            limit,
+            #[cfg(feature = "wait")]
+            lines: Lines::default(),
+        }
+    }
+
+    /// Charges one token to `key`, or changes nothing and says why not.
+    #[inline(always)]
+    pub fn check(&self, key: impl Key) -> Outcome {
+        let (hash, clock) = (self.hash(&key), &self.buckets.clock);
+        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, Missed::Untried) };
+        // No policy is published that would be newer.
+        match limit.charge(&self.buckets.leases, self.lines(hash), || clock.now(), || true) {
+            Ok(stepped) => limit.outcome(&self.buckets, stepped),
+            Err(missed) => self.charge_metered(hash, 1, missed),
+        }
+    }
+
+    /// Charges the cost, after the short way of one token was missed. Apart, so that that has the registers to itself.
+    #[inline(never)]
+    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+        let missed = match (&self.metered, missed) {
+            (Some(limit), Missed::Untried) => {
+                match limit.charge(self.lines(hash), cost, || self.buckets.clock.now(), || true) {
+                    Ok(stepped) => return limit.outcome(&self.buckets, cost, stepped),
+                    Err(missed) => missed,
+                }
+            }
+            (_, missed) => missed,
+        };
+        self.charge_anyhow(hash, cost, missed)
+    }
+
+    #[inline(always)]
+    fn lines(&self, hash: KeyHash) -> KeyLines<'_> {
+        self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)))
+    }
+
+    /// Charges the cost, after each short way was missed.
+    #[inline(never)]
+    fn charge_anyhow(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+        let account = Account::alone(&self.limit, IdentityHash::of(hash), cost);
+        let read_clock = || self.buckets.clock.now();
+        self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
+    }
+
+    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
+    /// nothing.
+    #[inline]
+    pub fn check_n(&self, key: impl Key, cost: u64) -> Outcome {
+        if cost == 0 {
+            return self.peek_n(key, cost);
+        }
+        self.charge_metered(self.hash(&key), cost, Missed::Untried)
+    }
+
+    /// Returns what [`check`](Self::check) would answer now. Charges nothing.
+    pub fn peek(&self, key: impl Key) -> Outcome {
+        self.peek_n(key, 1)
+    }
+
+    /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
+    pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
+        self.look(&self.limit, self.hash(&key), cost)
+    }
+
+    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
+    /// denied. If this grows, there should be room for more keys.
+    #[must_use]
+    pub fn overflow_charges(&self) -> u64 {
+        self.buckets.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets had live keys too.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.buckets.denied_without_room()
+    }
+
+    /// The clock that decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.buckets.clock
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &impl Key) -> KeyHash {
+        key.key_hash(&self.buckets.hasher)
+    }
+
+    pub(crate) fn look(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::alone(limit, IdentityHash::of(hash), cost);
+        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
+    }
+
+    #[inline(always)]
+    pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::alone(limit, IdentityHash::of(hash), cost);
+        self.first(&account, || account.charge(&self.buckets, &|| self.buckets.clock.now()))
+    }
+
+    /// The answer to the first attempt: without a publish, nothing is ever newer.
+    #[inline(always)]
+    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Result<Charged, Newer>) -> Outcome {
+        loop {
+            if let Ok(charged) = attempt() {
+                return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The parts of the previous snapshot that a new one keeps: the clients that did not change.
+
+use crate::policy::{
+    compiled::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},
+    error::Report,
+    matcher::Matcher,
+};
+
+/// A domain as it was compiled before, to go on from.
+pub(super) struct Before<'p> {
+    pub(super) limits: &'p [CompiledLimit],
+    pub(super) domain: &'p Domain,
+    /// Kinds and values of its clients that are other or gone by now.
+    pub(super) gone: Vec<(&'p str, &'p str)>,
+}
+
+impl Before<'_> {
+    /// Its kinds, without the clients that are other or gone.
+    pub(super) fn kinds(&self, report: &mut Report<'_>) -> Vec<Kind> {
+        let copy = |kind: &Kind| Kind {
+            name: kind.name.clone(),
+            hash: kind.hash,
+            default_tier: None,
+            clients: kind.clients.to_be_changed(&kind.name),
+            exceptions: kind.exceptions.clone(),
+            members: kind.members.clone(),
+        };
+        let mut kinds: Vec<Kind> = self.domain.kinds.iter().map(copy).collect();
+        for &(name, value) in &self.gone {
+            let kind = kinds.iter_mut().find(|kind| *kind.name == *name);
+            let is_gone = kind.is_some_and(|kind| {
+                let client = Matcher::parse(name, value).ok().and_then(|matcher| kind.clients.remove(matcher));
+                client.inspect(|client| kind.leaves(*client)).is_some()
+            });
+            if !is_gone {
+                report.wrong(format!("{name} `{value}` was no client before"));
+            }
+        }
+        kinds
+    }
+
+    /// Limits of calendar periods were compiled for a time zone: they cannot go on in another.
+    pub(super) fn check(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
+        let is_of_calendar = |exception: &Exception| match &exception.grants {
+            Grants::Limits(own) => {
+                self.limits[own.start as usize..own.end as usize].iter().any(CompiledLimit::is_of_calendar)
+            }
+            Grants::Unlimited | Grants::Blocked(_) => false,
+        };
+        if self.domain.timezone.as_deref() != timezone
+            && kinds.iter().any(|kind| kind.exceptions.iter().flatten().any(is_of_calendar))
+        {
+            report.field("timezone").wrong("it is not what limits of clients were compiled for");
+        }
+    }
+
+    /// Says where its numbered tiers are now.
+    pub(super) fn tiers_go_on(
+        &self,
+        report: &mut Report<'_>,
+        kinds: &[Kind],
+        tiers: &[(Box<str>, Limits)],
+    ) -> Vec<NumberedTier> {
+        let go_on = |(number, tier): (usize, &NumberedTier)| {
+            let place = tiers.iter().position(|(id, _)| *id == tier.id).map(|place| place as u32);
+            let is_used = |kind: &Kind| {
+                let mut exceptions = kind.exceptions.iter().flatten();
+                kind.members.get(number).is_some_and(|members| *members > 0)
+                    || exceptions.any(|exception| exception.tier == Some(number as u32))
+            };
+            if place.is_none() && kinds.iter().any(is_used) {
+                report.field("tiers").wrong(format!("`{}` is gone, of which clients are that stay", tier.id));
+            }
+            NumberedTier { id: tier.id.clone(), place }
+        };
+        self.domain.numbered.iter().enumerate().map(go_on).collect()
+    }
+
+    /// Puts the limits of clients that are as they were among those of now.
+    pub(super) fn limits_go_on(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
+        for exception in kinds.iter_mut().flat_map(|kind| kind.exceptions.iter_mut().flatten()) {
+            let first = limits.len() as u32;
+            match &mut exception.grants {
+                Grants::Unlimited => {}
+                Grants::Blocked(limit) => {
+                    limits.push(self.limits[*limit as usize].clone());
+                    *limit = first;
+                }
+                Grants::Limits(own) => {
+                    limits.extend_from_slice(&self.limits[own.start as usize..own.end as usize]);
+                    *own = first..limits.len() as u32;
+                }
+            }
+        }
+    }
+}
+
+impl Kind {
+    /// Takes in a client, in one of the places that are `free`, and answers how it is known.
+    pub(super) fn joins(&mut self, tier: Option<u32>, exception: Option<Exception>, free: &mut Vec<u32>) -> Client {
+        let exception = exception.map(|exception| {
+            let place = free.pop().unwrap_or(self.exceptions.len() as u32);
+            match self.exceptions.get_mut(place as usize) {
+                Some(free) => *free = Some(exception),
+                None => self.exceptions.push(Some(exception)),
+            }
+            place
+        });
+        // One with neither is no client: the compilation has failed.
+        let client = exception.map_or(Client::OfTier(tier.unwrap_or(u32::MAX)), Client::Excepted);
+        if let Some(members) = self.members_with(client) {
+            *members += 1;
+        }
+        client
+    }
+
+    /// Forgets a client that was taken in.
+    fn leaves(&mut self, client: Client) {
+        if let Client::Excepted(place) = client {
+            self.exceptions[place as usize] = None;
+        } else if let Some(members) = self.members_with(client) {
+            *members -= 1;
+        }
+    }
+
+    /// Of those that a client is counted with, if it is.
+    fn members_with(&mut self, client: Client) -> Option<&mut usize> {
+        match client {
+            Client::OfTier(tier) => self.members.get_mut(tier as usize),
+            Client::Excepted(_) => None,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A document whose clients are borrowed from its text, for callers that compile it and drop it. There may be a hundred
+//! thousand clients, and a copy of each would take as long as all the rest.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
+
+use super::{ClientRef, DescriptorPaths, Descriptors, Headers, OnError, Override, Reset, Rule, Tier, fields};
+
+/// The same document as [`policy::Policy`](super::Policy), read for [`Snapshot::compile_borrowed`](crate::Snapshot::compile_borrowed).
+///
+/// ```
+/// use tidegate::{Snapshot, policy::borrowed::Policy};
+///
+/// let text = r#"{"domains": {"default": {"clients": [{"kind": "user", "value": "ada", "override": {"unlimited": true}}]}}}"#;
+/// let document: Policy<'_> = serde_json::from_str(text).unwrap();
+/// assert!(Snapshot::compile_borrowed(&document).is_ok());
+/// ```
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy<'t> {
+    #[serde(borrow, deserialize_with = "fields::each_key_once")]
+    pub(crate) domains: BTreeMap<String, BorrowedDomain<'t>>,
+}
+
+/// What differs between a document and the one before it: [`policy::Delta`](crate::policy::Delta), read for
+/// [`Snapshot::compile_delta`](crate::Snapshot::compile_delta).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delta<'t> {
+    #[serde(borrow)]
+    pub(crate) policy: Policy<'t>,
+    #[serde(borrow)]
+    gone: BTreeMap<String, Vec<(Text<'t>, Text<'t>)>>,
+}
+
+impl Delta<'_> {
+    /// Kinds and values of the clients of a domain that are other or gone.
+    pub(crate) fn gone(&self, domain: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.gone.get(domain).into_iter().flatten().map(|(kind, value)| (&**kind, &**value))
+    }
+}
+
+/// A domain, and its clients apart from it.
+#[derive(Debug)]
+pub(crate) struct BorrowedDomain<'t> {
+    /// Without clients.
+    pub(crate) domain: super::Domain,
+    clients: Clients<'t>,
+}
+
+impl BorrowedDomain<'_> {
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientRef<'_>> + Clone {
+        self.clients.0.iter().flatten().map(|client| {
+            let Client { kind, value, tier, exception, tags, .. } = client;
+            ClientRef { kind, value, tier: tier.as_deref(), exception: exception.as_deref(), tags }
+        })
+    }
+}
+
+/// The fields of [`policy::Domain`](super::Domain).
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Domain<'t> {
+    #[serde(deserialize_with = "fields::each_key_once")]
+    defaults: BTreeMap<String, String>,
+    tier_hint: bool,
+    descriptors: Descriptors,
+    descriptor_paths: DescriptorPaths,
+    on_error: OnError,
+    headers: Headers,
+    reset: Reset,
+    timezone: Option<String>,
+    tiers: Vec<Tier>,
+    #[serde(borrow)]
+    clients: Clients<'t>,
+    rules: Vec<Rule>,
+}
+
+impl<'de: 't, 't> Deserialize<'de> for BorrowedDomain<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Domain {
+            defaults,
+            tier_hint,
+            descriptors,
+            descriptor_paths,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers,
+            clients,
+            rules,
+        } = Domain::deserialize(deserializer)?;
+        let domain = super::Domain {
+            defaults,
+            tier_hint,
+            descriptors,
+            descriptor_paths,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers,
+            clients: Vec::new(),
+            rules,
+        };
+        Ok(Self { domain, clients })
+    }
+}
+
+/// The fields of [`policy::Client`](super::Client).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Client<'t> {
+    #[serde(borrow)]
+    kind: Text<'t>,
+    #[serde(borrow)]
+    value: Text<'t>,
+    #[serde(borrow, default)]
+    tier: Option<Text<'t>>,
+    #[serde(default, rename = "label")]
+    _label: Option<ForPeople>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default, rename = "note")]
+    _note: Option<ForPeople>,
+    #[serde(default, rename = "override")]
+    exception: Option<Box<Override>>,
+}
+
+/// In pieces: one list that grows would be copied to new memory again and again.
+#[derive(Debug, Default)]
+struct Clients<'t>(Vec<Vec<Client<'t>>>);
+
+const PIECE: usize = 1 << 10;
+
+impl<'de: 't, 't> Deserialize<'de> for Clients<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ClientsVisitor;
+
+        impl<'de> Visitor<'de> for ClientsVisitor {
+            type Value = Clients<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut clients: A) -> Result<Clients<'de>, A::Error> {
+                let mut pieces = vec![Vec::new()];
+                while let Some(client) = clients.next_element()? {
+                    match pieces.last_mut() {
+                        Some(piece) if piece.len() < PIECE => piece.push(client),
+                        _ => pieces.push(vec![client]),
+                    }
+                }
+                Ok(Clients(pieces))
+            }
+        }
+
+        deserializer.deserialize_seq(ClientsVisitor)
+    }
+}
+
+/// A text that no snapshot has.
+#[derive(Debug)]
+struct ForPeople;
+
+impl<'de> Deserialize<'de> for ForPeople {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Text::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// Borrowed, unless the text writes it in another way (`"a\u0062"`).
+#[derive(Debug)]
+struct Text<'t>(Cow<'t, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Text<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                self.visit_string(text.to_owned())
+            }
+
+            fn visit_string<E: de::Error>(self, text: String) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text)))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}

@@ -1,0 +1,173 @@
+//! Policy documents as text, laid out as people write them: what has its usual value is left out, and in TOML a limit
+//! stands on a line of its own.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use toml_edit::{Array, DocumentMut, Item, Table, Value};
+
+use super::Format;
+use crate::policy::{
+    document::{Client, DescriptorPaths, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
+    error::{Problem, Problems},
+};
+
+impl Policy {
+    /// Writes the document. What is read from the text is this very policy.
+    ///
+    /// Of a policy that compiles everything can be written; the one problem of the error is a number that no document
+    /// could carry.
+    ///
+    /// ```
+    /// use tidegate::{formats::Format, policy::Policy};
+    ///
+    /// let policy = Policy::parse(r#"{"domains": {"default": {"defaults": {"user": "free"}}}}"#, Format::Json)?;
+    /// assert_eq!(policy.write(Format::Toml)?, "[domains.default]\ndefaults = { user = \"free\" }\n");
+    /// # Ok::<(), tidegate::Problems>(())
+    /// ```
+    pub fn write(&self, format: Format) -> Result<String, Problems> {
+        let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), Plain::of(domain)));
+        let document = Document { domains: domains.collect() };
+        match format {
+            Format::Toml => toml(&document),
+            Format::Yaml => yaml(&document).map_err(|error| error.to_string()),
+            Format::Json => serde_json::to_string_pretty(&document).map(ended).map_err(|error| error.to_string()),
+        }
+        .map_err(|message| Problems(vec![Problem { path: String::new(), line: None, message }]))
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'p> {
+    domains: BTreeMap<&'p str, Plain<'p>>,
+}
+
+/// A domain without what is usual.
+#[derive(Serialize)]
+struct Plain<'p> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    defaults: &'p BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_usual")]
+    tier_hint: bool,
+    #[serde(skip_serializing_if = "is_usual")]
+    descriptors: Descriptors,
+    #[serde(skip_serializing_if = "is_usual")]
+    descriptor_paths: DescriptorPaths,
+    #[serde(skip_serializing_if = "is_usual")]
+    on_error: OnError,
+    #[serde(skip_serializing_if = "is_usual")]
+    headers: Headers,
+    #[serde(skip_serializing_if = "is_usual")]
+    reset: Reset,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timezone: Option<&'p str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tiers: &'p [Tier],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    clients: &'p [Client],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rules: &'p [Rule],
+}
+
+impl<'p> Plain<'p> {
+    fn of(domain: &'p Domain) -> Self {
+        // Every field: a new one does not get lost here.
+        let Domain {
+            defaults,
+            tier_hint,
+            descriptors,
+            descriptor_paths,
+            on_error,
+            headers,
+            reset,
+            timezone,
+            tiers,
+            clients,
+            rules,
+        } = domain;
+        Self {
+            defaults,
+            tier_hint: *tier_hint,
+            descriptors: *descriptors,
+            descriptor_paths: *descriptor_paths,
+            on_error: *on_error,
+            headers: *headers,
+            reset: *reset,
+            timezone: timezone.as_deref(),
+            tiers,
+            clients,
+            rules,
+        }
+    }
+}
+
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn ended(mut text: String) -> String {
+    text.push('\n');
+    text
+}
+
+fn yaml(document: &Document<'_>) -> Result<String, serde_saphyr::ser::Error> {
+    let options = serde_saphyr::ser_options! { compact_list_indent: false, prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(document, options)
+}
+
+/// The domains and their lists as tables with a headline, everything in them inline.
+fn toml(document: &Document<'_>) -> Result<String, String> {
+    let mut root = toml_edit::ser::to_document(document).map_err(|error| error.to_string())?;
+    let domains = root.remove("domains").unwrap_or_default().into_table().map_err(|_| not_as_expected("domains"))?;
+    let mut under_headlines = Table::new();
+    under_headlines.set_implicit(!domains.is_empty());
+    for (name, domain) in domains {
+        let domain = domain.into_table().map_err(|_| not_as_expected(&name))?;
+        under_headlines.insert(&name, Item::Table(laid_out(domain)?));
+    }
+    let mut document = DocumentMut::new();
+    document.insert("domains", Item::Table(under_headlines));
+    Ok(document.to_string())
+}
+
+/// Nothing gets lost without a word, should the library write something else one day.
+fn not_as_expected(name: &str) -> String {
+    format!("`{name}` is not written as expected; this is a defect of Tidegate")
+}
+
+fn laid_out(domain: Table) -> Result<Table, String> {
+    let mut table = Table::new();
+    for (field, value) in domain {
+        let item = match (field.as_str(), value) {
+            ("tiers" | "clients" | "rules", Item::Value(Value::Array(objects))) => {
+                let tables = objects.into_iter().map(|object| headlined(object, &field));
+                Item::ArrayOfTables(tables.collect::<Result<_, _>>()?)
+            }
+            (_, value) => value,
+        };
+        table.insert(&field, item);
+    }
+    Ok(table)
+}
+
+/// An object of a list as a table.
+fn headlined(object: Value, list: &str) -> Result<Table, String> {
+    let Value::InlineTable(object) = object else { return Err(not_as_expected(list)) };
+    let mut table = object.into_table();
+    if let Some(limits) = table.get_mut("limits").and_then(Item::as_array_mut) {
+        one_a_line(limits);
+    }
+    Ok(table)
+}
+
+/// Several limits are a line each.
+fn one_a_line(limits: &mut Array) {
+    if limits.len() < 2 {
+        return;
+    }
+    for limit in limits.iter_mut() {
+        limit.decor_mut().set_prefix("\n  ");
+    }
+    limits.set_trailing_comma(true);
+    limits.set_trailing("\n");
+}

@@ -1,0 +1,110 @@
+//! The YAML documents of a file, and what is wrong with one in plain words.
+
+use serde::de::DeserializeOwned;
+
+use super::{ImportError, Source};
+use crate::policy::formats::read_yaml_document;
+
+/// A document of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Document<'a> {
+    /// Which of the files, from 0.
+    pub(super) file: usize,
+    name: &'a str,
+    text: &'a str,
+    /// The lines of the file before it.
+    lines_before: usize,
+    /// What a document of its limiter is.
+    is: &'static str,
+}
+
+impl<'a> Document<'a> {
+    /// Returns the documents of the files in their order; a file in which nothing stands is one. `is` says what each is.
+    pub(super) fn each_of(sources: &[Source<'a>], is: &'static str) -> Vec<Self> {
+        let mut found = Vec::new();
+        for (file, Source { name, text }) in sources.iter().enumerate() {
+            let whole = Document { file, name, text, lines_before: 0, is };
+            let count = found.len();
+            let mut at = (0, 0);
+            let mut end = (0, 0);
+            for line in text.split_inclusive('\n') {
+                if is_marker(line) {
+                    found.extend(whole.part(at, end));
+                    at = end;
+                }
+                end = (end.0 + line.len(), end.1 + 1);
+                if line.trim_end() == "..." {
+                    found.extend(whole.part(at, end));
+                    at = end;
+                }
+            }
+            found.extend(whole.part(at, end));
+            if found.len() == count {
+                found.push(whole);
+            }
+        }
+        found
+    }
+
+    /// Returns what stands between two places (bytes, lines), if it is more than comments and directives.
+    fn part(self, at: (usize, usize), end: (usize, usize)) -> Option<Self> {
+        let text = &self.text[at.0..end.0];
+        let is_content =
+            |line: &str| !is_bare_marker(line) && !line.trim_start().starts_with('#') && !line.starts_with('%');
+        let has_content = text.lines().any(|line| !line.trim().is_empty() && is_content(line));
+        has_content.then_some(Self { text, lines_before: at.1, ..self })
+    }
+
+    /// Returns the line in the file of a line of the document.
+    pub(super) fn line(&self, line: u64) -> usize {
+        self.lines_before + line as usize
+    }
+
+    /// Returns an error about a field; `line` is that of the file.
+    pub(super) fn wrong(
+        &self,
+        line: Option<usize>,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) -> ImportError {
+        ImportError::new(self.file, self.name, line, path, message)
+    }
+
+    /// Reads it.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ImportError> {
+        read_yaml_document(self.text, self.is).map_err(|problem| {
+            let line = problem.line.map(|line| self.lines_before + line);
+            self.wrong(line, problem.path, problem.message)
+        })
+    }
+}
+
+/// Begins another document.
+fn is_marker(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+}
+
+fn is_bare_marker(line: &str) -> bool {
+    ["---", "..."].contains(&line.trim_end())
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_apart_and_know_their_lines() {
+        let of = |text: &str| -> Vec<(usize, String)> {
+            let each = Document::each_of(&[Source { name: "a", text }], "a");
+            each.into_iter().map(|it| (it.line(1), it.text.to_owned())).collect()
+        };
+        let found =
+            |each: &[(usize, &str)]| each.iter().map(|(line, text)| (*line, (*text).to_owned())).collect::<Vec<_>>();
+        assert_eq!(of("a: 1\n---\nb: 1\n"), found(&[(1, "a: 1\n"), (2, "---\nb: 1\n")]));
+        assert_eq!(of("# x\n%YAML 1.2\n---\na: 1\n...\n---\n\n---\n"), found(&[(3, "---\na: 1\n...\n")]));
+        assert_eq!(of("--- { a: 1 }\n--- { b: 1 }"), found(&[(1, "--- { a: 1 }\n"), (2, "--- { b: 1 }")]));
+        assert_eq!(of("a: 1\n...\nb: 1\n"), found(&[(1, "a: 1\n...\n"), (3, "b: 1\n")]));
+        assert_eq!(of("a: ---\n---b: 1\n"), found(&[(1, "a: ---\n---b: 1\n")]));
+        assert_eq!(of(""), found(&[(1, "")]));
+    }
+}

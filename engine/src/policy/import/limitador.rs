@@ -1,0 +1,321 @@
+//! Limits files of limitador: a list of limits, of which all hold whose conditions are met and whose variables are there.
+//!
+//! Of our rules that count the same kinds the closest holds alone. So what a limit counts together with what its conditions
+//! name is `per` (a value that a condition fixes makes no difference to what is counted), and where several of one such set
+//! meet, a rule has the limits of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::{
+    ImportError, Imported, Notes, Place, Source,
+    capacity::Room,
+    cel::{self, Form},
+    document::Document,
+    finish,
+    names::{Ids, Keys, id_of},
+    period,
+    regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
+    unlimited, window,
+};
+use crate::policy::{
+    compiled::PLAN_MAX,
+    document::{DescriptorPaths, Descriptors, Domain, EVERYONE, Limit, Mode, Policy, Rule},
+    request::IDENTITIES_MAX,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Item {
+    id: Option<String>,
+    name: Option<String>,
+    pub(super) namespace: String,
+    #[serde(default)]
+    pub(super) max_value: u64,
+    pub(super) seconds: u64,
+    pub(super) conditions: Option<Vec<String>>,
+    pub(super) variables: Option<Vec<String>>,
+}
+
+/// A document of these files, as errors name it.
+pub(super) const EACH_DOCUMENT: &str = "a list of limits";
+
+/// Makes a policy of limits files of limitador. A namespace is a domain.
+///
+/// ```
+/// use tidegate::import::{Source, limitador};
+///
+/// let text = "
+/// - namespace: shop
+///   max_value: 10
+///   seconds: 60
+///   conditions: [\"descriptors[0].plan == 'free'\"]
+///   variables: [\"descriptors[0].user_id\"]
+/// ";
+/// let imported = limitador(&[Source { name: "limits.yaml", text }])?;
+/// let rule = &imported.policy.domains["shop"].rules[0];
+/// assert_eq!((rule.condition["plan"].as_str(), rule.limits[0].period.as_str()), ("free", "1m"));
+/// # Ok::<(), tidegate::import::ImportError>(())
+/// ```
+pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
+    let mut notes = Notes::default();
+    let documents = Document::each_of(sources, EACH_DOCUMENT);
+    let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
+    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value));
+    let mut spaces: BTreeMap<String, Space> = ids.into_iter().map(|(name, id)| (name, Space::named(id))).collect();
+    for (document, items) in documents.into_iter().zip(lists) {
+        let file = document.file;
+        if !items.is_empty() {
+            notes.tell_of_counters(file);
+            let what = "windows that begin with the first request of a key";
+            let instead = "they begin at whole multiples of their period; as many fit in each";
+            notes.tell_of_file(file, what, instead, true);
+        }
+        for (place, spanned) in items.into_iter().enumerate() {
+            let line = document.line(spanned.referenced.line());
+            let at = Place { file, line, path: format!("[{place}]") };
+            let item = spanned.value;
+            if item.namespace.is_empty() {
+                let field = format!("[{place}].namespace");
+                return Err(document.wrong(Some(line), field, "a limit has a namespace"));
+            }
+            let Some(space) = spaces.get_mut(&item.namespace) else { continue };
+            if space.id != item.namespace {
+                let what = format!("`{}` is not a name for a domain here", item.namespace);
+                notes.warn(&at, "namespace", what, format!("it is `{}`: requests say so", space.id));
+            }
+            space.add(at, item, &mut notes);
+        }
+    }
+    tell_of_forms(&spaces, sources.len(), &mut notes);
+    let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
+    let policy = Policy { domains: domains.collect() };
+    finish(sources, policy, notes)
+}
+
+/// Returns the ids of the domains by their namespaces in the files.
+pub(super) fn domain_ids<'i>(items: impl Iterator<Item = &'i Item> + Clone) -> BTreeMap<String, String> {
+    let mut names = Ids::default();
+    for item in items.clone() {
+        names.keep(&item.namespace);
+    }
+    let mut ids = BTreeMap::new();
+    for Item { namespace, .. } in items {
+        ids.entry(namespace.clone()).or_insert_with(|| names.of(namespace));
+    }
+    ids
+}
+
+/// Reports in which calls limitador has the values that a file names: over RLS only `descriptors[0].x`, over HTTP only `x`.
+fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
+    for file in 0..files {
+        for (form, what, instead) in [
+            (
+                Form::First,
+                "values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
+                "they are identities of every descriptor; where a call has several, each is counted",
+            ),
+            (
+                Form::First,
+                "a key that one descriptor has twice, of which the last value counts",
+                "the first value counts; a second `generic_key` is the kind `generic_key_2`",
+            ),
+            (
+                Form::Bare,
+                "values without `descriptors[0]`, which only calls by HTTP have",
+                "they are identities of every request, however it was asked for",
+            ),
+        ] {
+            if spaces.values().any(|space| space.forms.contains(&(file, form))) {
+                notes.tell_of_file(file, what, instead, true);
+            }
+        }
+    }
+}
+
+/// The limits of a namespace.
+struct Space {
+    id: String,
+    keys: Keys,
+    limits: Vec<LimitEntry>,
+    /// What makes a limit the same as another: its period, conditions and variables.
+    identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
+    /// How values are named, and in which files.
+    forms: BTreeSet<(usize, Form)>,
+}
+
+struct LimitEntry {
+    at: Place,
+    limit: Limit,
+    /// What it is called, if it is.
+    name: Option<String>,
+    /// The values that its conditions ask for.
+    fixed: BTreeMap<String, String>,
+    /// Kinds that it counts, and kinds that its conditions name.
+    counted: BTreeSet<String>,
+}
+
+impl Space {
+    fn named(id: String) -> Self {
+        Self { id, keys: Keys::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
+    }
+
+    fn add(&mut self, at: Place, item: Item, notes: &mut Notes) {
+        let (mut fixed, mut counted) = (BTreeMap::new(), BTreeSet::new());
+        let leave_out =
+            |notes: &mut Notes, field: &str, what: String| notes.warn(&at, field, what, "the limit is left out");
+        let texts = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect();
+        if !self.identities.insert((item.seconds, texts(&item.conditions), texts(&item.variables))) {
+            let what = "a limit that stands here before, of the same period, conditions and variables";
+            return notes.tell(&at, "", what, "the first holds, and this one is left out");
+        }
+        for (place, text) in item.conditions.iter().flatten().enumerate() {
+            let field = format!("conditions[{place}]");
+            let equalities = match cel::equalities(text) {
+                Ok(equalities) => equalities,
+                Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
+            };
+            for ((key, form), value) in equalities {
+                self.forms.insert((at.file, form));
+                let kind = self.kind(&at, notes, &field, &key);
+                let exact = Match::Exact(value.clone());
+                let ends_in_star = value.ends_with('*') || value.is_empty();
+                if ends_in_star {
+                    return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
+                }
+                if let Err(why) = check(&kind, &exact) {
+                    return leave_out(notes, &field, why);
+                }
+                let plain = exact.plain(&kind).text().unwrap_or_default();
+                if plain != value {
+                    let what = format!("`{value}`, which is compared letter by letter");
+                    notes.warn(&at, &field, what, "it is an address: it holds for all of its spellings");
+                }
+                if fixed.insert(kind.clone(), plain.clone()).is_some_and(|other| other != plain) {
+                    let instead = "it is left out";
+                    return notes.tell(&at, &field, "two values for one key, which no request has", instead);
+                }
+                counted.insert(kind);
+            }
+        }
+        for (place, text) in item.variables.iter().flatten().enumerate() {
+            let field = format!("variables[{place}]");
+            let (key, form) = match cel::variable(text) {
+                Ok(key) => key,
+                Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
+            };
+            self.forms.insert((at.file, form));
+            counted.insert(self.kind(&at, notes, &field, &key));
+        }
+        if counted.len() > IDENTITIES_MAX {
+            return leave_out(notes, "variables", format!("more than {IDENTITIES_MAX} identities"));
+        }
+        let name = item.id.or(item.name).filter(|name| !name.is_empty());
+        if let Some(name) = name.as_ref().filter(|name| id_of(name) != **name) {
+            notes.tell(&at, "name", format!("`{name}` is not an id"), format!("it is like `{}`", id_of(name)));
+        }
+        let id = name.as_deref().map_or_else(|| format!("per-{}", period(item.seconds)), id_of);
+        if let Some(limit) = window(&at, notes, "max_value", (id, item.max_value, item.seconds), Mode::Enforce) {
+            self.limits.push(LimitEntry { at, limit, name, fixed, counted });
+        }
+    }
+
+    fn kind(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> String {
+        let kind = kind_of(key, &[]);
+        self.keys.tell(at, notes, field, key, &kind);
+        kind
+    }
+
+    fn into_domain(self, notes: &mut Notes) -> Domain {
+        let kinds: BTreeSet<&String> = self.limits.iter().flat_map(|limit| &limit.counted).collect();
+        if let (Some(limit), true) = (self.limits.first(), kinds.len() > IDENTITIES_MAX) {
+            let what = format!("a namespace with {} keys, all of which a descriptor may have at once", kinds.len());
+            let instead = format!("of more than {IDENTITIES_MAX} of them only the first count");
+            notes.warn(&limit.at, "", what, instead);
+        }
+        // Rules that count other kinds hold beside each other. In the order of the file.
+        let mut sets: Vec<(&BTreeSet<String>, Vec<usize>)> = Vec::new();
+        let mut set_of: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();
+        for (place, found) in self.limits.iter().enumerate() {
+            let set = *set_of.entry(&found.counted).or_insert_with(|| {
+                sets.push((&found.counted, Vec::new()));
+                sets.len() - 1
+            });
+            sets[set].1.push(place);
+        }
+        let mut ids = Ids::default();
+        let mut room = Room::default();
+        let mut rules: Vec<(usize, Rule)> = Vec::new();
+        for (counted, members) in &sets {
+            rules.extend(self.rules(counted, members, &mut ids, &mut room, notes));
+        }
+        rules.sort_by_key(|(place, _)| *place);
+        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        let (descriptors, descriptor_paths) = (Descriptors::Subset, DescriptorPaths::Identity);
+        Domain { descriptors, descriptor_paths, rules, ..Domain::default() }
+    }
+
+    /// The rules of the limits that count these kinds, each with the place of its first limit.
+    fn rules(
+        &self,
+        counted: &BTreeSet<String>,
+        members: &[usize],
+        ids: &mut Ids,
+        room: &mut Room,
+        notes: &mut Notes,
+    ) -> Vec<(usize, Rule)> {
+        let leave_out = |notes: &mut Notes, places: &mut dyn Iterator<Item = usize>, field: &str, what: &str| {
+            places.for_each(|place| notes.warn(&self.limits[place].at, field, what, "the limit is left out"));
+        };
+        if let Err(what) = room.take(counted, &counted.iter().map(String::as_str).collect()) {
+            leave_out(notes, &mut members.iter().copied(), "", &what);
+            return Vec::new();
+        }
+        let kinds: Vec<String> = counted.iter().cloned().collect();
+        let values = |place: &usize| -> Region {
+            let value = |kind: &String| {
+                self.limits[*place].fixed.get(kind).map_or(Match::Any, |value| Match::Exact(value.clone()))
+            };
+            kinds.iter().map(value).collect()
+        };
+        let places: Counted = (0..kinds.len()).collect();
+        let regions: Vec<Region> = members.iter().map(values).collect();
+        let decide = |region: &[Match]| -> Decided {
+            let holds = |wide: &Region| wide.iter().zip(region).all(|(wide, narrow)| wide.covers(narrow));
+            let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
+            BTreeMap::from([(places.clone(), all.collect())])
+        };
+        let carved = carve(&kinds, &regions, &BTreeSet::from([places.clone()]), decide);
+        let Some(Carving { mut rules, .. }) = carved else {
+            leave_out(notes, &mut members.iter().copied(), "conditions", "too many values that meet each other");
+            return Vec::new();
+        };
+        let most = room.widen(rules.iter().map(|rule| rule.limits.len()).max().unwrap_or_default());
+        let beyond: BTreeSet<usize> =
+            rules.iter_mut().flat_map(|rule| rule.limits.split_off(most.min(rule.limits.len()))).collect();
+        let what = format!("more than {PLAN_MAX} limits that one request could meet");
+        for place in beyond {
+            notes.warn(&self.limits[place].at, "", &*what, "it does not hold where so many others do");
+        }
+        let named = |carved: Carved| {
+            let first = carved.limits.first().copied();
+            let name = first.and_then(|first| self.limits[first].name.clone()).unwrap_or_else(|| {
+                if kinds.is_empty() { EVERYONE.to_owned() } else { name_of(&kinds, &carved.region) }
+            });
+            let mut limit_ids = Ids::default();
+            let limits = carved.limits.iter().map(|place| {
+                let limit = &self.limits[*place].limit;
+                Limit { id: limit_ids.like(&limit.id), ..limit.clone() }
+            });
+            let mut limits: Vec<Limit> = limits.collect();
+            if limits.is_empty() {
+                limits.push(unlimited());
+            }
+            let rule = Rule { id: ids.like(&name), limits, ..rule(&kinds, &carved.region, &carved.counted) };
+            (first.unwrap_or(self.limits.len()), rule)
+        };
+        rules.into_iter().map(named).collect()
+    }
+}

@@ -1,0 +1,258 @@
+//! Where requests can fall by their values, and the rules that decide there as the file does.
+//!
+//! Our rules know one precedence: of those that count the same kinds the closest wins. Other limiters have their own. So
+//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; of each
+//! kind), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
+//! rule of a region is always the closest there, so what comes out decides as the file does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use crate::{
+    base::address::{IP, REMOTE_ADDRESS},
+    policy::{
+        descriptor::Dimension,
+        document::{self, DescriptorPaths, EVERYONE},
+        matcher::Matcher,
+        path::Pattern,
+        request::{BEGINNING_BYTES_MAX, VALUE_BYTES_MAX},
+        specificity::Closeness,
+    },
+};
+
+/// More regions than this are too many.
+const REGIONS_MAX: usize = 50_000;
+
+/// Returns the kind of an entry with this key, behind entries of other kinds, as [`Dimension::of`] says for a domain with
+/// `descriptor_paths = "identity"`.
+pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
+    let is_taken = |dimension: &Dimension<'_>| earlier.iter().any(|kind| dimension.kind() == Some(kind));
+    match Dimension::of(key, DescriptorPaths::Identity, is_taken) {
+        Dimension::Kind(kind) => kind.into_owned(),
+        // No entry of such a domain is one of these.
+        Dimension::Endpoint | Dimension::Method => key.to_owned(),
+    }
+}
+
+/// Values. Wider before narrower.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Match {
+    Any,
+    Prefix(String),
+    Exact(String),
+}
+
+impl Match {
+    /// Does it match every value that `other` matches?
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (Self::Prefix(prefix), Self::Prefix(text) | Self::Exact(text)) => text.starts_with(prefix),
+            (Self::Exact(own), Self::Exact(text)) => own == text,
+            _ => false,
+        }
+    }
+
+    /// Is there a value that both match?
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// Returns it as rules have it of this kind: an address has one spelling.
+    pub(super) fn plain(self, kind: &str) -> Self {
+        match self {
+            Self::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
+                Self::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
+            }
+            other => other,
+        }
+    }
+
+    /// As a condition says it; none for any value.
+    pub(super) fn text(&self) -> Option<String> {
+        match self {
+            Self::Any => None,
+            Self::Prefix(prefix) => Some(format!("{prefix}*")),
+            Self::Exact(value) => Some(value.clone()),
+        }
+    }
+}
+
+/// A value of each kind.
+pub(super) type Region = Vec<Match>;
+
+fn covers(wide: &[Match], narrow: &[Match]) -> bool {
+    wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
+}
+
+/// The places of the kinds that are counted.
+pub(super) type Counted = BTreeSet<usize>;
+
+/// The numbers of the limits that hold in a region, by the kinds that they count.
+pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
+
+/// A rule.
+#[derive(Debug)]
+pub(super) struct Carved {
+    pub(super) region: Region,
+    pub(super) counted: Counted,
+    /// None: a wider rule does not hold here.
+    pub(super) limits: Vec<usize>,
+}
+
+/// The rules of one set of kinds.
+#[derive(Debug)]
+pub(super) struct Carving {
+    pub(super) rules: Vec<Carved>,
+    /// Limits that stand in several rules though the file counts them as one.
+    pub(super) apart: BTreeSet<usize>,
+}
+
+/// Finds the rules; `None`: there are too many regions. `named` is every combination of values that the file names.
+pub(super) fn carve(
+    kinds: &[String],
+    named: &[Region],
+    counted: &BTreeSet<Counted>,
+    decide: impl Fn(&[Match]) -> Decided,
+) -> Option<Carving> {
+    let mut carver = Carver {
+        kinds,
+        counted,
+        decide,
+        rules: Vec::new(),
+        by_first: BTreeMap::new(),
+        homes: BTreeMap::new(),
+        regions: 0,
+    };
+    carver.walk(&mut Vec::new(), &named.iter().collect::<Vec<_>>())?;
+    let apart = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
+    let rules = carver.rules.into_iter().map(|(rule, _)| rule).collect();
+    Some(Carving { rules, apart })
+}
+
+struct Carver<'c, D> {
+    kinds: &'c [String],
+    counted: &'c BTreeSet<Counted>,
+    decide: D,
+    rules: Vec<(Carved, document::Rule)>,
+    /// Places of rules by their value of the first kind: a file may have ten thousand.
+    by_first: BTreeMap<Match, Vec<usize>>,
+    /// In which rules a limit stands, for the same values of what it counts.
+    homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
+    regions: usize,
+}
+
+impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
+    /// All regions that begin with `region`; `live` are the named combinations that cover it.
+    fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
+        let depth = region.len();
+        if depth == self.kinds.len() {
+            self.regions += 1;
+            self.settle(region);
+            return (self.regions <= REGIONS_MAX).then_some(());
+        }
+        let mut by_match: BTreeMap<&Match, Vec<&Region>> = BTreeMap::from([(&Match::Any, Vec::new())]);
+        for named in live {
+            by_match.entry(&named[depth]).or_default().push(named);
+        }
+        // An exact value covers nothing but itself, so only the others have to be looked through.
+        let wide: Vec<&Match> = by_match.keys().copied().filter(|it| !matches!(it, Match::Exact(_))).collect();
+        for narrow in by_match.keys().copied() {
+            let covering = wide.iter().copied().filter(|wide| *wide != narrow && wide.covers(narrow)).chain([narrow]);
+            let below: Vec<&Region> = covering.flat_map(|wide| by_match[wide].iter().copied()).collect();
+            region.push(narrow.clone());
+            self.walk(region, &below)?;
+            region.pop();
+        }
+        Some(())
+    }
+
+    fn settle(&mut self, region: &Region) {
+        let mut decided = (self.decide)(region);
+        for counted in self.counted {
+            let wanted = decided.remove(counted).unwrap_or_default();
+            let found = self.closest(counted, region);
+            let is_right = found.map_or(wanted.is_empty(), |found| self.rules[found].0.limits == wanted);
+            let home = if is_right { found } else { Some(self.add(counted, region, wanted.clone())) };
+            if let Some(home) = home {
+                let values: Region = counted.iter().map(|place| region[*place].clone()).collect();
+                for limit in wanted {
+                    self.homes.entry((limit, values.clone())).or_default().insert(home);
+                }
+            }
+        }
+    }
+
+    /// The rule that decides in a region, of those so far.
+    fn closest(&self, counted: &Counted, region: &Region) -> Option<usize> {
+        let first = region.first();
+        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, Match::Exact(_)));
+        let exact =
+            first.and_then(|first| self.by_first.get_key_value(first)).filter(|(it, _)| matches!(it, Match::Exact(_)));
+        let candidates = wide.chain(exact).flat_map(|(_, places)| places.iter().copied());
+        let covering = candidates.filter(|place| {
+            let rule = &self.rules[*place].0;
+            rule.counted == *counted && covers(&rule.region, region)
+        });
+        let closeness = |place: &usize| {
+            let rule = &self.rules[*place].1;
+            Closeness::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
+        };
+        covering.min_by(|one, other| closeness(one).cmp(&closeness(other)))
+    }
+
+    fn add(&mut self, counted: &Counted, region: &Region, limits: Vec<usize>) -> usize {
+        let place = self.rules.len();
+        let rule = rule(self.kinds, region, counted);
+        self.rules.push((Carved { region: region.clone(), counted: counted.clone(), limits }, rule));
+        self.by_first.entry(region.first().cloned().unwrap_or(Match::Any)).or_default().push(place);
+        place
+    }
+}
+
+/// Returns the rule of a region, without id and limits.
+pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> document::Rule {
+    let condition = kinds.iter().zip(region).filter_map(|(kind, value)| Some((kind.clone(), value.text()?)));
+    let mut per: Vec<String> = counted.iter().map(|place| kinds[*place].clone()).collect();
+    let per = match per.len() {
+        0 => document::Per::One(EVERYONE.to_owned()),
+        1 => document::Per::One(per.remove(0)),
+        _ => document::Per::Each(per),
+    };
+    document::Rule {
+        id: String::new(),
+        note: None,
+        endpoint: "*".to_owned(),
+        method: None,
+        per,
+        tiers: None,
+        condition: condition.collect(),
+        cost: 1,
+        limits: Vec::new(),
+        enabled: true,
+    }
+}
+
+/// Returns what the id of a region's rule is made of.
+pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
+    let parts = kinds.iter().zip(region).map(|(kind, value)| match value.text() {
+        None => kind.clone(),
+        Some(text) => format!("{kind}-{}", text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
+    });
+    parts.collect::<Vec<_>>().join("-")
+}
+
+/// Checks that a rule can have this condition; the error says why not.
+pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
+    let Some(text) = value.text() else { return Ok(()) };
+    let most = if matches!(value, Match::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
+    if text.len() > most {
+        return Err(format!("a value of {} bytes; {most} fit", text.len()));
+    }
+    match Matcher::parse(kind, &text)? {
+        Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
+        _ => Ok(()),
+    }
+}

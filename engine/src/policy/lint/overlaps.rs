@@ -1,0 +1,132 @@
+//! Overlaps of patterns: finds those that match all that others match, without comparing each pair.
+
+use std::collections::BTreeMap;
+
+use crate::policy::path::{Part, Pattern};
+
+/// A tree of patterns, by their parts. What is kept is their places in a list.
+#[derive(Default)]
+struct Tree<'p> {
+    literals: BTreeMap<&'p str, Tree<'p>>,
+    parameter: Option<Box<Tree<'p>>>,
+    /// Those that end in `*` here.
+    rest: Vec<usize>,
+    /// Those that end here.
+    here: Vec<usize>,
+}
+
+impl<'p> Tree<'p> {
+    fn insert(&mut self, parts: &'p [Part], place: usize) {
+        match parts {
+            [] => self.here.push(place),
+            [Part::Rest, ..] => self.rest.push(place),
+            [Part::Parameter, below @ ..] => self.parameter.get_or_insert_default().insert(below, place),
+            [Part::Literal(literal), below @ ..] => self.literals.entry(literal).or_default().insert(below, place),
+        }
+    }
+
+    /// Shows the patterns that match every path of the one with these parts; `left` is how many may be shown, and trees
+    /// looked at.
+    fn covering(&self, parts: &[Part], left: &mut usize, see: &mut impl FnMut(usize)) {
+        let Some(less) = left.checked_sub(1) else { return };
+        *left = less;
+        let mut show = |places: &[usize]| {
+            let fit = places.len().min(*left);
+            *left -= fit;
+            places[..fit].iter().for_each(|place| see(*place));
+        };
+        let Some((part, below)) = parts.split_first() else { return show(&self.here) };
+        show(&self.rest);
+        match part {
+            Part::Rest => {}
+            Part::Parameter => {
+                if let Some(tree) = &self.parameter {
+                    tree.covering(below, left, see);
+                }
+            }
+            Part::Literal(literal) => {
+                if let Some(tree) = self.literals.get(&**literal) {
+                    tree.covering(below, left, see);
+                }
+                // A parameter is a segment that is not empty.
+                if let Some(tree) = self.parameter.as_ref().filter(|_| !literal.is_empty()) {
+                    tree.covering(below, left, see);
+                }
+            }
+        }
+    }
+}
+
+/// For each pattern the places of those of which it matches every path, itself among them, in their order. At most `left`
+/// in all, which falls with each.
+pub(super) fn overlaps<'p>(patterns: impl Iterator<Item = &'p Pattern> + Clone, left: &mut usize) -> Vec<Vec<usize>> {
+    let (mut tree, mut any) = (Tree::default(), Vec::new());
+    for (place, pattern) in patterns.clone().enumerate() {
+        match pattern {
+            Pattern::Any => any.push(place),
+            Pattern::Path(parts) => tree.insert(parts, place),
+        }
+    }
+    let mut covered = vec![Vec::new(); patterns.clone().count()];
+    for (place, pattern) in patterns.enumerate() {
+        let mut see = |wide: usize| covered[wide].push(place);
+        if let Pattern::Path(parts) = pattern {
+            tree.covering(parts, left, &mut see);
+        }
+        let fit = any.len().min(*left);
+        *left -= fit;
+        any[..fit].iter().for_each(|wide| see(*wide));
+    }
+    covered
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Does every path of `narrow` match `wide`? Part by part.
+    fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
+        let (wide, narrow) = match (wide, narrow) {
+            (Pattern::Any, _) => return true,
+            (_, Pattern::Any) => return false,
+            (Pattern::Path(wide), Pattern::Path(narrow)) => (wide, narrow),
+        };
+        let mut narrow = narrow.iter();
+        for part in wide {
+            match (part, narrow.next()) {
+                (Part::Rest, Some(_)) => return true,
+                (Part::Parameter, Some(Part::Literal(literal))) if !literal.is_empty() => {}
+                (part, Some(other)) if part == other && *part != Part::Rest => {}
+                _ => return false,
+            }
+        }
+        narrow.next().is_none()
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_those_of_all_pairs(texts in prop::collection::vec(r"\*|(/(a|b|\{x\}|)){1,4}(/\*)?", 0..30)) {
+            let patterns: Vec<Pattern> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+            let found = overlaps(patterns.iter(), &mut usize::MAX.clone());
+            for (wide, found) in patterns.iter().zip(found) {
+                let places = patterns.iter().enumerate().filter(|(_, narrow)| covers(wide, narrow));
+                prop_assert_eq!(found, places.map(|(place, _)| place).collect::<Vec<_>>(), "{:?}", wide);
+                // The closest is the least, so none is closer than what it covers.
+                prop_assert!(patterns.iter().all(|narrow| !covers(wide, narrow) || narrow <= wide));
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_are_found_than_are_asked_for() {
+        let patterns: Vec<Pattern> =
+            ["*", "/*", "/a", "/a", "/{x}"].into_iter().map(|text| Pattern::parse(text).expect("a pattern")).collect();
+        for most in 0..30 {
+            let mut left = most;
+            let found: usize = overlaps(patterns.iter(), &mut left).iter().map(Vec::len).sum();
+            assert!(found <= most, "{found} of {most}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Policies: requests and documents, how they are compiled for the hot path, and which limits a request meets.
+//!
+//! * `request`: who asks for what, at what cost
+//! * `error`: what is wrong with a policy, and where
+//! * `document`: the policy document, as people write it
+//! * `delta`: what a document changes of the one before it
+//! * `diff`: the differences of two documents, by field
+//! * `descriptor`: what the entries of Envoy's descriptors mean
+//! * `path`: plain paths, and the patterns of endpoints
+//! * `matcher`: which client an identity is
+//! * `rule_list`: the rules of one pattern
+//! * `named_values`: the values that policies name
+//! * `specificity`: which of several rules is the closest to a request
+//! * `explain`: why a policy decides as it does
+//! * `compiled`: a policy compiled for the hot path
+//! * `planner`: the limits that a request meets
+//! * `timezone`: calendars of time zones
+//! * `lint`: what is allowed in a policy and hardly meant, and what a change loosens
+//! * `limit_numbers`: from the numbers of a written limit to its meter
+//! * `compile`: from a document to a compiled policy
+//! * `formats`: documents from and to TOML, YAML and JSON
+//! * `import`: policies from the files of other limiters
+
+pub(crate) mod compile;
+pub(crate) mod compiled;
+#[cfg(feature = "serde")]
+pub(crate) mod delta;
+pub(crate) mod descriptor;
+#[cfg(feature = "formats")]
+pub(crate) mod diff;
+pub(crate) mod document;
+pub(crate) mod error;
+pub(crate) mod explain;
+#[cfg(feature = "formats")]
+pub(crate) mod formats;
+#[cfg(feature = "formats")]
+pub(crate) mod import;
+mod limit_numbers;
+pub(crate) mod lint;
+pub(crate) mod matcher;
+pub(crate) mod named_values;
+pub(crate) mod path;
+pub(crate) mod planner;
+pub(crate) mod request;
+mod rule_list;
+mod specificity;
+pub(crate) mod timezone;
+
+#[cfg(feature = "serde")]
+pub use delta::Delta;
+#[cfg(feature = "formats")]
+pub use diff::{Difference, differences};
+#[cfg(feature = "serde")]
+pub use document::borrowed;
+pub use document::{
+    Algorithm, Client, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, Descriptors, Domain,
+    DoorSettings, Headers, Limit, Mode, OnError, OnFailure, Override, Per, Policy, Reset, Rule, SCHEMA, Sharing,
+    TAGS_MAX, Tier,
+};

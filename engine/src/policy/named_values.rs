@@ -1,0 +1,148 @@
+//! The values that policies name: those of clients and of the conditions of rules.
+
+use std::collections::BTreeMap;
+
+use crate::policy::{
+    document::Policy,
+    error::{Problems, Report},
+    matcher::{ClientMap, Matcher},
+};
+
+/// Fields that are told of a policy with other values.
+const TOLD_MAX: usize = 20;
+
+/// The values by which policies tell one identity from another of the same kind: of their clients, and of `where` in their
+/// rules. `*`, which is everybody, names nobody.
+///
+/// ```
+/// use tidegate::{NamedValues, policy::Policy};
+///
+/// let policy: Policy = serde_json::from_str(r#"{"domains": {"default": {"clients": [
+///     {"kind": "user", "value": "team-*", "tier": "free"}
+/// ]}}}"#).unwrap();
+/// let named = NamedValues::of([&policy]);
+/// assert!(named.has("user", "team-ada") && !named.has("user", "ada"));
+/// ```
+#[derive(Debug, Default)]
+pub struct NamedValues {
+    kinds: BTreeMap<String, ClientMap<()>>,
+}
+
+impl NamedValues {
+    /// Of these policies together, in all of their domains. What is no value of its kind is left out.
+    #[must_use]
+    pub fn of<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Self {
+        let mut named = Self::default();
+        for policy in policies {
+            each(policy, |kind, value, _| {
+                if let Some(matcher) = telling(kind, value) {
+                    named.kinds.entry(kind.to_owned()).or_default().insert(matcher, ());
+                }
+            });
+        }
+        named
+    }
+
+    /// Is this identity one of those that are named?
+    #[must_use]
+    pub fn has(&self, kind: &str, value: &str) -> bool {
+        self.kinds.get(kind).is_some_and(|named| named.find(value).is_some())
+    }
+
+    /// Refuses a policy that has other values than these, at the field of each. How a value is written does not matter:
+    /// `10.1.*` is `10.1.0.0/16`.
+    ///
+    /// # Errors
+    ///
+    /// Those fields, the first twenty, each with `message`.
+    pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
+        let mut found = Vec::new();
+        each(policy, |kind, value, place| {
+            let is_known =
+                |matcher: &Matcher<&str>| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
+            if found.len() < TOLD_MAX && telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
+                let mut report = Report::new(&mut found);
+                let mut report = report.field("domains");
+                let mut report = report.field(place.domain);
+                let mut report = report.item(place.list, place.number);
+                report.field(&place.field).wrong(message);
+            }
+        });
+        if found.is_empty() { Ok(()) } else { Err(Problems(found)) }
+    }
+}
+
+/// Where a value stands.
+struct Place<'p> {
+    domain: &'p str,
+    list: &'static str,
+    number: usize,
+    field: String,
+}
+
+/// Shows every value of a policy, with its kind.
+fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>)) {
+    for (domain, settings) in &policy.domains {
+        for (number, client) in settings.clients.iter().enumerate() {
+            let place = Place { domain, list: "clients", number, field: String::from("value") };
+            see(&client.kind, &client.value, &place);
+        }
+        for (number, rule) in settings.rules.iter().enumerate() {
+            for (kind, value) in &rule.condition {
+                see(kind, value, &Place { domain, list: "rules", number, field: format!("where.{kind}") });
+            }
+        }
+    }
+}
+
+/// A value that tells somebody from others of the kind.
+fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
+    Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use super::*;
+
+    fn policy(values: &[(&str, &str)], conditions: &[(&str, &str)]) -> Policy {
+        let clients: Vec<_> = values
+            .iter()
+            .map(|(kind, value)| serde_json::json!({ "kind": kind, "value": value, "tier": "free" }))
+            .collect();
+        let condition: BTreeMap<_, _> = conditions.iter().copied().collect();
+        let rule =
+            serde_json::json!({ "id": "r", "endpoint": "*", "per": "everyone", "where": condition, "limits": [] });
+        let document = serde_json::json!({ "domains": { "web": { "clients": clients, "rules": [rule] } } });
+        serde_json::from_value(document).expect("a document")
+    }
+
+    #[test]
+    fn values_are_known_however_they_are_written_and_no_wider_or_narrower_ones() {
+        let published = policy(&[("ip", "10.1.*"), ("user", "ada"), ("user", "*")], &[("api_key", "sk_live_*")]);
+        let named = NamedValues::of([&published]);
+        let same = policy(&[("ip", "10.1.0.0/16"), ("api_key", "sk_live_*"), ("api_key", "*")], &[("user", "ada")]);
+        assert_eq!(named.check(&same, "new"), Ok(()));
+        for (clients, conditions, path) in [
+            (&[("user", "ada"), ("user", "eve")][..], &[][..], "domains.web.clients[1].value"),
+            (&[("user", "ad*")], &[], "domains.web.clients[0].value"),
+            (&[("ip", "10.1.0.0/17")], &[], "domains.web.clients[0].value"),
+            (&[("tenant", "ada")], &[], "domains.web.clients[0].value"),
+            (&[], &[("api_key", "sk_live_5*")], "domains.web.rules[0].where.api_key"),
+            (&[], &[("api_key", "sk_*")], "domains.web.rules[0].where.api_key"),
+        ] {
+            let refused = named.check(&policy(clients, conditions), "new").expect_err("it is new");
+            let paths: Vec<&str> = refused.iter().map(|problem| problem.path.as_str()).collect();
+            assert_eq!(paths, [path]);
+        }
+        for (kind, value, is_named) in [
+            ("ip", "10.1.2.3", true),
+            ("ip", "10.2.0.1", false),
+            ("user", "ada", true),
+            ("user", "eve", false),
+            ("api_key", "sk_live_1", true),
+            ("api_key", "ada", false),
+        ] {
+            assert_eq!(named.has(kind, value), is_named, "{kind}:{value}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The plan of a request: which limits of a snapshot it meets, and in which order.
+
+use arrayvec::ArrayVec;
+
+use crate::{
+    base::{
+        hash::{IdentityHash, KeyHash, KeyHasher},
+        time::Nanos,
+    },
+    policy::{
+        compiled::{Client, Domain, Exception, Grants, PLAN_MAX, RuleSet, Snapshot},
+        document::Descriptors,
+        matcher::Matcher,
+        path::{PathBuffer, made_plain},
+        request::{IDENTITIES_MAX, Request},
+        rule_list::{Rule, RuleList},
+    },
+};
+
+/// One limit that a request meets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// Place in [`Snapshot::limits`].
+    pub(crate) limit: u32,
+    pub(crate) identity: IdentityHash,
+    pub(crate) cost: u64,
+    /// The identities of the request that are counted together, as bits of their places.
+    pub(crate) counted: u8,
+}
+
+/// The limits that a request meets, in the order in which they are checked.
+pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
+
+/// What a limit counts: one identity or several together.
+#[derive(Clone, Copy)]
+struct Counted {
+    identity: IdentityHash,
+    /// Places in the request, as bits.
+    places: u8,
+}
+
+/// What the domain knows of one identity of a request.
+#[derive(Clone, Copy)]
+struct Known<'s> {
+    /// Place in [`Domain::kinds`].
+    kind: u32,
+    counted: Counted,
+    tier: Option<u32>,
+    exception: Option<&'s Exception>,
+}
+
+impl Snapshot {
+    /// Adds the limits that `request` meets at the wall time `now` to `plan`, which is empty: none in a domain that the policy does
+    /// not have. A plan is kilobytes, so it is made where it stays.
+    pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
+        self.plan_for::<false>(request, now, hasher, plan);
+    }
+
+    /// The same with the limits that a block stands before: those of the tier, which count again once it ends.
+    pub(crate) fn plan_behind_blocks(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
+        self.plan_for::<true>(request, now, hasher, plan);
+    }
+
+    /// Reads what plans for `requests` will read first, and waits for nothing. The values of the identities should be at hand.
+    pub(crate) fn fetch_clients(&self, requests: &[Request<'_>]) {
+        let mut last = None;
+        for request in requests {
+            // Most batches are of one domain.
+            let domain = match last {
+                Some((name, domain)) if name == request.domain => domain,
+                _ => self.domains.get(request.domain),
+            };
+            last = Some((request.domain, domain));
+            for kind in domain.iter().flat_map(|domain| &domain.kinds).filter(|kind| kind.clients.len() > 0) {
+                if let Some(identity) = request.identities.iter().find(|identity| *kind.name == *identity.kind()) {
+                    kind.clients.fetch(identity.value());
+                }
+            }
+        }
+    }
+
+    fn plan_for<const BEHIND_BLOCKS: bool>(
+        &self,
+        request: &Request<'_>,
+        now: Nanos,
+        hasher: &KeyHasher,
+        plan: &mut Plan,
+    ) {
+        if let Some(domain) = self.domains.get(request.domain) {
+            let planner = Planner::<BEHIND_BLOCKS> { snapshot: self, domain, request, cost: request.cost, plan };
+            planner.run(now, hasher);
+        }
+    }
+}
+
+struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
+    snapshot: &'s Snapshot,
+    domain: &'s Domain,
+    request: &'r Request<'r>,
+    cost: u64,
+    plan: &'r mut Plan,
+}
+
+impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
+    fn run(mut self, now: Nanos, hasher: &KeyHasher) {
+        let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
+        // All are hashed first, so that they come from memory together.
+        let values: ArrayVec<KeyHash, IDENTITIES_MAX> =
+            self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
+        known.extend(values.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
+        let mut buffer = PathBuffer::new();
+        let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
+        if self.request.is_exact && self.domain.descriptors.descriptors == Descriptors::Exact {
+            return self.run_exactly(&known, path, hasher);
+        }
+        let mut seen = 0;
+        for identity in known.iter().flatten() {
+            self.add_tier(identity);
+            let kind = 1 << identity.kind;
+            seen |= kind;
+            let completed = |set: &&RuleSet| set.kinds & kind != 0 && set.kinds & !seen == 0;
+            for set in self.domain.rule_sets.iter().filter(completed) {
+                self.add_closest(set, path, &known, hasher, None);
+            }
+        }
+        for set in self.domain.rule_sets.iter().filter(|set| set.kinds == 0) {
+            self.add_closest(set, path, &known, hasher, None);
+        }
+    }
+
+    /// One identity meets its tier; all of them the rules that name just these kinds, to count them or in conditions.
+    fn run_exactly(mut self, known: &[Option<Known<'s>>], path: Option<&str>, hasher: &KeyHasher) {
+        if let [Some(one)] = known {
+            self.add_tier(one);
+        }
+        // No rule names a kind that the domain never speaks of.
+        let kinds = known.iter().try_fold(0, |kinds, known| Some(kinds | 1 << (*known)?.kind));
+        let Some(kinds) = kinds else { return };
+        for set in self.domain.rule_sets.iter().filter(|set| set.kinds & !kinds == 0) {
+            self.add_closest(set, path, known, hasher, Some(kinds));
+        }
+    }
+
+    /// `None` for a kind that the domain never speaks of.
+    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<Known<'s>> {
+        let identity = self.request.identities[place];
+        let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
+        let kind = &self.domain.kinds[kind_place];
+        let (tier, exception) = match kind.clients.find(identity.value()) {
+            None => (None, None),
+            Some(Client::OfTier(tier)) => (Some(*tier), None),
+            Some(Client::Excepted(place)) => {
+                let exception = kind.exceptions.get(*place as usize).and_then(Option::as_ref);
+                (exception.and_then(|exception| exception.tier), exception)
+            }
+        };
+        let hinted = || {
+            let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
+            Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
+        };
+        Some(Known {
+            kind: kind_place as u32,
+            counted: Counted { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
+            tier: tier.and_then(|tier| self.domain.place(tier)).or_else(hinted).or(kind.default_tier),
+            exception: exception.filter(|exception| exception.until.is_none_or(|until| now < until)),
+        })
+    }
+
+    fn add_tier(&mut self, known: &Known<'s>) {
+        let tier = known.tier.map_or(0..0, |tier| self.domain.tiers[tier as usize].1.clone());
+        let own = match known.exception.map(|exception| &exception.grants) {
+            None => 0..0,
+            Some(Grants::Unlimited) => return,
+            Some(Grants::Blocked(limit)) => {
+                self.add(*limit, known.counted, self.cost);
+                if !BEHIND_BLOCKS {
+                    return;
+                }
+                0..0
+            }
+            Some(Grants::Limits(own)) => own.clone(),
+        };
+        let snapshot = self.snapshot;
+        let id = |limit: u32| &*snapshot.limits[limit as usize].id;
+        for limit in tier.clone() {
+            let in_its_place = own.clone().find(|&own| id(own) == id(limit));
+            self.add(in_its_place.unwrap_or(limit), known.counted, self.cost);
+        }
+        for addition in own.filter(|&own| !tier.clone().any(|limit| id(limit) == id(own))) {
+            self.add(addition, known.counted, self.cost);
+        }
+    }
+
+    /// Adds the limits of the closest rule of a set; with `exactly`, of those that name just these kinds.
+    fn add_closest(
+        &mut self,
+        set: &'s RuleSet,
+        path: Option<&str>,
+        known: &[Option<Known<'s>>],
+        hasher: &KeyHasher,
+        exactly: Option<u64>,
+    ) {
+        let is_exact = |rule: &Rule| exactly.is_none_or(|kinds| rule.kinds == kinds);
+        let value = |kind| self.value(kind, known);
+        let closest = |rules: &'s RuleList| rules.closest(value, |rule| is_exact(rule) && self.accepts(rule, known));
+        let Some(rule) = set.patterns.closest(path, closest) else { return };
+        // In the order of the domain's kinds, so that the order of the request does not make another key.
+        let counted = (0..self.domain.kinds.len() as u32)
+            .filter(|kind| set.kinds & (1 << kind) != 0)
+            .filter_map(|kind| known.iter().flatten().find(|known| known.kind == kind))
+            .map(|known| known.counted);
+        let together = |all: Counted, next: Counted| Counted {
+            identity: hasher.and(all.identity, next.identity),
+            places: all.places | next.places,
+        };
+        let counted = counted.reduce(together).unwrap_or(Counted { identity: IdentityHash::EVERYONE, places: 0 });
+        for limit in rule.limits.clone() {
+            self.add(limit, counted, self.cost.saturating_mul(rule.cost));
+        }
+    }
+
+    fn accepts(&self, rule: &Rule, known: &[Option<Known<'s>>]) -> bool {
+        let method = rule
+            .method
+            .as_deref()
+            .is_none_or(|wanted| self.request.method.is_some_and(|method| method.eq_ignore_ascii_case(wanted)));
+        let tier = || {
+            rule.tiers.as_ref().is_none_or(|wanted| {
+                known.iter().flatten().any(|known| known.tier.is_some_and(|tier| wanted.contains(&tier)))
+            })
+        };
+        let holds =
+            |(kind, matcher): &(u32, Matcher)| self.value(*kind, known).is_some_and(|value| matcher.matches(value));
+        method && tier() && rule.condition.iter().all(holds)
+    }
+
+    /// Returns the value that the request has of a kind of the domain.
+    fn value(&self, kind: u32, known: &[Option<Known<'s>>]) -> Option<&'r str> {
+        let place = known.iter().position(|known| known.is_some_and(|known| known.kind == kind))?;
+        Some(self.request.identities[place].value())
+    }
+
+    fn add(&mut self, limit: u32, counted: Counted, cost: u64) {
+        // Compiling made sure that no request meets more.
+        let _ = self.plan.try_push(Charge { limit, cost, identity: counted.identity, counted: counted.places });
+    }
+}

@@ -1,0 +1,181 @@
+//! The rules of one pattern, of which a request meets the closest that holds for it.
+
+use std::ops::Range;
+
+use crate::policy::matcher::{Matcher, MatcherMap};
+
+/// A rule, compiled.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// Kinds that it counts or has conditions on, as bits of their places among the kinds of its domain.
+    pub(crate) kinds: u64,
+    pub(crate) method: Option<Box<str>>,
+    pub(crate) tiers: Option<Vec<u32>>,
+    /// Kinds, by their place, and how their values must be.
+    pub(crate) condition: Vec<(u32, Matcher)>,
+    pub(crate) cost: u64,
+    /// Places in [`Snapshot::limits`](crate::Snapshot).
+    pub(crate) limits: Range<u32>,
+}
+
+/// Lists that are longer are searched by an index: a policy may have ten thousand rules that differ in a condition only.
+const UNINDEXED_MAX: usize = 8;
+
+/// Rules of one pattern, the closest first.
+#[derive(Debug, Default)]
+pub(crate) struct RuleList {
+    rules: Vec<Rule>,
+    /// Of a long list.
+    index: Option<Box<Index>>,
+}
+
+/// Places of rules in their list, in ascending order: each rule under one of its conditions.
+#[derive(Debug, Default)]
+struct Index {
+    /// By kind and value.
+    by_condition: Vec<(u32, MatcherMap<Vec<u32>>)>,
+    /// Rules without conditions.
+    rest: Vec<u32>,
+}
+
+impl RuleList {
+    /// Adds a rule behind those that are closer.
+    pub(crate) fn push(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// Makes the index, once all rules are there.
+    pub(crate) fn build_index(&mut self) {
+        if self.rules.len() > UNINDEXED_MAX {
+            self.index = Some(Box::new(Index::new(&self.rules)));
+        }
+    }
+
+    /// Returns the rules, the closest first.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Rule> {
+        self.rules.iter()
+    }
+
+    /// Returns the first rule that `holds`. `value` returns the value that the request has of a kind.
+    #[inline]
+    pub(crate) fn closest<'v>(
+        &self,
+        value: impl Fn(u32) -> Option<&'v str>,
+        holds: impl Fn(&Rule) -> bool,
+    ) -> Option<&Rule> {
+        match &self.index {
+            None => self.rules.iter().find(|rule| holds(rule)),
+            Some(index) => index.closest(&self.rules, value, holds),
+        }
+    }
+}
+
+impl Index {
+    fn new(rules: &[Rule]) -> Self {
+        let mut by_condition: Vec<(u32, MatcherMap<Vec<u32>>)> = Vec::new();
+        for (place, rule) in (0_u32..).zip(rules) {
+            for (kind, matcher) in &rule.condition {
+                places_of(&mut by_condition, *kind).entry(matcher).push(place);
+            }
+        }
+        let mut index = Self::default();
+        for (place, rule) in (0_u32..).zip(rules) {
+            // The condition that fewest rules have.
+            let rarest = rule.condition.iter().min_by_key(|(kind, matcher)| {
+                let places = by_condition.iter().find(|(known, _)| known == kind);
+                places.and_then(|(_, places)| places.get(&matcher.borrowed())).map_or(0, Vec::len)
+            });
+            match rarest {
+                Some((kind, matcher)) => places_of(&mut index.by_condition, *kind).entry(matcher).push(place),
+                None => index.rest.push(place),
+            }
+        }
+        index
+    }
+
+    #[inline(never)]
+    fn closest<'l, 'v>(
+        &self,
+        rules: &'l [Rule],
+        value: impl Fn(u32) -> Option<&'v str>,
+        holds: impl Fn(&Rule) -> bool,
+    ) -> Option<&'l Rule> {
+        let mut closest = rules.len();
+        let mut look_in = |places: &[u32]| {
+            let mut closer = places.iter().map(|&place| place as usize).take_while(|place| *place < closest);
+            if let Some(place) = closer.find(|place| holds(&rules[*place])) {
+                closest = place;
+            }
+        };
+        look_in(&self.rest);
+        for (kind, places) in &self.by_condition {
+            if let Some(value) = value(*kind) {
+                places.matching(value).for_each(|places| look_in(places));
+            }
+        }
+        rules.get(closest)
+    }
+}
+
+/// Returns the places of a kind.
+fn places_of(by_condition: &mut Vec<(u32, MatcherMap<Vec<u32>>)>, kind: u32) -> &mut MatcherMap<Vec<u32>> {
+    let known = by_condition.iter().position(|(known, _)| *known == kind);
+    let at = known.unwrap_or_else(|| {
+        by_condition.push((kind, MatcherMap::default()));
+        by_condition.len() - 1
+    });
+    &mut by_condition[at].1
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use proptest::{collection::vec, option, prelude::*, sample::Index};
+
+    use super::*;
+
+    const VALUES: [&[&str]; 3] = [
+        &["x", "xy", "xyz", "y", "x*", "xy*", "*"],
+        &["192.0.2.1", "192.0.2.0/24", "192.0.*", "2001:db8::/32", "2001:db8::1"],
+        &["a", "b", "a*"],
+    ];
+    const ASKED: [&[&str]; 3] = [
+        &["x", "xy", "xyz", "xyzz", "y", "z"],
+        &["192.0.2.1", "192.0.2.9", "192.0.9.1", "198.51.100.1", "2001:db8::1", "2001:db9::1", "no address"],
+        &["a", "ab", "b", "c"],
+    ];
+    const NAMES: [&str; 3] = ["user", "ip", "plan"];
+
+    fn rule(condition: Vec<(u32, Matcher)>, place: u32) -> Rule {
+        Rule { kinds: 0, method: None, tiers: None, condition, cost: 1, limits: place..place }
+    }
+
+    proptest! {
+        /// What the index finds is what a look at each rule finds.
+        #[test]
+        fn the_closest_rule_is_found_by_the_index(
+            rules in vec(vec(option::of(any::<Index>()), 3), UNINDEXED_MAX + 1..60),
+            requests in vec(vec(option::of(any::<Index>()), 3), 40),
+        ) {
+            let mut list = RuleList::default();
+            for (place, values) in (0_u32..).zip(&rules) {
+                let condition = (0_u32..).zip(values).filter_map(|(kind, value)| {
+                    let text = *value.as_ref()?.get(VALUES[kind as usize]);
+                    let matcher = Matcher::parse(NAMES[kind as usize], text).expect("a condition").owned();
+                    Some((kind, matcher))
+                });
+                list.push(rule(condition.collect(), place));
+            }
+            list.build_index();
+            prop_assert!(list.index.is_some());
+            for values in requests {
+                let value = |kind: u32| values[kind as usize].as_ref().map(|value| *value.get(ASKED[kind as usize]));
+                let holds = |rule: &Rule| {
+                    rule.condition.iter().all(|(kind, matcher)| value(*kind).is_some_and(|value| matcher.matches(value)))
+                };
+                let found = list.closest(value, holds).map(|rule| rule.limits.start);
+                let wanted = list.iter().find(|rule| holds(rule)).map(|rule| rule.limits.start);
+                prop_assert_eq!(found, wanted);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The specificity of rules: which of several rules is the closest to a request.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use crate::policy::{
+    document,
+    matcher::{Matcher, Nearness},
+    path::Pattern,
+};
+
+/// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Closeness<'p> {
+    pub(crate) pattern: Pattern,
+    // With a method before without, then with more conditions before fewer, then, kind by kind, the closer condition.
+    has_no_method: bool,
+    conditions: Reverse<usize>,
+    has_no_tiers: bool,
+    method: Option<String>,
+    condition: Vec<(&'p str, Option<Nearness>, &'p str)>,
+    tiers: Option<BTreeSet<&'p String>>,
+}
+
+impl<'p> Closeness<'p> {
+    pub(crate) fn new(pattern: Pattern, rule: &'p document::Rule) -> Self {
+        Self {
+            pattern,
+            has_no_method: rule.method.is_none(),
+            conditions: Reverse(rule.condition.len()),
+            has_no_tiers: rule.tiers.is_none(),
+            method: rule.method.as_ref().map(|method| method.to_ascii_uppercase()),
+            condition: rule
+                .condition
+                .iter()
+                .map(|(kind, value)| {
+                    let matcher = Matcher::parse(kind, value).ok();
+                    (kind.as_str(), matcher.map(|matcher| matcher.nearness()), value.as_str())
+                })
+                .collect(),
+            tiers: rule.tiers.as_ref().map(|tiers| tiers.iter().collect()),
+        }
+    }
+}
+
+impl document::Domain {
+    /// Its rules as people look for them: by path, and the closest first of those that match the same path.
+    #[must_use]
+    pub fn rules_by_closeness(&self) -> Vec<&document::Rule> {
+        let mut rules: Vec<_> = self
+            .rules
+            .iter()
+            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)), rule))
+            .collect();
+        rules.sort_by(|(left, _), (right, _)| left.cmp(right));
+        rules.into_iter().map(|(_, rule)| rule).collect()
+    }
+}

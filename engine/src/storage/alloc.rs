@@ -1,0 +1,198 @@
+//! The table's memory: zeroed, taken from the system as it is touched, in huge pages where it is large; and prefetching.
+//! With `native128.rs` one of the two files with unsafe code.
+#![allow(unsafe_code, reason = "each block says why it is sound; everything else stays free of it")]
+
+use std::{ops::Deref, slice};
+
+use crate::{
+    base::atomic::{Cell16, Cell128},
+    storage::candidate_lines::{self, places},
+};
+
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
+
+/// Bytes of a huge page, of the size that every 64-bit Linux on x86-64 has, and most on ARM.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Cells of a line: one cache line has four. Loom checks the same code over lines of one, so two candidates a key.
+pub(crate) const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
+
+/// The cells of one cache line.
+pub(crate) type Line = [Cell128; WAYS];
+
+/// Lines of cells that are all 0, and begin where a cache line does; where they fill a huge page, where such a page does.
+///
+/// Making them takes no time, however many: the system gives the memory page by page, when it is first touched.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// More cells than asked for, so that there is a place to begin at.
+    all: Box<[Cell128]>,
+    /// Bytes before the first cell of the first line.
+    first: usize,
+    /// How many lines; as many as [`candidate_lines::count_for`] answered.
+    count: usize,
+}
+
+impl Lines {
+    /// Makes so many, and two at least.
+    pub(crate) fn new(lines: usize) -> Self {
+        let count = candidate_lines::count_for(lines);
+        let cells = count.saturating_mul(WAYS);
+        let bytes = cells.saturating_mul(size_of::<Cell128>());
+        let alignment = match bytes {
+            // A cell of loom's is larger, and of no alignment in particular.
+            _ if cfg!(engine_loom) => align_of::<Cell128>(),
+            0..HUGE_PAGE => CACHE_LINE,
+            _ => HUGE_PAGE,
+        };
+        let all = zeroed(cells.saturating_add((alignment / size_of::<Cell128>()).saturating_sub(1)));
+        let first = all.as_ptr().align_offset(alignment);
+        assert!(first <= all.len() - cells, "there are as many cells more as can be passed over");
+        let lines = Self { all, first: first * size_of::<Cell128>(), count };
+        let whole = bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>());
+        if whole > 0 {
+            let cells = lines.as_flattened();
+            ask_for_huge_pages(&cells[..whole], &cells[whole..]);
+        }
+        lines
+    }
+
+    /// The two lines of a key with this hash, always different ones.
+    #[inline(always)]
+    pub(crate) fn of(&self, hash: u64) -> [&Line; 2] {
+        // SAFETY: `places` answers numbers below the count that `count_for` made of one, as its property test says. Every check
+        // comes by here, so it is not asked again.
+        places(hash, self.count).map(|place| unsafe { self.get_unchecked(place) })
+    }
+}
+
+impl Deref for Lines {
+    type Target = [Line];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Line] {
+        // SAFETY: `new` saw that the cells of so many lines from the first on are in `all`, and none of the three ever changes. A
+        // line is an array of cells, as they stand there.
+        unsafe { slice::from_raw_parts(self.all.as_ptr().byte_add(self.first).cast(), self.count) }
+    }
+}
+
+/// The allocator takes memory of this alignment from the system as it is, without writing zeroes: of the alignment of a
+/// cache line it would write them, and so touch everything.
+#[cfg(not(engine_loom))]
+fn zeroed(count: usize) -> Box<[Cell128]> {
+    let cells = Box::new_zeroed_slice(count);
+    // SAFETY: a `Cell128` is one `AtomicU128`, which has the bit validity of `u128`: all zeroes are the value 0.
+    unsafe { cells.assume_init() }
+}
+
+/// A cell of loom's is more than its value.
+#[cfg(engine_loom)]
+fn zeroed(count: usize) -> Box<[Cell128]> {
+    (0..count).map(|_| Cell128::default()).collect()
+}
+
+/// Numbers that are all 0. The system gives their memory page by page, as that of [`Lines`].
+#[cfg(not(engine_loom))]
+pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
+    let numbers = Box::new_zeroed_slice(count);
+    // SAFETY: a `Cell16` is one `AtomicU16`, which has the bit validity of `u16`: all zeroes are the value 0.
+    unsafe { numbers.assume_init() }
+}
+
+#[cfg(engine_loom)]
+pub(crate) fn zeroed_numbers(count: usize) -> Box<[Cell16]> {
+    (0..count).map(|_| Cell16::default()).collect()
+}
+
+/// Asks for huge pages for `whole` ones. Asks for none for the `rest`, of which most would not be used; the allocator or the administrator may have
+/// asked for one.
+#[cfg(all(target_os = "linux", not(engine_loom)))]
+fn ask_for_huge_pages(whole: &[Cell128], rest: &[Cell128]) {
+    use rustix::mm::{Advice, madvise};
+
+    for (cells, advice) in [(whole, Advice::LinuxHugepage), (rest, Advice::LinuxNoHugepage)] {
+        // Where the system does not take advice, nothing changes.
+        // SAFETY: the memory is ours, and this advice changes nothing that can be read there, nor in the rest of its last page.
+        let _ = unsafe { madvise(cells.as_ptr().cast_mut().cast(), size_of_val(cells), advice) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(engine_loom))))]
+fn ask_for_huge_pages(_: &[Cell128], _: &[Cell128]) {}
+
+/// Has the processor fetch the cache line where these cells begin, while the program goes on. It may choose not to. Nothing where
+/// stable Rust cannot say it.
+#[inline(always)]
+pub(crate) fn prefetch(cells: &[Cell128]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program could see, and every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(cells.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = cells;
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_zero_and_begin_at_a_cache_line_or_a_huge_page() {
+        for (count, alignment) in
+            [(0, CACHE_LINE), (1, CACHE_LINE), (32_767, CACHE_LINE), (32_768, HUGE_PAGE), (125_000, HUGE_PAGE)]
+        {
+            let lines = Lines::new(count);
+            assert_eq!(lines.len(), candidate_lines::count_for(count));
+            assert!(lines.as_ptr().addr().is_multiple_of(alignment), "{count} lines at {:p}", lines.as_ptr());
+            let cells = lines.as_flattened();
+            assert!(cells.iter().all(|cell| cell.load() == 0));
+            for cell in [&cells[0], &cells[cells.len() - 1]] {
+                assert_eq!(cell.compare_exchange(0, u128::MAX), Ok(0));
+                assert_eq!(cell.load(), u128::MAX);
+            }
+        }
+    }
+
+    /// What the kernel says of the mapping at `address`.
+    #[cfg(target_os = "linux")]
+    fn of_mapping(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux shows it");
+        let holds = |line: &str| {
+            let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+            let bound = |text| usize::from_str_radix(text, 16).ok();
+            Some((bound(from)?..bound(to)?).contains(&address))
+        };
+        let mut lines = maps.lines().skip_while(|line| holds(line) != Some(true));
+        let _head = lines.next();
+        lines.take_while(|line| holds(line).is_none()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// A hundred million keys' worth: nothing of it is there before it is touched, and what is then comes in huge pages.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_memory_is_taken_as_it_is_touched_in_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            // A kernel without them: there is nothing to ask.
+            return;
+        }
+        let lines = Lines::new(37_500_000);
+        let field = |name: &str| {
+            let mapping = of_mapping(lines.as_ptr().addr());
+            let line = mapping.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{mapping}"));
+            line.trim().to_owned()
+        };
+        assert!(
+            field("VmFlags:").split(' ').any(|flag| flag == "hg"),
+            "the kernel was not asked: {}",
+            field("VmFlags:")
+        );
+        assert_eq!(field("Rss:"), "0 kB");
+        let _ = lines[0][0].compare_exchange(0, 1);
+        // Not where the administrator said never, nor where memory is too scattered; a page of the usual size then.
+        assert!(["2048 kB", "4 kB"].contains(&&*field("Rss:")), "{}", field("Rss:"));
+    }
+}

@@ -1,0 +1,70 @@
+//! The one compare-and-swap loop.
+
+use crate::{
+    base::atomic::{Cell64, Cell128},
+    storage::layout::Slot,
+};
+
+/// What a transition wants.
+#[derive(Debug)]
+pub(crate) enum Next<V, T> {
+    /// Store `V`, then answer.
+    Write(V, T),
+    /// Leave everything as it is, and answer.
+    Leave(T),
+}
+
+/// A cell that the loop can drive.
+pub(crate) trait Swap {
+    type Value: Copy;
+    fn load(&self) -> Self::Value;
+    fn swap(&self, current: Self::Value, new: Self::Value) -> Result<(), Self::Value>;
+}
+
+impl Swap for Cell64 {
+    type Value = u64;
+
+    fn load(&self) -> u64 {
+        self.load()
+    }
+
+    fn swap(&self, current: u64, new: u64) -> Result<(), u64> {
+        self.compare_exchange(current, new).map(drop)
+    }
+}
+
+impl Swap for Cell128 {
+    type Value = Slot;
+
+    fn load(&self) -> Slot {
+        Slot::from_bits(self.load())
+    }
+
+    fn swap(&self, current: Slot, new: Slot) -> Result<(), Slot> {
+        self.compare_exchange(current.to_bits(), new.to_bits()).map(drop).map_err(Slot::from_bits)
+    }
+}
+
+/// Applies `transition` to what `cell` holds, beginning with `seen`, until it stands. Counts lost races in `retries`.
+///
+/// `transition` is called again with the newer value after every lost race, so it must be a pure function of it.
+#[inline(always)]
+pub(crate) fn update<C: Swap, T>(
+    cell: &C,
+    mut seen: C::Value,
+    retries: &mut u64,
+    mut transition: impl FnMut(C::Value) -> Next<C::Value, T>,
+) -> T {
+    loop {
+        match transition(seen) {
+            Next::Leave(answer) => return answer,
+            Next::Write(new, answer) => match cell.swap(seen, new) {
+                Ok(()) => return answer,
+                Err(newer) => {
+                    *retries += 1;
+                    seen = newer;
+                }
+            },
+        }
+    }
+}

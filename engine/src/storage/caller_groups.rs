@@ -1,0 +1,165 @@
+//! Groups of callers: how many slots of a table the keys that each group brought hold, and may hold.
+//!
+//! Where callers name the same keys, a key cannot say which caller brought it. So each slot has a number beside it: the group of
+//! the caller whose check took the slot. The number stays as long as the key does, also when other callers check that key.
+//!
+//! # The counts
+//!
+//! The number beside a slot is swapped right after the swap that changes the owner of the slot, and the counts change by what
+//! that swap returned. So the count of a group is the number of slots that have its number, whatever the order of the threads.
+//! Two threads that change the owner of one slot, one right after the other, may swap the numbers in the other order. The slot
+//! then counts for the owner before, or for none, until its owner changes again: a slot more or less for each such meeting.
+//!
+//! # The share
+//!
+//! As with limits (`shares.rs`), all groups together hold at most 85 % of the slots before some are kept: above that load, new
+//! keys find no slot beside them although some are free. A group that has `n` slots takes another one while `n : free` is below
+//! 80 : 20, where `free` is what is missing to 85 %. So a group alone may have 68 % of the slots, which is `max_keys`; a group
+//! that comes second, 80 % of what is free then. Of the 15 % that are kept each group may have a 64th, and only groups with so
+//! few slots get overflow buckets.
+
+use crate::{
+    base::atomic::{Cell16, Counter, Gauge},
+    storage::alloc::zeroed_numbers,
+};
+
+/// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).
+pub(crate) type Group = u16;
+
+/// No group: the number of an empty slot, and of checks without a group. It has no share.
+pub(crate) const NO_GROUP: Group = 0;
+
+/// The slots that all groups together may hold before some are kept, in percent.
+const TABLE_PERCENT: u64 = 85;
+
+/// The part of those slots that one group may have while no other has any, in percent.
+const GROUP_PERCENT: u64 = 80;
+
+/// The groups among which the kept slots are enough.
+const GROUPS_KEPT_FOR: u64 = 64;
+
+/// The number of slots that a group may have in any case, at the least: those of its two lines.
+const SLOTS_MIN: u64 = 8;
+
+/// The groups of a table.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    /// The group of each slot, by place.
+    of_slots: Box<[Cell16]>,
+    /// The number of slots of each group.
+    held: Box<[Gauge]>,
+    /// The number of slots of all groups.
+    all: Gauge,
+    refused: Counter,
+}
+
+impl Groups {
+    /// Makes the groups of a table with so many slots, all of them empty.
+    pub(crate) fn new(slots: usize) -> Self {
+        let held = (0..=Group::MAX).map(|_| Gauge::default()).collect();
+        Self { of_slots: zeroed_numbers(slots), held, all: Gauge::default(), refused: Counter::default() }
+    }
+
+    /// Returns whether a group has its share: a new key of it may take no slot but one that the group has already.
+    pub(crate) fn has_share(&self, group: Group) -> bool {
+        if self.has_few(group) {
+            return false;
+        }
+        let free = (self.slots() * TABLE_PERCENT / 100).saturating_sub(self.all.get());
+        self.held(group) * (100 - GROUP_PERCENT) >= free * GROUP_PERCENT
+    }
+
+    /// Returns whether a group has so few slots that it may take any, and overflow buckets.
+    pub(crate) fn has_few(&self, group: Group) -> bool {
+        let few = (self.slots() * (100 - TABLE_PERCENT) / 100 / GROUPS_KEPT_FOR).max(SLOTS_MIN);
+        group == NO_GROUP || self.held(group) < few
+    }
+
+    fn slots(&self) -> u64 {
+        self.of_slots.len() as u64
+    }
+
+    /// Returns the group that has the slot at this place.
+    pub(crate) fn of(&self, place: usize) -> Group {
+        self.of_slots[place].load()
+    }
+
+    /// Counts that the slot at this place is of another group now, or empty.
+    pub(crate) fn change_owner(&self, place: usize, to: Group) {
+        let from = self.of_slots[place].swap(to);
+        if from == to {
+            return;
+        }
+        for (group, slots) in [(from, -1), (to, 1)] {
+            if group != NO_GROUP {
+                self.held[usize::from(group)].add(slots);
+                self.all.add(slots);
+            }
+        }
+    }
+
+    /// Returns how many slots a group has.
+    pub(crate) fn held(&self, group: Group) -> u64 {
+        self.held[usize::from(group)].get()
+    }
+
+    /// Counts a check that was denied because its group had its share.
+    pub(crate) fn count_refused(&self) {
+        self.refused.next();
+    }
+
+    /// Returns how many checks were denied because their groups had their shares.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.count()
+    }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_count_of_a_group_is_the_number_of_its_slots(
+            changes in proptest::collection::vec((0..20_usize, 0..4_u16), 0..200),
+        ) {
+            let groups = Groups::new(20);
+            let mut slots = [NO_GROUP; 20];
+            for (place, to) in changes {
+                groups.change_owner(place, to);
+                slots[place] = to;
+            }
+            for group in 1..4 {
+                prop_assert_eq!(groups.held(group), slots.iter().filter(|of| **of == group).count() as u64);
+            }
+            prop_assert_eq!(groups.held(NO_GROUP), 0);
+            prop_assert_eq!(groups.all.get(), slots.iter().filter(|of| **of != NO_GROUP).count() as u64);
+        }
+    }
+
+    /// Gives a group all that it may have, from this place on. Returns the first place that it may not have.
+    fn fill(groups: &Groups, group: Group, first: usize) -> usize {
+        let mut place = first;
+        while !groups.has_share(group) {
+            groups.change_owner(place, group);
+            place += 1;
+        }
+        place
+    }
+
+    #[test]
+    fn a_group_leaves_a_part_of_what_is_free_to_those_that_come_later() {
+        let groups = Groups::new(15_000);
+        let mut first = 0;
+        // From the fifth group on each has its part of what is kept: 15 % of the slots, for 64 groups.
+        for (group, slots) in [(1, 10_200), (2, 2_040), (3, 408), (4, 82), (5, 35), (6, 35)] {
+            let end = fill(&groups, group, first);
+            assert_eq!(end - first, slots, "group {group}");
+            first = end;
+        }
+        assert!(!groups.has_few(6) && groups.has_few(7) && !groups.has_share(7));
+        assert!(groups.has_few(NO_GROUP) && !groups.has_share(NO_GROUP));
+    }
+}

@@ -1,0 +1,387 @@
+//! Striped counters of decisions, in all and per limit. The first threads count on a stripe of their own each, which takes no
+//! read-modify-write; the others share some. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of
+//! its own. Readers add them all up.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, PoisonError},
+    thread,
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::{
+    atomic::{Counter, Mutex, MutexGuard},
+    thread_id::thread_number,
+};
+
+/// At most so many threads have a stripe of their own, and so many stripes are shared.
+const STRIPES_MAX: usize = 64;
+
+/// Decisions since the engine was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Allowed, with or without a limit.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Those of `allowed` that met no limit.
+    pub no_limit: u64,
+    /// Those of `no_limit` that named a domain which the policy does not have.
+    pub unknown_domain: u64,
+}
+
+/// A limit's part in decisions since the engine was made, over all policies that had it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Requests that were allowed and charged to it.
+    pub allowed: u64,
+    /// Requests that it was the first to refuse.
+    pub denied: u64,
+    /// Requests that it would have refused while it was a shadow.
+    pub shadow_denied: u64,
+    /// Those of `allowed` and `shadow_denied` that it counts for its tier or rule: summed over its limits,
+    /// the requests that the tier or rule let pass, each once.
+    pub owner_allowed: u64,
+    /// Those of `shadow_denied` that it counts for its tier or rule: summed over its limits, the requests that a
+    /// shadow among them would have refused, each once.
+    pub owner_shadow_denied: u64,
+}
+
+/// The place where a limit counts: in one the requests that it counts for its tier or rule too, in the other those that another
+/// limit counts for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    /// Returns the place of the limit that is counted one by one under this number.
+    pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
+        Self(2 * number + u32::from(!is_for_owner))
+    }
+
+    /// The same limit's for its tier or rule.
+    #[inline(always)]
+    pub(crate) fn for_owner(self) -> Self {
+        Self(self.0 & !1)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0 / 2
+    }
+}
+
+/// A limit's count of a request that was allowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) place: Place,
+    /// It is a shadow, and would have refused it.
+    pub(crate) is_refused: bool,
+    /// It is the first such shadow of its tier or rule.
+    pub(crate) is_refused_first: bool,
+}
+
+/// How a request ended that met no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoLimit {
+    Applies,
+    UnknownDomain,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// First those of one thread each, then those that are shared; as many, a power of two.
+    stripes: Box<[CachePadded<Stripe>]>,
+    /// Counters of handles, by the place of the limit; `None` for limits of single clients.
+    handles: Mutex<HashMap<Option<Place>, HandleCounters>>,
+}
+
+/// The counters that handles on one limit have or had. They stay for good, and are given again: there are as many as there ever
+/// were handles at once.
+#[derive(Debug, Default)]
+struct HandleCounters {
+    all: Vec<Arc<CachePadded<OwnCells>>>,
+    /// Those of handles that are gone.
+    free: Vec<Arc<CachePadded<OwnCells>>>,
+}
+
+/// Decisions of a limit alone. One thread at a time writes them.
+#[derive(Debug, Default)]
+struct OwnCells {
+    allowed: Counter,
+    denied: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Stripe {
+    /// Charged to one limit or more.
+    charged: Counter,
+    denied: Counter,
+    no_limit: Counter,
+    unknown_domain: Counter,
+    /// Counters of limits that are counted one by one, by [`Place`].
+    limits: boxcar::Vec<LimitCells>,
+}
+
+#[derive(Debug, Default)]
+struct LimitCells {
+    allowed: Counter,
+    denied: Counter,
+    shadow_denied: Counter,
+    owner_shadow_denied: Counter,
+}
+
+/// Counters of one handle, in which no other counts.
+pub(crate) struct OwnCounts<'t> {
+    tally: &'t Tally,
+    place: Option<Place>,
+    cells: Arc<CachePadded<OwnCells>>,
+}
+
+impl fmt::Debug for OwnCounts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnCounts").field(&self.cells).finish()
+    }
+}
+
+impl Drop for OwnCounts<'_> {
+    /// Leaves the counters, with what they count, to the next handle on the limit.
+    fn drop(&mut self) {
+        if let Some(counters) = self.tally.handles().get_mut(&self.place) {
+            counters.free.push(Arc::clone(&self.cells));
+        }
+    }
+}
+
+impl OwnCounts<'_> {
+    /// Returns counters for another handle on the same limit.
+    pub(crate) fn another(&self) -> Self {
+        self.tally.own(self.place)
+    }
+
+    /// Counts a request that was allowed and charged to this limit alone, or refused by it. Called by the thread that has the
+    /// handle for itself.
+    #[inline(always)]
+    pub(crate) fn decided(&self, is_allowed: bool) {
+        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        if is_allowed {
+            self.cells.allowed.next_alone();
+        } else {
+            self.refused();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) {
+        self.cells.denied.next_alone();
+    }
+}
+
+/// The stripe on which the calling thread counts what one limit decides.
+pub(crate) struct Spot<'t> {
+    is_own: bool,
+    stripe: &'t Stripe,
+    cells: Option<&'t LimitCells>,
+}
+
+impl Spot<'_> {
+    /// A request was allowed and charged to this limit alone, or refused by it.
+    #[inline(always)]
+    pub(crate) fn decided(&self, is_allowed: bool) {
+        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        if is_allowed {
+            self.count(&self.stripe.charged);
+            if let Some(cells) = self.cells {
+                self.count(&cells.allowed);
+            }
+        } else {
+            self.refused();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&self) {
+        self.count(&self.stripe.denied);
+        if let Some(cells) = self.cells {
+            self.count(&cells.denied);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, counter: &Counter) {
+        if self.is_own {
+            counter.next_alone();
+        } else {
+            counter.next();
+        }
+    }
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let half = if cfg!(engine_loom) { 1 } else { (2 * processors).next_power_of_two().min(STRIPES_MAX) };
+        Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect(), handles: Mutex::default() }
+    }
+
+    fn handles(&self) -> MutexGuard<'_, HashMap<Option<Place>, HandleCounters>> {
+        // Nothing in here panics.
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns counters for a handle on the limit that is counted at this place.
+    pub(crate) fn own(&self, place: Option<Place>) -> OwnCounts<'_> {
+        let mut handles = self.handles();
+        let counters = handles.entry(place).or_default();
+        let cells = counters.free.pop().unwrap_or_else(|| {
+            let cells = Arc::default();
+            counters.all.push(Arc::clone(&cells));
+            cells
+        });
+        OwnCounts { tally: self, place, cells }
+    }
+
+    /// Makes room for so many limits. One caller at a time.
+    pub(crate) fn make_room(&self, limits: usize) {
+        for stripe in &self.stripes {
+            while stripe.limits.count() < 2 * limits {
+                stripe.limits.push(LimitCells::default());
+            }
+        }
+    }
+
+    /// Returns where the calling thread counts what a limit decides.
+    #[inline]
+    pub(crate) fn spot(&self, place: Option<Place>) -> Spot<'_> {
+        let half = self.stripes.len() / 2;
+        let thread = thread_number();
+        let is_own = thread < half;
+        let stripe = &self.stripes[if is_own { thread } else { half + (thread & (half - 1)) }];
+        let cells = place.and_then(|place| stripe.limits.get(place.0 as usize));
+        Spot { is_own, stripe, cells }
+    }
+
+    /// A request was allowed, and charged to these limits, each once, but for shadows that would have refused it.
+    #[inline]
+    pub(crate) fn allowed(&self, shares: impl Iterator<Item = Share>) {
+        let spot = self.spot(None);
+        spot.count(&spot.stripe.charged);
+        for Share { place, is_refused, is_refused_first } in shares {
+            let Some(cells) = spot.stripe.limits.get(place.0 as usize) else { continue };
+            spot.count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
+            if is_refused_first {
+                spot.count(&cells.owner_shadow_denied);
+            }
+        }
+    }
+
+    /// A request met no limit.
+    pub(crate) fn no_limit(&self, why: NoLimit) {
+        let spot = self.spot(None);
+        spot.count(&spot.stripe.no_limit);
+        if why == NoLimit::UnknownDomain {
+            spot.count(&spot.stripe.unknown_domain);
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let striped = self.stripes.iter().fold(Totals::default(), |sum, stripe| {
+            let no_limit = stripe.no_limit.count();
+            Totals {
+                allowed: sum.allowed + stripe.charged.count() + no_limit,
+                denied: sum.denied + stripe.denied.count(),
+                no_limit: sum.no_limit + no_limit,
+                unknown_domain: sum.unknown_domain + stripe.unknown_domain.count(),
+            }
+        });
+        self.handles().values().flat_map(|counters| &counters.all).fold(striped, |sum, cells| Totals {
+            allowed: sum.allowed + cells.allowed.count(),
+            denied: sum.denied + cells.denied.count(),
+            ..sum
+        })
+    }
+
+    /// Returns the counts of the limit with this number.
+    pub(crate) fn counts(&self, number: u32) -> Counts {
+        let [for_owner, other] = [true, false].map(|is_for_owner| self.counts_at(Place::new(number, is_for_owner)));
+        Counts {
+            allowed: for_owner.allowed + other.allowed,
+            denied: for_owner.denied + other.denied,
+            shadow_denied: for_owner.shadow_denied + other.shadow_denied,
+            owner_allowed: for_owner.allowed + for_owner.shadow_denied,
+            owner_shadow_denied: for_owner.owner_shadow_denied + other.owner_shadow_denied,
+        }
+    }
+
+    fn counts_at(&self, place: Place) -> Counts {
+        let striped = self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
+            Counts::default(),
+            |sum, cells| Counts {
+                allowed: sum.allowed + cells.allowed.count(),
+                denied: sum.denied + cells.denied.count(),
+                shadow_denied: sum.shadow_denied + cells.shadow_denied.count(),
+                owner_allowed: 0,
+                owner_shadow_denied: sum.owner_shadow_denied + cells.owner_shadow_denied.count(),
+            },
+        );
+        let handles = self.handles();
+        let counters = handles.get(&Some(place)).map(|counters| counters.all.as_slice());
+        counters.unwrap_or_default().iter().fold(striped, |sum, cells| Counts {
+            allowed: sum.allowed + cells.allowed.count(),
+            denied: sum.denied + cells.denied.count(),
+            ..sum
+        })
+    }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_handles_that_are_gone_are_given_again_with_what_they_count() {
+        let tally = Tally::new();
+        tally.make_room(2);
+        let places = [Some(Place::new(0, true)), Some(Place::new(1, true)), None];
+        for place in places {
+            for _ in 0..10 {
+                let (one, other) = (tally.own(place), tally.own(place));
+                one.decided(true);
+                other.another().decided(false);
+            }
+        }
+        for counters in tally.handles().values() {
+            assert_eq!((counters.all.len(), counters.free.len()), (3, 3), "three handles at once");
+        }
+        assert_eq!(tally.totals(), Totals { allowed: 30, denied: 30, ..Totals::default() });
+        for number in 0..2 {
+            let expected = Counts { allowed: 10, denied: 10, owner_allowed: 10, ..Counts::default() };
+            assert_eq!(tally.counts(number), expected);
+        }
+    }
+}
+
+#[cfg(all(test, engine_loom))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn counters_that_a_handle_leaves_lose_nothing_to_the_next() {
+        loom::model(|| {
+            let tally = Arc::new(Tally::new());
+            let count = |tally: &Tally| tally.own(None).decided(true);
+            let other = thread::spawn({
+                let tally = Arc::clone(&tally);
+                move || count(&tally)
+            });
+            count(&tally);
+            assert!((1..=2).contains(&tally.totals().allowed));
+            other.join().expect("no panic");
+            assert_eq!(tally.totals().allowed, 2);
+        });
+    }
+}

@@ -1,0 +1,452 @@
+//! The log pool: rings that hold the instants of sliding window logs. A cell of a ring holds the instant from which it is free,
+//! a period after the admission that took it; a log of limit n uses n cells.
+//!
+//! # An admission is the claim of a cell
+//!
+//! A check at clock value t takes a cell by swapping the value that it read, which must be at most t, for one of at least
+//! t + p. So the clock values of two admissions by one cell differ by at least p, and any half-open interval of length p
+//! holds at most one admission of each cell, n in all. This needs nothing else: whatever is wrong with the order of the
+//! cells, with the hint, or with who owns the ring, it can only deny.
+//!
+//! What is *owed* (work that turned out dearer than it was charged for) takes the oldest cells whether they are free or
+//! not. Each then holds a later instant than before, so it still frees no cell early: it only delays.
+//!
+//! # Where the oldest is
+//!
+//! Cells are claimed in ring order, and each claim writes at least what the cell before it holds, so from the *head*, the
+//! cell that is free first, the ring is sorted. The hint is the head, or the cell before it. It moves from i to i + 1 only
+//! when somebody reads c(i) > c(i+1), and counts laps, so a late mover fails. Cells are claimed only where the hint is.
+//!
+//! While the hint is at i, only c(i) changes, so c(i+1) <= c(i+2) <= .. <= c(i-1); a claim of c(i) makes it at least
+//! c(i-1), hence the largest. Reading c(i), then c(i+1), then the hint again at the same place tells the two cases apart:
+//! c(i) > c(i+1) means that c(i) is claimed and the head is i + 1; otherwise c(i) was free to be claimed when it was read,
+//! or all cells are equal and any may be called the head. Values of a cell only grow, so the swap of c(i) succeeds only if
+//! nothing has happened to it since, and then the hint is still there.
+//!
+//! # Who owns a ring
+//!
+//! The slot of a key names it, together with the ring's *life*, which changes whenever the ring is taken from its pool. A
+//! check that finds another life in the hint has lost the ring. (It compares lives modulo 8. A check that sleeps through
+//! exactly eight, or between its last look at the life and its swap while the next owner writes the very same nanosecond,
+//! takes a stranger's cell: it denies one for a period, and admits nobody, because its own slot names the ring no more.)
+//!
+//! A slot that nobody looks for stays as it is when its key goes idle, and keeps its ring. So a ring knows its *home*, where
+//! that slot is to be looked for, and when a pool is empty, the rings that were filled the longest ago are asked whether
+//! they are in use still (`table.rs`).
+//!
+//! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a policy
+//! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB. Where several
+//! limits of a policy need one size, each has a share of the pool, as of the table (`shares.rs`): a limit that holds it takes
+//! only rings of its own idle keys.
+
+use std::sync::OnceLock;
+
+use crate::{
+    base::{
+        atomic::{Cell64, Counter, Gauge},
+        bit_field::Field,
+        time::Nanos,
+    },
+    storage::{
+        atomic_update::{Next, update},
+        layout::{LIFE_BITS, RINGS_MAX, RingId},
+        shares::{Bounds, Shortage, TableShares},
+    },
+};
+
+/// The most memory of the rings of one size.
+const POOL_BYTES: usize = 32 << 20;
+
+/// A pool has at least so many rings.
+const POOL_MIN: usize = if cfg!(engine_loom) { 2 } else { 16 };
+
+/// One for each value of the size in a ring's name.
+const SIZES: usize = 16;
+
+/// Words of a ring beside its cells: the next free ring, the hint, and the home.
+const BESIDE: usize = 3;
+
+/// So many rings are asked at a time whether they are in use still.
+const ASKED: usize = 8;
+
+// The hint: a cell, and how often the ring was gone through.
+const PLACE: Field = Field::lowest(12);
+const LIFE: Field = Field::above(PLACE, LIFE_BITS);
+const LAP: Field = Field::rest(LIFE);
+
+// The top of a pool's stack of free rings: one more than its place, or 0; and a number that no other swap writes.
+const TOP: Field = Field::lowest(32);
+const TAG: Field = Field::rest(TOP);
+
+/// All rings of an engine.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    pools: [OnceLock<Pool>; SIZES],
+    /// No key needs two.
+    keys: usize,
+    missed: Counter,
+}
+
+/// A limit whose keys have logs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogLimit {
+    /// Cells of each log.
+    pub(crate) capacity: u64,
+    /// Whether the limit is of a single client.
+    pub(crate) is_of_one_client: bool,
+}
+
+/// The rings of one size.
+#[derive(Debug)]
+struct Pool {
+    /// Words of a ring.
+    stride: usize,
+    words: Box<[Cell64]>,
+    top: Cell64,
+    /// Rings that were asked whether they are in use still.
+    asked: Counter,
+    /// Rings that are not free.
+    held: Gauge,
+    /// Rings that limits may hold now.
+    bounds: Bounds,
+}
+
+/// A ring that may be in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    size: usize,
+    place: usize,
+    /// Where its slot is to be looked for: the hash of the key that filled it.
+    pub(crate) home: u64,
+}
+
+impl Asked {
+    pub(crate) fn is(&self, id: RingId) -> bool {
+        (id.size(), id.place()) == (self.size, self.place)
+    }
+}
+
+impl Rings {
+    pub(crate) fn new(keys: usize) -> Self {
+        Self { pools: Default::default(), keys, missed: Counter::default() }
+    }
+
+    /// Allocates the rings of a log of `limit`, if they are not there yet. To be called before a limit is in force.
+    pub(crate) fn make_room(&self, limit: u64) {
+        self.pool(size_of_ring(limit));
+    }
+
+    /// Allocates the rings of the logs of a policy, and shares those of each size out from now on.
+    pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = LogLimit>, shares: TableShares) {
+        let mut counts = [(0, 0); SIZES];
+        for LogLimit { capacity, is_of_one_client } in logs {
+            let (limits, of_many) = &mut counts[size_of_ring(capacity)];
+            (*limits, *of_many) = (*limits + 1, *of_many + usize::from(!is_of_one_client));
+        }
+        for (size, (limits, of_many)) in counts.into_iter().enumerate().filter(|(_, (limits, _))| *limits > 0) {
+            let pool = self.pool(size);
+            pool.bounds.set(pool.rings(), shares, limits, of_many);
+        }
+    }
+
+    /// Returns why a log of `capacity`, whose limit holds so many rings, may take only some, if it is so.
+    pub(crate) fn shortage(&self, capacity: u64, held: u64) -> Option<Shortage> {
+        let pool = self.pool(size_of_ring(capacity));
+        pool.bounds.shortage(held, pool.held.get())
+    }
+
+    fn pool(&self, size: usize) -> &Pool {
+        self.pools[size].get_or_init(|| Pool::new(1 << size, self.keys))
+    }
+
+    /// The first `limit` cells of a ring.
+    pub(crate) fn ring(&self, id: RingId, limit: u64) -> Ring<'_> {
+        let (hint, cells) = self.pool(id.size()).ring(id.place());
+        let home = self.pool(id.size()).home(id.place());
+        Ring { id, hint, home, cells, limit: limit as usize }
+    }
+
+    /// Takes a free ring for a log of `limit`. `None` when all are taken.
+    pub(crate) fn take(&self, limit: u64) -> Option<Spare<'_>> {
+        let size = size_of_ring(limit);
+        let pool = self.pool(size);
+        Some(Spare { pool, size, place: pool.pop()?, limit: limit as usize })
+    }
+
+    /// Puts a ring back that no slot names any more.
+    #[cold]
+    pub(crate) fn put_back(&self, id: RingId) {
+        self.pool(id.size()).push(id.place());
+    }
+
+    /// The next few rings that a log of `limit` could have if they are in use no more.
+    pub(crate) fn ask(&self, limit: u64) -> impl Iterator<Item = Asked> {
+        let size = size_of_ring(limit);
+        let pool = self.pool(size);
+        (0..ASKED).map(move |_| {
+            let place = pool.asked.next() as usize % pool.rings();
+            Asked { size, place, home: pool.home(place).load() }
+        })
+    }
+
+    /// Counts a charge that would have had a ring.
+    pub(crate) fn count_missed(&self) {
+        self.missed.next();
+    }
+
+    /// How many charges have been counted.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.count()
+    }
+}
+
+fn size_of_ring(limit: u64) -> usize {
+    limit.next_power_of_two().ilog2() as usize
+}
+
+impl Pool {
+    fn new(cells: usize, keys: usize) -> Self {
+        let stride = cells + BESIDE;
+        let rings = (POOL_BYTES / (stride * size_of::<u64>())).min(keys).clamp(POOL_MIN, RINGS_MAX);
+        let pool = Self {
+            stride,
+            words: (0..rings * stride).map(|_| Cell64::new(0)).collect(),
+            top: Cell64::new(0),
+            asked: Counter::default(),
+            held: Gauge::default(),
+            bounds: Bounds::none(),
+        };
+        pool.held.set(rings as u64);
+        (0..rings).rev().for_each(|place| pool.push(place));
+        pool
+    }
+
+    fn rings(&self) -> usize {
+        self.words.len() / self.stride
+    }
+
+    fn words(&self, place: usize) -> &[Cell64] {
+        &self.words[place * self.stride..][..self.stride]
+    }
+
+    /// A ring's hint and cells.
+    fn ring(&self, place: usize) -> (&Cell64, &[Cell64]) {
+        let (beside, cells) = self.words(place).split_at(BESIDE);
+        (&beside[1], cells)
+    }
+
+    fn next_free(&self, place: usize) -> &Cell64 {
+        &self.words(place)[0]
+    }
+
+    fn home(&self, place: usize) -> &Cell64 {
+        &self.words(place)[2]
+    }
+
+    fn pop(&self) -> Option<usize> {
+        let place = update(&self.top, self.top.load(), &mut 0, |top| match TOP.get(top).checked_sub(1) {
+            // The next one may be another's by now: then the tag has changed, and the swap fails.
+            Some(place) => Next::Write(after(top, self.next_free(place as usize).load()), Some(place as usize)),
+            None => Next::Leave(None),
+        });
+        if place.is_some() {
+            self.held.add(1);
+        }
+        place
+    }
+
+    fn push(&self, place: usize) {
+        update(&self.top, self.top.load(), &mut 0, |top| {
+            self.next_free(place).store(TOP.get(top));
+            Next::Write(after(top, place as u64 + 1), ())
+        });
+        self.held.add(-1);
+    }
+}
+
+/// The top of the stack that follows `top`.
+fn after(top: u64, place_and_1: u64) -> u64 {
+    TOP.put(place_and_1) | TAG.put(TAG.get(top) + 1)
+}
+
+/// A ring that was taken and that no slot names yet. Goes back to its pool unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Spare<'r> {
+    pool: &'r Pool,
+    size: usize,
+    place: usize,
+    limit: usize,
+}
+
+impl Spare<'_> {
+    /// Writes the ring anew: `taken` are the instants of the cells in use, the earliest first; the others are free from
+    /// `now` on. `home` is the hash of the key.
+    pub(crate) fn fill(&self, home: u64, now: Nanos, mut taken: impl Iterator<Item = Nanos>) -> RingId {
+        let (hint, cells) = self.pool.ring(self.place);
+        self.pool.home(self.place).store(home);
+        // The life before the cells: who sees a new cell sees that the ring is lost.
+        let last = hint.load();
+        let life = LIFE.get(last) + 1;
+        hint.store(LIFE.put(life) | LAP.put(LAP.get(last) + 1));
+        let mut used = 0;
+        for cell in &cells[..self.limit] {
+            cell.store_unseen(taken.next().inspect(|_| used += 1).unwrap_or(now));
+        }
+        if used < self.limit {
+            hint.store(PLACE.put(used as u64) | LIFE.put(life) | LAP.put(LAP.get(last) + 1));
+        }
+        RingId::new(self.size, self.place, life)
+    }
+
+    /// A slot names it.
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        self.pool.push(self.place);
+    }
+}
+
+/// The cells of one log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring<'r> {
+    id: RingId,
+    hint: &'r Cell64,
+    home: &'r Cell64,
+    /// All that the ring has; a log uses the first `limit`.
+    cells: &'r [Cell64],
+    limit: usize,
+}
+
+/// Where the next claim goes.
+struct Head {
+    hint: u64,
+    /// What the cell at the hint holds, which is free first.
+    first: Nanos,
+    /// What the cell after it holds.
+    second: Nanos,
+    /// What the cell before it holds, which is free last.
+    last: Nanos,
+}
+
+/// A ring as it was at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// Cells that are free.
+    pub(crate) free: u64,
+    /// When as many are free as were asked for.
+    pub(crate) due: Nanos,
+    /// When all are.
+    pub(crate) last: Nanos,
+}
+
+/// The ring is another key's by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lost;
+
+impl Ring<'_> {
+    fn cell(&self, hint: u64, steps: usize) -> &Cell64 {
+        let place = PLACE.get(hint) as usize + steps;
+        let place = if place < self.limit { place } else { place - self.limit };
+        // A hint of another life may point beyond the limit; sizes are powers of two.
+        &self.cells[place & (self.cells.len() - 1)]
+    }
+
+    /// The hint that follows.
+    fn after(&self, hint: u64) -> u64 {
+        let place = PLACE.get(hint) + 1;
+        if place < self.limit as u64 {
+            PLACE.put(place) | LIFE.put(LIFE.get(hint)) | LAP.put(LAP.get(hint))
+        } else {
+            LIFE.put(LIFE.get(hint)) | LAP.put(LAP.get(hint) + 1)
+        }
+    }
+
+    /// Moves the hint on, unless somebody did.
+    fn move_on(&self, hint: u64) {
+        let _ = self.hint.compare_exchange(hint, self.after(hint));
+    }
+
+    /// Finds the head, and helps a hint that lags; answers what `look` reads while the hint stands there.
+    fn head<T>(&self, look: impl Fn(&Head) -> T) -> Result<(Head, T), Lost> {
+        loop {
+            let hint = self.hint.load();
+            if LIFE.get(hint) != self.id.life() {
+                return Err(Lost);
+            }
+            let (first, second) = (self.cell(hint, 0).load(), self.cell(hint, 1).load());
+            if first > second {
+                self.move_on(hint);
+                continue;
+            }
+            let head = Head { hint, first, second, last: self.cell(hint, self.limit - 1).load() };
+            let answer = look(&head);
+            if self.hint.load() == hint {
+                return Ok((head, answer));
+            }
+        }
+    }
+
+    /// What is free at `now`, and when `cost` cells (at most all) are.
+    pub(crate) fn look(&self, now: Nanos, cost: u64) -> Result<Seen, Lost> {
+        let (head, (free, due)) = self
+            .head(|head| (self.free(head, now) as u64, self.value(head, (cost as usize).clamp(1, self.limit) - 1)))?;
+        Ok(Seen { free, due, last: head.last })
+    }
+
+    /// What a cell holds while the hint stands where it was.
+    fn value(&self, head: &Head, steps: usize) -> Nanos {
+        // The cell at the hint may be claimed meanwhile.
+        if steps == 0 { head.first } else { self.cell(head.hint, steps).load() }
+    }
+
+    /// How many are free at `now`.
+    fn free(&self, head: &Head, now: Nanos) -> usize {
+        let (mut free, mut taken) = (0, self.limit);
+        while free < taken {
+            let middle = usize::midpoint(free, taken);
+            if self.value(head, middle) <= now { free = middle + 1 } else { taken = middle }
+        }
+        free
+    }
+
+    /// Fills a spare ring with what is in use at `at`, as much of the youngest as it has cells for. Answers its name, and
+    /// when all of it is free.
+    pub(crate) fn copy(&self, at: Nanos, spare: &Spare<'_>) -> Result<(RingId, Nanos), Lost> {
+        let (head, copied) = self.head(|head| {
+            let first = self.free(head, at).max(self.limit.saturating_sub(spare.limit));
+            spare.fill(self.home.load(), at, (first..self.limit).map(|steps| self.value(head, steps)))
+        })?;
+        Ok((copied, head.last))
+    }
+
+    /// Takes `cost` cells that are free at `now`, until `until` or, behind cells that are taken for longer, as long as
+    /// those. False when others were faster: what it took stays taken.
+    ///
+    /// At the end of time every cell is free, so what is owed takes those that others use still: see the head of this file.
+    pub(crate) fn claim(&self, now: Nanos, until: Nanos, cost: u64) -> Result<bool, Lost> {
+        let mut left = cost;
+        while left > 0 {
+            let (head, ()) = self.head(|_| ())?;
+            if head.first > now {
+                return Ok(false);
+            }
+            let value = until.max(head.last);
+            if self.cell(head.hint, 0).compare_exchange(head.first, value).is_ok() {
+                left -= 1;
+                if value > head.second {
+                    self.move_on(head.hint);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(all(test, engine_loom))]
+mod models;
+#[cfg(all(test, not(engine_loom)))]
+mod tests;

@@ -1,0 +1,279 @@
+//! A key's log: its slot in the table and the ring that the slot names, charged together.
+//!
+//! # A charge
+//!
+//! 1. Read the slot. It names a ring (else see below).
+//! 2. Look at the ring. Too little is free: read the slot again; if it names the ring still, the answer is no.
+//! 3. *Touch*: if the slot would look idle before a period from now has passed, swap it for one that does not.
+//! 4. Claim the cells (head of `log_pool.rs`). Others were faster: start again; what was taken stays taken until it is a period
+//!    old.
+//! 5. Read the slot again. It names the ring still: admitted. Else start again.
+//!
+//! *Why no key forgets.* Let a check be admitted at clock value t. Its claim stands in a ring that the key's slot named
+//! after the touch and at step 5. A stranger takes the slot over only at a clock value of at least t + p, because of the
+//! touch; and the key's next slot is filled at a time that was read after that, so a cell of its next ring is free only
+//! for clocks that are past it. A publish *closes* the slot before it reads the ring, so a claim that it did not count
+//! fails its step 5. A reset takes the slot away from the ring: what passes step 5 was before the reset.
+//!
+//! # Without a ring
+//!
+//! A first touch takes a ring from the pool, fills it while nobody else sees it, and puts it into the slot with its own
+//! charge. When none is free, the slot holds the log as one word, which is stricter (`sliding_window_log.rs`); the next
+//! charge tries again, and fills the ring with what the word knows.
+//!
+//! A word forgets all at once, and a new ring knows nothing of before, so a check whose clock is behind them must not be
+//! admitted: its time may have been used up before. It reads the clock again.
+
+use std::iter::repeat_n;
+
+use crate::{
+    algorithm::{Meter, SlidingWindowLog, Verdict},
+    base::time::Nanos,
+    storage::{
+        atomic_update::Next,
+        layout::{Generation, Held, RingId, RingWord},
+        log_pool::{Lost, Ring, Seen, Spare},
+        table::{Full, Key, Met, Table},
+    },
+};
+
+/// A key's log, and what it is to be charged or asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct SlidingLog<'t> {
+    pub(crate) table: &'t Table,
+    pub(crate) log: SlidingWindowLog,
+    pub(crate) generation: Generation,
+    pub(crate) key: Key,
+    pub(crate) cost: u64,
+    /// The cost (at most the limit) is charged whether it fits or not.
+    pub(crate) is_owed: bool,
+}
+
+/// What a key's log is, under the numbers of the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    /// The log as one word.
+    Word(u64),
+    /// A ring.
+    Ring(RingWord),
+    /// A ring of the numbers before: to be swapped for `next` before it is charged. Until then it is `word`, which is
+    /// stricter.
+    Before { next: Held, word: u64 },
+}
+
+/// What was decided and when, and what is in use after it, as a word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stepped {
+    pub(crate) verdict: Verdict,
+    pub(crate) word: u64,
+    pub(crate) now: Nanos,
+}
+
+/// What one look at a slot came to.
+enum Step {
+    /// Decided by what the slot held, which was no ring.
+    Decided(Stepped),
+    /// The slot names a ring.
+    Ring(RingWord),
+    Again,
+}
+
+impl<'t> SlidingLog<'t> {
+    /// Charges the cost. `state` says what a slot's content means, that of a key without a slot too; it is asked again
+    /// after every lost race, and hands out the ring that its answer names. The errors: no slot is free, or what `state`
+    /// says.
+    pub(crate) fn charge<E>(
+        &self,
+        mut now: Nanos,
+        read_clock: impl Fn() -> Nanos,
+        state: impl Fn(Option<Held>, &mut Option<Spare<'t>>) -> Result<State, E>,
+    ) -> Result<Result<Stepped, E>, Full> {
+        loop {
+            let mut spare = None;
+            let step = self.table.update(self.key, now, &read_clock, &mut Met::default(), |held, now| {
+                // Of an attempt that failed.
+                spare = None;
+                match state(held, &mut spare) {
+                    Ok(State::Word(word)) => self.step_or_fill(word, now, &read_clock, &mut spare),
+                    Ok(State::Ring(word)) => Next::Leave(Ok(Step::Ring(word))),
+                    Ok(State::Before { next, .. }) => Next::Write(next, Ok(Step::Again)),
+                    Err(why) => Next::Leave(Err(why)),
+                }
+            })?;
+            // What the last attempt took is what the slot names now.
+            let has_ring = self.table.keep(self.key.bits().limit(), spare);
+            match step {
+                Ok(Step::Decided(outcome)) => {
+                    if !has_ring && matches!(outcome.verdict, Verdict::Admit(_)) {
+                        self.table.rings.count_missed();
+                    }
+                    return Ok(Ok(outcome));
+                }
+                Ok(Step::Ring(word)) => {
+                    if let Ok(Some(outcome)) = self.charge_ring(word, &mut now, &read_clock) {
+                        return Ok(Ok(outcome));
+                    }
+                }
+                Ok(Step::Again) => {}
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+    }
+
+    /// What a charge would answer. Writes nothing.
+    pub(crate) fn look<E>(
+        &self,
+        mut now: Nanos,
+        read_clock: impl Fn() -> Nanos,
+        state: impl Fn(Option<Held>, &mut Option<Spare<'t>>) -> Result<State, E>,
+    ) -> Result<Stepped, E> {
+        loop {
+            let held = self.table.get(self.key);
+            if held.is_none() {
+                // As a first touch: what was used at an older time may have been forgotten since.
+                now = read_clock();
+            }
+            match state(held, &mut None)? {
+                State::Word(word) | State::Before { word, .. } => {
+                    return Ok(self.step(word, self.caught_up(word, now, &read_clock)));
+                }
+                State::Ring(word) => {
+                    if let Ok(seen) = self.see(self.ring(word), &mut now, &read_clock)
+                        && self.names(word.ring())
+                    {
+                        return Ok(self.decide(seen, now));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Charges the log that is one word: into a ring, when there is one to be had.
+    #[cold]
+    fn step_or_fill<E>(
+        &self,
+        word: u64,
+        now: Nanos,
+        read_clock: impl Fn() -> Nanos,
+        spare: &mut Option<Spare<'t>>,
+    ) -> Next<Held, Result<Step, E>> {
+        let now = self.caught_up(word, now, read_clock);
+        let outcome = self.step(word, now);
+        if !matches!(outcome.verdict, Verdict::Admit(_)) {
+            return Next::Leave(Ok(Step::Decided(outcome)));
+        }
+        let table: &'t Table = self.table;
+        let held = match table.take_ring(self.key.bits().limit(), self.log.capacity(), now) {
+            Some(ring) => {
+                let (used, used_until) = self.log.in_use(word, now);
+                // All but what gives way to what is owed.
+                let used = used.min(self.log.capacity() - self.cost);
+                let until = self.log.until(now).max(used_until);
+                let cells = repeat_n(used_until, used as usize).chain(repeat_n(until, self.cost as usize));
+                let word = RingWord::new(ring.fill(self.key.hash(), self.log.at(now), cells), until);
+                *spare = Some(ring);
+                Held::with_ring(self.generation, word)
+            }
+            None => Held::word(self.generation, outcome.word),
+        };
+        Next::Write(held, Ok(Step::Decided(outcome)))
+    }
+
+    /// Charges the ring that the slot named. `None`: start again.
+    fn charge_ring(
+        &self,
+        word: RingWord,
+        now: &mut Nanos,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Result<Option<Stepped>, Lost> {
+        let (id, ring) = (word.ring(), self.ring(word));
+        let outcome = self.decide(self.see(ring, now, read_clock)?, *now);
+        if let Verdict::Admit(_) = outcome.verdict {
+            let until = self.log.until(*now);
+            if word.idle() < until && !self.touch(id, until) {
+                return Ok(None);
+            }
+            let free_at = if self.is_owed { Nanos::MAX } else { self.log.at(*now) };
+            if !ring.claim(free_at, until, self.cost)? {
+                return Ok(None);
+            }
+        }
+        Ok(self.names(id).then_some(outcome))
+    }
+
+    fn ring(&self, word: RingWord) -> Ring<'_> {
+        self.table.rings.ring(word.ring(), self.log.capacity())
+    }
+
+    /// Looks at a ring, by a clock that is not behind it.
+    fn see(&self, ring: Ring<'_>, now: &mut Nanos, read_clock: impl Fn() -> Nanos) -> Result<Seen, Lost> {
+        let seen = ring.look(self.log.at(*now), self.cost)?;
+        if seen.last <= self.log.until(*now) {
+            return Ok(seen);
+        }
+        *now = read_clock();
+        ring.look(self.log.at(*now), self.cost)
+    }
+
+    /// The time, read again if it is behind the word.
+    fn caught_up(&self, word: u64, now: Nanos, read_clock: impl Fn() -> Nanos) -> Nanos {
+        if self.log.is_behind(word, now) { read_clock() } else { now }
+    }
+
+    /// Decides by a word.
+    fn step(&self, word: u64, now: Nanos) -> Stepped {
+        let meter = Meter::SlidingWindowLog(self.log);
+        let owed = || Verdict::Admit(meter.overcharge(word, now, self.cost));
+        let verdict = if self.is_owed { owed() } else { meter.step(word, now, self.cost) };
+        let word = if let Verdict::Admit(word) = verdict { word } else { word };
+        Stepped { verdict, word, now }
+    }
+
+    /// Decides by what was seen of a ring.
+    fn decide(&self, seen: Seen, now: Nanos) -> Stepped {
+        let used = self.log.capacity() - seen.free;
+        if self.cost <= seen.free || self.is_owed {
+            let until = if self.cost == 0 { seen.last } else { seen.last.max(self.log.until(now)) };
+            let word = self.log.word(used + self.cost, until);
+            return Stepped { verdict: Verdict::Admit(word), word, now };
+        }
+        let is_ever = self.cost <= self.log.capacity();
+        let wait_ns = seen.due.saturating_sub(now).max(1);
+        let verdict = if is_ever { Verdict::Later { wait_ns } } else { Verdict::Never };
+        Stepped { verdict, word: self.log.word(used, seen.last), now }
+    }
+
+    /// Does the key's slot name this ring, open?
+    fn names(&self, ring: RingId) -> bool {
+        self.table.get(self.key).is_some_and(|held| self.is_open(held, ring))
+    }
+
+    fn is_open(&self, held: Held, ring: RingId) -> bool {
+        let word = held.ring().filter(|_| held.generation == self.generation);
+        word.is_some_and(|word| word.ring() == ring && !word.is_closed())
+    }
+
+    /// Lets the slot that names the ring look live until `until` at least. False when none names it any more.
+    #[cold]
+    fn touch(&self, ring: RingId, until: Nanos) -> bool {
+        let touched = self.table.update(
+            self.key,
+            0,
+            || 0,
+            &mut Met::default(),
+            |held, _| match held {
+                Some(held) if self.is_open(held, ring) => {
+                    let idle = held.ring().map_or(0, RingWord::idle).max(until);
+                    Next::Write(Held::with_ring(self.generation, RingWord::new(ring, idle)), true)
+                }
+                _ => Next::Leave(false),
+            },
+        );
+        touched.unwrap_or(false)
+    }
+}
+
+#[cfg(all(test, engine_loom))]
+mod models;
+#[cfg(all(test, not(engine_loom)))]
+mod stress;

@@ -1,0 +1,214 @@
+//! One key of a bucket that lends, and whatever may happen to it: for models and stress tests.
+
+use super::*;
+use crate::{
+    algorithm::TokenBucket,
+    base::{atomic::Cell64, time::PERIOD_MIN_NS},
+};
+
+/// A token comes back in a millisecond.
+pub(crate) const TOKEN_NS: u64 = PERIOD_MIN_NS;
+pub(crate) const EARLY: Nanos = 1_000 * TOKEN_NS;
+/// All of a burst has come back.
+pub(crate) const LATE: Nanos = EARLY + 10 * TOKEN_NS;
+
+/// A time or a version that does not change is no place for loom to switch threads.
+pub(crate) enum Value {
+    Fixed(u64),
+    Cell(Cell64),
+}
+
+impl Value {
+    pub(crate) fn load(&self) -> u64 {
+        match self {
+            Self::Fixed(value) => *value,
+            Self::Cell(cell) => cell.load(),
+        }
+    }
+
+    pub(crate) fn store(&self, value: u64) {
+        let Self::Cell(cell) = self else { panic!("is fixed") };
+        cell.store(value);
+    }
+}
+
+/// A bucket of `burst` tokens that lends `terms`.
+pub(crate) struct World {
+    pub(crate) table: Table,
+    pub(crate) leases: Leases,
+    pub(crate) moves: Moves,
+    pub(crate) meter: Meter,
+    pub(crate) terms: Terms,
+    pub(crate) clock: Value,
+    /// Of the newest snapshot; generations are versions here.
+    pub(crate) version: Value,
+}
+
+/// The id of its limit.
+pub(crate) const LIMIT: u32 = 1;
+
+pub(crate) fn key(name: u64) -> Key {
+    Key::new(LIMIT, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+pub(crate) fn generation(version: u64) -> Generation {
+    (0..version).fold(Generation::default(), |generation, _| generation.next())
+}
+
+impl World {
+    pub(crate) fn new(burst: u64, share: u64, stripes: usize) -> Self {
+        Self {
+            table: Table::new(1),
+            leases: Leases::with(1, stripes),
+            moves: Moves::new(),
+            meter: Meter::TokenBucket(TokenBucket::new(1, TOKEN_NS, burst).expect("fits")),
+            terms: Terms { share, stripes },
+            clock: Value::Fixed(EARLY),
+            version: Value::Fixed(0),
+        }
+    }
+
+    /// With a lease of the key, of which nothing is spent. `used` tokens are.
+    pub(crate) fn leased(burst: u64, share: u64, stripes: usize, used: u64) -> Self {
+        let world = Self::new(burst, share, stripes);
+        world.touch(used);
+        world.open();
+        assert!(world.is_leased());
+        world
+    }
+
+    /// Gives the key a slot of which so much is used.
+    pub(crate) fn touch(&self, used: u64) {
+        let held = Held::word(Generation::default(), EARLY + used * TOKEN_NS);
+        assert_eq!(self.table.update(key(1), 0, || 0, &mut Met::default(), |_, _| Next::Write(held, ())), Ok(()));
+    }
+
+    pub(crate) fn lease<T>(&self, thread: usize, version: u64, cost: u64, with: impl FnOnce(&Lease<'_>) -> T) -> T {
+        with(&Lease {
+            leases: &self.leases,
+            table: &self.table,
+            moves: &self.moves,
+            key: key(1),
+            meter: &self.meter,
+            generation: generation(version),
+            terms: self.terms,
+            cost,
+            thread,
+            read_clock: &|| self.clock.load(),
+            is_stale: &|| self.version.load() > version,
+        })
+    }
+
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
+    pub(crate) fn open(&self) {
+        self.lease(0, 0, 1, |lease| lease.open());
+    }
+
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "as above")]
+    pub(crate) fn close(&self) -> bool {
+        self.lease(0, 0, 1, |lease| lease.close())
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        self.table.get(key(1)).expect("a slot")
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        self.held().is_leased
+    }
+
+    /// When it was admitted, and the word that it saw.
+    pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<Stepped> {
+        let now = self.clock.load();
+        self.lease(thread, version, cost, |lease| {
+            loop {
+                let seen = self.table.update(
+                    key(1),
+                    now,
+                    || self.clock.load(),
+                    &mut Met::default(),
+                    |held, now| {
+                        let held = held.unwrap_or(Held::word(generation(version), 0));
+                        if self.version.load() > version || held.generation != generation(version) {
+                            return Next::Leave(Ok(None));
+                        }
+                        if held.is_leased {
+                            return Next::Leave(Err(held.word));
+                        }
+                        match self.meter.step(held.word, now, cost) {
+                            Verdict::Admit(word) => Next::Write(
+                                Held { word, ..held },
+                                Ok(Some(Stepped { verdict: Verdict::Admit(word), word, now })),
+                            ),
+                            _ => Next::Leave(Ok(None)),
+                        }
+                    },
+                );
+                let word = match seen.unwrap_or(Ok(None)) {
+                    Ok(decided) => return decided,
+                    Err(word) => word,
+                };
+                match lease.charge(word, now) {
+                    Leased::Decided(stepped) => {
+                        return matches!(stepped.verdict, Verdict::Admit(_)).then_some(stepped);
+                    }
+                    Leased::Ended => {}
+                    Leased::Stale => return None,
+                }
+            }
+        })
+    }
+
+    /// What was admitted.
+    pub(crate) fn charge(&self, thread: usize, cost: u64) -> u64 {
+        if self.charge_at(thread, 0, cost).is_some() { cost } else { 0 }
+    }
+
+    /// Gives a charge back, as `Account::give_back` does.
+    pub(crate) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
+        let receipt = |_| {
+            let moved_ns = self.moves.since(key(1), mark)?;
+            Some(Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns })
+        };
+        let end_lease = || {
+            self.close();
+        };
+        self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_lease);
+    }
+
+    pub(crate) fn reset(&self) {
+        self.close();
+        self.table.change(key(1), |held| {
+            self.moves.reset(key(1));
+            Some(Held { word: 0, ..held })
+        });
+    }
+
+    pub(crate) fn publish(&self) {
+        self.version.store(1);
+        self.table.sweep(
+            |_| true,
+            |_, held, _| {
+                if held.generation == generation(1) {
+                    return held;
+                }
+                let lent = if held.is_leased { self.terms.reserve() } else { 0 };
+                Held::word(generation(1), self.meter.overcharge(held.word, EARLY, lent))
+            },
+        );
+        self.leases.revoke(&self.table, || self.clock.load(), |_| Some(generation(1)));
+    }
+
+    /// What is left, one by one.
+    pub(crate) fn drain(&self, version: u64) -> u64 {
+        std::iter::from_fn(|| self.charge_at(0, version, 1)).count() as u64
+    }
+
+    /// Nothing is held by anybody.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let group = &self.leases.groups[0];
+        group.control.load() == FREE
+            && group.stripes.iter().all(|stripe| stripe.stock.load() == NONE)
+            && !self.is_leased()
+    }
+}
