@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tidegate::time::Nanos;
 
-use crate::{report::ClientRow, stamp::Utc};
+use crate::{report::ClientRow, timestamp::Utc};
 
 /// Place of an identity in [`Clients`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

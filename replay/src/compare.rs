@@ -5,12 +5,12 @@
 //! counted of the clients that are listed; never out of the decisions and of what is counted of requests. The answer says how
 //! much.
 
+mod clients;
 mod decisions;
 mod limits;
-mod outcome;
-mod people;
+mod result;
+mod series;
 mod side;
-mod strip;
 
 use std::collections::HashMap;
 
@@ -19,23 +19,23 @@ use tidegate::{
     CountedIdentity, IDENTITIES_MAX, Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos,
 };
 
-use crate::{Utc, compare::outcome::Totals};
+use crate::{Utc, compare::result::Totals};
+use clients::People;
 use decisions::{Decisions, without_whom};
-use people::People;
-use strip::{Counts, Strips};
+use series::{Counts, Strips};
 
 pub(crate) use decisions::{ms, retry_ms};
 use side::with_identities;
 pub(crate) use side::{Said, Side};
 
+pub use clients::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
 pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
 pub use limits::{CLIENT_LIMITS_MAX, LimitFigures, LimitRow};
-pub use outcome::{
+pub use result::{
     Bucket, Changed, ClientRow, ClientsChanged, DecisionPage, DecisionsKept, FirstDenial, Kept, LongestRun, Outcome,
     SideSummary, Sort, Summary, TOP, TimelineRow,
 };
-pub use people::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
-pub use strip::{BUCKETS_MS, CELLS_MAX};
+pub use series::{BUCKETS_MS, CELLS_MAX};
 
 /// Both policies, `A` and `B`.
 pub(crate) const SIDES: usize = 2;
@@ -147,7 +147,7 @@ impl Compare {
     /// What was found. `show` writes an identity as it may be shown, by kind, value and its number among all.
     #[must_use]
     pub fn finish(self, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
-        outcome::put_together(self, show)
+        result::put_together(self, show)
     }
 }
 

@@ -31,32 +31,32 @@
 //! What a change of policy would do: [`traffic`] makes requests up, reads them from a log, or plays recorded ones; [`compare`]
 //! has two policies decide them; [`preview`] is the quick one for an editor.
 
-mod chart;
+mod client_limit;
 mod clients;
 pub mod compare;
 pub mod demo;
 mod log;
-mod merge;
-mod owner;
+mod log_source;
 pub mod preview;
 mod random;
+mod reorder_window;
 mod replay;
 mod report;
-mod stamp;
-mod table;
-mod text;
+mod text_report;
+mod text_table;
 mod timeline;
+mod timeline_chart;
+mod timestamp;
 pub mod traffic;
-mod window;
 
+pub use client_limit::{OfClient, of_client};
 pub use log::client::{ClientReading, private_networks};
 pub use log::fields::FieldMap;
 pub use log::format::{LogFormat, LogKey, LogReading};
 pub use log::lines::LINE_BYTES_MAX;
-pub use merge::{Log, LogInput, OpenLog};
-pub use owner::{OfClient, of_client};
+pub use log_source::{Log, LogInput, OpenLog};
+pub use reorder_window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX};
 pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};
 pub use report::{ClientRow, FormRow, LimitRow, LogRow, Report, TimelineRow, UnreadableKind};
-pub use stamp::{LogZone, Utc};
-pub use text::{Look, text};
-pub use window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX};
+pub use text_report::{Look, text};
+pub use timestamp::{LogZone, Utc};

@@ -14,20 +14,20 @@ use tidegate::{
 };
 
 use crate::{
+    client_limit::of_client,
     clients::{ClientId, Clients, Kind},
     log::{
         entries::{Entries, Entry},
         fields::listed,
-        form::Form,
         format::LogReading,
+        line_format::Form,
         record::{Record, with_request},
     },
-    merge::{Log, LogInput},
-    owner::of_client,
+    log_source::{Log, LogInput},
+    reorder_window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX, Waiting, Window},
     report::{FormRow, LimitRow, LogRow, Report, UnreadableKind},
-    stamp::Utc,
     timeline::Timeline,
-    window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX, Waiting, Window},
+    timestamp::Utc,
 };
 
 /// How far lines may be out of order unless told otherwise: an hour.

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::stamp::Utc;
+use crate::timestamp::Utc;
 
 /// What the policy would have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -3,7 +3,7 @@
 
 use tidegate::time::{Nanos, SECOND_NS};
 
-use crate::{report::TimelineRow, stamp::Utc};
+use crate::{report::TimelineRow, timestamp::Utc};
 
 /// Lengths of a bucket, in seconds. Each divides the next.
 const BUCKET_SECONDS: [u64; 6] = [1, 10, 60, 600, 3_600, 86_400];

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     SIDES,
-    people::People,
+    clients::People,
     side::{LimitSeen, Side},
 };
-use crate::owner::{OfClient, of_client};
+use crate::client_limit::{OfClient, of_client};
 
 /// Limits of single clients that the summary names.
 pub const CLIENT_LIMITS_MAX: usize = 100;

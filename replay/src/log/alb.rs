@@ -8,7 +8,7 @@ use super::{
     line_error::LineError,
     record::{Record, Target, readable, word},
 };
-use crate::{clients::Kind, stamp::Stamps};
+use crate::{clients::Kind, timestamp::Stamps};
 
 const TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 

@@ -11,13 +11,13 @@ use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 use super::{
     client::{self, ClientReading},
-    form::{Base, Form, Prefix},
     line_error::LineError,
+    line_format::{Base, Form, Prefix},
     record::{Record, Target, readable, word},
 };
 use crate::{
     clients::Kind,
-    stamp::{Stamps, TimeError},
+    timestamp::{Stamps, TimeError},
 };
 
 /// Longer than any time in brackets.

@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 
 use super::{
-    form::Form,
     format::LogReading,
     line_error::LineError,
+    line_format::Form,
     lines::{LINE_BYTES_MAX, Line, Lines},
     parser::{Parsed, Parser},
     record::Record,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clients::Kind,
-    stamp::{self, LogZone, TimeError},
+    timestamp::{self, LogZone, TimeError},
 };
 
 /// Meanings of a field.
@@ -371,7 +371,7 @@ impl<'l> Fields<'l> {
 
     fn instant(&self, zone: Option<&LogZone>) -> Result<u64, FieldsError> {
         let read = |text: &str| {
-            stamp::read_any(text.as_bytes(), zone).map_err(|error| FieldsError::Unreadable(error.of_line(text)))
+            timestamp::read_any(text.as_bytes(), zone).map_err(|error| FieldsError::Unreadable(error.of_line(text)))
         };
         match (&self.time, &self.date) {
             (Some((_, Value::Text(clock))), Some((_, Value::Text(date)))) if is_clock(clock) => {
@@ -380,7 +380,7 @@ impl<'l> Fields<'l> {
             (Some((_, value)), _) | (None, Some((_, value))) => match value {
                 Value::Number(number) => number
                     .as_f64()
-                    .and_then(stamp::of_number)
+                    .and_then(timestamp::of_number)
                     .ok_or_else(|| FieldsError::Unreadable(TimeError::Unreadable.of_line(number.to_string()))),
                 Value::Text(text) => read(text),
                 Value::Fields(_) | Value::Texts(_) | Value::Null | Value::Other(_) => Err(FieldsError::NoTime),
@@ -555,8 +555,8 @@ impl Value<'_> {
     /// Returns whether a field for the time has one, and not a duration, a date alone or a time of the day.
     fn is_likely_time(&self) -> bool {
         match self {
-            Self::Text(text) => stamp::is_likely_text(text),
-            Self::Number(number) => number.as_f64().is_some_and(stamp::is_likely_number),
+            Self::Text(text) => timestamp::is_likely_text(text),
+            Self::Number(number) => number.as_f64().is_some_and(timestamp::is_likely_number),
             Self::Fields(_) | Self::Texts(_) | Self::Null | Self::Other(_) => false,
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use tidegate::{Identity, RequestError};
 
 use super::{client::ClientReading, fields::FieldMap};
-use crate::{clients::Kind, stamp::LogZone};
+use crate::{clients::Kind, timestamp::LogZone};
 
 /// The format of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,19 +9,18 @@ use super::{
     alb, combined,
     csv::Csv,
     fields::{Columns, FieldMap, Fields, FieldsError, Meaning, Value, listed},
-    foreign,
-    form::{Base, Form, Prefix},
     format::{LogFormat, LogKey, LogReading},
     json,
     line_error::LineError,
+    line_format::{Base, Form, Prefix},
     lines::LINE_BYTES_MAX,
     prefix,
     record::{Record, readable},
-    w3c,
+    unsupported, w3c,
 };
 use crate::{
     clients::Kind,
-    stamp::{LogZone, Stamps},
+    timestamp::{LogZone, Stamps},
 };
 
 /// Objects that may stand around a line, one in the other.
@@ -234,7 +233,7 @@ impl Rules {
         } else {
             self.needs_no_names()?;
             let read = combined::read(line, *format == LogFormat::Combined, clients, stamps);
-            read.map_err(|why| foreign::problem(line).unwrap_or(why))?
+            read.map_err(|why| unsupported::problem(line).unwrap_or(why))?
         };
         Ok((record, prefixes.fold(form, Form::behind)))
     }

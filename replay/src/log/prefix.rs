@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::{client, combined, form::Prefix, record::word};
+use super::{client, combined, line_format::Prefix, record::word};
 
 /// The most prefixes before one line: a file name, a container's stamp, a header of syslog.
 const PREFIXES_MAX: usize = 3;

@@ -7,12 +7,12 @@ use tidegate::{Request, Retry};
 use super::{Ask, Traffic};
 use crate::{
     log::{
+        decode::{self, Bounded},
         entries::{Entries, Entry},
         format::LogReading,
         record::{Record, with_request},
-        source::{self, Bounded},
     },
-    window::{Waiting, Window},
+    reorder_window::{Waiting, Window},
 };
 
 /// How far lines may be out of order: ten minutes. Servers write a line when its request ends.
@@ -44,7 +44,7 @@ impl<'i> LogTraffic<'i> {
     /// Of this log, to this domain. A log that has more than `bytes_max` bytes when unpacked breaks off there.
     pub fn new(log: impl Read + 'i, reading: &LogReading, domain: &str, bytes_max: u64) -> io::Result<Self> {
         Ok(Self {
-            entries: Entries::new(Bounded::new(source::plain(log)?, bytes_max), reading),
+            entries: Entries::new(Bounded::new(decode::plain(log)?, bytes_max), reading),
             kind: reading.kind().to_owned(),
             window: Window::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
             domain: domain.to_owned(),

@@ -1,6 +1,6 @@
 //! The replay against a slow model, its reports, and what-if comparisons.
 
-mod forms;
+mod formats;
 mod model;
 mod report;
 mod what_if;

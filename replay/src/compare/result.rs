@@ -5,11 +5,11 @@ use tidegate::time::Nanos;
 
 use super::{
     Compare, SIDES,
+    clients::{Longest, Person},
     decisions::{DecidedBy, DecisionRow, KeptDecisions, Verdict, Which},
     limits::{self, LimitRow},
-    people::{Longest, Person},
+    series::{BUCKETS_MS, Counts, Strip},
     side::Side,
-    strip::{BUCKETS_MS, Counts, Strip},
     utc,
 };
 use crate::Utc;

@@ -9,9 +9,9 @@ use std::{
 use tidegate::time::Nanos;
 
 use crate::log::{
+    decode,
     entries::{Entries, Entry},
     format::LogReading,
-    source,
 };
 
 /// Lines in which the first time of a log is looked for.
@@ -57,7 +57,7 @@ impl<'i> Log<'i> {
             Input::Stream(input) => input,
             Input::File(mut open) => open()?,
         };
-        Ok(Entries::new(source::plain(input)?, reading))
+        Ok(Entries::new(decode::plain(input)?, reading))
     }
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Log<'_> {
 }
 
 fn first_time(log: impl Read, reading: &LogReading) -> io::Result<Option<Nanos>> {
-    let mut entries = Entries::new(source::plain(log)?, reading);
+    let mut entries = Entries::new(decode::plain(log)?, reading);
     while let Some((number, entry)) = entries.next()? {
         match entry {
             Entry::Request(record, _) => return Ok(Some(record.time)),

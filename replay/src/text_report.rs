@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use crate::{
-    chart,
     report::{ClientRow, FormRow, Report},
-    stamp::Utc,
-    table::Table,
+    text_table::Table,
+    timeline_chart,
+    timestamp::Utc,
 };
 
 /// More than one line in so many that cannot be read is worth a warning.
@@ -51,7 +51,7 @@ pub fn text(report: &Report, look: &Look) -> String {
         totals(report, look),
         limits(report, look),
         clients(report, look),
-        chart::lines(report, look),
+        timeline_chart::lines(report, look),
     ];
     let mut text = String::new();
     for section in sections.iter().filter(|section| !section.is_empty()) {

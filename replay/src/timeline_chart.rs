@@ -4,9 +4,9 @@ use tidegate::time::SECOND_NS;
 
 use crate::{
     report::{Report, TimelineRow},
-    stamp::Utc,
-    table::length,
-    text::{Look, Paint, grouped},
+    text_report::{Look, Paint, grouped},
+    text_table::length,
+    timestamp::Utc,
 };
 
 /// The most bars.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tidegate::time::Nanos;
 
-use super::{SIDES, strip::Strip};
+use super::{SIDES, series::Strip};
 
 /// The most identities that are kept; of a sample, so many that are in it, and as many who came with them.
 pub const CLIENTS_KEPT_MAX: usize = 100_000;

@@ -14,9 +14,9 @@ use tidegate::time::Nanos;
 use crate::{
     Utc,
     log::{
+        decode::{self, Bounded, TooLong},
         entries::{Entries, Entry},
         format::LogReading,
-        source::{self, Bounded, TooLong},
     },
 };
 
@@ -122,7 +122,7 @@ impl From<io::Error> for LookError {
 
 /// Reads a whole log, gzip or plain. Of who differs it keeps 8 bytes each.
 pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: u64) -> Result<LogLook, LookError> {
-    let mut entries = Entries::new(Bounded::new(source::plain(log)?, bytes_max), reading);
+    let mut entries = Entries::new(Bounded::new(decode::plain(log)?, bytes_max), reading);
     let hasher = RandomState::new();
     let (mut clients, mut users): (HashSet<u64>, HashSet<u64>) = Default::default();
     let (mut from, mut to): (Nanos, Nanos) = (Nanos::MAX, 0);
