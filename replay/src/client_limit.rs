@@ -1,23 +1,23 @@
-//! Whose a limit is: what its full name says.
+//! Parses the full name of a limit of a single client's override.
 
-/// A limit of a single client's own override, by its name `DOMAIN/client:KIND:VALUE/LIMIT`.
+/// The parts of the full name `DOMAIN/client:KIND:VALUE/LIMIT`, which a limit of a client's override has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OfClient<'n> {
-    /// Its domain.
+pub struct ClientLimitName<'n> {
+    /// The domain.
     pub domain: &'n str,
-    /// `KIND:VALUE`.
+    /// The client, as `KIND:VALUE`.
     pub client: &'n str,
-    /// Its id in the override.
+    /// The ID of the limit in the override.
     pub limit: &'n str,
 }
 
-/// Whose a limit of this full name is; `None`: it is a tier's or a rule's.
+/// Parses the full name of a limit; returns `None` for a limit of a tier or a rule.
 #[must_use]
-pub fn of_client(limit_id: &str) -> Option<OfClient<'_>> {
+pub fn client_limit_name(limit_id: &str) -> Option<ClientLimitName<'_>> {
     let (domain, owned) = limit_id.split_once('/')?;
-    // A value may hold a `/`, the id of a limit does not.
+    // A value may contain a `/`, the ID of a limit does not.
     let (client, limit) = owned.strip_prefix("client:")?.rsplit_once('/')?;
-    Some(OfClient { domain, client, limit })
+    Some(ClientLimitName { domain, client, limit })
 }
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ mod tests {
 
     #[test]
     fn a_clients_value_may_hold_anything() {
-        let own = OfClient { domain: "web", client: "ip:2001:db8::/48", limit: "minute" };
-        assert_eq!(of_client("web/client:ip:2001:db8::/48/minute"), Some(own));
-        assert_eq!(of_client("web/tier:client/minute"), None);
+        let own = ClientLimitName { domain: "web", client: "ip:2001:db8::/48", limit: "minute" };
+        assert_eq!(client_limit_name("web/client:ip:2001:db8::/48/minute"), Some(own));
+        assert_eq!(client_limit_name("web/tier:client/minute"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Several logs as one, in order of time: the next line is the oldest of those that the logs have next. A log is opened when
-//! its first line is due, so that the parts of a rotated log are read one after the other, whatever order they come in.
+//! Input logs of a replay. Several logs are merged in order of time. A log is opened when its first line is due, so that
+//! the parts of a rotated log are read one after the other, in whatever order they were given.
 
 use std::{
     fmt,
@@ -10,21 +10,21 @@ use tidegate::time::Nanos;
 
 use crate::log::{
     decode,
-    entries::{Entries, Entry},
-    format::LogReading,
+    entries::{LogEntries, LogEntry},
+    format::LogOptions,
 };
 
-/// Lines in which the first time of a log is looked for.
+/// Number of lines that are searched for the first time of a log.
 const FIRST_LINES: u64 = 1_000;
 
-/// Bytes of a log.
+/// Reader of a log's bytes.
 pub type LogInput<'i> = Box<dyn Read + 'i>;
 
-/// Opens a log from its beginning, as often as it is asked to.
+/// Function that opens a log at its beginning; it is called up to twice.
 pub type OpenLog<'i> = Box<dyn FnMut() -> io::Result<LogInput<'i>> + 'i>;
 
-/// A log that is to be read, by the name that messages have for it.
-pub struct Log<'i> {
+/// A log to read, with its name in messages.
+pub struct LogSource<'i> {
     pub(crate) name: String,
     input: Input<'i>,
 }
@@ -34,44 +34,44 @@ enum Input<'i> {
     File(OpenLog<'i>),
 }
 
-impl<'i> Log<'i> {
-    /// A log that can be read once, such as standard input.
+impl<'i> LogSource<'i> {
+    /// Creates a source that can be read once, such as standard input.
     pub fn stream(name: impl Into<String>, input: impl Read + 'i) -> Self {
         Self { name: name.into(), input: Input::Stream(Box::new(input)) }
     }
 
-    /// A log that can be opened again: once for its first time, and once when that is due.
+    /// Creates a source that is opened twice: to find its first time, and when that is due.
     pub fn file(name: impl Into<String>, open: impl FnMut() -> io::Result<LogInput<'i>> + 'i) -> Self {
         Self { name: name.into(), input: Input::File(Box::new(open)) }
     }
 
-    /// When it is to be opened: at its first time, or at once where that is not known.
-    pub(crate) fn first_time(&mut self, reading: &LogReading) -> Nanos {
+    /// Returns the time at which the log is due: its first time, or 0 if that is not known.
+    pub(crate) fn first_time(&mut self, reading: &LogOptions) -> Nanos {
         let Input::File(open) = &mut self.input else { return 0 };
-        // What is wrong with it is said when it is read.
+        // Errors are reported when the log is read.
         open().and_then(|log| first_time(log, reading)).ok().flatten().unwrap_or(0)
     }
 
-    pub(crate) fn open(self, reading: &LogReading) -> io::Result<Entries<LogInput<'i>>> {
+    pub(crate) fn open(self, reading: &LogOptions) -> io::Result<LogEntries<LogInput<'i>>> {
         let input = match self.input {
             Input::Stream(input) => input,
             Input::File(mut open) => open()?,
         };
-        Ok(Entries::new(decode::plain(input)?, reading))
+        Ok(LogEntries::new(decode::plain(input)?, reading))
     }
 }
 
-impl fmt::Debug for Log<'_> {
+impl fmt::Debug for LogSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-fn first_time(log: impl Read, reading: &LogReading) -> io::Result<Option<Nanos>> {
-    let mut entries = Entries::new(decode::plain(log)?, reading);
+fn first_time(log: impl Read, reading: &LogOptions) -> io::Result<Option<Nanos>> {
+    let mut entries = LogEntries::new(decode::plain(log)?, reading);
     while let Some((number, entry)) = entries.next()? {
         match entry {
-            Entry::Request(record, _) => return Ok(Some(record.time)),
+            LogEntry::Request(record, _) => return Ok(Some(record.time)),
             _ if number >= FIRST_LINES => break,
             _ => {}
         }

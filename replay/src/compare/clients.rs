@@ -1,22 +1,22 @@
-//! Who came, and how it went for each under both policies.
+//! Counts of each client under both policies.
 
 use std::collections::HashMap;
 
 use tidegate::time::Nanos;
 
-use super::{SIDES, series::Strip};
+use super::{SIDES, series::CountSeries};
 
-/// The most identities that are kept; of a sample, so many that are in it, and as many who came with them.
+/// Most identities in memory; with a sample, this many that are in it, and as many others.
 pub const CLIENTS_KEPT_MAX: usize = 100_000;
-/// The most bytes of their names, of each.
+/// Most bytes of the names of each of these two groups.
 pub const CLIENT_BYTES_MAX: usize = 16 << 20;
 
-/// An identity, and how it went.
+/// An identity with its counts.
 #[derive(Debug)]
-pub(crate) struct Person {
+pub(crate) struct ComparedClient {
     /// `KIND:VALUE`.
     pub(crate) name: Box<str>,
-    /// False: only some of its requests were there.
+    /// False if the traffic has only some of its requests.
     pub(crate) is_listed: bool,
     pub(crate) requests: u64,
     pub(crate) denied: [u64; SIDES],
@@ -26,48 +26,48 @@ pub(crate) struct Person {
     pub(crate) first_newly_denied: Option<Nanos>,
     /// Denied by A, allowed by B.
     pub(crate) newly_allowed: u64,
-    runs: [Run; SIDES],
-    pub(crate) strip: Strip,
+    runs: [DenialRun; SIDES],
+    pub(crate) series: CountSeries,
 }
 
-/// Denials in a row.
+/// A run of consecutive denials.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct DenialRun {
     from: Nanos,
     denials: u64,
 }
 
-/// The longest time for which one client was only denied.
+/// The longest run of denials of a client.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Longest {
-    pub(crate) who: u32,
+pub(crate) struct LongestDenialRun {
+    pub(crate) client: u32,
     pub(crate) from: Nanos,
     pub(crate) ns: u64,
     pub(crate) denials: u64,
 }
 
-/// Everybody, by the order in which they came.
+/// All identities, in order of their first request.
 #[derive(Debug, Default)]
-pub(crate) struct People {
-    pub(crate) all: Vec<Person>,
+pub(crate) struct ComparedClients {
+    pub(crate) all: Vec<ComparedClient>,
     places: HashMap<Box<str>, u32>,
-    /// How many are not listed and how many are, and the bytes of their names.
+    /// Number of identities and bytes of their names: unlisted ones, listed ones.
     kept: [(usize, usize); 2],
-    /// Requests of somebody who is not listed, for want of room.
+    /// Requests of clients that are not listed because memory is full.
     pub(crate) left_out: u64,
-    pub(crate) longest: [Option<Longest>; SIDES],
+    pub(crate) longest: [Option<LongestDenialRun>; SIDES],
     name: String,
 }
 
-impl People {
-    /// The place of an identity; `None`: there is no room for one more.
-    pub(crate) fn meet(&mut self, kind: &str, value: &str, is_listed: bool) -> Option<u32> {
+impl ComparedClients {
+    /// Returns the index of an identity, which is added if it is new; `None` if there is no room.
+    pub(crate) fn index(&mut self, kind: &str, value: &str, is_listed: bool) -> Option<u32> {
         self.name.clear();
         self.name.extend([kind, ":", value]);
         if let Some(place) = self.places.get(&*self.name) {
             return Some(*place);
         }
-        // Those who came with somebody of the sample do not take the room of the sample.
+        // Identities outside the sample do not use the room of the sample.
         let (count, bytes) = &mut self.kept[usize::from(is_listed)];
         if *count >= CLIENTS_KEPT_MAX || *bytes + self.name.len() > CLIENT_BYTES_MAX {
             self.left_out += u64::from(is_listed);
@@ -77,7 +77,7 @@ impl People {
         *count += 1;
         *bytes += name.len();
         self.places.insert(name.clone(), place);
-        self.all.push(Person {
+        self.all.push(ComparedClient {
             name,
             is_listed,
             requests: 0,
@@ -87,51 +87,61 @@ impl People {
             first_newly_denied: None,
             newly_allowed: 0,
             runs: Default::default(),
-            strip: Strip::default(),
+            series: CountSeries::default(),
         });
         Some(place)
     }
 
-    /// The place of `KIND:VALUE`, if it came.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+    /// Returns the index of `KIND:VALUE`, if the traffic has it.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.places.get(name).map(|place| *place as usize)
     }
 
-    pub(crate) fn count(&mut self, who: u32, now: Nanos, is_denied: [bool; SIDES]) {
-        let Some(person) = self.all.get_mut(who as usize) else { return };
-        person.requests += 1;
+    pub(crate) fn count(&mut self, index: u32, now: Nanos, is_denied: [bool; SIDES]) {
+        let Some(client) = self.all.get_mut(index as usize) else { return };
+        client.requests += 1;
         for (side, is_denied) in is_denied.into_iter().enumerate() {
-            let run = &mut person.runs[side];
+            let run = &mut client.runs[side];
             if !is_denied {
-                *run = Run::default();
+                *run = DenialRun::default();
                 continue;
             }
-            person.denied[side] += 1;
-            person.first_denied[side].get_or_insert(now);
+            client.denied[side] += 1;
+            client.first_denied[side].get_or_insert(now);
             if run.denials == 0 {
                 run.from = now;
             }
             run.denials += 1;
             let (ns, denials) = (now.saturating_sub(run.from), run.denials);
             if self.longest[side].is_none_or(|longest| (longest.ns, longest.denials) < (ns, denials)) {
-                self.longest[side] = Some(Longest { who, from: run.from, ns, denials });
+                self.longest[side] = Some(LongestDenialRun { client: index, from: run.from, ns, denials });
             }
         }
         match is_denied {
             [false, true] => {
-                person.newly_denied += 1;
-                person.first_newly_denied.get_or_insert(now);
+                client.newly_denied += 1;
+                client.first_newly_denied.get_or_insert(now);
             }
-            [true, false] => person.newly_allowed += 1,
+            [true, false] => client.newly_allowed += 1,
             _ => {}
         }
     }
 
-    pub(crate) fn strip(&mut self, who: u32) -> &mut Strip {
-        &mut self.all[who as usize].strip
+    /// Returns the listed clients that have requests, with their indices.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &ComparedClient)> {
+        self.all.iter().enumerate().filter(|(_, client)| client.is_listed && client.requests > 0)
     }
 
-    pub(crate) fn strips(&mut self) -> impl Iterator<Item = &mut Strip> {
-        self.all.iter_mut().map(|person| &mut person.strip)
+    /// Counts the listed clients for which a condition holds.
+    pub(crate) fn count_listed(&self, is_counted: impl Fn(&ComparedClient) -> bool) -> u64 {
+        self.listed().filter(|(_, client)| is_counted(client)).count() as u64
+    }
+
+    pub(crate) fn client_series(&mut self, client: u32) -> &mut CountSeries {
+        &mut self.all[client as usize].series
+    }
+
+    pub(crate) fn series_mut(&mut self) -> impl Iterator<Item = &mut CountSeries> {
+        self.all.iter_mut().map(|client| &mut client.series)
     }
 }

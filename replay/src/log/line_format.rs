@@ -1,10 +1,10 @@
-//! The form that a line was read by, for the report.
+//! Format of a line as it was detected, for the report.
 
 use std::fmt;
 
-/// Forms of a line, without what stands before it.
+/// Format of a line without its prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Base {
+pub(crate) enum BaseFormat {
     Common,
     Combined,
     OldIngress,
@@ -14,22 +14,22 @@ pub(crate) enum Base {
     Alb,
 }
 
-/// Text that other programs, or the server itself, write before a line or around it.
+/// Text that other programs or the server itself write before or around a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Prefix {
+pub(crate) enum LinePrefix {
     /// The name of a file or the number of a line, as `grep` writes it.
     FileName,
-    /// A stamp, a stream or a name, as container runtimes, kubectl and Docker Compose write them.
+    /// A timestamp, a stream or a name, as container runtimes, kubectl and Docker Compose write them.
     Container,
-    /// A header of syslog.
+    /// A syslog header.
     Syslog,
-    /// The line is a field of an object of JSON, as Docker and collectors of logs write it.
+    /// A JSON object with the line in a field, as Docker and log collectors write it.
     Wrapped,
     /// The virtual host.
     Vhost,
 }
 
-impl Prefix {
+impl LinePrefix {
     const ALL: [(Self, &'static str); 5] = [
         (Self::FileName, "file name first"),
         (Self::Container, "container stamp first"),
@@ -39,38 +39,38 @@ impl Prefix {
     ];
 }
 
-/// The form of a line: what it is, and what stood before it.
+/// Format of a line: its base format and its prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Form {
-    base: Base,
-    /// A bit for each [`Prefix`].
+pub(crate) struct LineFormat {
+    base: BaseFormat,
+    /// A bit for each [`LinePrefix`].
     prefixes: u8,
 }
 
-impl Form {
-    pub(crate) fn new(base: Base) -> Self {
+impl LineFormat {
+    pub(crate) fn new(base: BaseFormat) -> Self {
         Self { base, prefixes: 0 }
     }
 
-    /// The same behind one more prefix.
+    /// Returns this format with one more prefix.
     #[must_use]
-    pub(crate) fn behind(self, prefix: Prefix) -> Self {
+    pub(crate) fn behind(self, prefix: LinePrefix) -> Self {
         Self { prefixes: self.prefixes | 1 << prefix as u8, ..self }
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for LineFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.base {
-            Base::Common => "common",
-            Base::Combined => "combined",
-            Base::OldIngress => "ingress-nginx of old",
-            Base::Json => "JSON",
-            Base::Csv => "CSV",
-            Base::W3c => "W3C extended",
-            Base::Alb => "AWS load balancer",
+            BaseFormat::Common => "common",
+            BaseFormat::Combined => "combined",
+            BaseFormat::OldIngress => "ingress-nginx of old",
+            BaseFormat::Json => "JSON",
+            BaseFormat::Csv => "CSV",
+            BaseFormat::W3c => "W3C extended",
+            BaseFormat::Alb => "AWS load balancer",
         })?;
-        let before = Prefix::ALL.iter().filter(|(prefix, _)| self.prefixes & 1 << *prefix as u8 != 0);
+        let before = LinePrefix::ALL.iter().filter(|(prefix, _)| self.prefixes & 1 << *prefix as u8 != 0);
         before.map(|(_, name)| name).try_for_each(|name| write!(f, ", {name}"))
     }
 }

@@ -1,4 +1,4 @@
-//! The replay against a slow model, its reports, and what-if comparisons.
+//! Tests of replays against a slow model, of reports, of log formats, and of what-if comparisons, in one binary.
 
 mod formats;
 mod model;
