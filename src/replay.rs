@@ -8,8 +8,8 @@ use std::{
 
 use tidegate::{Snapshot, formats::Format};
 use tidegate_replay::{
-    ClientReading, Log, LogInput, LogKey, LogReading, Look, Options, Replay, Report, demo, keys_for, private_networks,
-    text,
+    ClientOptions, LogInput, LogKey, LogOptions, LogSource, Replay, ReplayOptions, ReplayReport, TextStyle, demo,
+    keys_for, private_networks, text_report,
 };
 
 use crate::{
@@ -37,18 +37,18 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
     let key = arguments.key.as_ref().map(|key| LogKey::new(key, &arguments.kind)).transpose();
     let key = key.map_err(|error| Failure(format!("--kind: {error}")))?;
     let trusted = arguments.trusted_proxy.clone();
-    let reading = LogReading {
+    let reading = LogOptions {
         format: arguments.format,
         key,
         fields: arguments.map.clone().unwrap_or_default(),
-        clients: ClientReading {
+        clients: ClientOptions {
             trusted_proxies: if trusted.is_empty() { private_networks() } else { trusted },
             ipv6_prefix: arguments.ipv6_prefix,
             host_names: arguments.host_names,
         },
         time_zone: arguments.time_zone.clone(),
     };
-    let options = |policy: &Snapshot, log_bytes| Options {
+    let options = |policy: &Snapshot, log_bytes| ReplayOptions {
         reading: reading.clone(),
         window_ns: arguments.window,
         max_keys: arguments.max_keys.unwrap_or_else(|| keys_for(policy, log_bytes)),
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         ended => ended,
     };
     match arguments.output {
-        Output::Text => say(text(&report, &look(no_color)).as_bytes())?,
+        Output::Text => say(text_report(&report, &look(no_color)).as_bytes())?,
         Output::Json => {
             let mut json = serde_json::to_vec(&report).map_err(|error| Failure(error.to_string()))?;
             json.push(b'\n');
@@ -104,7 +104,12 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
 }
 
 /// The demo's log under a policy.
-pub(crate) fn demo_report(policy: Snapshot, options: &Options, seed: u64, top: usize) -> Result<Report, Failure> {
+pub(crate) fn demo_report(
+    policy: Snapshot,
+    options: &ReplayOptions,
+    seed: u64,
+    top: usize,
+) -> Result<ReplayReport, Failure> {
     let mut replay = start(policy, options)?;
     replay.read(demo::log(seed).as_bytes(), "demo", |_| ()).map_err(|error| Failure(error.to_string()))?;
     Ok(replay.finish(top))
@@ -116,13 +121,13 @@ pub(crate) fn demo_policy() -> Result<Snapshot, Failure> {
 }
 
 /// As wide as the screen, and in colours where somebody looks who did not ask for none.
-pub(crate) fn look(no_color: bool) -> Look {
+pub(crate) fn look(no_color: bool) -> TextStyle {
     let stdout = io::stdout();
     let width = terminal_size::terminal_size_of(&stdout).map_or(WIDTH, |(width, _)| usize::from(width.0));
-    Look { width, color: stdout.is_terminal() && !no_color }
+    TextStyle { width, color: stdout.is_terminal() && !no_color }
 }
 
-fn start(policy: Snapshot, options: &Options) -> Result<Replay, Failure> {
+fn start(policy: Snapshot, options: &ReplayOptions) -> Result<Replay, Failure> {
     Replay::new(policy, options).map_err(|error| Failure(error.to_string()))
 }
 
@@ -151,18 +156,18 @@ fn read_all(replay: &mut Replay, logs: &[PathBuf], progress: &Progress) -> Resul
 }
 
 /// A log that is opened when its lines are due; what is no file, such as a pipe, is opened now and read once.
-fn log<'a>(path: &'a Path, progress: &'a Progress) -> Result<Log<'a>, Failure> {
+fn log<'a>(path: &'a Path, progress: &'a Progress) -> Result<LogSource<'a>, Failure> {
     let name = path.display().to_string();
     let failure = |error| cannot_read(path, &error);
     if path.as_os_str() == STANDARD_INPUT {
-        return Ok(Log::stream(name, progress.watch(io::stdin().lock())));
+        return Ok(LogSource::stream(name, progress.watch(io::stdin().lock())));
     }
     let file = File::open(path).map_err(failure)?;
     if !file.metadata().map_err(failure)?.is_file() {
-        return Ok(Log::stream(name, progress.watch(file)));
+        return Ok(LogSource::stream(name, progress.watch(file)));
     }
     drop(file);
-    Ok(Log::file(name, move || Ok(Box::new(progress.watch(File::open(path)?)) as LogInput<'a>)))
+    Ok(LogSource::file(name, move || Ok(Box::new(progress.watch(File::open(path)?)) as LogInput<'a>)))
 }
 
 fn tell_unreadable(replay: &Replay) {

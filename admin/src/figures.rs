@@ -25,7 +25,7 @@ use std::{
 use tidegate::{Engine, Hitter};
 use tidegate_fleet::{Counted, Counters, Watcher, owner_of, wire::Report};
 pub(crate) use tidegate_fleet::{ENTRIES, HALF_LIFE, ONE_IN, Owner};
-use tidegate_replay::of_client;
+use tidegate_replay::client_limit_name;
 use tokio::{
     sync::Notify,
     time::{self, Instant},
@@ -225,7 +225,7 @@ impl Figures {
 
     /// A limit's name; that of a limit of a single client has the client in it.
     pub(crate) fn shown(&self, limit: &str) -> String {
-        let Some(of) = of_client(limit) else { return limit.to_owned() };
+        let Some(of) = client_limit_name(limit) else { return limit.to_owned() };
         let (kind, value) = of.client.split_once(':').unwrap_or_default();
         format!("{}/client:{kind}:{}/{}", of.domain, self.privacy.show(kind, value), of.limit)
     }

@@ -31,7 +31,7 @@ use tidegate::{
 };
 use tidegate_replay::{
     Utc,
-    traffic::{Record, record, recorded_at},
+    traffic::{RecordedRequest, encode_request, recorded_at},
 };
 use tokio::time;
 
@@ -77,7 +77,7 @@ impl Sampler {
 /// Records requests: an observer of the engine.
 pub(crate) struct Recorder {
     sampler: Sampler,
-    queue: ArrayQueue<Record>,
+    queue: ArrayQueue<RecordedRequest>,
     /// Since they were taken in last.
     lost: CachePadded<AtomicCell<u64>>,
     too_long: AtomicCell<u64>,
@@ -135,7 +135,7 @@ impl Observer for Recorder {
         if !parts.identities.iter().any(|identity| self.sampler.has(identity.kind(), identity.value())) {
             return;
         }
-        let Some(record) = record(observed.at(), &parts) else {
+        let Some(record) = encode_request(observed.at(), &parts) else {
             self.too_long.fetch_add(1);
             return;
         };

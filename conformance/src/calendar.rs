@@ -1,4 +1,4 @@
-//! Windows of the calendar, worked out from dates each time that one is met for the first time.
+//! Calendar windows, computed from civil dates and cached.
 
 use std::{
     cell::RefCell,
@@ -13,53 +13,53 @@ use jiff::{
 };
 use tidegate::time::{Nanos, SECOND_NS};
 
-/// Fixed windows that are not all of one length.
+/// Fixed windows of a calendar unit, whose lengths differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Calendar {
-    /// What each window is.
-    pub unit: Unit,
-    /// The IANA name of the zone by whose clocks it begins and ends.
+pub struct CalendarWindows {
+    /// The length of each window.
+    pub unit: CalendarUnit,
+    /// The IANA name of the time zone in which windows begin and end.
     pub zone: &'static str,
 }
 
 /// A unit of the calendar.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Unit {
-    /// From midnight to midnight.
+pub enum CalendarUnit {
+    /// A day, from midnight to midnight.
     Day,
-    /// From Monday.
+    /// A week, which begins on Monday.
     Week,
-    /// From the first.
+    /// A month, which begins on its first day.
     Month,
 }
 
-/// No calendar goes on after this instant, in 2106: its last window stays for ever.
+/// End of all calendars, in 2106: the last window never ends.
 const LAST: Nanos = u32::MAX as u64 * SECOND_NS;
 
-impl Calendar {
-    /// As policies write the period.
+impl CalendarWindows {
+    /// Returns the period as policies write it.
     #[must_use]
     pub fn period(&self) -> &'static str {
         match self.unit {
-            Unit::Day => "day",
-            Unit::Week => "week",
-            Unit::Month => "month",
+            CalendarUnit::Day => "day",
+            CalendarUnit::Week => "week",
+            CalendarUnit::Month => "month",
         }
     }
 
-    /// Nanoseconds, more or less.
+    /// Returns the approximate length of a window.
     pub(crate) fn period_ns(self) -> u64 {
         let days = match self.unit {
-            Unit::Day => 1,
-            Unit::Week => 7,
-            Unit::Month => 30,
+            CalendarUnit::Day => 1,
+            CalendarUnit::Week => 7,
+            CalendarUnit::Month => 30,
         };
         days * 86_400 * SECOND_NS
     }
 
     pub(crate) fn window(self, at: Nanos) -> Range<Nanos> {
         thread_local! {
-            static KNOWN: RefCell<HashMap<Calendar, BTreeMap<Nanos, Nanos>>> = RefCell::default();
+            static KNOWN: RefCell<HashMap<CalendarWindows, BTreeMap<Nanos, Nanos>>> = RefCell::default();
         }
         let at = at.min(LAST);
         KNOWN.with_borrow_mut(|known| {
@@ -77,22 +77,22 @@ impl Calendar {
         let zone = TimeZoneDatabase::bundled().get(self.zone).expect("a zone that exists");
         let now = Timestamp::from_nanosecond(at.into()).expect("in range").to_zoned(zone.clone());
         let next = |date: Date| match self.unit {
-            Unit::Day => date + 1.day(),
-            Unit::Week => date + 7.days(),
-            Unit::Month => date + 1.month(),
+            CalendarUnit::Day => date + 1.day(),
+            CalendarUnit::Week => date + 7.days(),
+            CalendarUnit::Month => date + 1.month(),
         };
         let mut first = match self.unit {
-            Unit::Day => now.date(),
-            Unit::Week => now.date() - i64::from(now.weekday().since(Weekday::Monday)).days(),
-            Unit::Month => now.date().first_of_month(),
+            CalendarUnit::Day => now.date(),
+            CalendarUnit::Week => now.date() - i64::from(now.weekday().since(Weekday::Monday)).days(),
+            CalendarUnit::Month => now.date().first_of_month(),
         };
-        // A day that the zone skips is no day; and a clock that is set back over midnight does not bring the old day back.
+        // A day that the zone skips does not count, and a clock that is set back over midnight does not begin the old day again.
         while begin(next(first), &zone) <= now {
             first = next(first);
         }
         let [start, end] = [first, next(first)].map(|date| {
             let since_epoch = begin(date, &zone).timestamp().as_nanosecond();
-            // The first window may begin before there is time.
+            // The first window may begin before the Unix epoch.
             u64::try_from(since_epoch.max(0)).expect("in range")
         });
         start..if end > LAST { Nanos::MAX } else { end }

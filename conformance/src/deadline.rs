@@ -1,31 +1,31 @@
-//! Limits for tests that go on until something has happened.
+//! Deadline of tests that wait for an event.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// Far more than what a test waits for takes, also on a machine that is busy with other tests.
+/// Far longer than any event takes, also on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// The time at which a test gives up that goes on until something has happened: three minutes after it was made.
+/// Time at which a test stops waiting for an event: three minutes after the deadline was created.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Returns the deadline of a test that begins now.
+    /// Returns a deadline that begins now.
     #[must_use]
     pub fn new() -> Self {
         Self(now() + LIMIT)
     }
 
-    /// Returns whether the test is to give up.
+    /// Returns whether the test must stop waiting.
     #[must_use]
     pub fn has_passed(self) -> bool {
         now() >= self.0
     }
 
-    /// Waits until `is_so`, letting other threads run meanwhile.
+    /// Waits until `is_so` returns true, and lets other threads run meanwhile.
     ///
     /// # Panics
     ///

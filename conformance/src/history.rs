@@ -1,5 +1,5 @@
-//! Histories: what is done to a subject, in words that keep their meaning whatever the numbers are, so that a history can
-//! be shrunk. Extremes are as likely as what is usual.
+//! Random histories of calls. Gaps and costs are relative to the limit's numbers, so that a history keeps its meaning while
+//! it is shrunk. Extreme values are as likely as usual ones.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use tidegate::{
 };
 
 use crate::{
-    calendar::{Calendar, Unit},
-    subject::{KEYS, Numbers},
+    calendar::{CalendarUnit, CalendarWindows},
+    subject::{KEYS, LimitNumbers},
 };
 
-/// A limit, the time at which the history begins, and what happens then.
+/// A limit, a start time and the steps that follow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct History {
     /// The limit.
-    pub numbers: Numbers,
-    /// What the clock shows at first.
+    pub numbers: LimitNumbers,
+    /// First reading of the clock.
     pub start: Nanos,
-    /// In this order.
-    pub steps: Vec<Step>,
+    /// The steps, in this order.
+    pub steps: Vec<HistoryStep>,
 }
 
-/// As the expression that [`replay`](crate::replay) takes, for whoever uses the variants of [`Algorithm`], [`Gap`], [`Op`]
-/// and [`Cost`].
+/// Prints the expression that [`replay`](crate::replay) takes; it needs the variants of [`Algorithm`], [`Gap`], [`HistoryOp`]
+/// and [`Cost`] in scope.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "History {{\n    numbers: {:?},\n    start: {},\n    steps: vec![", self.numbers, self.start)?;
@@ -38,80 +38,80 @@ impl fmt::Display for History {
     }
 }
 
-/// Time passes, then something is done.
+/// A gap in time, then an operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Step {
-    /// Whose turn it is; modulo the number of keys.
+pub struct HistoryStep {
+    /// The key, modulo the number of keys.
     pub key: u8,
-    /// How much time passes before it.
+    /// Time that passes before the operation.
     pub gap: Gap,
-    /// How far the call's first reading of the clock lags behind, in thousandths of the period, where the subject can stall.
+    /// Lag of the call's first clock reading, in thousandths of the period, if the subject can stall.
     pub lag: u16,
-    /// What is done.
-    pub op: Op,
+    /// The operation.
+    pub op: HistoryOp,
 }
 
-/// How much time passes.
+/// Time between two steps.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Gap {
-    /// None.
+    /// No time.
     Zero,
     /// Nanoseconds.
     Ns(u64),
     /// Thousandths of the period.
     Part(u16),
-    /// What one token takes, and so many nanoseconds.
+    /// The time of one token, plus this many nanoseconds.
     Token(i8),
-    /// To the next boundary of an aligned window, and so many nanoseconds.
+    /// The time to the next boundary of an aligned window, plus this many nanoseconds.
     Boundary(i8),
-    /// To the instant that the key was last told to wait for, and so many nanoseconds.
+    /// The time to the key's last retry-after instant, plus this many nanoseconds.
     Retry(i8),
-    /// To the instant from which the key was last told to have everything, and so many nanoseconds.
+    /// The time to the key's last reset-after instant, plus this many nanoseconds.
     Full(i8),
     /// Days.
     Days(u16),
 }
 
-/// What is done.
+/// An operation on a key or on the limit.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Op {
+pub enum HistoryOp {
     /// A check.
     Check(Cost),
-    /// A peek, and at once the check that it foretells.
+    /// A peek, immediately followed by the same check.
     PeekThenCheck(Cost),
     /// A peek.
     Peek(Cost),
     /// A reservation.
     Reserve(Cost),
-    /// One of the reservations that stand turns out to cost this.
+    /// A settlement of an open reservation at this cost.
     Settle(Pick, Cost),
-    /// One of the reservations that stand is given back.
+    /// A refund of an open reservation.
     Refund(Pick),
-    /// The key is reset.
+    /// A reset of the key.
     Reset,
-    /// The limit gets other numbers.
-    Publish(Numbers),
+    /// A change of the limit's numbers.
+    Publish(LimitNumbers),
 }
 
-/// One of several, modulo their number.
+/// Index of an open reservation, modulo their number.
 pub type Pick = u16;
 
-/// What a call costs.
+/// Cost of a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Cost {
-    /// So many tokens; a check costs at least one.
+    /// A number of tokens; a check costs at least one.
     Tokens(u64),
     /// Thousandths of the capacity, rounded up.
     Share(u16),
-    /// What the key was last told to have, and so many.
+    /// The key's last remaining count, plus this many tokens.
     Remaining(i8),
-    /// The capacity, and so many.
+    /// The capacity, plus this many tokens.
     Capacity(i8),
     /// The largest cost of all.
     Max,
 }
 
-/// Histories of limits of these algorithms.
+/// Returns a strategy for histories of limits with these algorithms.
 pub(crate) fn histories(algorithms: Vec<Algorithm>, steps: usize) -> impl Strategy<Value = History> {
     let start = prop_oneof![
         Just(1_790_035_200 * SECOND_NS),
@@ -125,7 +125,7 @@ pub(crate) fn histories(algorithms: Vec<Algorithm>, steps: usize) -> impl Strate
     (numbers, start, steps).prop_map(|(numbers, start, steps)| History { numbers, start, steps })
 }
 
-fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value = Numbers> {
+fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value = LimitNumbers> {
     let zero = u32::from(with_zero);
     let limit = prop_oneof![
         zero => Just(0u64),
@@ -160,7 +160,7 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
     ];
     let parts = (prop::sample::select(algorithms), limit, period_ns, burst, max_debt, calendar());
     parts.prop_map(|(algorithm, limit, period_ns, burst, max_debt, calendar)| {
-        // Windows hold smaller limits and count in whole seconds; what lies a little beyond is for the subject to refuse.
+        // Windows hold smaller limits and count in whole seconds. The subject must refuse limits a little above its maximum.
         let limit_max = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => NUMBER_MAX,
             Algorithm::FixedWindow => 1 << 24,
@@ -178,23 +178,25 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
         };
         let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
         let (burst, max_debt) = (burst.filter(|_| is_bucket), max_debt.filter(|_| is_bucket));
-        Numbers { algorithm, limit, period_ns, calendar, burst, max_debt }
+        LimitNumbers { algorithm, limit, period_ns, calendar, burst, max_debt }
     })
 }
 
-/// Mostly none.
-fn calendar() -> impl Strategy<Value = Option<Calendar>> {
+/// Returns a strategy for optional calendars, most of them `None`.
+fn calendar() -> impl Strategy<Value = Option<CalendarWindows>> {
     let zones = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "Africa/Cairo", "Australia/Lord_Howe", "Pacific/Apia"];
-    let calendar =
-        (prop::sample::select(vec![Unit::Day, Unit::Week, Unit::Month]), prop::sample::select(zones.to_vec()));
-    prop::option::weighted(0.4, calendar.prop_map(|(unit, zone)| Calendar { unit, zone }))
+    let calendar = (
+        prop::sample::select(vec![CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month]),
+        prop::sample::select(zones.to_vec()),
+    );
+    prop::option::weighted(0.4, calendar.prop_map(|(unit, zone)| CalendarWindows { unit, zone }))
 }
 
-fn step(algorithms: Vec<Algorithm>) -> impl Strategy<Value = Step> {
-    // Mostly one key, so that its history has some length.
+fn step(algorithms: Vec<Algorithm>) -> impl Strategy<Value = HistoryStep> {
+    // Mostly one key, so that its history is long.
     let key = prop_oneof![5 => Just(0), 1 => 0..KEYS];
     let lag = prop_oneof![12 => Just(0u16), 1 => 1..100u16, 1 => 1..2_500u16];
-    (key, gap(), lag, op(algorithms)).prop_map(|(key, gap, lag, op)| Step { key, gap, lag, op })
+    (key, gap(), lag, op(algorithms)).prop_map(|(key, gap, lag, op)| HistoryStep { key, gap, lag, op })
 }
 
 fn gap() -> impl Strategy<Value = Gap> {
@@ -212,18 +214,18 @@ fn gap() -> impl Strategy<Value = Gap> {
     ]
 }
 
-fn op(algorithms: Vec<Algorithm>) -> impl Strategy<Value = Op> {
+fn op(algorithms: Vec<Algorithm>) -> impl Strategy<Value = HistoryOp> {
     let pick = || any::<Index>().prop_map(|index| index.index(1 << 16) as Pick);
     prop_oneof![
-        24 => cost().prop_map(Op::Check),
-        6 => cost().prop_map(Op::PeekThenCheck),
-        3 => cost().prop_map(Op::Peek),
-        1 => Just(Op::Peek(Cost::Tokens(0))),
-        6 => cost().prop_map(Op::Reserve),
-        3 => (pick(), cost()).prop_map(|(pick, cost)| Op::Settle(pick, cost)),
-        3 => pick().prop_map(Op::Refund),
-        1 => Just(Op::Reset),
-        1 => numbers(algorithms, false).prop_map(Op::Publish),
+        24 => cost().prop_map(HistoryOp::Check),
+        6 => cost().prop_map(HistoryOp::PeekThenCheck),
+        3 => cost().prop_map(HistoryOp::Peek),
+        1 => Just(HistoryOp::Peek(Cost::Tokens(0))),
+        6 => cost().prop_map(HistoryOp::Reserve),
+        3 => (pick(), cost()).prop_map(|(pick, cost)| HistoryOp::Settle(pick, cost)),
+        3 => pick().prop_map(HistoryOp::Refund),
+        1 => Just(HistoryOp::Reset),
+        1 => numbers(algorithms, false).prop_map(HistoryOp::Publish),
     ]
 }
 

@@ -1,45 +1,45 @@
-//! What is tested, and the little that the suite needs to speak with it.
+//! Traits that a tested implementation provides, with the types of its calls and replies.
 
 use std::ops::Range;
 
 use tidegate::{clock::ManualClock, policy::Algorithm, time::Nanos};
 
-use crate::{calendar::Calendar, contend::Shared};
+use crate::{calendar::CalendarWindows, contention::SharedSubject};
 
-/// How many keys a history uses, from 0 upwards: enough to see that they do not touch each other.
+/// Number of keys of a history, from 0 upwards: enough to see that keys are independent.
 pub const KEYS: u8 = 3;
 
 /// The numbers of one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Numbers {
-    /// How it counts.
+pub struct LimitNumbers {
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Tokens per period; 0 denies everything.
     pub limit: u64,
-    /// Nanoseconds; of a calendar, more or less.
+    /// Nanoseconds; approximate if there is a calendar.
     pub period_ns: u64,
-    /// For fixed windows that begin and end by it.
-    pub calendar: Option<Calendar>,
+    /// The calendar of fixed windows that follow one.
+    pub calendar: Option<CalendarWindows>,
     /// Most tokens at once, for the two buckets; the limit unless given.
     pub burst: Option<u64>,
     /// Most tokens that settlements may charge above the capacity, for the two buckets; the limit unless given.
     pub max_debt: Option<u64>,
 }
 
-impl Numbers {
-    /// The most that can be used at once.
+impl LimitNumbers {
+    /// Returns the most tokens that can be used at once.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         if self.limit == 0 { 0 } else { self.burst.unwrap_or(self.limit) }
     }
 
-    /// The most tokens that settlements may charge above the capacity of a bucket.
+    /// Returns the most tokens that settlements may charge above the capacity of a bucket.
     #[must_use]
     pub fn debt_max(&self) -> u64 {
         self.max_debt.unwrap_or(self.limit)
     }
 
-    /// The aligned window that `at` lies in.
+    /// Returns the aligned window that contains `at`.
     #[must_use]
     pub fn window(&self, at: Nanos) -> Range<Nanos> {
         if let Some(calendar) = self.calendar {
@@ -50,87 +50,87 @@ impl Numbers {
     }
 }
 
-/// When a call happens.
+/// Time of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
-    /// What the clock shows.
+    /// The current time.
     pub now: Nanos,
-    /// What the call reads first: before `now` for a thread that read its clock and stalled. Only for a
-    /// [`Subject::can_stall`]; a clock that is read again during the call shows `now`.
+    /// The call's first clock reading, which is before `now` if the thread read its clock and then stalled. It differs from
+    /// `now` only if [`Subject::can_stall`]; a clock that is read again during the call shows `now`.
     pub read: Nanos,
 }
 
-/// One thing to do.
+/// A call to a subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Call {
-    /// Decide, and charge what is allowed.
+pub enum SubjectCall {
+    /// Checks a cost, and charges it if it is allowed.
     Check {
         /// Below [`KEYS`].
         key: u8,
         /// At least 1.
         cost: u64,
     },
-    /// Say what a check would answer; of cost 0: what is left.
+    /// Reports what a check would reply; with cost 0, how much is left.
     Peek {
         /// Below [`KEYS`].
         key: u8,
-        /// In tokens.
+        /// Tokens.
         cost: u64,
     },
-    /// As a check, for work whose cost is known only afterwards.
+    /// Checks and charges an estimate, for work whose cost is known only afterwards.
     Reserve {
         /// Below [`KEYS`].
         key: u8,
         /// At least 1.
         estimate: u64,
-        /// The number by which later calls name this charge, if it becomes one.
+        /// Identifies the charge in later calls, if the reservation is allowed.
         charge: usize,
     },
-    /// The work of a reservation is done: give back what it did not need, charge what it needed above.
+    /// Ends a reservation whose work is done: refunds what it did not use, and charges what it used above the estimate.
     Settle {
-        /// Of a reservation that stands.
+        /// An open reservation.
         charge: usize,
-        /// What it did cost.
+        /// The actual cost.
         actual: u64,
     },
-    /// The work of a reservation was not done: give it back.
+    /// Ends a reservation whose work was not done: refunds all of it.
     Refund {
-        /// Of a reservation that stands.
+        /// An open reservation.
         charge: usize,
     },
-    /// Forget what the key has used.
+    /// Resets what the key has used.
     Reset {
         /// Below [`KEYS`].
         key: u8,
     },
-    /// Other numbers from now on; what was used stays used.
+    /// Changes the limit's numbers; what was used stays used.
     Publish {
-        /// Of the same limit.
-        numbers: Numbers,
+        /// New numbers of the same limit.
+        numbers: LimitNumbers,
     },
 }
 
-/// What a call came to.
+/// Reply of a subject to a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Reply {
-    /// Of a check, a peek, a reservation.
-    Answer(Answer),
-    /// It is done.
+pub enum SubjectReply {
+    /// The reply to a check, a peek or a reservation.
+    Check(CheckReply),
+    /// The call had its effect.
     Done,
-    /// The subject cannot do this, or not with these numbers: nothing changed.
+    /// The subject does not support this call, or not with these numbers; nothing changed.
     Unsupported,
 }
 
-/// The answer to a check. What a subject does not say is `None`, and is not judged.
+/// Reply to a check. A field that a subject does not report is `None`, and is not checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub struct Answer {
-    /// The clock value at which it was decided; the moment's `read` unless said.
+pub struct CheckReply {
+    /// The clock value at which it was decided; the moment's `read` if `None`.
     pub at: Option<Nanos>,
-    /// Allowed or not, and when again.
-    pub outcome: Outcome,
+    /// Allowed or not, and after which wait.
+    pub outcome: CheckOutcome,
     /// The largest cost that would be admitted now.
     pub remaining: Option<u64>,
     /// Nanoseconds until everything is available again.
@@ -139,43 +139,43 @@ pub struct Answer {
     pub delay_ns: Option<u64>,
 }
 
-/// Allowed or not.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It may go on.
+pub enum CheckOutcome {
+    /// The call is allowed.
     Allowed,
-    /// Not now.
+    /// The call is denied for now.
     Later {
-        /// Nanoseconds after which the same call is admitted, if nobody else comes.
+        /// Nanoseconds after which the same call is admitted, unless another one is admitted first.
         wait_ns: u64,
     },
-    /// It costs more than there ever is.
+    /// The call is denied permanently: its cost is above the capacity.
     Never,
 }
 
-/// An implementation of one limit with an empty history, behind a clock that the suite sets.
+/// An implementation of one limit with an empty history, with a clock that the suite sets.
 pub trait Subject {
-    /// Does one thing. Time never goes back from call to call, but for [`Moment::read`].
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply;
+    /// Executes one call. Time never goes back from call to call, except in [`Moment::read`].
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply;
 
-    /// Can it be given a clock reading that is older than the last one?
+    /// Returns whether a call can use a clock reading that is older than the last one.
     fn can_stall(&self) -> bool {
         false
     }
 
-    /// Waits and resets are told as a multiple of this, rounded up.
-    fn told_in_ns(&self) -> u64 {
+    /// Unit of reported waits and resets, which are rounded up to a multiple of it.
+    fn resolution_ns(&self) -> u64 {
         1
     }
 }
 
-/// What is held to the suite: it makes limiters of given numbers, or `None` when it cannot carry them.
+/// The implementation under test. It creates limiters with given numbers, or returns `None` if it cannot represent them.
 pub trait Implementation {
-    /// One limiter, which is asked one thing after another.
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>>;
+    /// Creates a limiter for sequential calls.
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>>;
 
-    /// One limiter that threads share, whose clock is this one; `None` too where threads cannot share it.
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    /// Creates a limiter with this clock that threads share, or returns `None` if threads cannot share it.
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         let _ = (numbers, clock);
         None
     }

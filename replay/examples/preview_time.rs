@@ -1,14 +1,14 @@
-//! How long the preview of an editor takes: `cargo run --release -p tidegate-replay --example preview_time`.
+//! Measures the time of an editor's preview: `cargo run --release -p tidegate-replay --example preview_time`.
 
-#![expect(clippy::print_stdout, reason = "it is what it is for")]
-#![expect(clippy::disallowed_methods, reason = "it measures")]
+#![expect(clippy::print_stdout, reason = "it prints its result")]
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::{error::Error, time::Instant};
 
 use tidegate::{Snapshot, formats::Format, time::SECOND_NS};
 use tidegate_replay::{
     preview::preview,
-    traffic::{Made, Row},
+    traffic::{TrafficPlan, TrafficRow},
 };
 
 const RUNS: usize = 200;
@@ -28,10 +28,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "[domains.default]\ndefaults = {{ user = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\nlimits = [{}]\n",
                 limits.join(", ")
             );
-            let rows: Vec<Row> = serde_json::from_str(r#"[{ "rate": 333, "for": "1m", "pattern": "poisson" }]"#)?;
+            let rows: Vec<TrafficRow> =
+                serde_json::from_str(r#"[{ "rate": 333, "for": "1m", "pattern": "poisson" }]"#)?;
             let (mut took, mut requests) = (Vec::with_capacity(RUNS), 0);
             for seed in 0..RUNS as u64 {
-                let made = Made::new(rows.clone(), "default").map_err(|problems| format!("{problems:?}"))?;
+                let made = TrafficPlan::new(rows.clone(), "default").map_err(|problems| format!("{problems:?}"))?;
                 let start = Instant::now();
                 let policies = [Snapshot::parse(&policy, Format::Toml)?, Snapshot::parse(&policy, Format::Toml)?];
                 let found = preview(policies.map(Some), made.traffic(0, seed), 0, 60 * SECOND_NS)?;

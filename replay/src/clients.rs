@@ -1,44 +1,45 @@
-//! Who came, and how it went: one row per identity. A client that was met before costs a lookup and no allocation; a
-//! new one costs its name and a few dozen bytes.
+//! Counts of each identity of a replay. A known identity costs a lookup and no allocation; a new one costs its name and a
+//! few dozen bytes.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use tidegate::time::Nanos;
 
-use crate::{report::ClientRow, stamp::Utc};
+use crate::{report::ClientRow, timestamp::Utc};
 
-/// Place of an identity in [`Clients`].
+/// Index of an identity in [`Clients`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ClientId(u32);
 
-/// Kinds of identities that a log tells of.
+/// Kinds of identities that a log contains.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum IdentityKind {
     Ip,
-    /// Those that are called users, or as somebody says.
+    /// Users, or the kind that [`LogKey`](crate::LogKey) names.
     User,
 }
 
-impl Kind {
-    /// Addresses.
+impl IdentityKind {
+    /// The kind of addresses.
     pub(crate) const IP: &'static str = "ip";
-    /// What the others are called, unless somebody says otherwise.
+    /// The kind of the others, unless a [`LogKey`](crate::LogKey) names another one.
     pub(crate) const USER: &'static str = "user";
 }
 
 #[derive(Debug)]
 struct Client {
-    kind: Kind,
+    kind: IdentityKind,
     value: Arc<str>,
     allowed: u64,
     denied: u64,
     first_denied_at: Option<Nanos>,
 }
 
+/// The identities of a log, with their counts.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    /// What users are called.
+    /// The kind of users.
     kind: String,
     rows: Vec<Client>,
     places: [FxHashMap<Arc<str>, u32>; 2],
@@ -49,14 +50,14 @@ impl Clients {
         Self { kind: kind.to_owned(), rows: Vec::new(), places: Default::default() }
     }
 
-    /// What users are called.
+    /// Returns the kind of users.
     pub(crate) fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The identity's place, a new one if it was never met.
+    /// Returns the index of an identity, and adds the identity if it is new.
     #[inline]
-    pub(crate) fn id(&mut self, kind: Kind, value: &str) -> ClientId {
+    pub(crate) fn id(&mut self, kind: IdentityKind, value: &str) -> ClientId {
         let places = &mut self.places[kind as usize];
         if let Some(&place) = places.get(value) {
             return ClientId(place);
@@ -83,17 +84,17 @@ impl Clients {
         }
     }
 
-    /// The `top` busiest denied identities (0: all identities), most denied first, then most allowed, then by name.
+    /// Returns the first `top` identities (0: all) by most denied, then most allowed, then name.
     pub(crate) fn into_rows(self, top: usize) -> Vec<ClientRow> {
         let Self { kind, mut rows, places } = self;
-        // The maps hold the values as well; without them each row is the only owner.
+        // The maps share the values; without them each row is the only owner.
         drop(places);
         rows.sort_unstable_by(|a, b| {
             (b.denied, b.allowed, a.kind, &a.value).cmp(&(a.denied, a.allowed, b.kind, &b.value))
         });
         rows.truncate(if top == 0 { usize::MAX } else { top });
         let row = |client: Client| ClientRow {
-            kind: if client.kind == Kind::Ip { Kind::IP.to_owned() } else { kind.clone() },
+            kind: if client.kind == IdentityKind::Ip { IdentityKind::IP.to_owned() } else { kind.clone() },
             value: client.value.as_ref().into(),
             allowed: client.allowed,
             denied: client.denied,

@@ -1,16 +1,17 @@
-//! Two policies over the same traffic, request by request: what differs, for whom, and when.
+//! Compares two policies over the same traffic, request by request: which decisions differ, for which clients, and when.
 //!
-//! Each policy decides in an engine of its own, on a virtual clock; nothing of the traffic is decided by it. The same
-//! policies and traffic give the same bytes. Memory is bounded: what no longer fits is left out of the lists, and of what is
-//! counted of the clients that are listed; never out of the decisions and of what is counted of requests. The answer says how
-//! much.
+//! Each policy decides in its own engine on a virtual clock; real traffic is not affected. The same policies and traffic give
+//! the same bytes. Memory is bounded: clients that do not fit are missing from the lists and from the counts of clients, but
+//! never from the decisions and the counts of requests. The result says how many are missing.
 
+mod clients;
 mod decisions;
 mod limits;
-mod outcome;
-mod people;
+mod result;
+mod result_builder;
+mod series;
 mod side;
-mod strip;
+mod summary;
 
 use std::collections::HashMap;
 
@@ -19,86 +20,87 @@ use tidegate::{
     CountedIdentity, IDENTITIES_MAX, Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos,
 };
 
-use crate::{Utc, compare::outcome::Totals};
-use decisions::{Decisions, without_whom};
-use people::People;
-use strip::{Counts, Strips};
+use crate::compare::result_builder::TotalCounts;
+use clients::ComparedClients;
+use decisions::{DecisionLog, anonymized};
+use series::{BucketCounts, SeriesSet};
 
 pub(crate) use decisions::{ms, retry_ms};
 use side::with_identities;
-pub(crate) use side::{Said, Side};
+pub(crate) use side::{PolicySide, SideDecision};
 
-pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
-pub use limits::{CLIENT_LIMITS_MAX, LimitFigures, LimitRow};
-pub use outcome::{
-    Bucket, Changed, ClientRow, ClientsChanged, DecisionPage, DecisionsKept, FirstDenial, Kept, LongestRun, Outcome,
-    SideSummary, Sort, Summary, TOP, TimelineRow,
+pub use clients::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
+pub use decisions::{DECISIONS_MAX, DecisionDetails, DecisionFilter, DecisionRow};
+pub use limits::{CLIENT_LIMITS_MAX, LimitComparison, LimitResult};
+pub use result::{ComparisonResult, DecisionPage};
+pub use result_builder::TOP;
+pub use series::{BUCKETS_MS, CELLS_MAX};
+pub use summary::{
+    ChangeCounts, ClientChangeCounts, ClientComparison, ClientOrder, ClientTimeline, DecisionsKept, FirstDenial,
+    KeptCounts, LongestRun, SideSummary, Summary, TimelineBucket,
 };
-pub use people::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
-pub use strip::{BUCKETS_MS, CELLS_MAX};
 
 /// Both policies, `A` and `B`.
 pub(crate) const SIDES: usize = 2;
 
-/// Says whether an identity is in the sample, by kind and value.
+/// Function that returns whether an identity is in the sample, by kind and value.
 pub type Sample = dyn Fn(&str, &str) -> bool + Send;
 
-/// Asks two policies the same.
-pub struct Compare {
-    sides: [Side; SIDES],
-    totals: Totals,
-    people: People,
-    strips: Strips,
-    decisions: Decisions,
+/// A running comparison of two policies.
+pub struct Comparison {
+    sides: [PolicySide; SIDES],
+    totals: TotalCounts,
+    clients: ComparedClients,
+    series: SeriesSet,
+    decisions: DecisionLog,
     sample: Option<Box<Sample>>,
-    /// Paths are seen without whom they name.
+    /// Whether identities are removed from paths.
     is_hiding: bool,
 }
 
-impl Compare {
-    /// Of these policies, `A` and `B`; without one everything is allowed. `room` is for so many counters at once, in each
-    /// engine.
+impl Comparison {
+    /// Compares the policies `A` and `B`; a missing one allows everything. Each engine has room for `room` counters.
     pub fn new(policies: [Option<Snapshot>; SIDES], room: usize) -> Result<Self, PublishError> {
         let [a, b] = policies;
         Ok(Self {
-            sides: [Side::new(a, room)?, Side::new(b, room)?],
-            totals: Totals::default(),
-            people: People::default(),
-            strips: Strips::default(),
-            decisions: Decisions::default(),
+            sides: [PolicySide::new(a, room)?, PolicySide::new(b, room)?],
+            totals: TotalCounts::default(),
+            clients: ComparedClients::default(),
+            series: SeriesSet::default(),
+            decisions: DecisionLog::default(),
             sample: None,
             is_hiding: false,
         })
     }
 
-    /// The traffic holds every request of the identities for which `sample` says so, and of others only some: they are not
-    /// listed, and what a limit counts of them is left out.
+    /// Declares that the traffic is a sample: it has every request of the identities for which `sample` returns true, and some
+    /// requests of others. The others are not listed, and the counts of limits exclude them.
     #[must_use]
     pub fn of_sample(mut self, sample: Box<Sample>) -> Self {
         self.sample = Some(sample);
         self
     }
 
-    /// Takes the identities of a request out of its path, before anything sees it: `/users/{user}`. Rules are found by what is
-    /// left, so that no decision tells whom the path names.
+    /// Replaces the identities of a request in its path before anything else reads it: `/users/{user}`. Rules match the
+    /// remaining path, so that no decision reveals an identity.
     #[must_use]
     pub fn hiding(mut self) -> Self {
         self.is_hiding = true;
         self
     }
 
-    /// Takes whole addresses, of which each policy counts so many bits of IPv6, or more where it names a smaller network. They
-    /// are listed as `B` counts them, or as `A` does where there is no `B`.
+    /// Accepts whole addresses. Each policy counts IPv6 addresses by this prefix, or by a longer one if it names a smaller
+    /// network. They are listed as `B` counts them, or as `A` does if there is no `B`.
     #[must_use]
     pub fn counting_addresses(mut self, ipv6_prefix: u8) -> Self {
         self.sides = self.sides.map(|side| side.counting_addresses(ipv6_prefix));
         self
     }
 
-    /// Has a request decided by both, and answers what `B` says. Requests come in order of time.
-    pub fn ask(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
-        let hidden = request.parts().endpoint.filter(|_| self.is_hiding).map(|path| without_whom(request, path));
-        // It is cut to what fits.
+    /// Decides a request by both policies, and returns the retry of `B`. Requests must be in order of time.
+    pub fn decide(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
+        let hidden = request.parts().endpoint.filter(|_| self.is_hiding).map(|path| anonymized(request, path));
+        // The path was truncated to a valid length.
         let request = &hidden.as_deref().and_then(|path| request.endpoint(path).ok()).unwrap_or(*request);
         let parts = request.parts();
         let mut whole = u8::MAX;
@@ -116,43 +118,43 @@ impl Compare {
         let parts = request.parts();
         let is_denied = [!a.is_allowed, !b.is_allowed];
         let number = self.totals.count(now, is_denied);
-        let counts = Counts { requests: 1, denied: is_denied.map(u64::from) };
-        self.strips.count_all(now, counts);
+        let counts = BucketCounts { requests: 1, denied: is_denied.map(u64::from) };
+        self.series.count_all(now, counts);
         let (mut who, mut first) = (Vec::with_capacity(parts.identities.len()), None);
         for (place, identity) in parts.identities.iter().enumerate() {
             let is_listed = whole >> place & 1 == 1;
-            let Some(client) = self.people.meet(identity.kind(), identity.value(), is_listed) else { continue };
+            let Some(client) = self.clients.index(identity.kind(), identity.value(), is_listed) else { continue };
             who.push(client);
             if is_listed {
                 first.get_or_insert(client);
-                self.people.count(client, now, is_denied);
-                self.strips.count_one(self.people.strip(client), now, counts);
+                self.clients.count(client, now, is_denied);
+                self.series.count_one(self.clients.client_series(client), now, counts);
             }
         }
-        self.totals.asked_by(first, now, is_denied);
-        if self.strips.are_too_many() {
-            self.strips.coarsen(self.people.strips());
+        self.totals.count_denial(first, now, is_denied);
+        if self.series.are_too_many() {
+            self.series.coarsen(self.clients.series_mut());
         }
         let retry = b.retry;
         self.decisions.keep(number, now, &parts, who, [a, b]);
         retry
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.totals.requests
     }
 
-    /// What was found. `show` writes an identity as it may be shown, by kind, value and its number among all.
+    /// Returns the result. `show` formats an identity for display, from its kind, its value and its index.
     #[must_use]
-    pub fn finish(self, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
-        outcome::put_together(self, show)
+    pub fn finish(self, show: impl Fn(&str, &str, usize) -> String) -> ComparisonResult {
+        result_builder::build(self, show)
     }
 }
 
-/// Compiles a policy as one node decides by it that stands for all: limits that nodes share are counted in one place. What is
-/// wrong with how they are shared is wrong here too.
+/// Compiles a policy for a single node that represents all: shared limits become local ones. Errors in the settings of sharing
+/// are still errors.
 pub fn as_one_node(policy: &policy::Policy) -> Result<Snapshot, Problems> {
     let whole = Snapshot::compile(policy)?;
     let mut policy = policy.clone();
@@ -169,22 +171,22 @@ pub fn as_one_node(policy: &policy::Policy) -> Result<Snapshot, Problems> {
     if is_shared { Snapshot::compile(&policy) } else { Ok(whole) }
 }
 
-/// Room for counters that is enough for so many identities under these policies: each may have one of every limit that a
-/// request can meet, and a table that is half empty finds a slot for every one. At least 256, at most 4 million (100 MB).
+/// Returns the number of counters that is enough for this many identities under these policies: each identity may need one for
+/// every limit of a request, and a table that is half empty has a slot for each. At least 256, at most 4 million (100 MB).
 #[must_use]
 pub fn room_for(identities: u64, policies: [Option<&Snapshot>; SIDES]) -> usize {
     let most = policies.into_iter().flatten().map(Snapshot::most_limits_per_request).max().unwrap_or(0) as u64;
     identities.saturating_mul(2 * most).clamp(1 << 8, 1 << 22) as usize
 }
 
-/// Places of names, given in the order in which they come.
+/// Index of names, in the order of their first use.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct NameIndex {
     places: HashMap<Box<str>, u32>,
     names: Vec<Box<str>>,
 }
 
-impl Names {
+impl NameIndex {
     pub(crate) fn place(&mut self, name: &str) -> u32 {
         if let Some(place) = self.places.get(name) {
             return *place;
@@ -198,9 +200,4 @@ impl Names {
     pub(crate) fn into_names(self) -> Vec<Box<str>> {
         self.names
     }
-}
-
-/// An instant, if there was one.
-fn utc(instant: Option<Nanos>) -> Option<Utc> {
-    instant.map(Utc)
 }

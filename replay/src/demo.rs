@@ -1,26 +1,27 @@
-//! An hour of made-up traffic, so that there is something to replay where there is no log.
+//! Generator of a demo log: one hour of traffic to replay where there is no log.
 //!
-//! The same seed makes the same bytes. Most clients are well behaved, some busier than others; three crawlers never
-//! pause, one script searches without mercy, somebody copies the blog, and for five minutes somebody guesses passwords.
+//! The same seed gives the same bytes. Most clients are well behaved, some busier than others. Three crawlers never pause,
+//! one script searches in bursts, one client copies the blog, and one guesses passwords for five minutes.
 
 use crate::random::Random;
 
-/// A policy that has something to say to the demo's traffic.
+/// A policy that denies some of the demo's traffic.
 pub const POLICY: &str = include_str!("demo.toml");
 
-/// The seed of the log unless another is given.
+/// Default seed of the log.
 pub const DEFAULT_SEED: u64 = 7;
 
-/// Seconds of the demo's hour.
+/// Length of the log in seconds.
 const HOUR: u64 = 3_600;
 
-/// A server writes a line when a request ends, so the lines of slow requests come late. In milliseconds.
+/// Longest duration of a request in milliseconds. A server writes a line when a request ends, so lines of slow requests are
+/// late.
 const SLOWEST_MS: u64 = 3_000;
 
 const VISITORS: u64 = 400;
 const VISITS: u64 = 11_500;
 
-/// The hour.
+/// Date and hour of the log.
 const START: &str = "05/Jan/2026:09";
 
 const PAGES: [&str; 8] =
@@ -30,7 +31,7 @@ const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 
 const CRAWLER: &str = "ExampleBot/2.1 (+https://bot.example/about)";
 const SCRIPT: &str = "python-requests/2.32";
 
-/// About 20,000 lines in the combined format.
+/// Generates about 20,000 lines in the combined format.
 #[must_use]
 pub fn log(seed: u64) -> String {
     let mut traffic = Traffic { random: Random(seed), lines: Vec::new() };
@@ -48,13 +49,13 @@ pub fn log(seed: u64) -> String {
 
 struct Traffic {
     random: Random,
-    /// When the request ended, in milliseconds of the hour, and its line.
+    /// The time at which each request ended, in milliseconds of the hour, and its line.
     lines: Vec<(u64, String)>,
 }
 
 impl Traffic {
     fn visitors(&mut self) {
-        // Zipf's law: the n-th visitor comes 1/n as often as the first.
+        // Zipf's law: the n-th visitor sends 1/n as many requests as the first.
         let mut reach = 0;
         let up_to: Vec<u64> = (1..=VISITORS)
             .map(|rank| {
@@ -81,7 +82,7 @@ impl Traffic {
         }
     }
 
-    /// Bursts of eight a second, every fifteen seconds.
+    /// Adds bursts of eight requests in a second, every fifteen seconds.
     fn searches(&mut self) {
         for burst in 0..HOUR / 15 {
             for query in 0..8 {
@@ -91,7 +92,7 @@ impl Traffic {
         }
     }
 
-    /// Three pages a second, for eight minutes.
+    /// Adds three pages a second, for eight minutes.
     fn copies(&mut self) {
         for page in 0..8 * 60 * 3 {
             let second = 41 * 60 + page / 3;
@@ -126,7 +127,7 @@ mod tests {
     use tidegate::{Snapshot, formats::Format};
 
     use super::*;
-    use crate::{Options, Replay};
+    use crate::{Replay, ReplayOptions};
 
     #[test]
     fn the_demo_has_something_to_show() {
@@ -134,7 +135,7 @@ mod tests {
         assert_ne!(log(1), log(2));
         for seed in [0, DEFAULT_SEED, u64::MAX] {
             let policy = Snapshot::parse(POLICY, Format::Toml).expect("the demo's policy is right");
-            let mut replay = Replay::new(policy, &Options::default()).expect("few limits");
+            let mut replay = Replay::new(policy, &ReplayOptions::default()).expect("few limits");
             replay.read(log(seed).as_bytes(), "demo", |_| ()).expect("every line can be read");
             let report = replay.finish(0);
             assert!((18_000..22_000).contains(&report.requests), "{} requests", report.requests);

@@ -1,57 +1,57 @@
-//! What limits do to a little traffic of one client, while somebody edits them: as quick as an editor wants it, by the same engine
-//! that enforces.
+//! Preview of limits in an editor: decides little traffic of one client by the published and the edited limits, with the
+//! engine that enforces them, fast enough to follow each edit.
 
 use serde::Serialize;
 use tidegate::{PublishError, Retry, Snapshot, time::Nanos};
 
 use crate::{
-    compare::{SIDES, Said, Side, ms, retry_ms, room_for},
+    compare::{PolicySide, SIDES, SideDecision, ms, retry_ms, room_for},
     traffic::Traffic,
 };
 
-/// The most requests; those that come later are left out.
+/// Most requests of a preview; later ones are left out.
 pub const PREVIEW_REQUESTS_MAX: u64 = 20_000;
-/// The most looks at a limit, over which the requests are fewer where there are many limits. They take some ten milliseconds,
-/// and less than fifty where each limit is a sliding window log that remembers thousands.
-pub const PREVIEW_LOOKS_MAX: u64 = 120_000;
-/// Into how many buckets the time is cut.
+/// Most checks of single limits in a preview: with many limits there are fewer requests. They take some ten milliseconds, and
+/// less than fifty if each limit is a sliding window log with thousands of entries.
+pub const PREVIEW_CHECKS_MAX: u64 = 120_000;
+/// Number of buckets of the timeline.
 pub const PREVIEW_BUCKETS: usize = 120;
 
-/// What the limits in force and those of the draft do to the same traffic.
+/// Decisions of the published limits and of a draft over the same traffic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preview {
     /// Requests that were decided.
     pub requests: u64,
-    /// Where the traffic was cut off, after its beginning, because it has more requests than fit.
+    /// Time after the start at which the traffic was truncated, if it has too many requests.
     pub cut_at_ms: Option<u64>,
     /// Length of a bucket.
     pub bucket_ms: u64,
-    /// What is in force; `None`: nothing is.
-    pub published: Option<PreviewSide>,
-    /// What is edited.
-    pub draft: Option<PreviewSide>,
+    /// Results of the published limits; `None` if there are none.
+    pub published: Option<PreviewResult>,
+    /// Results of the draft.
+    pub draft: Option<PreviewResult>,
 }
 
-/// What some limits did.
+/// Results of one set of limits.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PreviewSide {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PreviewSide"))]
+pub struct PreviewResult {
     /// Requests that were allowed.
     pub allowed: u64,
     /// Requests that were denied.
     pub denied: u64,
-    /// When one was denied first, after the beginning.
+    /// Time of the first denial after the start.
     pub first_denied_ms: Option<u64>,
-    /// The longest time after which a denied one was told to come again: 0 if none was denied, `None`: never.
+    /// Longest retry-after of a denied request: 0 if none was denied, `None` if one is denied permanently.
     pub longest_wait_ms: Option<u64>,
-    /// The longest time that an allowed one was told to wait before it goes on.
+    /// Longest delay of an allowed request.
     pub longest_delay_ms: u64,
-    /// Allowed and denied of each bucket.
+    /// Allowed and denied requests of each bucket.
     pub buckets: Vec<[u64; 2]>,
 }
 
-impl PreviewSide {
+impl PreviewResult {
     fn new(buckets: usize) -> Self {
         Self {
             allowed: 0,
@@ -63,7 +63,7 @@ impl PreviewSide {
         }
     }
 
-    fn count(&mut self, after_ms: u64, bucket_ms: u64, said: Said) {
+    fn count(&mut self, after_ms: u64, bucket_ms: u64, said: SideDecision) {
         *(if said.is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
         if let Some(bucket) = self.buckets.get_mut((after_ms / bucket_ms) as usize) {
             bucket[usize::from(!said.is_allowed)] += 1;
@@ -76,7 +76,7 @@ impl PreviewSide {
     }
 }
 
-/// Has `traffic` of one client, which begins at `start` and lasts for `length`, decided by the limits in force and by the draft's.
+/// Decides `traffic` of one client, which begins at `start` and lasts for `length`, by the published limits and by the draft.
 pub fn preview(
     policies: [Option<Snapshot>; SIDES],
     mut traffic: impl Traffic,
@@ -86,11 +86,11 @@ pub fn preview(
     let bucket_ms = ms(length).div_ceil(PREVIEW_BUCKETS as u64).max(1);
     let buckets = ms(length).div_ceil(bucket_ms) as usize;
     let limits: u64 = policies.iter().flatten().map(|policy| policy.most_limits_per_request() as u64).sum();
-    let requests_max = (PREVIEW_LOOKS_MAX / limits.max(1)).min(PREVIEW_REQUESTS_MAX);
+    let requests_max = (PREVIEW_CHECKS_MAX / limits.max(1)).min(PREVIEW_REQUESTS_MAX);
     let room = room_for(1, policies.each_ref().map(Option::as_ref));
     let [published, draft] = policies;
-    let mut sides = [Side::new(published, room)?, Side::new(draft, room)?];
-    let mut found = [PreviewSide::new(buckets), PreviewSide::new(buckets)];
+    let mut sides = [PolicySide::new(published, room)?, PolicySide::new(draft, room)?];
+    let mut found = [PreviewResult::new(buckets), PreviewResult::new(buckets)];
     let mut preview = Preview { requests: 0, cut_at_ms: None, bucket_ms, published: None, draft: None };
     let mut go = true;
     while go && preview.cut_at_ms.is_none() {
@@ -107,7 +107,7 @@ pub fn preview(
             }
             said[1].retry
         });
-        // Made-up and recorded traffic is in memory, so it does not break off.
+        // Synthetic and recorded traffic is in memory, so reading it does not fail.
         go = step.unwrap_or(false);
     }
     let [published, draft] = found;

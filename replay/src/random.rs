@@ -1,6 +1,6 @@
-//! Random numbers that are the same in every run.
+//! Reproducible random numbers.
 
-/// `SplitMix64`: a few lines, and the same numbers for ever.
+/// The generator `SplitMix64`: short, and its numbers never change with a version of a library.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -12,12 +12,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`, every number as likely as the others but for one in 2^40.
+    /// Returns a number below `bound`, all with the same probability up to one in 2^40.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// From 0 to below 1, in steps of 2^-53.
+    /// Returns a number from 0 to below 1, in steps of 2^-53.
     pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

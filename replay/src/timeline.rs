@@ -1,32 +1,33 @@
-//! Allowed and denied over time, in bounded memory: buckets of a second at first, merged into longer ones when there are
+//! Timeline of a replay in bounded memory: buckets of a second at first, which are merged into longer ones when there are
 //! many.
 
 use tidegate::time::{Nanos, SECOND_NS};
 
-use crate::{report::TimelineRow, stamp::Utc};
+use crate::{report::TimelineRow, timestamp::Utc};
 
-/// Lengths of a bucket, in seconds. Each divides the next.
+/// Lengths of a bucket in seconds. Each divides the next.
 const BUCKET_SECONDS: [u64; 6] = [1, 10, 60, 600, 3_600, 86_400];
 
-/// The most rows of a report, as long as a longer bucket can be had.
+/// Most rows of a report, unless the bucket has its longest length.
 const ROWS_MAX: u64 = 1_000;
 
-/// Buckets that are kept. So many of one length mean more than [`ROWS_MAX`] rows: merging never goes too far.
+/// Most buckets in memory. More of them give more than [`ROWS_MAX`] rows, so that buckets are never merged too early.
 const KEPT_MAX: usize = 4_000;
 
 #[derive(Debug)]
-struct Bucket {
+struct TimelineCounts {
     /// Seconds since the epoch, a multiple of the bucket's length.
     at: u64,
     allowed: u64,
     denied: u64,
 }
 
+/// Allowed and denied requests over time.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    /// Those that counted something, in order of time.
-    buckets: Vec<Bucket>,
-    /// Place in [`BUCKET_SECONDS`].
+    /// Buckets with a request, in order of time.
+    buckets: Vec<TimelineCounts>,
+    /// Index in [`BUCKET_SECONDS`].
     length: usize,
 }
 
@@ -43,7 +44,7 @@ impl Timeline {
                 last.denied += denied;
             }
             _ => {
-                self.buckets.push(Bucket { at, allowed, denied });
+                self.buckets.push(TimelineCounts { at, allowed, denied });
                 while self.buckets.len() > KEPT_MAX && self.length + 1 < BUCKET_SECONDS.len() {
                     self.merge();
                 }
@@ -66,7 +67,7 @@ impl Timeline {
         });
     }
 
-    /// The length of a bucket in seconds, and a row for every bucket from the first to the last, empty ones too.
+    /// Returns the length of a bucket in seconds, and a row for every bucket from the first to the last, empty ones too.
     pub(crate) fn into_rows(mut self) -> (u64, Vec<TimelineRow>) {
         let rows = |timeline: &Self| match &*timeline.buckets {
             [first, .., last] => (last.at - first.at) / BUCKET_SECONDS[timeline.length] + 1,
@@ -109,7 +110,7 @@ mod tests {
             (86_400 * 1_200, 86_400, 1_201),
         ] {
             let mut timeline = Timeline::default();
-            // Both ends, and often enough between them to make the counting merge.
+            // Both ends, and enough between them to merge buckets while counting.
             let step = (span / 20_000).max(1);
             let seen: Vec<u64> = (0..span).step_by(step as usize).chain([span]).collect();
             for second in &seen {

@@ -1,30 +1,32 @@
-//! Requests in order of time, to ask policies with: made up from a few words, read from a log, or recorded.
+//! Traffic for simulations: requests in order of time that are generated, read from a log, or recorded.
 
 mod log;
-mod look;
-mod made;
+mod log_preview;
 mod pattern;
 mod recorded;
+mod synthetic;
 
 use std::io;
 
 use tidegate::{Request, Retry, time::Nanos};
 
 pub use log::LogTraffic;
-pub use look::{LogLine, LogLook, LookError, RefusedLine, look_at};
-pub use made::{CLIENTS_MAX, MADE_REQUESTS_MAX, Made, MadeTraffic, ROWS_MAX, Row, RowProblem};
-pub use pattern::{Pattern, TRIES_MAX};
-pub use recorded::{RECORD_BYTES_MAX, Record, RecordedTraffic, record, recorded_at};
+pub use log_preview::{LogLine, LogPreview, LogPreviewError, RefusedLine, preview_log};
+pub use pattern::{ArrivalPattern, TRIES_MAX};
+pub use recorded::{RECORD_BYTES_MAX, RecordedRequest, RecordedTraffic, encode_request, recorded_at};
+pub use synthetic::{
+    CLIENTS_MAX, ROWS_MAX, RowProblem, SYNTHETIC_REQUESTS_MAX, SyntheticTraffic, TrafficPlan, TrafficRow,
+};
 
-/// What asks: it is given a request and its time, and answers when the client may come again.
-pub type Ask<'a> = dyn FnMut(Nanos, &Request<'_>) -> Retry + 'a;
+/// Function that decides a request at a time, and returns when the client may retry.
+pub type DecideFn<'a> = dyn FnMut(Nanos, &Request<'_>) -> Retry + 'a;
 
 /// Requests in order of time.
 pub trait Traffic {
-    /// Goes a step, in which it asks at most once; false when nothing is left.
+    /// Advances by one step, which decides at most one request; returns false at the end.
     ///
     /// # Errors
     ///
-    /// What it reads from breaks off.
-    fn step(&mut self, ask: &mut Ask<'_>) -> io::Result<bool>;
+    /// The input of the traffic cannot be read.
+    fn step(&mut self, decide: &mut DecideFn<'_>) -> io::Result<bool>;
 }

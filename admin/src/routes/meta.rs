@@ -11,7 +11,7 @@ use tidegate::{
 
 use tidegate_replay::{
     preview::PREVIEW_REQUESTS_MAX,
-    traffic::{CLIENTS_MAX, MADE_REQUESTS_MAX, ROWS_MAX},
+    traffic::{CLIENTS_MAX, ROWS_MAX, SYNTHETIC_REQUESTS_MAX},
 };
 
 use crate::{
@@ -142,7 +142,7 @@ async fn show(_: By<Viewer>, state: Data<State>) -> Json<Meta> {
             uploads_max: simulate::UPLOADS_MAX,
             simulation_rows_max: ROWS_MAX,
             simulation_clients_max: CLIENTS_MAX,
-            simulation_requests_max: MADE_REQUESTS_MAX,
+            simulation_requests_max: SYNTHETIC_REQUESTS_MAX,
             simulation_queue_max: simulate::QUEUE_MAX,
             simulations_max: simulate::RUNS_MAX,
             simulations_kept_max_ms: simulate::DAYS_MAX * 86_400_000,

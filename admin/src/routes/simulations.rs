@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate::time::parse_period;
 use tidegate_replay::{
     Utc,
-    compare::{DecisionRow, Outcome, Sort, TimelineRow, Which},
+    compare::{ClientOrder, ClientTimeline, ComparisonResult, DecisionFilter, DecisionRow},
 };
 
 use crate::{
@@ -137,7 +137,7 @@ async fn look<T: Send + 'static>(
     state: Data<State>,
     id: String,
     queries: &Queries,
-    look: impl FnOnce(&Outcome) -> Result<T, Problem> + Send + 'static,
+    look: impl FnOnce(&ComparisonResult) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let run = state.runs.run(&id).ok_or_else(|| absent(&id))?;
     if run.state != simulate::State::Done {
@@ -157,7 +157,7 @@ struct Timeline {
     sort: Order,
     /// Only clients who met this.
     #[serde(default)]
-    outcome: Which,
+    outcome: DecisionFilter,
     /// Length of a bucket as a period, a multiple of the run's `kept.bucket_ms`; unless given, the shortest by which no client
     /// has more than 300.
     bucket: Option<String>,
@@ -166,19 +166,19 @@ struct Timeline {
 /// By what, and whether the greatest comes first.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Order(Sort, bool);
+struct Order(ClientOrder, bool);
 
-const ORDERS: [(&str, Sort); 5] = [
-    ("changed", Sort::Changed),
-    ("denied_a", Sort::DeniedA),
-    ("denied_b", Sort::DeniedB),
-    ("requests", Sort::Requests),
-    ("key", Sort::Key),
+const ORDERS: [(&str, ClientOrder); 5] = [
+    ("changed", ClientOrder::Changed),
+    ("denied_a", ClientOrder::DeniedA),
+    ("denied_b", ClientOrder::DeniedB),
+    ("requests", ClientOrder::Requests),
+    ("key", ClientOrder::Key),
 ];
 
 impl Default for Order {
     fn default() -> Self {
-        Self(Sort::Changed, true)
+        Self(ClientOrder::Changed, true)
     }
 }
 
@@ -227,7 +227,7 @@ async fn timeline(
     page: Query<Page>,
     query: Query<Timeline>,
     queries: Queries,
-) -> Result<Json<List<TimelineRow, OfTimeline>>, Problem> {
+) -> Result<Json<List<ClientTimeline, OfTimeline>>, Problem> {
     let Query(Timeline { sort: Order(sort, is_descending), outcome: which, bucket }) = query;
     let wanted = bucket.as_deref().map(parse_period).transpose();
     let wanted_ms = wanted.map_err(|why| Problem::parameter("bucket", why))?.map(|ns| ns / 1_000_000);
@@ -254,7 +254,7 @@ struct Decisions {
     from: Option<Utc>,
     /// Only these.
     #[serde(default)]
-    outcome: Which,
+    outcome: DecisionFilter,
 }
 
 /// A cursor is the number of the request that the page before ended with.

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tidegate_middleware::address::{AddressError, parse_network};
 use tidegate_replay::{
-    ClientReading, LogFormat, LogKey, LogReading, private_networks,
-    traffic::{LookError, look_at},
+    ClientOptions, LogFormat, LogKey, LogOptions, private_networks,
+    traffic::{LogPreviewError, preview_log},
 };
 use tokio::time;
 
@@ -96,22 +96,22 @@ async fn send(
     if !(1..=128).contains(&ipv6_prefix) {
         return Err(Problem::parameter("ipv6_prefix", "write a number of bits from 1 to 128".to_owned()));
     }
-    let clients = ClientReading {
+    let clients = ClientOptions {
         trusted_proxies: proxies.unwrap_or_else(private_networks),
         ipv6_prefix,
         host_names: about.host_names,
     };
-    let reading = LogReading { format: about.format, key, fields, clients, time_zone };
+    let reading = LogOptions { format: about.format, key, fields, clients, time_zone };
     let place = state.uploads.place(&by.behind)?;
     let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
     // The place is taken as long as there is work, also where nobody waits for the answer any more.
     let queries = state.queries.of(&by.behind);
-    let look = move || (look_at(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading);
+    let look = move || (preview_log(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading);
     let (look, place, reading) = queries.work(look).await?;
     let look = look.map_err(|error| match error {
-        LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
+        LogPreviewError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),
     })?;
     // First: a log without its line is removed again with its place.

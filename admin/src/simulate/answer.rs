@@ -11,8 +11,8 @@ use std::{
 use crossbeam_utils::atomic::AtomicCell;
 use tidegate_replay::{
     Utc,
-    compare::{Compare, Outcome},
-    traffic::{LogTraffic, MadeTraffic, RecordedTraffic, Traffic},
+    compare::{Comparison, ComparisonResult},
+    traffic::{LogTraffic, RecordedTraffic, SyntheticTraffic, Traffic},
 };
 use tokio::time::Instant;
 
@@ -57,9 +57,9 @@ pub(super) fn answer(
     privacy: Privacy,
     stop: &Stop,
     mut tell: impl FnMut(Progress),
-) -> Result<(Outcome, About), Ended> {
+) -> Result<(ComparisonResult, About), Ended> {
     let Prepared { policies, traffic, room, mut about, .. } = prepared;
-    let mut compare = Compare::new(policies, room).map_err(|error| Ended::Failed(error.to_string()))?;
+    let mut compare = Comparison::new(policies, room).map_err(|error| Ended::Failed(error.to_string()))?;
     let broken = |error: io::Error| {
         if stop.load() { Ended::Stopped } else { Ended::Failed(format!("the log cannot be read to its end: {error}")) }
     };
@@ -87,7 +87,7 @@ pub(super) fn answer(
         for _ in 0..STEPS {
             let outcome = source.traffic().step(&mut |now, request| {
                 at = Some(Utc(now));
-                compare.ask(now, request)
+                compare.decide(now, request)
             });
             go = outcome.map_err(broken)?;
             if !go {
@@ -116,7 +116,7 @@ pub(super) fn answer(
 
 /// Where requests come from.
 enum Source {
-    Made(MadeTraffic),
+    Made(SyntheticTraffic),
     Log(Box<LogTraffic<'static>>),
     Recorded(RecordedTraffic),
 }
@@ -187,7 +187,7 @@ mod tests {
 
     use flate2::{Compression, write::GzEncoder};
     use tidegate::Retry;
-    use tidegate_replay::LogReading;
+    use tidegate_replay::LogOptions;
 
     use super::*;
 
@@ -200,7 +200,7 @@ mod tests {
         file.rewind().expect("disk");
         let stop = Stop::default();
         let log = Stoppable::new(file, &stop);
-        let mut traffic = LogTraffic::new(log, &LogReading::default(), "web", u64::MAX).expect("gzip");
+        let mut traffic = LogTraffic::new(log, &LogOptions::default(), "web", u64::MAX).expect("gzip");
         stop.store(true);
         let end = (0..3).find_map(|_| traffic.step(&mut |_, _| Retry::Now).err());
         assert_eq!(end.expect("it breaks off").to_string(), "it was stopped");

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::{Identity, NamedValues, Problems, Snapshot, policy::Policy, time::Nanos};
 use tidegate_replay::{
-    LogReading, Utc,
+    LogOptions, Utc,
     compare::{as_one_node, room_for},
-    traffic::{Made, Row, RowProblem},
+    traffic::{RowProblem, TrafficPlan, TrafficRow},
 };
 
 use super::{now, run::About};
@@ -83,7 +83,7 @@ enum Asked {
 #[serde(deny_unknown_fields)]
 struct MadeAsk {
     /// Clients that do the same.
-    rows: Vec<Row>,
+    rows: Vec<TrafficRow>,
     /// Another one makes other chances.
     #[serde(default = "first_seed")]
     seed: u32,
@@ -132,13 +132,13 @@ pub(crate) struct Prepared {
 /// Traffic that is there.
 pub(crate) enum Prepare {
     Made {
-        made: Made,
+        made: TrafficPlan,
         seed: u64,
         start: Nanos,
     },
     Log {
         file: File,
-        reading: LogReading,
+        reading: LogOptions,
         domain: String,
         /// By kind of identity, the tier of all of that kind.
         tiers: BTreeMap<String, String>,
@@ -241,7 +241,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
         Asked::Made(MadeAsk { rows, seed, start, domain }) => {
             let start = start.map_or_else(|| Ok(now()), |text| text.parse());
             let start = start.map_err(|why| Problem::field("/traffic/made/start", why))?;
-            let made = Made::new(rows, &domain).map_err(|problems| {
+            let made = TrafficPlan::new(rows, &domain).map_err(|problems| {
                 wrong_rows(problems, |problem| match problem.field {
                     "" => "/traffic/made/rows".to_owned(),
                     field => format!("/traffic/made/rows/{}/{field}", problem.row),
@@ -281,7 +281,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
 }
 
 /// One of the policies has the tier of each row.
-fn check_tiers(policies: &[Option<Ready>; 2], made: &Made) -> Result<(), Problem> {
+fn check_tiers(policies: &[Option<Ready>; 2], made: &TrafficPlan) -> Result<(), Problem> {
     let lacking: Vec<Vec<usize>> =
         policies.iter().flatten().map(|(policy, _)| made.without_tier(policy).collect()).collect();
     if let [first, rest @ ..] = &lacking[..]

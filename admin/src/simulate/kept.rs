@@ -7,7 +7,7 @@ use std::{
 };
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use tidegate_replay::compare::Outcome;
+use tidegate_replay::compare::ComparisonResult;
 
 use super::{
     answer::{Stop, Stoppable},
@@ -56,7 +56,7 @@ pub(crate) fn tidy(folder: &Path) -> io::Result<()> {
 }
 
 /// The run last, so that what was found is there when it is. A stop breaks it off.
-pub(crate) fn write(folder: &Path, run: &Run, outcome: &Outcome, stop: &Stop) -> io::Result<()> {
+pub(crate) fn write(folder: &Path, run: &Run, outcome: &ComparisonResult, stop: &Stop) -> io::Result<()> {
     put(folder, &run.id, OUTCOME, |file| {
         // What is stopped need not be packed to its end, so the look comes before that.
         let mut packed = Stoppable::new(GzEncoder::new(file, Compression::fast()), stop);
@@ -80,7 +80,7 @@ fn put(
 }
 
 /// What a run found.
-pub(crate) fn outcome(folder: &Path, id: &str) -> io::Result<Outcome> {
+pub(crate) fn outcome(folder: &Path, id: &str) -> io::Result<ComparisonResult> {
     let file = File::open(folder.join(format!("{id}.{OUTCOME}")))?;
     Ok(serde_json::from_reader(BufReader::new(GzDecoder::new(BufReader::new(file))))?)
 }

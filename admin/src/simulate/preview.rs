@@ -19,7 +19,7 @@ use tidegate_replay::{
     Utc,
     compare::as_one_node,
     preview::{Preview, preview},
-    traffic::{Made, MadeTraffic, Pattern, RecordedTraffic, Row, Traffic, record},
+    traffic::{ArrivalPattern, RecordedTraffic, SyntheticTraffic, Traffic, TrafficPlan, TrafficRow, encode_request},
 };
 
 use super::{
@@ -104,7 +104,7 @@ struct RecordedClient {
 struct MadeRequests {
     /// How they lie in time.
     #[serde(default)]
-    pattern: Pattern,
+    pattern: ArrivalPattern,
     /// Requests in `per`.
     rate: u64,
     /// The time that the rate is meant for, such as `1s`.
@@ -198,9 +198,9 @@ pub(crate) fn show(
 }
 
 /// Requests that are made up, when they begin, and how long they last.
-fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(MadeTraffic, Nanos, Nanos), Problem> {
+fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(SyntheticTraffic, Nanos, Nanos), Problem> {
     let MadeRequests { pattern, rate, per, length, cost, seed, start } = asked;
-    let row = Row {
+    let row = TrafficRow {
         clients: 1,
         kind: KIND.to_owned(),
         value: None,
@@ -213,7 +213,7 @@ fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(MadeTraffic, 
         method: None,
         cost,
     };
-    let made = Made::few(row, DOMAIN)
+    let made = TrafficPlan::single_row(row, DOMAIN)
         .map_err(|problems| wrong_rows(problems, |problem| format!("/traffic/{}", problem.field)))?;
     let start = start.map_or_else(|| beginning(timezone), |start| start.0);
     let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
@@ -251,7 +251,7 @@ fn recorded(
         if is_theirs
             && parts.domain == domain
             && let Ok(request) = Request::new(&stand_in).and_then(|request| request.cost(parts.cost))
-            && let Some(record) = record(now, &request.domain(DOMAIN).parts())
+            && let Some(record) = encode_request(now, &request.domain(DOMAIN).parts())
         {
             found.push(Arc::from(record.as_slice()));
             ends = Some((ends.map_or(now, |(from, _)| from), now));

@@ -12,7 +12,7 @@ use std::{
 
 use actix_web::web::Data;
 use tidegate::time::SECOND_NS;
-use tidegate_replay::{Utc, compare::Outcome};
+use tidegate_replay::{Utc, compare::ComparisonResult};
 use tokio::{sync::watch, time};
 
 use super::{
@@ -55,7 +55,7 @@ struct Held {
     thread: Option<JoinHandle<()>>,
     is_closed: bool,
     /// What was asked for last, so that a page after the other is quick.
-    last: Option<(String, Arc<Outcome>)>,
+    last: Option<(String, Arc<ComparisonResult>)>,
 }
 
 /// A run that is being prepared.
@@ -220,7 +220,7 @@ impl Runs {
     }
 
     /// What a run found, from its file. It takes a while.
-    pub(crate) fn outcome(&self, id: &str) -> io::Result<Arc<Outcome>> {
+    pub(crate) fn outcome(&self, id: &str) -> io::Result<Arc<ComparisonResult>> {
         let last = || self.held().last.as_ref().filter(|(last, _)| last == id).map(|(_, outcome)| Arc::clone(outcome));
         if let Some(outcome) = last() {
             return Ok(outcome);
@@ -318,7 +318,7 @@ impl Runs {
         prepared: Prepared,
         server: &server::State,
         stop: &Stop,
-    ) -> Result<(Run, Outcome), Ended> {
+    ) -> Result<(Run, ComparisonResult), Ended> {
         let (outcome, about) = answer(prepared, server.privacy, stop, |progress| {
             if let Some((run, _)) = self.held().runs.iter_mut().find(|(run, _)| run.id == id) {
                 (run.done, run.at) = progress;
@@ -336,7 +336,7 @@ impl Runs {
         }
     }
 
-    fn end(&self, id: &str, ended: Result<(Run, Outcome), Ended>) {
+    fn end(&self, id: &str, ended: Result<(Run, ComparisonResult), Ended>) {
         let mut held = self.held();
         let run = held.runs.iter_mut().map(|(run, _)| run).find(|run| run.id == id && !run.state.is_over());
         match (ended, run) {
@@ -393,7 +393,7 @@ fn placed(held: &Held, run: &Run) -> Run {
 #[cfg(test)]
 mod tests {
     use tempfile::TempDir;
-    use tidegate_replay::traffic::Made;
+    use tidegate_replay::traffic::TrafficPlan;
 
     use super::*;
     use crate::simulate::run::About;
@@ -423,7 +423,7 @@ mod tests {
 
     fn prepared() -> Prepared {
         let rows = serde_json::from_str(r#"[{ "rate": 1, "for": "1s" }]"#).expect("rows");
-        let made = Made::new(rows, "default").expect("right rows");
+        let made = TrafficPlan::new(rows, "default").expect("right rows");
         Prepared {
             policies: [None, None],
             traffic: Prepare::Made { made, seed: 1, start: 0 },

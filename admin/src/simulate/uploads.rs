@@ -12,7 +12,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::time::SECOND_NS;
-use tidegate_replay::{LogKey, LogReading, Utc, traffic::LogLook};
+use tidegate_replay::{LogKey, LogOptions, Utc, traffic::LogPreview};
 use tokio::time;
 
 use super::now;
@@ -53,9 +53,9 @@ pub(crate) struct Upload {
     /// The field that says who came, if one was chosen.
     key: Option<Key>,
     #[serde(flatten)]
-    pub(crate) look: LogLook,
+    pub(crate) look: LogPreview,
     #[serde(skip)]
-    pub(crate) reading: LogReading,
+    pub(crate) reading: LogOptions,
 }
 
 /// A field of a log, and the kind of identity that it says.
@@ -157,8 +157,8 @@ impl Uploads {
         author: String,
         bytes: u64,
         saved: bool,
-        reading: LogReading,
-        look: LogLook,
+        reading: LogOptions,
+        look: LogPreview,
     ) -> Upload {
         let expires_at = Utc(now().0 + LIFE_NS);
         place.is_finished = true;
@@ -242,7 +242,7 @@ impl Uploads {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_replay::traffic::look_at;
+    use tidegate_replay::traffic::preview_log;
 
     use super::*;
 
@@ -254,9 +254,9 @@ mod tests {
         let place = uploads.place("ana").expect("there is room");
         drop(place.file().expect("it is made"));
         let log = br#"{"time": "2026-01-05T09:00:00Z", "ip": "192.0.2.8"}"#;
-        let look = look_at(log.as_slice(), &LogReading::default(), 9, 99).expect("a log");
+        let look = preview_log(log.as_slice(), &LogOptions::default(), 9, 99).expect("a log");
         let sent = now();
-        let upload = uploads.finish(place, "ana".to_owned(), 51, true, LogReading::default(), look);
+        let upload = uploads.finish(place, "ana".to_owned(), 51, true, LogOptions::default(), look);
         assert!((sent.0 + LIFE_NS..=now().0 + LIFE_NS).contains(&upload.expires_at.0));
         uploads.expire_by(Utc(upload.expires_at.0 - 1));
         assert_eq!((uploads.all().len(), files()), (1, 1));

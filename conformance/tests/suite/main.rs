@@ -1,3 +1,4 @@
-//! The tests of the conformance suite itself, as one binary.
+//! Tests of the conformance suite, in one binary.
 
 mod mistakes;
+mod plain_limiter;

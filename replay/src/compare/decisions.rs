@@ -1,30 +1,29 @@
-//! Single decisions, to be looked at: the first of those in which the policies differ, of those that both denied, and of
-//! those that both allowed.
+//! Log of single decisions: the first ones in which the policies differ, that both denied, and that both allowed.
 
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tidegate::{ENDPOINT_BYTES_MAX as ENDPOINT_MAX, Identity, Request, RequestParts, Retry, time::Nanos};
 
-use super::{Names, SIDES, side::Said};
+use super::{NameIndex, SIDES, side::SideDecision};
 use crate::Utc;
 
-/// The most decisions that are kept: in which the policies differ, that both denied, that both allowed.
+/// Most decisions in the log: in which the policies differ, that both denied, that both allowed.
 pub const DECISIONS_MAX: [usize; 3] = [50_000, 25_000, 25_000];
 
-/// The longest path that is kept whole, in bytes.
+/// Longest path in the log, in bytes; longer ones are truncated.
 const ENDPOINT_BYTES_MAX: usize = 256;
 
-/// Which decisions.
+/// Filter for decisions or clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Which"))]
 #[serde(rename_all = "snake_case")]
-pub enum Which {
-    /// All.
+pub enum DecisionFilter {
+    /// All decisions.
     #[default]
     All,
     /// Denied by one of the policies, or by both.
     Denied,
-    /// In which the policies differ.
+    /// The policies differ.
     Changed,
     /// Denied by B, allowed by A.
     NewlyDenied,
@@ -32,7 +31,7 @@ pub enum Which {
     NewlyAllowed,
 }
 
-impl Which {
+impl DecisionFilter {
     pub(crate) fn has(self, is_allowed: [bool; SIDES]) -> bool {
         match self {
             Self::All => true,
@@ -44,15 +43,15 @@ impl Which {
     }
 }
 
-/// One decision of both policies.
+/// The decisions of both policies about a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecisionRow {
     /// The request's number, from 1.
     pub number: u64,
-    /// When it came.
+    /// Time of the request.
     pub at: Utc,
-    /// Who came, as `KIND:VALUE`.
+    /// The identities, as `KIND:VALUE`.
     pub identities: Vec<String>,
     /// The method.
     pub method: Option<String>,
@@ -60,54 +59,55 @@ pub struct DecisionRow {
     pub endpoint: Option<String>,
     /// The cost.
     pub cost: u64,
-    /// What A said; `None`: there is no such policy.
-    pub a: Option<DecidedBy>,
-    /// What B said.
-    pub b: Option<DecidedBy>,
+    /// Decision of A; `None` if there is no such policy.
+    pub a: Option<DecisionDetails>,
+    /// Decision of B.
+    pub b: Option<DecisionDetails>,
 }
 
-/// What a policy said, in the words of the check's answer.
+/// Decision of a policy, with the fields of the reply to a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DecidedBy {
-    /// May it go on?
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "DecidedBy"))]
+pub struct DecisionDetails {
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Full name of the limit that decided; `None`: no limit applied.
+    /// Full name of the limit that decided; `None` if no limit applied.
     pub limit_id: Option<String>,
-    /// The most that the limit admits at once.
+    /// The most that the limit allows at once.
     pub limit: Option<u64>,
-    /// What of that was used before, as a look at it tells.
+    /// Used quota before the request, if it was inspected.
     pub used_before: Option<u64>,
-    /// What of that is used now: as before, if it was denied.
+    /// Used quota after the request; the same as before if it was denied.
     pub used: Option<u64>,
-    /// What is left.
+    /// Remaining quota.
     pub remaining: Option<u64>,
-    /// When it may come again: 0 when allowed, `None`: never.
+    /// Time until a retry can succeed: 0 if allowed, `None` if never.
     pub retry_after_ms: Option<u64>,
-    /// Until all of the quota is back.
+    /// Time until the whole quota is available.
     pub reset_after_ms: Option<u64>,
-    /// How long it should wait before it goes on.
+    /// Time for which the request should be delayed.
     pub delay_ms: u64,
 }
 
-/// A decision as it is kept: names by their places.
+/// A stored decision, with names as indices.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct KeptDecision {
+pub(crate) struct StoredDecision {
     pub(crate) number: u64,
     pub(crate) at: Nanos,
     pub(crate) who: Box<[u32]>,
     pub(crate) method: Option<u32>,
     pub(crate) endpoint: Option<u32>,
     pub(crate) cost: u64,
-    pub(crate) sides: [Verdict; SIDES],
+    pub(crate) sides: [StoredVerdict; SIDES],
 }
 
+/// The part of a stored decision that each policy has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Verdict {
+pub(crate) struct StoredVerdict {
     pub(crate) is_allowed: bool,
-    /// Place among the limits of its policy.
+    /// Index among the limits of the policy.
     pub(crate) limit: Option<u32>,
-    /// Absent from runs of earlier versions, as what was used before.
+    /// The most that the limit allows at once. Runs of earlier versions lack it and `used_before`.
     pub(crate) most: Option<u64>,
     pub(crate) used_before: Option<u64>,
     pub(crate) remaining: Option<u64>,
@@ -116,8 +116,8 @@ pub(crate) struct Verdict {
     pub(crate) delay_ms: u64,
 }
 
-impl From<Said> for Verdict {
-    fn from(said: Said) -> Self {
+impl From<SideDecision> for StoredVerdict {
+    fn from(said: SideDecision) -> Self {
         Self {
             is_allowed: said.is_allowed,
             limit: said.limit,
@@ -131,7 +131,7 @@ impl From<Said> for Verdict {
     }
 }
 
-/// As the answer to a check says it: 0 now, `None` never.
+/// Returns the retry time as the reply to a check reports it: 0 for now, `None` for never.
 pub(crate) fn retry_ms(retry: Retry) -> Option<u64> {
     match retry {
         Retry::Now => Some(0),
@@ -140,36 +140,37 @@ pub(crate) fn retry_ms(retry: Retry) -> Option<u64> {
     }
 }
 
-/// Rounded up: who comes back after it is not too early.
+/// Converts to milliseconds, rounded up so that a retry is not too early.
 pub(crate) fn ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }
 
+/// Log of decisions in bounded memory.
 #[derive(Debug, Default)]
-pub(crate) struct Decisions {
-    /// Changed, both denied, both allowed.
-    kept: [Vec<KeptDecision>; 3],
+pub(crate) struct DecisionLog {
+    /// Decisions by sort: changed, both denied, both allowed.
+    kept: [Vec<StoredDecision>; 3],
     pub(crate) counts: [u64; 3],
-    methods: Names,
-    endpoints: Names,
+    methods: NameIndex,
+    endpoints: NameIndex,
 }
 
-/// Decisions in order of time, and their names.
+/// Stored decisions in order of time, and their names.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct KeptDecisions {
-    pub(crate) all: Vec<KeptDecision>,
+pub(crate) struct StoredDecisions {
+    pub(crate) all: Vec<StoredDecision>,
     pub(crate) methods: Vec<Box<str>>,
     pub(crate) endpoints: Vec<Box<str>>,
 }
 
-impl Decisions {
+impl DecisionLog {
     pub(crate) fn keep(
         &mut self,
         number: u64,
         at: Nanos,
         parts: &RequestParts<'_>,
         who: Vec<u32>,
-        said: [Said; SIDES],
+        said: [SideDecision; SIDES],
     ) {
         let sort = match said.map(|said| said.is_allowed) {
             [true, true] => 2,
@@ -178,7 +179,7 @@ impl Decisions {
         };
         self.counts[sort] += 1;
         if self.kept[sort].len() < DECISIONS_MAX[sort] {
-            self.kept[sort].push(KeptDecision {
+            self.kept[sort].push(StoredDecision {
                 number,
                 at,
                 who: who.into(),
@@ -188,48 +189,48 @@ impl Decisions {
                     self.endpoints.place(cut(path))
                 }),
                 cost: parts.cost,
-                sides: said.map(Verdict::from),
+                sides: said.map(StoredVerdict::from),
             });
         }
     }
 
-    /// Is there room for one that a policy allows?
+    /// Returns whether there is room for a decision that a policy allows.
     pub(crate) fn has_room(&self) -> bool {
         [0, 2].iter().any(|sort| self.kept[*sort].len() < DECISIONS_MAX[*sort])
     }
 
-    /// How many are kept of each sort.
+    /// Returns the number of stored decisions of each sort.
     pub(crate) fn kept(&self) -> [u64; 3] {
         self.kept.each_ref().map(|kept| kept.len() as u64)
     }
 
-    pub(crate) fn into_kept(self) -> KeptDecisions {
+    pub(crate) fn into_kept(self) -> StoredDecisions {
         let mut all = self.kept.concat();
         all.sort_by_key(|kept| kept.number);
-        KeptDecisions { all, methods: self.methods.into_names(), endpoints: self.endpoints.into_names() }
+        StoredDecisions { all, methods: self.methods.into_names(), endpoints: self.endpoints.into_names() }
     }
 }
 
-/// Not longer than is kept.
+/// Truncates a text to the longest length in the log.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(ENDPOINT_BYTES_MAX)]
 }
 
-/// The path of a request without its query and without whom it names.
-pub(crate) fn without_whom(request: &Request<'_>, endpoint: &str) -> String {
+/// Returns the path of a request without its query and its identities.
+pub(crate) fn anonymized(request: &Request<'_>, endpoint: &str) -> String {
     let path = endpoint.split(['?', '#']).next().unwrap_or_default();
     let mut hidden = without(request.parts().identities, path);
     hidden.truncate(hidden.floor_char_boundary(ENDPOINT_MAX));
     hidden
 }
 
-/// A path with `{KIND}` instead of whom it names, as `/users/{user}`: a whole part of it, or in a part if the name is not so
-/// short that anything may hold it.
+/// Replaces identities in a path by `{KIND}`, as in `/users/{user}`: in whole segments, and within a segment if the value is
+/// long enough to be no coincidence.
 fn without(identities: &[Identity<'_>], path: &str) -> String {
     const SHORT: usize = 4;
     let mut hidden = path.to_owned();
     for identity in identities.iter().filter(|identity| identity.value().len() >= SHORT) {
-        // It may have slashes itself.
+        // The value may have slashes.
         hidden = hidden.replace(identity.value(), &format!("{{{}}}", identity.kind()));
     }
     let part = |part: &str| {
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_kept_without_whom_they_name() {
+    fn paths_are_kept_anonymized_they_name() {
         let who = [("user", "ada@example.com"), ("org", "a/b/c"), ("id", "7"), ("key", "sk_1")];
         let who = who.map(|(kind, value)| Identity::new(kind, value).expect("valid"));
         for (path, hidden) in [

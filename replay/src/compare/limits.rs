@@ -1,4 +1,4 @@
-//! What each limit did under both policies, and what a sample says of it.
+//! Counts of each limit under both policies, and whether a sample is enough for them.
 
 use std::{
     cmp::Reverse,
@@ -9,53 +9,53 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     SIDES,
-    people::People,
-    side::{LimitSeen, Side},
+    clients::ComparedClients,
+    side::{LimitCounts, PolicySide},
 };
-use crate::owner::{OfClient, of_client};
+use crate::client_limit::{ClientLimitName, client_limit_name};
 
-/// Limits of single clients that the summary names.
+/// Most limits of single clients that the summary lists.
 pub const CLIENT_LIMITS_MAX: usize = 100;
 
-/// What one limit did under both policies.
+/// Counts of one limit under both policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LimitRow {
-    /// Its full name; of a single client's own, with the client as it may be shown.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "LimitRow"))]
+pub struct LimitComparison {
+    /// Full name of the limit; in that of a client's override, the client is formatted for display.
     pub limit_id: String,
-    /// Under A; `None`: A does not have it.
-    pub a: Option<LimitFigures>,
-    /// Under B.
-    pub b: Option<LimitFigures>,
+    /// Counts under A; `None` if A does not have the limit.
+    pub a: Option<LimitResult>,
+    /// Counts under B.
+    pub b: Option<LimitResult>,
 }
 
-/// What one limit did under one policy.
+/// Counts of one limit under one policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LimitFigures {
-    /// Requests for which it was looked at.
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "LimitFigures"))]
+pub struct LimitResult {
+    /// Requests that it checked.
     pub checked: u64,
-    /// Requests that it was the first to refuse.
+    /// Requests that it was the first to deny.
     pub denied: u64,
-    /// Requests that it would have refused if it were not a shadow.
+    /// Requests that it would have denied if it were not in shadow mode.
     pub shadow_denied: u64,
-    /// Requests of a sample that are not counted here, because whom it counts is not in the sample.
+    /// Requests that are not counted here because the identities that the limit counts are not in the sample.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_sampled: u64,
-    /// False: the traffic is a sample that says nothing of this limit.
+    /// False if the traffic is a sample without data about this limit.
     pub sampled: bool,
-    /// Why not.
+    /// The reason, if `sampled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl LimitFigures {
-    fn new(seen: &LimitSeen, is_sample: bool) -> Self {
+impl LimitResult {
+    fn new(seen: &LimitCounts, is_sample: bool) -> Self {
         let is_judged = !is_sample || seen.checked > 0;
         let reason = (!is_judged).then(|| match seen.partial_kinds.as_deref() {
             None => "no request that was kept met it".to_owned(),
@@ -73,11 +73,11 @@ impl LimitFigures {
     }
 }
 
-/// Names of the limits of both policies, as they may be shown: that of a client's own tells the client as `keys` do, who
-/// are all that came, or else as `show` does.
+/// Returns the names of the limits of both policies for display. The client in the name of an override is taken from `keys`
+/// if the traffic has it, or else formatted by `show`.
 pub(super) fn names(
-    sides: &[Side; SIDES],
-    people: &People,
+    sides: &[PolicySide; SIDES],
+    clients: &ComparedClients,
     keys: &[String],
     show: impl Fn(&str, &str, usize) -> String,
 ) -> [Option<Vec<String>>; SIDES] {
@@ -85,10 +85,10 @@ pub(super) fn names(
     sides.each_ref().map(|side| {
         side.is_some().then(|| {
             let shown = side.limits.iter().map(|limit| {
-                let Some(OfClient { domain, client, limit }) = of_client(&limit.name) else {
+                let Some(ClientLimitName { domain, client, limit }) = client_limit_name(&limit.name) else {
                     return limit.name.clone();
                 };
-                let key = people.place(client).and_then(|place| keys.get(place).cloned()).unwrap_or_else(|| {
+                let key = clients.find(client).and_then(|place| keys.get(place).cloned()).unwrap_or_else(|| {
                     let next = keys.len() + absent.len();
                     let (kind, value) = client.split_once(':').unwrap_or(("", client));
                     show(kind, value, *absent.entry(client).or_insert(next))
@@ -100,13 +100,13 @@ pub(super) fn names(
     })
 }
 
-/// Limits of A, then those that only B has, then those of single clients that decided most; and how many of these are left
-/// out.
+/// Returns the limits of A, then those that only B has, then those of single clients that denied most; and how many of the
+/// last ones are missing.
 pub(super) fn rows(
-    sides: &[Side; SIDES],
+    sides: &[PolicySide; SIDES],
     names: &[Option<Vec<String>>; SIDES],
     is_sample: bool,
-) -> (Vec<LimitRow>, u64) {
+) -> (Vec<LimitComparison>, u64) {
     let by_name = sides.each_ref().map(|side| {
         let limits = side.limits.iter();
         limits.map(|limit| (limit.name.as_str(), limit)).collect::<HashMap<_, _>>()
@@ -118,10 +118,10 @@ pub(super) fn rows(
                 continue;
             }
             let seen = by_name.each_ref().map(|limits| limits.get(limit.name.as_str()).copied());
-            let [a, b] = seen.map(|seen| seen.map(|seen| LimitFigures::new(seen, is_sample)));
-            let row = LimitRow { limit_id: name.clone(), a, b };
-            let sum = |count: fn(&LimitSeen) -> u64| seen.iter().flatten().map(|seen| count(seen)).sum::<u64>();
-            if of_client(&limit.name).is_none() {
+            let [a, b] = seen.map(|seen| seen.map(|seen| LimitResult::new(seen, is_sample)));
+            let row = LimitComparison { limit_id: name.clone(), a, b };
+            let sum = |count: fn(&LimitCounts) -> u64| seen.iter().flatten().map(|seen| count(seen)).sum::<u64>();
+            if client_limit_name(&limit.name).is_none() {
                 rows.push(row);
             } else if sum(|seen| seen.checked + seen.partial) > 0 {
                 of_clients.push((Reverse((sum(|seen| seen.denied), sum(|seen| seen.checked))), row));

@@ -1,4 +1,4 @@
-//! One of the policies that are compared: its engine, on a clock that is set by hand, and what its limits did.
+//! One of the compared policies: its engine on a manual clock, and the counts of its limits.
 
 use arrayvec::ArrayVec;
 use tidegate::{
@@ -6,44 +6,43 @@ use tidegate::{
     clock::ManualClock, time::Nanos,
 };
 
-/// Any number, the same in every run.
-const SEED: u64 = 1;
+use crate::simulation::SEED;
 
-/// A policy at work; without an engine it allows everything.
+/// A compared policy; without an engine it allows everything.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct PolicySide {
     engine: Option<(Engine<ManualClock>, ManualClock)>,
-    /// The requests have whole addresses, which are counted as a listener does.
+    /// Whether requests have whole addresses, which are normalized as a listener does.
     is_counting_addresses: bool,
-    /// By their index in the engine, which is their order in the policy.
-    pub(crate) limits: Vec<LimitSeen>,
+    /// Counts by the limit's index in the engine, which is the order in the policy.
+    pub(crate) limits: Vec<LimitCounts>,
 }
 
-/// What a limit did.
+/// Counts of a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct LimitSeen {
+pub(crate) struct LimitCounts {
     pub(crate) name: String,
-    /// Requests for which it was looked at.
+    /// Requests that it checked.
     pub(crate) checked: u64,
-    /// Requests that it was the first to refuse.
+    /// Requests that it was the first to deny.
     pub(crate) denied: u64,
-    /// Requests that it would have refused, as a shadow.
+    /// Requests that it would have denied, in shadow mode.
     pub(crate) shadow_denied: u64,
-    /// Looks that are left out, because whom it counts is not in the sample.
+    /// Checks that are not counted because the identities that it counts are not in the sample.
     pub(crate) partial: u64,
-    /// The kinds that it counted then; `None`: there was none; empty: everyone together.
+    /// Kinds of identities in these checks; `None` if there was none, empty for a limit that counts everyone together.
     pub(crate) partial_kinds: Option<String>,
 }
 
-/// What a policy said to a request.
+/// Decision of one policy about a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Said {
+pub(crate) struct SideDecision {
     pub(crate) is_allowed: bool,
     /// The limit that decided.
     pub(crate) limit: Option<u32>,
-    /// The most that it admits at once.
+    /// The most that the limit allows at once.
     pub(crate) most: Option<u64>,
-    /// What of that was used before, if somebody asked.
+    /// Used quota before the request, if it was inspected.
     pub(crate) used_before: Option<u64>,
     pub(crate) remaining: Option<u64>,
     pub(crate) retry: Retry,
@@ -51,16 +50,30 @@ pub(crate) struct Said {
     pub(crate) delay_ns: u64,
 }
 
-impl Side {
+impl SideDecision {
+    /// The decision of a side without a policy.
+    const ALLOWED: Self = Self {
+        is_allowed: true,
+        limit: None,
+        most: None,
+        used_before: None,
+        remaining: None,
+        retry: Retry::Now,
+        reset_ns: None,
+        delay_ns: 0,
+    };
+}
+
+impl PolicySide {
     pub(crate) fn new(policy: Option<Snapshot>, room: usize) -> Result<Self, PublishError> {
         let Some(policy) = policy else {
             return Ok(Self { engine: None, is_counting_addresses: false, limits: Vec::new() });
         };
         let clock = ManualClock::default();
-        // The traffic says who comes: nothing is kept for others.
+        // The traffic is all that there is: no share of the table is reserved.
         let engine = Engine::for_simulation(room, clock.clone(), SEED).with_shares(TableShares::WHOLE);
         // A fresh engine numbers the limits of its first policy in their order.
-        let seen = |name: &str| LimitSeen { name: name.to_owned(), ..LimitSeen::default() };
+        let seen = |name: &str| LimitCounts { name: name.to_owned(), ..LimitCounts::default() };
         let limits = policy.limit_names().map(seen).collect();
         engine.publish(policy)?;
         Ok(Self { engine: Some((engine, clock)), is_counting_addresses: false, limits })
@@ -71,8 +84,8 @@ impl Side {
         Self { engine, is_counting_addresses: true, ..self }
     }
 
-    /// Returns the identities of a request under the values by which they are counted; `None`: it has them already, or there is
-    /// no policy.
+    /// Returns the identities of a request with the values by which they are counted; `None` if it has them already, or there
+    /// is no policy.
     pub(crate) fn counted<'r>(&self, request: &Request<'r>) -> Option<ArrayVec<CountedIdentity<'r>, IDENTITIES_MAX>> {
         let (engine, _) = self.engine.as_ref().filter(|_| self.is_counting_addresses)?;
         let parts = request.parts();
@@ -81,20 +94,17 @@ impl Side {
         Some(parts.identities.iter().map(counted).collect())
     }
 
-    /// Decides. `sample`: the identities, by their places as bits, that are in the sample, if the traffic is one. `has_state`:
-    /// also looks at how the limits stand before, which takes as long again.
-    pub(crate) fn decide(&mut self, now: Nanos, request: &Request<'_>, sample: Option<u8>, has_state: bool) -> Said {
+    /// Decides a request. `sample` has a bit for each identity that is in the sample, if the traffic is one. With `has_state`
+    /// the limits are also inspected before, which doubles the time.
+    pub(crate) fn decide(
+        &mut self,
+        now: Nanos,
+        request: &Request<'_>,
+        sample: Option<u8>,
+        has_state: bool,
+    ) -> SideDecision {
         let Some((engine, clock)) = &self.engine else {
-            return Said {
-                is_allowed: true,
-                limit: None,
-                most: None,
-                used_before: None,
-                remaining: None,
-                retry: Retry::Now,
-                reset_ns: None,
-                delay_ns: 0,
-            };
+            return SideDecision::ALLOWED;
         };
         clock.set(now);
         let counted = self.counted(request);
@@ -106,7 +116,7 @@ impl Side {
         let mut last_met = None;
         let decision = engine.check_observing(request, |met| {
             let place = met.limit.place();
-            // All of a key's requests are here if those of one of its identities are.
+            // The traffic has all requests of a key if it has those of one of its identities.
             let is_whole = sample.is_none_or(|sample| sample & met.counted != 0);
             if let Some(limit) = limits.get_mut(place) {
                 if is_whole {
@@ -128,7 +138,7 @@ impl Side {
         }
         let by = decision.limit_index();
         let of = |limit: &Inspected<'_>| limit.state.limit().saturating_sub(limit.state.remaining());
-        Said {
+        SideDecision {
             is_allowed,
             limit: by.map(|limit| limit.place() as u32),
             most: decision.limit(),
@@ -140,20 +150,20 @@ impl Side {
         }
     }
 
-    /// Is there a policy?
+    /// Returns whether there is a policy.
     pub(crate) fn is_some(&self) -> bool {
         self.engine.is_some()
     }
 
-    /// Charges that shared a counter with others, because there was no room, and those of logs that were counted as one
-    /// word: above 0, some clients fared worse than they should.
+    /// Returns the number of charges that used a shared counter for lack of room, or an approximate log: above 0, some requests
+    /// may have been denied wrongly.
     pub(crate) fn without_room(&self) -> u64 {
         let engine = self.engine.as_ref();
         engine.map_or(0, |(engine, _)| engine.overflow_charges() + engine.log_charges_without_ring())
     }
 }
 
-/// The same request of other identities, of the same kinds.
+/// Returns the request with other identities of the same kinds.
 pub(crate) fn with_identities<'r>(request: &Request<'r>, identities: &'r [Identity<'r>]) -> Option<Request<'r>> {
     let parts = request.parts();
     let made = if parts.is_exact { Request::exactly(identities) } else { Request::new(identities) };
@@ -167,7 +177,7 @@ pub(crate) fn with_identities<'r>(request: &Request<'r>, identities: &'r [Identi
     Some(if let Some(tier) = parts.tier { made.tier(tier) } else { made })
 }
 
-/// The kinds that a limit counts of a request, `ip` or `ip and user`.
+/// Returns the kinds of identities that a limit counts, such as `ip` or `ip and user`.
 fn kinds(request: &Request<'_>, counted: u8) -> String {
     let identities = request.parts().identities.iter().enumerate();
     let kinds = identities.filter(|(place, _)| counted >> place & 1 == 1).map(|(_, identity)| identity.kind());

@@ -1,18 +1,19 @@
-//! Access logs of AWS load balancers: the application load balancer, and the classic one, which lacks the first word.
+//! Parser of the access logs of AWS load balancers: the application load balancer, and the classic one, which lacks the first
+//! word. The format is
 //! `TYPE TIME NAME CLIENT:PORT TARGET:PORT SECONDS SECONDS SECONDS STATUS STATUS BYTES BYTES "REQUEST" ...`
 
 use memchr::{memchr, memrchr};
 
 use super::{
-    client::{self, ClientReading},
+    client::{self, ClientOptions},
     line_error::LineError,
-    record::{Record, Target, readable, word},
+    record::{LogRecord, RequestTarget, readable, word},
 };
-use crate::{clients::Kind, stamp::Stamps};
+use crate::{clients::IdentityKind, timestamp::TimestampReader};
 
 const TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 
-/// Time, client, and what follows the client.
+/// Splits a line into the time, the client, and the rest.
 fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (first, rest) = word(line)?;
     let (time, rest) = if TYPES.contains(&first) { word(rest)? } else { (first, rest) };
@@ -21,7 +22,7 @@ fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((time, client, rest))
 }
 
-/// Returns whether a line is of a load balancer: after the two addresses stand three durations.
+/// Returns whether a line is of a load balancer: three durations follow the two addresses.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     let Some((time, client, rest)) = parts(line) else { return false };
     let is_number = |word: &[u8]| str::from_utf8(word).is_ok_and(|word| word.parse::<f64>().is_ok());
@@ -29,12 +30,16 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
     time.len() >= 19 && time[0].is_ascii_digit() && client::is_address(client) && durations.all(is_number)
 }
 
-pub(crate) fn read<'l>(line: &'l [u8], clients: &ClientReading, stamps: &mut Stamps) -> Result<Record<'l>, LineError> {
+pub(crate) fn read<'l>(
+    line: &'l [u8],
+    clients: &ClientOptions,
+    stamps: &mut TimestampReader,
+) -> Result<LogRecord<'l>, LineError> {
     let (time, client, rest) = parts(line).filter(|_| is_line(line)).ok_or("it is no line of an AWS load balancer")?;
     let time = stamps.read(time).map_err(|error| error.of_line(time))?;
     let client = clients.read(readable(client), None)?;
     let request = memchr(b'"', rest).map(|start| &rest[start + 1..]).ok_or("no quoted request follows the sizes")?;
     let end = memchr::memmem::find(request, b"\" \"").or_else(|| memrchr(b'"', request));
     let request = &request[..end.ok_or("the quoted request has no end")?];
-    Ok(Record { time, client, user: None, kind: Kind::USER, target: Target::of_request(request) })
+    Ok(LogRecord { time, client, user: None, kind: IdentityKind::USER, target: RequestTarget::of_request(request) })
 }

@@ -1,4 +1,4 @@
-//! The client of a line: an address.
+//! Finds the client of a line: an address, or a host name if that is enabled.
 
 use std::{
     borrow::Cow,
@@ -14,24 +14,24 @@ const NO_ADDRESS: &str = "it does not begin with an address";
 const HOST_NAME: &str =
     "it does not begin with an address; where the server writes host names, --host-names reads them";
 
-/// How clients are found, by the code that serves `/v1/authorize`.
+/// Settings of how clients are found, by the code that also serves `/v1/authorize`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClientReading {
-    /// Proxies: in a list of addresses such as `X-Forwarded-For` the client is the last one that is none of them.
+pub struct ClientOptions {
+    /// Trusted proxies: in a list of addresses such as `X-Forwarded-For`, the client is the last one that is not a proxy.
     pub trusted_proxies: Vec<IpNet>,
-    /// Bits of an IPv6 address that are counted together, 1 to 128, where the policy names no smaller network.
+    /// Prefix length, 1 to 128, by which IPv6 addresses are counted, unless the policy names a smaller network.
     pub ipv6_prefix: u8,
-    /// Takes a host name for a client, as servers write it that look names up.
+    /// Accepts a host name as a client, as servers write it that look names up.
     pub host_names: bool,
 }
 
-impl Default for ClientReading {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self { trusted_proxies: private_networks(), ipv6_prefix: V6_BITS, host_names: false }
     }
 }
 
-/// The networks in which proxies stand that no setting names: loopback, private and link-local addresses.
+/// Returns the networks of proxies that are trusted by default: loopback, private and link-local addresses.
 #[must_use]
 pub fn private_networks() -> Vec<IpNet> {
     let v4 = [
@@ -50,9 +50,9 @@ pub fn private_networks() -> Vec<IpNet> {
     v4.chain(v6.into_iter().filter_map(|(of, bits)| Ipv6Net::new(of, bits).ok()).map(IpNet::V6)).collect()
 }
 
-impl ClientReading {
-    /// Reads an address or a list of addresses, the proxy nearest to the server last; `forwarded` is a list that stands
-    /// elsewhere in the line. `None`: the line names no client.
+impl ClientOptions {
+    /// Reads an address or a list of addresses, with the proxy nearest to the server last; `forwarded` is a list from
+    /// another field of the line. Returns `None` if the line names no client.
     pub(crate) fn read<'l>(
         &self,
         text: Cow<'l, str>,
@@ -81,7 +81,7 @@ impl ClientReading {
         Ok(Some(Cow::Owned(address.to_string())))
     }
 
-    /// Reads a list that a proxy wrote where the line names no peer.
+    /// Reads a proxy's list for a line that names no peer.
     fn read_forwarded<'l>(&self, list: &str) -> Result<Cow<'l, str>, LineError> {
         const PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let trusted: Vec<IpNet> = self.trusted_proxies.iter().copied().chain([PEER.into()]).collect();
@@ -100,12 +100,12 @@ fn behind(peer: IpAddr, list: &str, trusted: &[IpNet]) -> IpAddr {
     client(peer, &[list.replace('+', " ").as_bytes()], forwarding, trusted)
 }
 
-/// Returns whether this is an address as servers write them, with or without a port, or a list of them.
+/// Returns whether this is an address as servers write it, with or without a port, or the first one of a list.
 pub(crate) fn is_address(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| parse_address(text.strip_suffix(',').unwrap_or(text)).is_some())
 }
 
-/// Returns whether a field says that it has no address, or that the peer is a Unix socket.
+/// Returns whether a field states that there is no address, or that the peer is a Unix socket.
 pub(crate) fn is_nothing(text: &str) -> bool {
     matches!(text, "" | "-" | "\"-\"" | "unknown" | "unix:" | "@")
 }
@@ -122,7 +122,7 @@ pub(crate) fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Returns whether an address is one that the internet or a private network routes: `12:2001:db8::1` is none.
+/// Returns whether an address is one that the internet or a private network routes; `12:2001:db8::1` is not.
 pub(crate) fn is_plausible(text: &str) -> bool {
     match parse_address(text) {
         Some(IpAddr::V6(address)) => {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, forwarded: Option<&str>) -> Result<Option<String>, String> {
-        let found = ClientReading::default().read(text.into(), forwarded);
+        let found = ClientOptions::default().read(text.into(), forwarded);
         found.map(|found| found.map(Cow::into_owned)).map_err(|why| why.to_string())
     }
 
@@ -177,7 +177,7 @@ mod tests {
             assert!(refused.contains(&format!("`{text}`")), "{refused}");
             assert_eq!(refused.contains("--host-names"), has_advice, "{refused}");
         }
-        let names = ClientReading { host_names: true, ..ClientReading::default() };
+        let names = ClientOptions { host_names: true, ..ClientOptions::default() };
         assert_eq!(names.read("host.example".into(), None), Ok(Some("host.example".into())));
         assert!(names.read("a b".into(), None).is_err() && names.read("192.0.2.256".into(), None).is_err());
     }

@@ -1,39 +1,39 @@
-//! The common log format and the combined one, as Apache, nginx and most others write them:
+//! Parser of the common and the combined log format, as Apache, nginx and most other servers write them:
 //! `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`, then for combined `"REFERER" "AGENT"`.
 //!
-//! Tried in this order: the format itself; that of old ingress-nginx, with `[FORWARDED] -` after the address; the virtual
-//! host before the address; the virtual host after it. A user that begins with `- ` or `[`, or ends with ` -`, is the sign
-//! of a field too many.
+//! Variants are tried in this order: the format itself; that of old ingress-nginx, with `[FORWARDED] -` after the address;
+//! a virtual host before the address; a virtual host after it. A user that begins with `- ` or `[`, or ends with ` -`, means
+//! that there is an extra field.
 
 use std::{iter, net::IpAddr};
 
 use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 use super::{
-    client::{self, ClientReading},
-    form::{Base, Form, Prefix},
+    client::{self, ClientOptions},
     line_error::LineError,
-    record::{Record, Target, readable, word},
+    line_format::{BaseFormat, LineFormat, LinePrefix},
+    record::{LogRecord, RequestTarget, readable, word},
 };
 use crate::{
-    clients::Kind,
-    stamp::{Stamps, TimeError},
+    clients::IdentityKind,
+    timestamp::{TimeError, TimestampReader},
 };
 
-/// Longer than any time in brackets.
+/// Bytes within which the closing bracket of a time is searched; longer than any time.
 const TIME_BYTES_MAX: usize = 48;
 
 /// Reads a line that begins with an address or a virtual host.
 pub(crate) fn read<'l>(
     line: &'l [u8],
     is_combined: bool,
-    clients: &ClientReading,
-    stamps: &mut Stamps,
-) -> Result<(Record<'l>, Form), LineError> {
+    clients: &ClientOptions,
+    stamps: &mut TimestampReader,
+) -> Result<(LogRecord<'l>, LineFormat), LineError> {
     read_from(line, is_combined, clients, stamps).or_else(|why| {
         let (_, rest) = word(line).filter(|(vhost, rest)| may_stand_first(vhost, rest)).ok_or_else(|| why.clone())?;
         let behind = read_from(rest, is_combined, clients, stamps);
-        behind.map(|(record, form)| (record, form.behind(Prefix::Vhost))).map_err(|_| why)
+        behind.map(|(record, form)| (record, form.behind(LinePrefix::Vhost))).map_err(|_| why)
     })
 }
 
@@ -41,9 +41,9 @@ pub(crate) fn read<'l>(
 fn read_from<'l>(
     line: &'l [u8],
     is_combined: bool,
-    clients: &ClientReading,
-    stamps: &mut Stamps,
-) -> Result<(Record<'l>, Form), LineError> {
+    clients: &ClientOptions,
+    stamps: &mut TimestampReader,
+) -> Result<(LogRecord<'l>, LineFormat), LineError> {
     let (addresses, rest) = addresses(line);
     let (ingress, rest) = match forwarded_in_brackets(rest) {
         Some((list, rest)) => (Some(list), rest),
@@ -56,18 +56,7 @@ fn read_from<'l>(
         None => word(rest).ok_or("nothing follows the address")?,
     };
     let (user, time, rest) = user_and_time(rest, stamps)?;
-    let user = match user.strip_prefix(b"- ") {
-        // The virtual host stands after the address. After a name it may be the client.
-        Some(user)
-            if client.as_deref().map_or(!clients.host_names, is_ip)
-                && is_vhost(ident)
-                && memchr(b'.', ident).is_some()
-                && !client::is_address(ident) =>
-        {
-            user
-        }
-        _ => user,
-    };
+    let user = after_vhost(user, ident, client.as_deref(), clients);
     if client::is_address(ident) || client::is_address(user) {
         return Err(LineError::of(
             "an address stands after the first field too; cut the one that is not the client's",
@@ -77,21 +66,10 @@ fn read_from<'l>(
     if user.starts_with(b"- ") || user.starts_with(b"[") || user.ends_with(b" -") {
         return Err(LineError::of("it has a field too many between the address and the time", user));
     }
-    let rest = rest.strip_prefix(b" \"").ok_or("no quoted request follows the time")?;
-    let is_status = |after: &[u8]| matches!(after, [] | [b' ', b'-' | b'0'..=b'9', ..]);
-    let (request, rest) = quoted(rest, is_status).ok_or("the quoted request has no end")?;
-    let rest = rest.strip_prefix(b" ").unwrap_or(rest);
-    let (status, rest) = word(rest).ok_or("no status and size follow the request")?;
-    if !(status == b"-" || status.len() == 3 && status.iter().all(u8::is_ascii_digit)) {
-        return Err(LineError::of("no status follows the request; three digits do", status));
-    }
-    let (bytes, rest) = word(rest).unwrap_or((rest, b""));
-    if !(bytes == b"-" || !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)) {
-        return Err(LineError::of("no size follows the status; a number of bytes does", bytes));
-    }
+    let (request, rest) = request_and_status(rest)?;
     let is_end = |after: &[u8]| matches!(after, [] | [b' ', ..]);
     let referer = rest.strip_prefix(b"\"").and_then(|rest| quoted(rest, is_end));
-    // Servers cut a long agent off, its closing quote too.
+    // Servers truncate a long agent, including its closing quote.
     let agent = referer.and_then(|(_, rest)| rest.strip_prefix(b" \""));
     let has_agent = agent.is_some();
     // The format that nginx installs has `X-Forwarded-For` after the agent.
@@ -104,28 +82,55 @@ fn read_from<'l>(
         return Err("no quoted referer and agent follow the size".into());
     }
     let base = match ingress {
-        Some(_) => Base::OldIngress,
-        None if has_agent => Base::Combined,
-        None => Base::Common,
+        Some(_) => BaseFormat::OldIngress,
+        None if has_agent => BaseFormat::Combined,
+        None => BaseFormat::Common,
     };
     let user = user.strip_prefix(b"\"").and_then(|user| user.strip_suffix(b"\"")).unwrap_or(user);
     let user = Some(user).filter(|user| !matches!(*user, b"" | b"-"));
-    let record = Record { time, client, user: user.map(readable), kind: Kind::USER, target: target(request) };
-    Ok((record, Form::new(base)))
+    let record =
+        LogRecord { time, client, user: user.map(readable), kind: IdentityKind::USER, target: target(request) };
+    Ok((record, LineFormat::new(base)))
 }
 
-/// Returns the method and the path of what stands in quotes after the time. Beside the request may stand other fields in
-/// quotes, such as the host.
-fn target(quoted: &[u8]) -> Target<'_> {
+/// Returns the user after `- `, if a virtual host stands in the place of `ident`: after an address, since after a host name it may
+/// be the client.
+fn after_vhost<'l>(user: &'l [u8], ident: &[u8], client: Option<&str>, clients: &ClientOptions) -> &'l [u8] {
+    let follows_address = client.map_or(!clients.host_names, is_ip);
+    let is_host = is_vhost(ident) && memchr(b'.', ident).is_some() && !client::is_address(ident);
+    user.strip_prefix(b"- ").filter(|_| follows_address && is_host).unwrap_or(user)
+}
+
+/// Splits the quoted request, the status and the size from the text after the time. Returns the request and the rest.
+fn request_and_status(rest: &[u8]) -> Result<(&[u8], &[u8]), LineError> {
+    let rest = rest.strip_prefix(b" \"").ok_or("no quoted request follows the time")?;
+    let is_status = |after: &[u8]| matches!(after, [] | [b' ', b'-' | b'0'..=b'9', ..]);
+    let (request, rest) = quoted(rest, is_status).ok_or("the quoted request has no end")?;
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest);
+    let (status, rest) = word(rest).ok_or("no status and size follow the request")?;
+    if !(status == b"-" || status.len() == 3 && status.iter().all(u8::is_ascii_digit)) {
+        return Err(LineError::of("no status follows the request; three digits do", status));
+    }
+    let (bytes, rest) = word(rest).unwrap_or((rest, b""));
+    if !(bytes == b"-" || !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)) {
+        return Err(LineError::of("no size follows the status; a number of bytes does", bytes));
+    }
+    Ok((request, rest))
+}
+
+/// Returns the method and the path of the quoted text after the time. Other quoted fields, such as the host, may precede or
+/// follow the request.
+fn target(quoted: &[u8]) -> RequestTarget<'_> {
     let is_request = |field: &&[u8]| {
         let version = memrchr(b' ', field).map(|space| &field[space + 1..]);
-        version.is_some_and(|version| version.starts_with(b"HTTP/")) && Target::of_request(field).method.is_some()
+        version.is_some_and(|version| version.starts_with(b"HTTP/"))
+            && RequestTarget::of_request(field).method.is_some()
     };
     let mut fields = iter::once(quoted).chain(quoted.split(|&byte| byte == b'"'));
-    Target::of_request(fields.find(is_request).unwrap_or(quoted))
+    RequestTarget::of_request(fields.find(is_request).unwrap_or(quoted))
 }
 
-/// Splits after the first address, or after a list of them with commas, in quotes or not.
+/// Splits a line after its first address, or after a list of addresses with commas, in quotes or not.
 fn addresses(line: &[u8]) -> (&[u8], &[u8]) {
     if let Some(list) = line.strip_prefix(b"\"")
         && let Some(end) = memchr::memmem::find(list, b"\" ")
@@ -136,7 +141,7 @@ fn addresses(line: &[u8]) -> (&[u8], &[u8]) {
     (&line[..end], line.get(end + 1..).unwrap_or_default())
 }
 
-/// `- [LIST] - `, as old ingress-nginx writes the addresses of proxies after the client's.
+/// Splits `- [LIST] - `, with the addresses of proxies, from a line of old ingress-nginx.
 fn forwarded_in_brackets(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let list = text.strip_prefix(b"- [")?;
     let end = memchr(b']', list)?;
@@ -149,8 +154,8 @@ fn is_list(field: &[u8]) -> bool {
     field.split(|&byte| byte == b',').all(|part| is_address(part.trim_ascii()))
 }
 
-/// Returns whether a word may be a virtual host before the address. Where it is an address itself, it has a port, and another one
-/// follows it.
+/// Returns whether a word may be a virtual host before the address. If it is an address itself, it must have a port, and
+/// another address must follow it.
 fn may_stand_first(vhost: &[u8], rest: &[u8]) -> bool {
     let is_alone = || str::from_utf8(vhost).is_ok_and(|vhost| is_ip(vhost.trim_matches(['[', ']'])));
     let has_address = || word(rest).is_some_and(|(next, _)| client::is_address(next));
@@ -167,8 +172,8 @@ pub(crate) fn is_vhost(word: &[u8]) -> bool {
     word.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_:*".contains(byte))
 }
 
-/// A user's name may have spaces and brackets, so it ends where a time begins.
-fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Result<(&'l [u8], u64, &'l [u8]), LineError> {
+/// Splits user and time. A user's name may have spaces and brackets, so it ends where a time begins.
+fn user_and_time<'l>(text: &'l [u8], stamps: &mut TimestampReader) -> Result<(&'l [u8], u64, &'l [u8]), LineError> {
     for bracket in memchr_iter(b'[', text) {
         let after = &text[bracket + 1..];
         let end = memchr(b']', &after[..after.len().min(TIME_BYTES_MAX)]);
@@ -182,8 +187,8 @@ fn user_and_time<'l>(text: &'l [u8], stamps: &mut Stamps) -> Result<(&'l [u8], u
     Err("it has no time such as [17/May/2015:10:05:03 +0000] or [2015-05-17T10:05:03Z] in the fourth field".into())
 }
 
-/// Splits after the closing quote. A quote after a backslash does not close, nor does one that is not
-/// followed as it should be: some servers write quotes as they come.
+/// Splits a text after the closing quote. A quote does not close after a backslash, nor if `may_follow` rejects the text
+/// after it: some servers do not escape quotes.
 fn quoted(text: &[u8], may_follow: impl Fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])> {
     let mut from = 0;
     loop {
@@ -205,8 +210,8 @@ mod tests {
 
     use super::*;
 
-    fn read_common(line: &str, is_combined: bool) -> Result<(Record<'_>, Form), LineError> {
-        read(line.as_bytes(), is_combined, &ClientReading::default(), &mut Stamps::default())
+    fn read_common(line: &str, is_combined: bool) -> Result<(LogRecord<'_>, LineFormat), LineError> {
+        read(line.as_bytes(), is_combined, &ClientOptions::default(), &mut TimestampReader::default())
     }
 
     const PREFIX: &str = "192.0.2.7 - - [17/May/2015:10:05:03 +0000]";
@@ -238,12 +243,12 @@ mod tests {
             ),
         ] {
             let (record, _) = read_common(&line, false).expect(&line);
-            let expected = Record {
+            let expected = LogRecord {
                 time: 1_431_857_103_000_000_000,
                 client: Some("192.0.2.7".into()),
                 user: user.map(Cow::from),
-                kind: Kind::USER,
-                target: Target { method: method.map(Cow::from), endpoint: endpoint.map(Cow::from) },
+                kind: IdentityKind::USER,
+                target: RequestTarget { method: method.map(Cow::from), endpoint: endpoint.map(Cow::from) },
             };
             assert_eq!(record, expected, "{line}");
         }
@@ -313,7 +318,7 @@ mod tests {
     #[test]
     fn a_virtual_host_before_a_host_name_is_not_the_client() {
         const REST: &str = r#"[17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5"#;
-        let names = ClientReading { host_names: true, ..ClientReading::default() };
+        let names = ClientOptions { host_names: true, ..ClientOptions::default() };
         for (before, client, form) in [
             ("www.example.org client1.example.net - -", "client1.example.net", "common, vhost first"),
             ("www.example.org:443 client1.example.net - -", "client1.example.net", "common, vhost first"),
@@ -321,7 +326,8 @@ mod tests {
             ("192.0.2.7 www.example.org - -", "192.0.2.7", "common"),
         ] {
             let line = format!("{before} {REST}");
-            let (record, read_by) = read(line.as_bytes(), false, &names, &mut Stamps::default()).expect(before);
+            let (record, read_by) =
+                read(line.as_bytes(), false, &names, &mut TimestampReader::default()).expect(before);
             assert_eq!((record.client.as_deref(), &*read_by.to_string()), (Some(client), form), "{before}");
         }
     }

@@ -1,32 +1,33 @@
-//! CSV (RFC 4180): a header with the names that JSON lines have too, in any case, then a record a line. Between fields stands
-//! a comma, a semicolon, a tab or a vertical bar.
+//! Reader of CSV (RFC 4180): a header with the field names of `field_names`, in any case, then records. The delimiter is a
+//! comma, a semicolon, a tab or a vertical bar.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::{
-    fields::{Columns, FieldMap, Fields},
+    field_names::FieldMap,
+    fields::{Fields, HeaderColumns},
     line_error::LineError,
     lines::LINE_BYTES_MAX,
     record::readable,
 };
 
-/// The most fields of a record.
+/// Most fields of a record.
 const FIELDS_MAX: usize = 1_000;
 /// Delimiters of fields, in the order in which they are tried.
 const DELIMITERS: [u8; 4] = *b",;\t|";
 
 /// Reads the records of one log.
 #[derive(Debug)]
-pub(crate) struct Csv {
+pub(crate) struct CsvReader {
     reader: Reader,
     pub(crate) delimiter: u8,
-    /// The fields of a record, one after the other, and where each ends.
+    /// The fields of a record, concatenated, and the end of each.
     text: Box<[u8]>,
     ends: Box<[usize]>,
-    pub(crate) columns: Columns,
+    pub(crate) columns: HeaderColumns,
 }
 
-impl Csv {
+impl CsvReader {
     /// Reads a header, and checks that it has a time and a client.
     pub(crate) fn of_header(
         header: &[u8],
@@ -54,11 +55,11 @@ impl Csv {
             delimiter,
             text: vec![0; LINE_BYTES_MAX].into(),
             ends: vec![0; FIELDS_MAX].into(),
-            columns: Columns::of(Vec::new(), map),
+            columns: HeaderColumns::of(Vec::new(), map),
         };
         let count = csv.split(header)?;
         let names = (0..count).map(|place| readable(csv.field(place)).trim().to_lowercase()).collect();
-        csv.columns = Columns::of(names, map);
+        csv.columns = HeaderColumns::of(names, map);
         Ok(csv)
     }
 
@@ -84,7 +85,7 @@ impl Csv {
         self.reader.reset();
         let (mut read, mut written, mut count) = (0, 0, 0);
         loop {
-            // The end of the input is the end of the record.
+            // The end of the line is the end of the record.
             let (outcome, bytes, text, ends) =
                 self.reader.read_record(&line[read..], &mut self.text[written..], &mut self.ends[count..]);
             (read, written, count) = (read + bytes, written + text, count + ends);
@@ -101,11 +102,7 @@ impl Csv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{
-        client::ClientReading,
-        fields::{FieldsError, Meaning},
-        record::Record,
-    };
+    use crate::log::{client::ClientOptions, field_names::Meaning, fields::FieldsError, record::LogRecord};
 
     fn keyed(field: &str) -> FieldMap {
         let mut map = FieldMap::default();
@@ -113,9 +110,9 @@ mod tests {
         map
     }
 
-    fn record<'l>(csv: &'l mut Csv, line: &[u8]) -> Result<Record<'l>, String> {
+    fn record<'l>(csv: &'l mut CsvReader, line: &[u8]) -> Result<LogRecord<'l>, String> {
         let fields = csv.read(line).map_err(|error| error.to_string())?;
-        fields.record(&ClientReading::default(), None, false).map_err(|error| match error {
+        fields.record(&ClientOptions::default(), None, false).map_err(|error| match error {
             FieldsError::Unreadable(error) => error.to_string(),
             other => format!("{other:?}"),
         })
@@ -124,7 +121,7 @@ mod tests {
     #[test]
     fn records_are_read_by_the_names_of_the_header() {
         let header = b"Time,\"IP\", status,Path,user,Method,api key";
-        let (mut csv, check) = Csv::of_header(header, &keyed("Api Key"), false).expect("a header");
+        let (mut csv, check) = CsvReader::of_header(header, &keyed("Api Key"), false).expect("a header");
         check.expect("it has all");
         let line = b"2015-05-17T10:05:03Z,192.0.2.7,200,\"/a,\"\"b\"\"\nc?d\",-,GET,k1";
         let found = record(&mut csv, line).expect("a record");
@@ -141,7 +138,7 @@ mod tests {
             let refused = record(&mut csv, line.as_bytes()).expect_err(line);
             assert!(refused.contains(why), "{line}: {refused}");
         }
-        // As long as a line may be.
+        // The longest line that is read.
         let longest = [&b"1431857103,192.0.2.7,200,/,-,GET,"[..], &vec![b'x'; LINE_BYTES_MAX - 33]].concat();
         let longest = record(&mut csv, &longest).expect("it fits");
         assert_eq!(longest.user.map(|user| user.len()), Some(LINE_BYTES_MAX - 33));
@@ -157,7 +154,8 @@ mod tests {
             "time|ip|path",
             "\"Time\";\"IP\";\"a,b\"",
         ] {
-            let (mut csv, check) = Csv::of_header(header.as_bytes(), &FieldMap::default(), true).expect("a header");
+            let (mut csv, check) =
+                CsvReader::of_header(header.as_bytes(), &FieldMap::default(), true).expect("a header");
             check.expect(header);
             let line = ["1", "192.0.2.7", "/a"].join(&char::from(csv.delimiter).to_string());
             let found = record(&mut csv, line.as_bytes()).expect("a record");
@@ -174,13 +172,13 @@ mod tests {
             ("time,path", keyed("api_key"), "no field `api_key`"),
             ("time,ip", keyed("api_key"), "no field `api_key`"),
         ] {
-            let (_, check) = Csv::of_header(header.as_bytes(), &map, map.names.is_empty()).expect("names");
+            let (_, check) = CsvReader::of_header(header.as_bytes(), &map, map.names.is_empty()).expect("names");
             let refused = check.expect_err(header).to_string();
             assert!(refused.contains(why), "{header}: {refused}");
         }
         let many = ",".repeat(FIELDS_MAX);
-        assert!(Csv::of_header(many.as_bytes(), &FieldMap::default(), true).is_err());
-        let (_, check) = Csv::of_header(b"time,api_key", &keyed("api_key"), false).expect("names");
+        assert!(CsvReader::of_header(many.as_bytes(), &FieldMap::default(), true).is_err());
+        let (_, check) = CsvReader::of_header(b"time,api_key", &keyed("api_key"), false).expect("names");
         check.expect("an address need not be");
     }
 }

@@ -1,27 +1,28 @@
-//! Settings of how a log is read.
+//! Settings for reading a log.
 
 use std::{borrow::Cow, str::FromStr};
 
 use serde::{Deserialize, Deserializer, de};
 use tidegate::{Identity, RequestError};
 
-use super::{client::ClientReading, fields::FieldMap};
-use crate::{clients::Kind, stamp::LogZone};
+use super::{client::ClientOptions, field_names::FieldMap};
+use crate::{clients::IdentityKind, timestamp::LogZone};
 
 /// The format of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
-    /// W3C extended after a line `#Fields:`; CSV where the first line is a header of it; else line by line: one that begins
-    /// with `{` is JSON, one with three durations after two addresses an AWS load balancer's, every other common or combined.
+    /// Detects the format: W3C extended after a line `#Fields:`; CSV if the first line is a CSV header; otherwise by line: one
+    /// that begins with `{` is JSON, one with three durations after two addresses is from an AWS load balancer, every other
+    /// one is common or combined.
     #[default]
     Auto,
-    /// `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; whatever comes after it is left alone.
+    /// The common log format `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; the rest of the line is ignored.
     Common,
-    /// Common, then `"REFERER" "AGENT"`.
+    /// The common log format, then `"REFERER" "AGENT"`.
     Combined,
-    /// One JSON object a line.
+    /// A JSON object on each line.
     Json,
-    /// A header, then a record a line (RFC 4180).
+    /// CSV (RFC 4180): a header, then records.
     Csv,
     /// The W3C's extended format, as IIS and `CloudFront` write it.
     W3c,
@@ -75,22 +76,22 @@ impl schemars::JsonSchema for LogFormat {
     }
 }
 
-/// How a log is read.
+/// Settings for reading a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LogReading {
+pub struct LogOptions {
     /// The format of its lines.
     pub format: LogFormat,
-    /// The field that says who came, if it is not those that are known by their names.
+    /// The field that identifies the client, if it does not have a known name.
     pub key: Option<LogKey>,
-    /// Names of fields that are not those that are known.
+    /// Other names of fields than the known ones.
     pub fields: FieldMap,
-    /// How clients are found.
-    pub clients: ClientReading,
-    /// Where times are that name no zone; without it they are refused.
+    /// Settings of how clients are found.
+    pub clients: ClientOptions,
+    /// The time zone of times without a zone; without this setting they are errors.
     pub time_zone: Option<LogZone>,
 }
 
-/// A field of JSON lines or CSV that says who came: in the place of the user, or of the address where `kind` is `ip`.
+/// A field of JSON lines or CSV that identifies the client: instead of the user, or of the address if `kind` is `ip`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogKey {
     pub(crate) field: String,
@@ -98,38 +99,38 @@ pub struct LogKey {
 }
 
 impl LogKey {
-    /// Makes a key of the field's name, and the kind of identity that it holds.
+    /// Creates a key from the name of a field and the kind of its identities.
     ///
     /// # Errors
     ///
-    /// Identities have no such kind.
+    /// The kind is not valid for an identity.
     pub fn new(field: &str, kind: &str) -> Result<Self, RequestError> {
         Identity::new(kind, "any")?;
         Ok(Self { field: field.to_owned(), kind: kind.to_owned() })
     }
 
-    /// Name of the field.
+    /// Returns the name of the field.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// Kind of identity.
+    /// Returns the kind of the identities.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 }
 
-impl From<LogFormat> for LogReading {
+impl From<LogFormat> for LogOptions {
     fn from(format: LogFormat) -> Self {
         Self { format, ..Self::default() }
     }
 }
 
-impl LogReading {
-    /// The kind of identity that stands beside the address.
+impl LogOptions {
+    /// Returns the kind of the identity other than the address.
     pub(crate) fn kind(&self) -> &str {
-        self.key.as_ref().map(LogKey::kind).filter(|kind| *kind != Kind::IP).unwrap_or(Kind::USER)
+        self.key.as_ref().map(LogKey::kind).filter(|kind| *kind != IdentityKind::IP).unwrap_or(IdentityKind::USER)
     }
 }

@@ -1,4 +1,4 @@
-//! JSON lines: one object a line, whose fields have the names of `fields`.
+//! Parser of JSON lines: one object a line, with the names of `field_names`.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,14 +9,15 @@ use serde::{
 use serde_json::Number;
 
 use super::{
-    fields::{Fields, Value, meaning},
+    field_names::meaning,
+    fields::{FieldValue, Fields},
     line_error::LineError,
 };
 
-/// Names that are listed of one line.
+/// Most names of one line that are listed.
 const NAMES_MAX: usize = 60;
 
-/// The fields of a line that are known by their names.
+/// Returns the fields of a line that have known names.
 pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
     serde_json::from_str(line).map_err(|error| {
         let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
@@ -36,13 +37,13 @@ pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
     })
 }
 
-/// The names of a line's fields.
+/// Returns the names of a line's fields.
 pub(crate) fn names(line: &[u8]) -> Vec<String> {
     let fields: Result<serde_json::Map<_, _>, _> = serde_json::from_slice(line);
     fields.map(|fields| fields.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }
 
-/// The names of a line's fields as `--map` takes them: of those in objects with a dot between both names.
+/// Returns the names of a line's fields as `--map` takes them, with a dot between the names of an object and its field.
 pub(crate) fn paths(line: &str) -> Vec<String> {
     let Ok(fields) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line) else {
         return Vec::new();
@@ -54,12 +55,12 @@ pub(crate) fn paths(line: &str) -> Vec<String> {
     all.take(NAMES_MAX).collect()
 }
 
-/// A field by its name; one in an object by both names with a dot between them.
+/// Returns a field by its name; `OBJECT.FIELD` names a field of an object.
 pub(crate) fn field<'v>(fields: &'v serde_json::Value, name: &str) -> Option<&'v serde_json::Value> {
     fields.get(name).or_else(|| name.split('.').try_fold(fields, |fields, name| fields.get(name)))
 }
 
-/// A field's text or number, as text.
+/// Returns a field's text or number, as text.
 pub(crate) fn text(field: &serde_json::Value) -> Option<String> {
     match field {
         serde_json::Value::String(text) => Some(text.clone()),
@@ -68,27 +69,27 @@ pub(crate) fn text(field: &serde_json::Value) -> Option<String> {
     }
 }
 
-/// A field's value, for a field that `--map` names.
-pub(crate) fn value<'l>(field: &serde_json::Value) -> Value<'l> {
+/// Returns the value of a field that `--map` names.
+pub(crate) fn value<'l>(field: &serde_json::Value) -> FieldValue<'l> {
     match field {
-        serde_json::Value::Null => Value::Null,
-        serde_json::Value::Bool(flag) => Value::of_bool(*flag),
-        serde_json::Value::Array(_) => Value::Other("an array"),
-        serde_json::Value::Object(_) => Value::Other("an object"),
-        field => text(field).map_or(Value::Null, |text| Value::Text(text.into())),
+        serde_json::Value::Null => FieldValue::Null,
+        serde_json::Value::Bool(flag) => FieldValue::of_bool(*flag),
+        serde_json::Value::Array(_) => FieldValue::Other("an array"),
+        serde_json::Value::Object(_) => FieldValue::Other("an object"),
+        field => text(field).map_or(FieldValue::Null, |text| FieldValue::Text(text.into())),
     }
 }
 
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Fields(fields) => Ok(*fields),
+        match FieldValue::deserialize(deserializer)? {
+            FieldValue::Fields(fields) => Ok(*fields),
             _ => Err(serde::de::Error::custom("no object")),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Value<'de> {
+impl<'de> Deserialize<'de> for FieldValue<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyValue)
     }
@@ -97,52 +98,52 @@ impl<'de> Deserialize<'de> for Value<'de> {
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value<'de>;
+    type Value = FieldValue<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
-        Ok(Value::Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::Text(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
-        Ok(Value::Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E>(self, text: &str) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
-        Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
+    fn visit_f64<E>(self, number: f64) -> Result<FieldValue<'de>, E> {
+        Ok(Number::from_f64(number).map_or(FieldValue::Null, FieldValue::Number))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
-        Ok(Value::Number(number.into()))
+    fn visit_u64<E>(self, number: u64) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::Number(number.into()))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
-        Ok(Value::Number(number.into()))
+    fn visit_i64<E>(self, number: i64) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::Number(number.into()))
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Value<'de>, E> {
-        Ok(Value::of_bool(flag))
+    fn visit_bool<E>(self, flag: bool) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::of_bool(flag))
     }
 
-    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<FieldValue<'de>, E> {
+        Ok(FieldValue::Null)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<FieldValue<'de>, A::Error> {
         let mut texts = String::new();
         while let Some(item) = items.next_element()? {
-            if let Value::Text(text) = item {
+            if let FieldValue::Text(text) = item {
                 texts.push_str(if texts.is_empty() { "" } else { ", " });
                 texts.push_str(&text);
             }
         }
-        Ok(if texts.is_empty() { Value::Other("an array without a text") } else { Value::Texts(texts) })
+        Ok(if texts.is_empty() { FieldValue::Other("an array without a text") } else { FieldValue::Texts(texts) })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<FieldValue<'de>, A::Error> {
         let mut fields = Box::<Fields<'_>>::default();
         while let Some(name) = entries.next_key::<Name<'_>>()? {
             match meaning(&name.0) {
@@ -152,28 +153,29 @@ impl<'de> Visitor<'de> for AnyValue {
                 }
             }
         }
-        Ok(Value::Fields(fields))
+        Ok(FieldValue::Fields(fields))
     }
 }
 
-/// A name of a field, borrowed where it has no escapes.
+/// Name of a field, borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Name<'l>(#[serde(borrow)] Cow<'l, str>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{client::ClientReading, fields::FieldsError, record::Record};
+    use crate::log::{client::ClientOptions, fields::FieldsError, record::LogRecord};
 
-    fn read(line: &str) -> Result<Record<'_>, String> {
+    fn read(line: &str) -> Result<LogRecord<'_>, String> {
         let fields = fields(line).map_err(|error| error.to_string())?;
-        fields.record(&ClientReading::default(), None, true).map_err(|error| match error {
+        fields.record(&ClientOptions::default(), None, true).map_err(|error| match error {
             FieldsError::Unreadable(error) => error.to_string(),
             other => format!("{other:?}"),
         })
     }
 
     #[test]
+    // Long: a table of cases.
     fn the_names_that_servers_choose_are_known() {
         const NS: u64 = 1_431_857_103_000_000_000;
         for (line, time, user, method, endpoint) in [

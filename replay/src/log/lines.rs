@@ -1,5 +1,5 @@
-//! The lines of a log of any length, in bounded memory: one buffer that never grows. A line that is too long for it is
-//! named as such and skipped.
+//! Splits a log of any length into lines in bounded memory: one buffer that never grows. A line that is too long is
+//! reported and skipped.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -8,43 +8,44 @@ use std::{
 
 use memchr::memchr;
 
-/// The longest line that is read, in bytes without its end. No server writes longer ones.
+/// Longest line that is read, in bytes without the line end. No server writes longer ones.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 
-pub(crate) struct Lines<R> {
+/// Reader of the lines of a log.
+pub(crate) struct LogLines<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// The bytes that were read and not returned yet are `buffer[start..end]`.
+    /// Bytes that were read and not returned yet are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// The place up to which there is no line end.
+    /// Bytes before this index were searched for the line end.
     searched: usize,
-    /// The beginning of this line was given up.
+    /// Set while the rest of a line that is too long is skipped.
     skipping: bool,
-    /// The first byte of the line whose beginning was given up last.
+    /// First byte of the line that was skipped last.
     first: u8,
     ended: bool,
-    /// The number of the line that comes next, from 1.
+    /// Number of the next line, from 1.
     number: u64,
-    /// Ends of lines within the one that comes next.
+    /// Line ends within the next CSV record.
     within: u64,
-    /// The end of the first line of the record that comes next, where it stands in quotes.
+    /// First line end within quotes in the next CSV record.
     quoted_end: Option<usize>,
-    /// The state before the byte that is searched next, if a line ends where a record of CSV does.
-    place: Option<QuoteState>,
-    /// The delimiter of the fields of such a record.
+    /// State before the next byte, if lines are CSV records.
+    quotes: Option<QuoteState>,
+    /// Delimiter of the fields of such a record.
     delimiter: u8,
 }
 
-/// The place of a byte of CSV among quotes (RFC 4180): a quote begins a field, and ends it unless it is doubled.
+/// State of a CSV parser for quotes (RFC 4180): a quote begins a field, and ends it unless it is doubled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum QuoteState {
     Start,
     Plain,
     Quoted,
-    /// After a quote in a field that began with one.
+    /// After a quote in a quoted field.
     Closing,
 }
 
@@ -59,25 +60,25 @@ impl QuoteState {
     }
 }
 
-/// One line.
+/// A line, or the reason why it is skipped.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Line<'b> {
+pub(crate) enum RawLine<'b> {
     /// A line without its end.
     Whole(&'b [u8]),
-    /// A line that is longer than [`LINE_BYTES_MAX`]; its first byte.
+    /// The first byte of a line that is longer than [`LINE_BYTES_MAX`].
     TooLong(u8),
-    /// The first line of a record of CSV whose quote is not closed as it should be. Reading goes on at the line after it.
+    /// The first line of a CSV record whose quote is not closed correctly. Reading continues with the line after it.
     OpenQuote,
 }
 
-/// The end of a line.
+/// End of a line.
 struct End {
-    /// Where it stands in the buffer.
+    /// Index in the buffer.
     at: usize,
     has_open_quote: bool,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LogLines<R> {
     pub(crate) fn new(input: R) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Self {
@@ -92,19 +93,19 @@ impl<R: Read> Lines<R> {
             number: 1,
             within: 0,
             quoted_end: None,
-            place: None,
+            quotes: None,
             delimiter: b',',
         }
     }
 
-    /// Ends lines where records of CSV end from here on: an end of line within quotes is part of a record.
+    /// Returns CSV records instead of lines from here on: a line end within quotes is part of a record.
     pub(crate) fn by_records(&mut self, delimiter: u8) {
         self.delimiter = delimiter;
-        self.place.get_or_insert(QuoteState::Start);
+        self.quotes.get_or_insert(QuoteState::Start);
     }
 
-    /// Returns the next line and its number. After an error only whole lines were returned: half a line would be a guess.
-    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
+    /// Returns the next line and its number. Before an error only whole lines are returned: an incomplete one could be misread.
+    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, RawLine<'_>)>> {
         let (from, to) = loop {
             let end = self.find_end();
             if let Some(End { at, has_open_quote }) = end {
@@ -112,11 +113,11 @@ impl<R: Read> Lines<R> {
                 self.start = at + 1;
                 self.searched = self.start;
                 self.quoted_end = None;
-                self.place = self.place.map(|_| QuoteState::Start);
+                self.quotes = self.quotes.map(|_| QuoteState::Start);
                 if has_open_quote {
                     self.within = 0;
                     self.number += 1;
-                    return Ok(Some((self.number - 1, Line::OpenQuote)));
+                    return Ok(Some((self.number - 1, RawLine::OpenQuote)));
                 }
                 break (from, at);
             }
@@ -140,17 +141,17 @@ impl<R: Read> Lines<R> {
         let number = self.number;
         self.number += 1 + mem::take(&mut self.within);
         let line = match &self.buffer[from..to] {
-            _ if mem::take(&mut self.skipping) => Line::TooLong(self.first),
-            [first, rest @ ..] if rest.len() >= LINE_BYTES_MAX => Line::TooLong(*first),
-            line => Line::Whole(line),
+            _ if mem::take(&mut self.skipping) => RawLine::TooLong(self.first),
+            [first, rest @ ..] if rest.len() >= LINE_BYTES_MAX => RawLine::TooLong(*first),
+            line => RawLine::Whole(line),
         };
         Ok(Some((number, line)))
     }
 
-    /// Returns the end of the line, if that was read. Bytes that were searched once are not searched again.
+    /// Returns the end of the line if it is in the buffer. No byte is searched twice.
     fn find_end(&mut self) -> Option<End> {
         let unsearched = &self.buffer[self.searched..self.end];
-        let Some(place) = &mut self.place else {
+        let Some(quotes) = &mut self.quotes else {
             return memchr(b'\n', unsearched).map(|at| End { at: self.searched + at, has_open_quote: false });
         };
         for (at, byte) in unsearched.iter().enumerate() {
@@ -158,26 +159,26 @@ impl<R: Read> Lines<R> {
             let is_over = self.skipping || at - self.start >= LINE_BYTES_MAX;
             let may_close = matches!(byte, b'"' | b'\r' | b'\n') || *byte == self.delimiter;
             if let Some(at) = self.quoted_end
-                && (is_over || *place == QuoteState::Closing && !may_close)
+                && (is_over || *quotes == QuoteState::Closing && !may_close)
             {
                 return Some(End { at, has_open_quote: true });
             }
-            if is_end && (is_over || *place != QuoteState::Quoted) {
+            if is_end && (is_over || *quotes != QuoteState::Quoted) {
                 return Some(End { at, has_open_quote: false });
             }
             if is_end {
                 self.quoted_end.get_or_insert(at);
                 self.within += 1;
             }
-            *place = place.after(*byte, self.delimiter);
+            *quotes = quotes.after(*byte, self.delimiter);
         }
-        let is_open = self.ended && *place == QuoteState::Quoted;
+        let is_open = self.ended && *quotes == QuoteState::Quoted;
         self.quoted_end.filter(|_| is_open).map(|at| End { at, has_open_quote: true })
     }
 
-    /// Reads more, behind what is left at the front of the buffer.
+    /// Moves the rest to the front of the buffer and reads more bytes behind it.
     fn fill(&mut self) -> io::Result<()> {
-        // What is left is at most a line, so there is always room.
+        // The rest is at most a line, so there is always room.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.searched -= self.start;
@@ -199,7 +200,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Gives at most `step` bytes at a time.
+    /// A reader that returns at most this many bytes at a time.
     struct Steps<'a>(&'a [u8], usize);
 
     impl Read for Steps<'_> {
@@ -212,10 +213,10 @@ mod tests {
     }
 
     fn all(input: impl Read) -> Vec<Option<Vec<u8>>> {
-        let mut lines = Lines::new(input);
+        let mut lines = LogLines::new(input);
         let mut all = Vec::new();
         while let Some((number, line)) = lines.next().expect("readable") {
-            all.push(if let Line::Whole(line) = line { Some(line.to_vec()) } else { None });
+            all.push(if let RawLine::Whole(line) = line { Some(line.to_vec()) } else { None });
             assert_eq!(number, all.len() as u64);
         }
         assert_eq!(lines.buffer.len(), BUFFER_BYTES);
@@ -241,12 +242,12 @@ mod tests {
             + &"x".repeat(2 * LINE_BYTES_MAX)
             + "\n1,\"a\n2,\"b\",\r\n3\n\"last\n4";
         for step in [1, 3, 4_096, usize::MAX] {
-            let mut lines = Lines::new(Steps(text.as_bytes(), step));
+            let mut lines = LogLines::new(Steps(text.as_bytes(), step));
             lines.by_records(b',');
             let mut all = Vec::new();
             while let Some((number, line)) = lines.next().expect("readable") {
                 all.push(match line {
-                    Line::Whole(line) => (number, str::from_utf8(line).expect("text").to_owned()),
+                    RawLine::Whole(line) => (number, str::from_utf8(line).expect("text").to_owned()),
                     other => (number, format!("{other:?}")),
                 });
             }

@@ -1,56 +1,56 @@
-//! Reads the lines of one log by the form that each of them has.
+//! Parses the lines of one log, each by its format.
 //!
-//! They are tried in this order: W3C extended after a line `#Fields:`; CSV after a header of it in the first line; AWS load
-//! balancers; then, behind what other programs write before a line, JSON and the common log format with its kin.
+//! The formats are tried in this order: W3C extended after a line `#Fields:`; CSV if the first line is a CSV header; AWS load
+//! balancers; then, after the prefixes of other programs, JSON, and the common log format and its variants.
 
 use std::{borrow::Cow, cell::Cell, mem};
 
 use super::{
     alb, combined,
-    csv::Csv,
-    fields::{Columns, FieldMap, Fields, FieldsError, Meaning, Value, listed},
-    foreign,
-    form::{Base, Form, Prefix},
-    format::{LogFormat, LogKey, LogReading},
+    csv::CsvReader,
+    field_names::{FieldMap, Meaning},
+    fields::{FieldValue, Fields, FieldsError, HeaderColumns, listed},
+    format::{LogFormat, LogKey, LogOptions},
     json,
     line_error::LineError,
+    line_format::{BaseFormat, LineFormat, LinePrefix},
     lines::LINE_BYTES_MAX,
     prefix,
-    record::{Record, readable},
-    w3c,
+    record::{LogRecord, readable},
+    unsupported, w3c,
 };
 use crate::{
-    clients::Kind,
-    stamp::{LogZone, Stamps},
+    clients::IdentityKind,
+    timestamp::{LogZone, TimestampReader},
 };
 
-/// Objects that may stand around a line, one in the other.
+/// Most JSON objects around a line, one in the other.
 const WRAPS_MAX: u8 = 2;
-/// Lines whose fields are named.
+/// Number of lines whose field names are collected.
 const LINES_NAMED: u64 = 20;
-/// Names of fields that are told.
+/// Most names of fields that are listed.
 const NAMES_MAX: usize = 100;
 
-/// A line as it was parsed.
-pub(crate) enum Parsed<'l> {
+/// Result of parsing a line.
+pub(crate) enum ParsedLine<'l> {
     /// A header or a directive.
     Nothing,
-    /// A request, and the form that it was read by.
-    Request(Record<'l>, Form),
-    /// A request of no client.
-    NoClient(Form),
+    /// A request, and the format of its line.
+    Request(LogRecord<'l>, LineFormat),
+    /// A request without a client.
+    NoClient(LineFormat),
 }
 
-/// Reads the lines of one log.
+/// Parser of the lines of one log.
 #[derive(Debug)]
-pub(crate) struct Parser {
+pub(crate) struct LineParser {
     rules: Rules,
-    stamps: Stamps,
-    csv: Option<Csv>,
-    w3c: Option<Columns>,
-    /// The problem of the header, and so of every line after it.
+    stamps: TimestampReader,
+    csv: Option<CsvReader>,
+    w3c: Option<HeaderColumns>,
+    /// The error of the header, and so of every line after it.
     header_error: Option<LineError>,
-    /// The parts so far of a line that came in several, of each stream of a container.
+    /// The parts so far of a line that is split into several, for each stream of a container.
     parts: [Vec<u8>; 2],
     /// Lines so far.
     lines: u64,
@@ -58,25 +58,25 @@ pub(crate) struct Parser {
     fields: Vec<String>,
 }
 
-/// Settings by which every line is read.
+/// Settings that apply to every line.
 #[derive(Debug)]
 struct Rules {
-    reading: LogReading,
-    /// The fields of the reading, and its key.
+    reading: LogOptions,
+    /// The fields of the settings, and their key.
     map: FieldMap,
     is_client_needed: bool,
-    /// A bit for each field of the map that some line of JSON had; `None`: no such line was read.
+    /// A bit for each field of the map that some JSON line had; `None` if there was no JSON line.
     present: Cell<Option<u8>>,
 }
 
-impl Parser {
-    pub(crate) fn new(reading: LogReading) -> Self {
+impl LineParser {
+    pub(crate) fn new(reading: LogOptions) -> Self {
         let mut map = reading.fields.clone();
         if let Some(LogKey { field, kind }) = &reading.key {
-            map.set(if kind == Kind::IP { Meaning::Client } else { Meaning::User }, field);
+            map.set(if kind == IdentityKind::IP { Meaning::Client } else { Meaning::User }, field);
         }
         let is_client_needed = reading.key.is_none();
-        let stamps = Stamps::new(reading.time_zone.clone());
+        let stamps = TimestampReader::new(reading.time_zone.clone());
         Self {
             rules: Rules { reading, map, is_client_needed, present: Cell::new(None) },
             stamps,
@@ -89,46 +89,36 @@ impl Parser {
         }
     }
 
-    /// Returns the delimiter of fields of CSV; `None`: the log is not CSV, as far as is known by now.
+    /// Returns the delimiter of CSV fields; `None` if the log is not known to be CSV.
     pub(crate) fn delimiter(&self) -> Option<u8> {
         let is_csv = self.rules.reading.format == LogFormat::Csv;
         self.csv.as_ref().map(|csv| csv.delimiter).or(is_csv.then_some(b','))
     }
 
-    /// Reads a line, without its end.
-    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<Parsed<'l>, LineError> {
+    /// Parses a line without its end.
+    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<ParsedLine<'l>, LineError> {
         let format = self.rules.reading.format;
         self.lines += 1;
         if matches!(format, LogFormat::Auto | LogFormat::Csv) && self.csv.is_none() {
             if self.lines == 1 && line.starts_with(b"sep=") {
-                // As Excel writes it before the header.
+                // Excel writes this before the header.
                 self.lines = 0;
-                return Ok(Parsed::Nothing);
+                return Ok(ParsedLine::Nothing);
             }
             if self.is_header(line)? {
-                return Ok(Parsed::Nothing);
+                return Ok(ParsedLine::Nothing);
             }
         }
-        // Spaces around a line mean nothing; tabs may be fields.
+        // Spaces around a line have no meaning; tabs may be fields.
         let whole = line;
         let line = if self.delimiter() == Some(b'\t') { line } else { line.trim_ascii() };
         let is_of_array = matches!(format, LogFormat::Auto | LogFormat::Json) && matches!(line, b"[" | b"]");
         if is_of_array && self.csv.is_none() {
-            return Ok(Parsed::Nothing);
+            return Ok(ParsedLine::Nothing);
         }
         let is_w3c = matches!(format, LogFormat::Auto | LogFormat::W3c);
         if is_w3c && line.starts_with(b"#") {
-            return match w3c::columns(line, &self.rules.map, self.rules.is_client_needed) {
-                Some(Err(why)) => {
-                    self.header_error = Some(why.clone());
-                    Err(why)
-                }
-                Some(Ok(columns)) => {
-                    (self.w3c, self.header_error) = (Some(columns), None);
-                    Ok(Parsed::Nothing)
-                }
-                None => Ok(Parsed::Nothing),
-            };
+            return self.take_directive(line).map(|()| ParsedLine::Nothing);
         }
         if let Some(why) = &self.header_error {
             return Err(why.clone());
@@ -137,10 +127,10 @@ impl Parser {
         let (record, form) = if let Some(csv) = &mut self.csv {
             let fields = csv.read(line)?;
             let zone = rules.reading.time_zone.as_ref();
-            (rules.record(fields, zone, || "the header has its fields".to_owned())?, Form::new(Base::Csv))
+            (rules.record(fields, zone, || "the header has its fields".to_owned())?, LineFormat::new(BaseFormat::Csv))
         } else if let Some(columns) = self.w3c.as_ref().filter(|_| is_w3c) {
             let fields = w3c::read(whole, columns)?;
-            (rules.record(fields, Some(&LogZone::UTC), || listed(&columns.names))?, Form::new(Base::W3c))
+            (rules.record(fields, Some(&LogZone::UTC), || listed(&columns.names))?, LineFormat::new(BaseFormat::W3c))
         } else {
             if self.lines <= LINES_NAMED && line.first() == Some(&b'{') {
                 self.fields.extend(json::names(line));
@@ -154,11 +144,11 @@ impl Parser {
                     }
                     parts.extend_from_slice(part);
                     if is_part {
-                        return Ok(Parsed::Nothing);
+                        return Ok(ParsedLine::Nothing);
                     }
                     let whole = mem::take(parts);
                     let (record, form) = rules.line(whole.trim_ascii(), &mut self.stamps, WRAPS_MAX)?;
-                    (record.into_owned(), form.behind(Prefix::Container))
+                    (record.into_owned(), form.behind(LinePrefix::Container))
                 }
                 _ => rules.line(line, &mut self.stamps, WRAPS_MAX)?,
             }
@@ -166,14 +156,29 @@ impl Parser {
         rules.parsed(record, form)
     }
 
-    /// Takes a header of CSV. In another format, anything may have commas; names that tell requests are no accident.
+    /// Takes a directive of the W3C extended format. Only `#Fields:` has an effect.
+    fn take_directive(&mut self, line: &[u8]) -> Result<(), LineError> {
+        match w3c::columns(line, &self.rules.map, self.rules.is_client_needed) {
+            Some(Err(why)) => {
+                self.header_error = Some(why.clone());
+                Err(why)
+            }
+            Some(Ok(columns)) => {
+                (self.w3c, self.header_error) = (Some(columns), None);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a CSV header. A line of another format may have commas, but not the names of the required fields.
     fn is_header(&mut self, line: &[u8]) -> Result<bool, LineError> {
         let is_csv = self.rules.reading.format == LogFormat::Csv;
         if !is_csv && (self.lines > 1 || matches!(line.first(), Some(b'{' | b'#'))) {
             return Ok(false);
         }
         let map = &self.rules.map;
-        match Csv::of_header(line, map, self.rules.is_client_needed) {
+        match CsvReader::of_header(line, map, self.rules.is_client_needed) {
             Ok((csv, Ok(()))) => {
                 self.csv = Some(csv);
                 Ok(true)
@@ -187,19 +192,19 @@ impl Parser {
         }
     }
 
-    /// Drops, at the end of the log, parts of lines whose last part did not come, and returns whether there were any.
+    /// Drops incomplete lines at the end of the log, and returns whether there were any.
     pub(crate) fn drop_parts(&mut self) -> bool {
         mem::take(&mut self.parts).iter().any(|parts| !parts.is_empty())
     }
 
-    /// Returns the fields of the map that no line of JSON had; `None`: there was no such line.
+    /// Returns the fields of the map that no JSON line had; `None` if there was no JSON line.
     pub(crate) fn absent_fields(&self) -> Option<Vec<String>> {
         let present = self.rules.present.get()?;
         let names = self.rules.map.names.iter().enumerate();
         Some(names.filter(|(place, _)| present >> place & 1 == 0).map(|(_, (_, name))| name.clone()).collect())
     }
 
-    /// Returns the names of the fields of its first lines, where they have names.
+    /// Returns the field names of the first lines, if their format has names.
     pub(crate) fn fields(&self) -> Vec<String> {
         let columns = self.csv.as_ref().map(|csv| &csv.columns).or(self.w3c.as_ref());
         let mut names = columns.map_or(&self.fields, |columns| &columns.names).clone();
@@ -211,15 +216,20 @@ impl Parser {
 }
 
 impl Rules {
-    /// Reads a line that needs no header.
-    fn line<'l>(&self, line: &'l [u8], stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), LineError> {
-        let LogReading { format, clients, .. } = &self.reading;
+    /// Parses a line of a format without a header.
+    fn line<'l>(
+        &self,
+        line: &'l [u8],
+        stamps: &mut TimestampReader,
+        wraps: u8,
+    ) -> Result<(LogRecord<'l>, LineFormat), LineError> {
+        let LogOptions { format, clients, .. } = &self.reading;
         if *format == LogFormat::W3c {
             return Err("no line #Fields: stands before it, which names its fields".into());
         }
         if *format == LogFormat::Alb || *format == LogFormat::Auto && alb::is_line(line) {
             self.needs_no_names()?;
-            return Ok((alb::read(line, clients, stamps)?, Form::new(Base::Alb)));
+            return Ok((alb::read(line, clients, stamps)?, LineFormat::new(BaseFormat::Alb)));
         }
         let (line, prefixes) = prefix::strip(line);
         let is_json = *format == LogFormat::Json || *format == LogFormat::Auto && matches!(line.first(), Some(b'{'));
@@ -234,18 +244,23 @@ impl Rules {
         } else {
             self.needs_no_names()?;
             let read = combined::read(line, *format == LogFormat::Combined, clients, stamps);
-            read.map_err(|why| foreign::problem(line).unwrap_or(why))?
+            read.map_err(|why| unsupported::problem(line).unwrap_or(why))?
         };
-        Ok((record, prefixes.fold(form, Form::behind)))
+        Ok((record, prefixes.fold(form, LineFormat::behind)))
     }
 
-    fn json<'l>(&self, line: &'l str, stamps: &mut Stamps, wraps: u8) -> Result<(Record<'l>, Form), LineError> {
-        // Within an array, an object a line.
+    fn json<'l>(
+        &self,
+        line: &'l str,
+        stamps: &mut TimestampReader,
+        wraps: u8,
+    ) -> Result<(LogRecord<'l>, LineFormat), LineError> {
+        // A line of an array with one object a line.
         let line = line.strip_suffix(',').unwrap_or(line);
         let mut fields = json::fields(line)?;
         if let Some((inner, is_all)) = wraps.checked_sub(1).and_then(|_| fields.take_line()) {
             match self.line(inner.trim_ascii().as_bytes(), stamps, wraps - 1) {
-                Ok((record, form)) => return Ok((record.into_owned(), form.behind(Prefix::Wrapped))),
+                Ok((record, form)) => return Ok((record.into_owned(), form.behind(LinePrefix::Wrapped))),
                 Err(why) if is_all && self.map.names.is_empty() => return Err(why),
                 Err(_) => {}
             }
@@ -260,20 +275,20 @@ impl Rules {
                 if found.is_none() && is_needed {
                     return Err(LineError::with(format!("it has no field `{name}`"), listed(&json::paths(line))));
                 }
-                fields.replace(*meaning, found.map_or(Value::Null, json::value));
+                fields.replace(*meaning, found.map_or(FieldValue::Null, json::value));
             }
         }
         let zone = self.reading.time_zone.as_ref();
-        Ok((self.record(fields, zone, || listed(&json::paths(line)))?, Form::new(Base::Json)))
+        Ok((self.record(fields, zone, || listed(&json::paths(line)))?, LineFormat::new(BaseFormat::Json)))
     }
 
-    /// The record of a line that has fields with names; `names` lists those of the line for an error.
+    /// Returns the record of a line with named fields; `names` lists the names for an error.
     fn record<'l>(
         &self,
         fields: Fields<'l>,
         zone: Option<&LogZone>,
         names: impl FnOnce() -> String,
-    ) -> Result<Record<'l>, LineError> {
+    ) -> Result<LogRecord<'l>, LineError> {
         fields.record(&self.reading.clients, zone, self.is_client_needed).map_err(|lack| match lack {
             FieldsError::NoTime => {
                 LineError::with("no time under a name that is known; --map time=FIELD names its field", names())
@@ -285,7 +300,7 @@ impl Rules {
         })
     }
 
-    /// Refuses a line whose fields have no names where one is asked for by its name.
+    /// Returns an error if the settings name a field, for a line whose fields have no names.
     fn needs_no_names(&self) -> Result<(), LineError> {
         match self.map.names.first() {
             Some((_, field)) => Err(format!("it is neither JSON nor CSV, so it has no field `{field}`").into()),
@@ -293,18 +308,18 @@ impl Rules {
         }
     }
 
-    /// Separates requests of a client from those of none.
-    fn parsed<'l>(&'l self, mut record: Record<'l>, form: Form) -> Result<Parsed<'l>, LineError> {
+    /// Distinguishes requests with a client from those without.
+    fn parsed<'l>(&'l self, mut record: LogRecord<'l>, form: LineFormat) -> Result<ParsedLine<'l>, LineError> {
         if let Some(LogKey { field, kind }) = &self.reading.key {
-            let found = if kind == Kind::IP { &record.client } else { &record.user };
+            let found = if kind == IdentityKind::IP { &record.client } else { &record.user };
             if found.is_none() {
                 return Err(format!("it says nothing in the field `{field}`").into());
             }
         }
         if record.client.is_none() && record.user.is_none() {
-            return Ok(Parsed::NoClient(form));
+            return Ok(ParsedLine::NoClient(form));
         }
         record.kind = self.reading.kind();
-        Ok(Parsed::Request(record, form))
+        Ok(ParsedLine::Request(record, form))
     }
 }

@@ -1,30 +1,33 @@
-//! What other programs write before a line when they pass it on: `grep`, container runtimes, syslog.
+//! Strips the prefixes that `grep`, container runtimes and syslog write before a line.
 
 use memchr::memchr;
 
-use super::{client, combined, form::Prefix, record::word};
+use super::{client, combined, line_format::LinePrefix, record::word};
 
-/// The most prefixes before one line: a file name, a container's stamp, a header of syslog.
+/// Most prefixes before one line: a file name, a container's timestamp, a syslog header.
 const PREFIXES_MAX: usize = 3;
-/// The longest name of a file before a line, and the longest word that may follow it.
+/// Longest file name before a line, and longest word that may follow it.
 const NAME_BYTES_MAX: usize = 300;
-/// Begins a sequence of a terminal, such as a colour.
+/// First byte of a terminal sequence, such as a colour.
 const ESCAPE: u8 = 0x1b;
 
-/// Returns the line behind what stands before it, and which prefixes those were. They are tried in this order: `grep`'s file
-/// name, a header of syslog, the stamp of a container.
-pub(crate) fn strip(line: &[u8]) -> (&[u8], impl Iterator<Item = Prefix> + use<>) {
+/// Returns the line without its prefixes, and the prefixes. They are tried in this order: `grep`'s file name, a syslog header,
+/// the timestamp of a container.
+pub(crate) fn strip(line: &[u8]) -> (&[u8], impl Iterator<Item = LinePrefix> + use<>) {
     let (mut rest, mut found) = (line, [None; PREFIXES_MAX]);
     for place in &mut found {
-        let known =
-            [(Prefix::FileName, file_name(rest)), (Prefix::Syslog, syslog(rest)), (Prefix::Container, container(rest))];
+        let known = [
+            (LinePrefix::FileName, file_name(rest)),
+            (LinePrefix::Syslog, syslog(rest)),
+            (LinePrefix::Container, container(rest)),
+        ];
         let Some((prefix, after)) = known.into_iter().find_map(|(prefix, after)| Some((prefix, after?))) else { break };
         (rest, *place) = (after, Some(prefix));
     }
     (rest, found.into_iter().flatten())
 }
 
-/// `FILE:`, `NUMBER:` or `FILE:NUMBER:` before an address, a virtual host, an object or one of the other prefixes.
+/// Strips `FILE:`, `NUMBER:` or `FILE:NUMBER:` before an address, a virtual host, an object or another prefix.
 fn file_name(line: &[u8]) -> Option<&[u8]> {
     let end = memchr(b' ', line).unwrap_or(line.len());
     let first = &line[..end];
@@ -43,7 +46,7 @@ fn file_name(line: &[u8]) -> Option<&[u8]> {
         combined::is_vhost(vhost) && vhost.iter().any(u8::is_ascii_alphabetic)
     };
     let object = starts().find(|&start| line[start..].starts_with(b"{\""));
-    // Only a short word is looked at from every colon.
+    // Only a short word is examined after every colon.
     let starts = || starts().filter(|start| end - start <= NAME_BYTES_MAX);
     let address = || starts().find(|start| is_plausible(&line[*start..end]));
     let is_before_address = || begins_with_address(line.get(end + 1..).unwrap_or_default());
@@ -52,10 +55,10 @@ fn file_name(line: &[u8]) -> Option<&[u8]> {
     start.map(|start| &line[start..])
 }
 
-/// `Mar 12 09:00:01 HOST TAG: `, the same with a stamp of RFC 3339 or of `journalctl`, or RFC 5424 with its number, fields and
-/// data. The host may be missing, as nginx leaves it out.
+/// Strips `Mar 12 09:00:01 HOST TAG: `, the same with a timestamp of RFC 3339 or of `journalctl`, or an RFC 5424 header with
+/// its version, fields and data. The host may be missing: nginx omits it.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
-    // Octets are counted where messages follow one another over TCP (RFC 6587).
+    // Over TCP, messages may have a byte count first (RFC 6587).
     let counted = word(line).filter(|(count, rest)| count.iter().all(u8::is_ascii_digit) && rest.starts_with(b"<"));
     let line = counted.map_or(line, |(_, rest)| rest);
     let rest = match line.strip_prefix(b"<") {
@@ -83,23 +86,23 @@ fn syslog(line: &[u8]) -> Option<&[u8]> {
     Some(without_cookie(rest.trim_ascii_start()))
 }
 
-/// A message without the cookie that says that it is JSON.
+/// Strips the cookie that marks a message as JSON.
 fn without_cookie(message: &[u8]) -> &[u8] {
     message.strip_prefix(b"@cee:").map_or(message, <[u8]>::trim_ascii_start)
 }
 
-/// `Mar 12 09:00:01 ` or `Mar  2 09:00:01.123456 `, and what follows.
+/// Strips `Mar 12 09:00:01 ` or `Mar  2 09:00:01.123456 `.
 fn traditional_stamp(line: &[u8]) -> Option<&[u8]> {
     const MONTHS: &[u8] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let (stamp, rest) = line.split_at_checked(15)?;
     let is_month = MONTHS.chunks(3).any(|month| stamp.starts_with(month));
     let is_clock = stamp[9] == b':' && stamp[12] == b':' && stamp[13..15].iter().all(u8::is_ascii_digit);
     let is_stamp = is_month && is_clock && stamp[3] == b' ';
-    // Before the space may stand a fraction.
+    // A fraction may precede the space.
     is_stamp.then(|| Some(&rest[memchr(b' ', rest)? + 1..]))?
 }
 
-/// A stamp of RFC 3339, `1741770001.123456 ` or `Wed 2025-03-12 09:00:01 UTC `, and what follows.
+/// Strips a timestamp of RFC 3339, `1741770001.123456 ` or `Wed 2025-03-12 09:00:01 UTC `.
 fn journal_stamp(line: &[u8]) -> Option<&[u8]> {
     let (first, rest) = word(line)?;
     let is_unix =
@@ -114,7 +117,8 @@ fn journal_stamp(line: &[u8]) -> Option<&[u8]> {
     (is_weekday && is_stamp(&[date, b"T", clock].concat())).then_some(rest)
 }
 
-/// `STAMP stdout F `, `STAMP `, `[pod/NAME/CONTAINER] `, `NAME  | `, or `POD CONTAINER ` as stern writes it, in colours or not.
+/// Strips `STAMP stdout F `, `STAMP `, `[pod/NAME/CONTAINER] `, `NAME  | `, or `POD CONTAINER ` as stern writes it, in colours
+/// or not.
 fn container(line: &[u8]) -> Option<&[u8]> {
     let line = without_colors(line);
     if let Some(pod) = line.strip_prefix(b"[pod/") {
@@ -141,8 +145,8 @@ fn container(line: &[u8]) -> Option<&[u8]> {
     (is_name(first) && is_name(second) && (rest.starts_with(b"{\"") || begins_with_address(rest))).then_some(rest)
 }
 
-/// Reads `STAMP stdout F ` or `STAMP stderr P `: the place of the stream, whether the line goes on in the next one of the
-/// stream, and what follows.
+/// Splits `STAMP stdout F ` or `STAMP stderr P ` from a line. Returns the index of the stream, whether the line continues in
+/// the next one of the stream, and the rest.
 pub(crate) fn cri(line: &[u8]) -> Option<(usize, bool, &[u8])> {
     let (_stamp, rest) = word(line).filter(|(stamp, _)| is_stamp(stamp))?;
     let mut streams = [&b"stdout "[..], b"stderr "].into_iter().enumerate();
@@ -151,7 +155,7 @@ pub(crate) fn cri(line: &[u8]) -> Option<(usize, bool, &[u8])> {
     matches!(tag, b"F " | b"P ").then_some((stream, tag == b"P ", rest))
 }
 
-/// The line without the colours that it begins with.
+/// Strips the colours at the beginning of a line.
 fn without_colors(mut line: &[u8]) -> &[u8] {
     while let [ESCAPE, b'[', color @ ..] = line
         && let Some(end) = memchr(b'm', color)
@@ -166,7 +170,7 @@ fn begins_with_address(line: &[u8]) -> bool {
     word(line).is_some_and(|(first, _)| is_plausible(first))
 }
 
-/// Returns whether a word is an address that networks route, or the first one of a list.
+/// Returns whether a word is a routable address, or the first one of a list.
 fn is_plausible(word: &[u8]) -> bool {
     str::from_utf8(word).is_ok_and(|word| client::is_plausible(word.trim_end_matches(',')))
 }
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_stands_before_a_line_is_skipped() {
-        use Prefix::{Container, FileName, Syslog};
+        use LinePrefix::{Container, FileName, Syslog};
         const LINE: &str = "192.0.2.7 - - [12/Mar/2025:09:00:01 +0000] \"GET / HTTP/1.1\" 200 5";
         for (before, prefixes) in [
             ("", &[][..]),
@@ -216,7 +220,7 @@ mod tests {
         ] {
             let line = format!("{before}{LINE}");
             let (rest, found) = strip(line.as_bytes());
-            let found: Vec<Prefix> = found.collect();
+            let found: Vec<LinePrefix> = found.collect();
             assert_eq!(found, prefixes, "{before}");
             assert_eq!(rest == LINE.as_bytes(), !prefixes.is_empty() || before.is_empty(), "{before}");
         }

@@ -1,41 +1,41 @@
-//! A request as a line of a log tells it, whatever the form of the line.
+//! Record of a request, the result of parsing a line of any format.
 
 use std::borrow::Cow;
 
 use arrayvec::ArrayVec;
 use tidegate::{Identity, Request, RequestError};
 
-use crate::clients::Kind;
+use crate::clients::IdentityKind;
 
-/// One request, as its line tells it.
+/// A request as it was logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Record<'l> {
+pub(crate) struct LogRecord<'l> {
     pub(crate) time: u64,
-    /// The whole address; the engine says under which value it is counted.
+    /// The whole address; the engine derives the value under which it is counted.
     pub(crate) client: Option<Cow<'l, str>>,
     pub(crate) user: Option<Cow<'l, str>>,
     /// The kind of identity of the user.
     pub(crate) kind: &'l str,
-    pub(crate) target: Target<'l>,
+    pub(crate) target: RequestTarget<'l>,
 }
 
-/// The method and the path of a request, as far as they are known: servers also log what never became a request.
+/// The method and the path of a request, if they are known: servers also log input that was not a valid request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Target<'l> {
+pub(crate) struct RequestTarget<'l> {
     pub(crate) method: Option<Cow<'l, str>>,
     /// The path without its query.
     pub(crate) endpoint: Option<Cow<'l, str>>,
 }
 
-impl Record<'_> {
-    /// Makes its request.
+impl LogRecord<'_> {
+    /// Runs a function with the request of this record.
     pub(crate) fn with_request<T>(&self, run: impl FnOnce(&Request<'_>) -> T) -> Result<T, RequestError> {
         let (method, endpoint) = (self.target.method.as_deref(), self.target.endpoint.as_deref());
         with_request(self.client.as_deref(), self.user.as_deref().map(|user| (self.kind, user)), method, endpoint, run)
     }
 }
 
-/// Makes the request of a line: the client's address, and the user, of a kind and with a value, as far as the log has them.
+/// Runs a function with a request of the given parts; `user` is a kind and a value.
 pub(crate) fn with_request<T>(
     client: Option<&str>,
     user: Option<(&str, &str)>,
@@ -43,7 +43,7 @@ pub(crate) fn with_request<T>(
     endpoint: Option<&str>,
     run: impl FnOnce(&Request<'_>) -> T,
 ) -> Result<T, RequestError> {
-    let client = client.map(|client| Identity::new(Kind::IP, client)).transpose()?;
+    let client = client.map(|client| Identity::new(IdentityKind::IP, client)).transpose()?;
     let user = user.map(|(kind, value)| Identity::new(kind, value)).transpose()?;
     let both: ArrayVec<_, 2> = client.into_iter().chain(user).collect();
     let mut request = Request::new(&both)?;
@@ -56,10 +56,10 @@ pub(crate) fn with_request<T>(
     Ok(run(&request))
 }
 
-/// The longest word that is taken for a method.
+/// Longest method.
 const METHOD_BYTES_MAX: usize = 32;
 
-impl<'l> Target<'l> {
+impl<'l> RequestTarget<'l> {
     /// Reads a request line: `GET /path HTTP/1.1`, `GET /path`, or a path alone. A path may have spaces, as some clients
     /// send them. Bytes that are not UTF-8 are replaced.
     pub(crate) fn of_request(request: &'l [u8]) -> Self {
@@ -84,7 +84,7 @@ impl<'l> Target<'l> {
         Self { method: Some(readable(method)), endpoint: Some(endpoint(path)) }
     }
 
-    /// Takes a method and a path or address from fields of their own.
+    /// Takes a method and a path or URL from separate fields.
     pub(crate) fn of_fields(method: Option<Cow<'l, str>>, path: Option<Cow<'l, str>>) -> Self {
         let endpoint = path.filter(|path| !path.is_empty() && path != "-").map(|path| match path {
             Cow::Borrowed(path) => endpoint(path.as_bytes()),
@@ -95,18 +95,18 @@ impl<'l> Target<'l> {
     }
 }
 
-/// Splits at the next space.
+/// Splits a text at the first space.
 pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = memchr::memchr(b' ', text).filter(|&space| space > 0)?;
     Some((&text[..space], &text[space + 1..]))
 }
 
-/// Text, with bytes that are not UTF-8 replaced. Nearly all is UTF-8, and that is found out fastest by itself.
+/// Decodes text and replaces invalid UTF-8. Nearly all text is valid, and checking that first is fastest.
 pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// The path of `address`, without scheme, host, query and fragment.
+/// Returns the path of a URL, without scheme, host, query and fragment.
 fn endpoint(address: &[u8]) -> Cow<'_, str> {
     let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
     let path = &address[..end];
@@ -122,21 +122,21 @@ fn endpoint(address: &[u8]) -> Cow<'_, str> {
     }
 }
 
-impl Record<'_> {
-    pub(crate) fn into_owned(self) -> Record<'static> {
-        Record {
+impl LogRecord<'_> {
+    pub(crate) fn into_owned(self) -> LogRecord<'static> {
+        LogRecord {
             time: self.time,
             client: self.client.map(owned),
             user: self.user.map(owned),
-            kind: Kind::USER,
+            kind: IdentityKind::USER,
             target: self.target.into_owned(),
         }
     }
 }
 
-impl Target<'_> {
-    pub(crate) fn into_owned(self) -> Target<'static> {
-        Target { method: self.method.map(owned), endpoint: self.endpoint.map(owned) }
+impl RequestTarget<'_> {
+    pub(crate) fn into_owned(self) -> RequestTarget<'static> {
+        RequestTarget { method: self.method.map(owned), endpoint: self.endpoint.map(owned) }
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
             ("/only#here", None, Some("/only")),
             ("GET / HTTP/1.1", Some("GET"), Some("/")),
             ("-", None, None),
-            // As load balancers of AWS write it where no request came.
+            // Written by AWS load balancers if there was no request.
             ("- http://example.org:443- -", None, None),
             ("- - - ", None, None),
             ("", None, None),
@@ -172,9 +172,9 @@ mod tests {
             ("GET HTTP/1.1", None, None),
             (r"\x16\x03\x01 \x00", None, None),
         ] {
-            let target = Target::of_request(request.as_bytes());
+            let target = RequestTarget::of_request(request.as_bytes());
             assert_eq!((target.method.as_deref(), target.endpoint.as_deref()), (method, path), "{request}");
         }
-        assert_eq!(Target::of_request(b"GET /\xff HTTP/1.1").endpoint.as_deref(), Some("/\u{fffd}"));
+        assert_eq!(RequestTarget::of_request(b"GET /\xff HTTP/1.1").endpoint.as_deref(), Some("/\u{fffd}"));
     }
 }

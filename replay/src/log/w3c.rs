@@ -1,25 +1,30 @@
-//! The W3C's extended log format, as IIS and `CloudFront` write it: a line `#Fields:` with names, then lines of as many values,
-//! with spaces or tabs between them. Its times are in UTC.
+//! Parser of the W3C extended log format, as IIS and `CloudFront` write it: a line `#Fields:` with names, then lines with as
+//! many values, separated by spaces or tabs. Times are in UTC.
 
 use std::borrow::Cow;
 
 use memchr::memchr;
 
 use super::{
-    fields::{Columns, FieldMap, Fields},
+    field_names::FieldMap,
+    fields::{Fields, HeaderColumns},
     line_error::LineError,
     record::readable,
 };
 
-/// Returns the columns that a directive names; `None`: it is another directive.
-pub(crate) fn columns(directive: &[u8], map: &FieldMap, is_client_needed: bool) -> Option<Result<Columns, LineError>> {
+/// Returns the columns of a `#Fields:` directive; `None` for another directive.
+pub(crate) fn columns(
+    directive: &[u8],
+    map: &FieldMap,
+    is_client_needed: bool,
+) -> Option<Result<HeaderColumns, LineError>> {
     let names = directive.strip_prefix(b"#Fields:")?;
-    let columns = Columns::of(values(names.trim_ascii()).map(|name| name.to_lowercase()).collect(), map);
+    let columns = HeaderColumns::of(values(names.trim_ascii()).map(|name| name.to_lowercase()).collect(), map);
     Some(columns.check(map, is_client_needed).map(|()| columns))
 }
 
 /// Reads a line by the columns of the last directive.
-pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, LineError> {
+pub(crate) fn read<'l>(line: &'l [u8], columns: &HeaderColumns) -> Result<Fields<'l>, LineError> {
     let (count, wanted) = (values(line).count(), columns.names.len());
     if count != wanted {
         return Err(LineError::with(
@@ -30,7 +35,7 @@ pub(crate) fn read<'l>(line: &'l [u8], columns: &Columns) -> Result<Fields<'l>, 
     Ok(columns.fields(values(line)))
 }
 
-/// Returns the values between tabs, or else between spaces. Between two tabs stands an empty value.
+/// Splits a line at tabs or, if it has none, at spaces. There is an empty value between two tabs.
 fn values(line: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     let has_tabs = memchr(b'\t', line).is_some();
     let is_between = move |byte: &u8| if has_tabs { *byte == b'\t' } else { *byte == b' ' };

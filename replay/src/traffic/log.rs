@@ -1,38 +1,38 @@
-//! The requests of an access log, in order of time.
+//! Traffic from an access log, in order of time.
 
 use std::io::{self, Read};
 
 use tidegate::{Request, Retry};
 
-use super::{Ask, Traffic};
+use super::{DecideFn, Traffic};
 use crate::{
     log::{
-        entries::{Entries, Entry},
-        format::LogReading,
-        record::{Record, with_request},
-        source::{self, Bounded},
+        decode::{self, BoundedReader},
+        entries::{LogEntries, LogEntry},
+        format::LogOptions,
+        record::{LogRecord, with_request},
     },
-    window::{Waiting, Window},
+    reorder_window::{BufferedItem, ReorderWindow},
 };
 
-/// How far lines may be out of order: ten minutes. Servers write a line when its request ends.
+/// Length of the reorder window: ten minutes. Servers write a line when its request ends.
 const WINDOW_NS: u64 = 600 * tidegate::time::SECOND_NS;
-/// The most lines and bytes that wait for their turn.
+/// Most lines and bytes in the reorder window.
 const WAITING_MAX: usize = 200_000;
 const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// Requests of a log, gzip or plain. Lines that cannot be read are left out.
+/// Requests of a log, gzip or plain. Lines that cannot be read are skipped.
 pub struct LogTraffic<'i> {
-    entries: Entries<Bounded<Box<dyn Read + 'i>>>,
-    /// What users are called.
+    entries: LogEntries<BoundedReader<Box<dyn Read + 'i>>>,
+    /// The kind of users.
     kind: String,
-    window: Window<Visit>,
+    window: ReorderWindow<PendingRequest>,
     domain: String,
     is_read: bool,
 }
 
-/// A request that waits. One allocation, for its texts one after the other.
-struct Visit {
+/// A request in the reorder window. It has one allocation, for its concatenated texts.
+struct PendingRequest {
     text: Box<str>,
     client_bytes: Option<u16>,
     user_bytes: Option<u16>,
@@ -41,18 +41,18 @@ struct Visit {
 }
 
 impl<'i> LogTraffic<'i> {
-    /// Of this log, to this domain. A log that has more than `bytes_max` bytes when unpacked breaks off there.
-    pub fn new(log: impl Read + 'i, reading: &LogReading, domain: &str, bytes_max: u64) -> io::Result<Self> {
+    /// Creates traffic for a domain from a log. Reading fails after `bytes_max` decompressed bytes.
+    pub fn new(log: impl Read + 'i, reading: &LogOptions, domain: &str, bytes_max: u64) -> io::Result<Self> {
         Ok(Self {
-            entries: Entries::new(Bounded::new(source::plain(log)?, bytes_max), reading),
+            entries: LogEntries::new(BoundedReader::new(decode::plain(log)?, bytes_max), reading),
             kind: reading.kind().to_owned(),
-            window: Window::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
+            window: ReorderWindow::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
             domain: domain.to_owned(),
             is_read: false,
         })
     }
 
-    /// Lines that came too late for their place in time, and were asked at the newest one.
+    /// Returns the number of lines that were later than the window, and were decided at the newest time.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.window.late()
@@ -60,8 +60,8 @@ impl<'i> LogTraffic<'i> {
 
     fn read_line(&mut self) -> io::Result<()> {
         match self.entries.next()? {
-            Some((_, Entry::Request(record, _))) => self.window.put(record.time, Visit::of(&record)),
-            Some((_, Entry::Nothing | Entry::NoClient(_) | Entry::Refused(_))) => {}
+            Some((_, LogEntry::Request(record, _))) => self.window.put(record.time, PendingRequest::of(&record)),
+            Some((_, LogEntry::Nothing | LogEntry::NoClient(_) | LogEntry::Refused(_))) => {}
             None => self.is_read = true,
         }
         Ok(())
@@ -69,7 +69,7 @@ impl<'i> LogTraffic<'i> {
 }
 
 impl Traffic for LogTraffic<'_> {
-    fn step(&mut self, ask: &mut Ask<'_>) -> io::Result<bool> {
+    fn step(&mut self, decide: &mut DecideFn<'_>) -> io::Result<bool> {
         let due = self.window.take_due();
         let Some((now, visit)) = due.or_else(|| self.is_read.then(|| self.window.take()).flatten()) else {
             if self.is_read {
@@ -77,13 +77,13 @@ impl Traffic for LogTraffic<'_> {
             }
             return self.read_line().map(|()| true);
         };
-        visit.with_request(&self.kind, |request| ask(now, &request.domain(&self.domain)));
+        visit.with_request(&self.kind, |request| decide(now, &request.domain(&self.domain)));
         Ok(true)
     }
 }
 
-impl Visit {
-    fn of(record: &Record<'_>) -> Self {
+impl PendingRequest {
+    fn of(record: &LogRecord<'_>) -> Self {
         let (client, user) = (record.client.as_deref(), record.user.as_deref());
         let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
         Self {
@@ -101,12 +101,12 @@ impl Visit {
         let (method, endpoint) = rest.split_at(self.method_bytes.unwrap_or_default().into());
         let (client, user) = (self.client_bytes.map(|_| client), self.user_bytes.map(|_| (kind, user)));
         let method = self.method_bytes.map(|_| method);
-        // The same parts made a request when the line was read.
+        // The parts are valid: they made a request when the line was read.
         let _ = with_request(client, user, method, self.has_endpoint.then_some(endpoint), run);
     }
 }
 
-impl Waiting for Visit {
+impl BufferedItem for PendingRequest {
     fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -126,7 +126,7 @@ nonsense
 {"time": "2026-01-05T09:00:00.5Z", "ip": "192.0.2.8"}
 "#;
         let mut traffic =
-            LogTraffic::new(log.as_bytes(), &LogReading::default(), "web", log.len() as u64).expect("plain");
+            LogTraffic::new(log.as_bytes(), &LogOptions::default(), "web", log.len() as u64).expect("plain");
         let mut asked = Vec::new();
         let mut ask = |now: Nanos, request: &Request<'_>| {
             let parts = request.parts();
@@ -151,7 +151,7 @@ nonsense
     #[test]
     fn a_log_without_an_end_ends() {
         let good = "{\"time\": \"2026-01-05T09:00:00.5Z\", \"ip\": \"192.0.2.8\"}\n";
-        let mut traffic = LogTraffic::new(good.as_bytes().chain(io::repeat(0)), &LogReading::default(), "web", 1 << 24)
+        let mut traffic = LogTraffic::new(good.as_bytes().chain(io::repeat(0)), &LogOptions::default(), "web", 1 << 24)
             .expect("plain");
         let mut steps = 0..100;
         let end = steps.find_map(|_| traffic.step(&mut |_, _| Retry::Now).err()).expect("it breaks off");

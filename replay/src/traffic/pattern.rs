@@ -1,60 +1,60 @@
-//! When the requests of one client come: the shapes of made-up traffic.
+//! Arrival patterns of synthetic traffic: the times of one client's requests.
 //!
-//! Each shape is a rate over time. The n-th request comes where the sum of the rate reaches n, so a shape needs no clock and
-//! no steps, and nothing adds up to an error.
+//! Each pattern is a rate over time. The n-th request arrives when the integral of the rate reaches n. So a pattern needs no
+//! clock and no steps, and errors do not accumulate.
 
 use serde::{Deserialize, Serialize};
 use tidegate::time::{Nanos, parse_period};
 
 use crate::random::Random;
 
-/// How often a denied request may be tried again.
+/// Most retries of a denied request.
 pub const TRIES_MAX: u8 = 10;
 
-/// How the requests of a client lie in time.
+/// Pattern of a client's requests over time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Pattern"))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Pattern {
-    /// Evenly.
+pub enum ArrivalPattern {
+    /// Evenly spaced requests.
     #[default]
     Steady,
-    /// At random, independently of each other.
+    /// Requests at random, independent of each other.
     Poisson,
-    /// So many at once, then evenly.
+    /// Several requests at once, then evenly spaced ones.
     Burst {
-        /// How many.
+        /// Requests of the burst.
         requests: u64,
     },
-    /// Ever faster, or slower.
+    /// A rate that grows or falls.
     Ramp {
-        /// The rate at the end; `rate` is that of the beginning.
+        /// The rate at the end; `rate` is the one at the start.
         to: u64,
     },
-    /// Evenly, with pauses.
+    /// Evenly spaced requests, with pauses.
     OnOff {
-        /// How long requests come.
+        /// Length of the time with requests.
         on: String,
-        /// How long none come.
+        /// Length of a pause.
         off: String,
     },
-    /// From nothing up to twice the rate and back, again and again.
+    /// A rate that oscillates between zero and twice the given one.
     Waves {
-        /// From crest to crest.
+        /// Time from crest to crest.
         period: String,
     },
-    /// Evenly; and what was denied is tried again, after twice as long each time.
+    /// Evenly spaced requests that are retried when they are denied, with a wait that doubles each time.
     Retry {
-        /// How long the first time.
+        /// Wait before the first retry.
         back_off: String,
-        /// How often at most.
+        /// Most retries of a request.
         tries: u8,
     },
 }
 
-/// A pattern with its numbers read.
+/// A pattern with parsed numbers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum ParsedPattern {
     Steady,
     Poisson,
     Burst(u64),
@@ -64,22 +64,22 @@ pub(crate) enum Shape {
     Retry { back_off: Nanos, tries: u8 },
 }
 
-/// When the requests of a row's clients come.
+/// Schedule of the requests of a row's clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ParsedPattern,
     /// Requests per `per`.
     pub(crate) rate: u64,
     pub(crate) per: Nanos,
     pub(crate) length: Nanos,
-    /// Between how many clients the phases are spread.
+    /// Number of clients, whose phases are spread evenly.
     pub(crate) clients: u32,
 }
 
-/// Where a client is in its schedule.
+/// Arrivals of one client: its position in the schedule.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrivals {
-    /// Its place among the clients of its row.
+pub(crate) struct ClientArrivals {
+    /// Index among the clients of the row.
     client: u32,
     /// Requests so far.
     count: u64,
@@ -87,19 +87,19 @@ pub(crate) struct Arrivals {
     random: Random,
 }
 
-impl Pattern {
-    /// Its numbers, or what is wrong with one of them.
-    pub(crate) fn shape(&self) -> Result<Shape, String> {
+impl ArrivalPattern {
+    /// Parses the numbers of the pattern.
+    pub(crate) fn shape(&self) -> Result<ParsedPattern, String> {
         let period = |name: &str, text: &str| parse_period(text).map_err(|why| format!("{name}: {why}"));
         Ok(match self {
-            Self::Steady => Shape::Steady,
-            Self::Poisson => Shape::Poisson,
-            Self::Burst { requests } => Shape::Burst(*requests),
-            Self::Ramp { to } => Shape::Ramp { to: *to as f64 },
-            Self::OnOff { on, off } => Shape::OnOff { on: period("on", on)?, off: period("off", off)? },
-            Self::Waves { period: text } => Shape::Waves { period: period("period", text)? as f64 },
+            Self::Steady => ParsedPattern::Steady,
+            Self::Poisson => ParsedPattern::Poisson,
+            Self::Burst { requests } => ParsedPattern::Burst(*requests),
+            Self::Ramp { to } => ParsedPattern::Ramp { to: *to as f64 },
+            Self::OnOff { on, off } => ParsedPattern::OnOff { on: period("on", on)?, off: period("off", off)? },
+            Self::Waves { period: text } => ParsedPattern::Waves { period: period("period", text)? as f64 },
             Self::Retry { back_off, tries } if (1..=TRIES_MAX).contains(tries) => {
-                Shape::Retry { back_off: period("back_off", back_off)?, tries: *tries }
+                ParsedPattern::Retry { back_off: period("back_off", back_off)?, tries: *tries }
             }
             Self::Retry { .. } => return Err(format!("tries: write a number from 1 to {TRIES_MAX}")),
         })
@@ -107,23 +107,26 @@ impl Pattern {
 }
 
 impl Schedule {
-    /// About how many requests it makes of one client.
+    /// Returns the expected number of requests of one client.
     pub(crate) fn expected(&self) -> f64 {
         let steady = self.length as f64 * self.rate as f64 / self.per as f64;
         match self.shape {
-            Shape::Steady | Shape::Poisson | Shape::Waves { .. } | Shape::Retry { .. } => steady,
-            Shape::Burst(requests) => steady + requests as f64,
-            Shape::Ramp { to } => steady * f64::midpoint(1.0, to / self.rate as f64),
-            Shape::OnOff { on, off } => {
+            ParsedPattern::Steady
+            | ParsedPattern::Poisson
+            | ParsedPattern::Waves { .. }
+            | ParsedPattern::Retry { .. } => steady,
+            ParsedPattern::Burst(requests) => steady + requests as f64,
+            ParsedPattern::Ramp { to } => steady * f64::midpoint(1.0, to / self.rate as f64),
+            ParsedPattern::OnOff { on, off } => {
                 steady * (on as f64 / (on as f64 + off as f64)).max(on as f64 / self.length as f64).min(1.0)
             }
         }
     }
 
-    /// The instant of the n-th request, counted from 0, after the beginning.
+    /// Returns the time of the n-th request, counted from 0, after the start.
     fn instant(&self, client: u32, count: u64) -> Nanos {
         let even = |count: u64| {
-            // A client's phase is its share of the way to the next request, so that they do not come in step.
+            // A client's phase is a fraction of the gap between requests, so that clients are not synchronized.
             let (clients, client) = (u128::from(self.clients.max(1)), u128::from(client));
             let phased = (u128::from(count) * clients + client) * u128::from(self.per);
             (phased / (u128::from(self.rate) * clients)) as Nanos
@@ -132,24 +135,24 @@ impl Schedule {
         // Requests per nanosecond.
         let rate = self.rate as f64 / self.per as f64;
         match self.shape {
-            Shape::Steady | Shape::Poisson | Shape::Retry { .. } => even(count),
-            Shape::Burst(requests) if count < requests => 0,
-            // The burst stands for the first one.
-            Shape::Burst(requests) => even(count - requests + u64::from(requests > 0)),
-            Shape::Ramp { to } => {
-                // The sum of a rate that grows evenly is rate x t + slope x t^2 / 2.
+            ParsedPattern::Steady | ParsedPattern::Poisson | ParsedPattern::Retry { .. } => even(count),
+            ParsedPattern::Burst(requests) if count < requests => 0,
+            // The burst includes the first one.
+            ParsedPattern::Burst(requests) => even(count - requests + u64::from(requests > 0)),
+            ParsedPattern::Ramp { to } => {
+                // The integral of a rate that grows linearly is rate x t + slope x t^2 / 2.
                 let slope = (to / self.per as f64 - rate) / self.length as f64;
                 let root = (rate * rate + 2.0 * slope * phased).max(0.0).sqrt();
                 nanos(2.0 * phased / (rate + root))
             }
-            Shape::OnOff { on, off } => {
+            ParsedPattern::OnOff { on, off } => {
                 let busy = even(count);
                 (busy / on).saturating_mul(on.saturating_add(off)).saturating_add(busy % on)
             }
-            Shape::Waves { period } => {
+            ParsedPattern::Waves { period } => {
                 let of_wave = rate * period;
                 let (waves, within) = ((phased / of_wave).floor(), phased % of_wave);
-                // From nothing to twice the rate in half a wave, and back the same way.
+                // From zero to twice the rate in half a wave, and back symmetrically.
                 let climb = |requests: f64| (requests * period / 2.0 / rate).sqrt();
                 let within = if within < of_wave / 2.0 { climb(within) } else { period - climb(of_wave - within) };
                 nanos(waves * period + within)
@@ -158,17 +161,17 @@ impl Schedule {
     }
 }
 
-impl Arrivals {
+impl ClientArrivals {
     pub(crate) fn new(seed: u64, row: usize, client: u32) -> Self {
-        // Any mixture that gives each client numbers of its own.
+        // Any mix that gives each client its own numbers.
         let mut random = Random(seed ^ Random((row as u64) << 32 | u64::from(client)).next());
         random.next();
         Self { client, count: 0, last: 0, random }
     }
 
-    /// When the next request comes, after the beginning; `None` at the end.
+    /// Returns the time of the next request after the start; `None` at the end.
     pub(crate) fn next(&mut self, schedule: &Schedule) -> Option<Nanos> {
-        let instant = if let Shape::Poisson = schedule.shape {
+        let instant = if let ParsedPattern::Poisson = schedule.shape {
             // The gaps of a Poisson process are exponential.
             let gap = -(1.0 - self.random.fraction()).ln() * schedule.per as f64 / schedule.rate as f64;
             self.last.saturating_add(nanos(gap))
@@ -181,7 +184,7 @@ impl Arrivals {
     }
 }
 
-/// What is not a number, or beyond the calendar, is never.
+/// Converts to nanoseconds; NaN and values that are too large become the last instant.
 #[expect(clippy::cast_sign_loss, reason = "it is not below zero, and the conversion stops at the ends")]
 fn nanos(instant: f64) -> Nanos {
     if instant.is_nan() { Nanos::MAX } else { instant as Nanos }
@@ -193,14 +196,14 @@ mod tests {
 
     use super::*;
 
-    fn schedule(pattern: &Pattern, rate: u64, seconds: u64, clients: u32) -> Schedule {
+    fn schedule(pattern: &ArrivalPattern, rate: u64, seconds: u64, clients: u32) -> Schedule {
         let shape = pattern.shape().expect("a good pattern");
         Schedule { shape, rate, per: SECOND_NS, length: seconds * SECOND_NS, clients }
     }
 
-    /// Requests in each second.
+    /// Returns the requests of each second.
     fn seconds(schedule: &Schedule, client: u32) -> Vec<u64> {
-        let mut arrivals = Arrivals::new(7, 0, client);
+        let mut arrivals = ClientArrivals::new(7, 0, client);
         let mut counts = vec![0; (schedule.length / SECOND_NS) as usize];
         let mut last = 0;
         while let Some(at) = arrivals.next(schedule) {
@@ -214,23 +217,23 @@ mod tests {
     #[test]
     fn shapes_are_as_their_names_say() {
         let text = |text: &str| text.to_owned();
-        let of = |pattern: &Pattern, rate, length| seconds(&schedule(pattern, rate, length, 1), 0);
-        assert_eq!(of(&Pattern::Steady, 3, 4), [3, 3, 3, 3]);
-        assert_eq!(of(&Pattern::Burst { requests: 10 }, 2, 3), [11, 2, 2]);
-        assert_eq!(of(&Pattern::OnOff { on: text("1s"), off: text("2s") }, 5, 6), [5, 0, 0, 5, 0, 0]);
+        let of = |pattern: &ArrivalPattern, rate, length| seconds(&schedule(pattern, rate, length, 1), 0);
+        assert_eq!(of(&ArrivalPattern::Steady, 3, 4), [3, 3, 3, 3]);
+        assert_eq!(of(&ArrivalPattern::Burst { requests: 10 }, 2, 3), [11, 2, 2]);
+        assert_eq!(of(&ArrivalPattern::OnOff { on: text("1s"), off: text("2s") }, 5, 6), [5, 0, 0, 5, 0, 0]);
         // The mean rates of the seconds of a ramp from 0.. to 10 in ten of them.
-        let ramp = of(&Pattern::Ramp { to: 101 }, 1, 10);
+        let ramp = of(&ArrivalPattern::Ramp { to: 101 }, 1, 10);
         assert_eq!(ramp.iter().sum::<u64>(), 510);
         assert!(ramp.windows(2).all(|pair| (8..=12).contains(&(pair[1] - pair[0]))), "{ramp:?}");
-        let down = of(&Pattern::Ramp { to: 0 }, 100, 10);
+        let down = of(&ArrivalPattern::Ramp { to: 0 }, 100, 10);
         assert!(down.is_sorted_by(|a, b| a > b) && down.iter().sum::<u64>().abs_diff(500) <= 1, "{down:?}");
-        let waves = of(&Pattern::Waves { period: text("4s") }, 10, 8);
+        let waves = of(&ArrivalPattern::Waves { period: text("4s") }, 10, 8);
         assert_eq!(waves, [5, 15, 15, 5, 5, 15, 15, 5]);
     }
 
     #[test]
     fn poisson_requests_come_at_their_rate_and_by_chance() {
-        let schedule = schedule(&Pattern::Poisson, 50, 1_000, 2);
+        let schedule = schedule(&ArrivalPattern::Poisson, 50, 1_000, 2);
         let counts = seconds(&schedule, 0);
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let variance = counts.iter().map(|count| (*count as f64 - mean).powi(2)).sum::<f64>() / counts.len() as f64;
@@ -241,8 +244,8 @@ mod tests {
 
     #[test]
     fn clients_do_not_come_in_step() {
-        let schedule = schedule(&Pattern::Steady, 1, 10, 4);
-        let first: Vec<_> = (0..4).map(|client| Arrivals::new(1, 0, client).next(&schedule)).collect();
+        let schedule = schedule(&ArrivalPattern::Steady, 1, 10, 4);
+        let first: Vec<_> = (0..4).map(|client| ClientArrivals::new(1, 0, client).next(&schedule)).collect();
         assert_eq!(first, [0, 250, 500, 750].map(|ms| Some(ms * 1_000_000)));
     }
 
@@ -250,14 +253,14 @@ mod tests {
     fn what_is_expected_is_about_what_comes() {
         let text = |text: &str| text.to_owned();
         for pattern in [
-            Pattern::Steady,
-            Pattern::Poisson,
-            Pattern::Burst { requests: 500 },
-            Pattern::Ramp { to: 90 },
-            Pattern::Ramp { to: 0 },
-            Pattern::OnOff { on: text("10s"), off: text("5s") },
-            Pattern::OnOff { on: text("200s"), off: text("5s") },
-            Pattern::Waves { period: text("7s") },
+            ArrivalPattern::Steady,
+            ArrivalPattern::Poisson,
+            ArrivalPattern::Burst { requests: 500 },
+            ArrivalPattern::Ramp { to: 90 },
+            ArrivalPattern::Ramp { to: 0 },
+            ArrivalPattern::OnOff { on: text("10s"), off: text("5s") },
+            ArrivalPattern::OnOff { on: text("200s"), off: text("5s") },
+            ArrivalPattern::Waves { period: text("7s") },
         ] {
             let schedule = schedule(&pattern, 40, 100, 1);
             let came = seconds(&schedule, 0).iter().sum::<u64>() as f64;
@@ -269,12 +272,12 @@ mod tests {
     fn wrong_numbers_are_named() {
         let text = |text: &str| text.to_owned();
         for (pattern, named) in [
-            (Pattern::OnOff { on: text("0s"), off: text("1s") }, "on: "),
-            (Pattern::OnOff { on: text("1s"), off: text("x") }, "off: "),
-            (Pattern::Waves { period: text("1") }, "period: "),
-            (Pattern::Retry { back_off: text("1y"), tries: 3 }, "back_off: "),
-            (Pattern::Retry { back_off: text("1s"), tries: 0 }, "tries: "),
-            (Pattern::Retry { back_off: text("1s"), tries: TRIES_MAX + 1 }, "tries: "),
+            (ArrivalPattern::OnOff { on: text("0s"), off: text("1s") }, "on: "),
+            (ArrivalPattern::OnOff { on: text("1s"), off: text("x") }, "off: "),
+            (ArrivalPattern::Waves { period: text("1") }, "period: "),
+            (ArrivalPattern::Retry { back_off: text("1y"), tries: 3 }, "back_off: "),
+            (ArrivalPattern::Retry { back_off: text("1s"), tries: 0 }, "tries: "),
+            (ArrivalPattern::Retry { back_off: text("1s"), tries: TRIES_MAX + 1 }, "tries: "),
         ] {
             let why = pattern.shape().expect_err("wrong");
             assert!(why.starts_with(named), "{why}");

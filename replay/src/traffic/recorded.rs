@@ -1,32 +1,32 @@
-//! Requests that were recorded as they came, each in a few bytes.
+//! Traffic from recorded requests, and their compact encoding.
 
 use std::{io, sync::Arc};
 
 use arrayvec::ArrayVec;
 use tidegate::{IDENTITIES_MAX, Identity, Request, RequestParts, time::Nanos};
 
-use super::{Ask, Traffic};
+use super::{DecideFn, Traffic};
 
-/// The longest record. Requests with a usual path and names take 60 to 150 bytes.
+/// Longest encoded request. Requests with usual paths and names take 60 to 150 bytes.
 pub const RECORD_BYTES_MAX: usize = 496;
 
-/// A recorded request.
-pub type Record = ArrayVec<u8, RECORD_BYTES_MAX>;
+/// An encoded request.
+pub type RecordedRequest = ArrayVec<u8, RECORD_BYTES_MAX>;
 
-/// In the place of a cost, beside it: the request is [exact](Request::exactly). Costs are below 2^53.
+/// Bit in the encoded cost that marks an [exact](Request::exactly) request. Costs are below 2^53.
 const EXACT: u64 = 1 << 63;
 
-/// What stands for a text that was not given.
+/// Encoded length of a missing text.
 const NONE: u16 = u16::MAX;
 
-/// Writes a request down, without the query of its endpoint; `None` where it is longer than a record.
+/// Encodes a request, without the query of its endpoint; returns `None` if it is too long.
 #[must_use]
-pub fn record(at: Nanos, parts: &RequestParts<'_>) -> Option<Record> {
-    let mut record = Record::new();
+pub fn encode_request(at: Nanos, parts: &RequestParts<'_>) -> Option<RecordedRequest> {
+    let mut record = RecordedRequest::new();
     record.try_extend_from_slice(&at.to_le_bytes()).ok()?;
     let cost = if parts.is_exact { parts.cost | EXACT } else { parts.cost };
     record.try_extend_from_slice(&cost.to_le_bytes()).ok()?;
-    // Rules do not see the query, and others shall not.
+    // Rules ignore the query, and it may contain secrets.
     let endpoint = parts.endpoint.map(|endpoint| endpoint.split(['?', '#']).next().unwrap_or_default());
     for text in [Some(parts.domain), endpoint, parts.method, parts.tier] {
         put(&mut record, text)?;
@@ -38,7 +38,7 @@ pub fn record(at: Nanos, parts: &RequestParts<'_>) -> Option<Record> {
     Some(record)
 }
 
-fn put(record: &mut Record, text: Option<&str>) -> Option<()> {
+fn put(record: &mut RecordedRequest, text: Option<&str>) -> Option<()> {
     let length = text.map_or(Some(NONE), |text| u16::try_from(text.len()).ok().filter(|length| *length != NONE))?;
     record.try_extend_from_slice(&length.to_le_bytes()).ok()?;
     record.try_extend_from_slice(text.unwrap_or_default().as_bytes()).ok()
@@ -50,8 +50,8 @@ fn number<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*number)
 }
 
-/// The next text, which may be one that was not given; `None`: these are not the bytes of one.
-#[expect(clippy::option_option, reason = "the one is about the bytes, the other about the request")]
+/// Decodes the next text, which may be missing; returns `None` if the bytes are invalid.
+#[expect(clippy::option_option, reason = "the outer option is about the bytes, the inner one about the request")]
 fn text<'r>(bytes: &mut &'r [u8]) -> Option<Option<&'r str>> {
     let length = u16::from_le_bytes(number(bytes)?);
     if length == NONE {
@@ -62,13 +62,13 @@ fn text<'r>(bytes: &mut &'r [u8]) -> Option<Option<&'r str>> {
     str::from_utf8(text).ok().map(Some)
 }
 
-/// When a recorded request came.
+/// Returns the time of an encoded request.
 #[must_use]
 pub fn recorded_at(record: &[u8]) -> Nanos {
     record.first_chunk().map_or(0, |at| Nanos::from_le_bytes(*at))
 }
 
-/// `None`: these are not the bytes of a record.
+/// Decodes a request; returns `None` if the bytes are invalid.
 fn read<T>(mut record: &[u8], run: impl FnOnce(Nanos, &Request<'_>) -> T) -> Option<T> {
     let bytes = &mut record;
     let at = Nanos::from_le_bytes(number(bytes)?);
@@ -92,26 +92,26 @@ fn read<T>(mut record: &[u8], run: impl FnOnce(Nanos, &Request<'_>) -> T) -> Opt
     Some(run(at, &request))
 }
 
-/// Records in order of time.
+/// Recorded requests in order of time.
 #[derive(Debug)]
 pub struct RecordedTraffic {
     records: std::vec::IntoIter<Arc<[u8]>>,
 }
 
 impl RecordedTraffic {
-    /// In whatever order they come.
+    /// Creates traffic from encoded requests in any order.
     #[must_use]
     pub fn new(mut records: Vec<Arc<[u8]>>) -> Self {
-        // Threads record side by side. Those of one instant stay as they came.
+        // Threads record concurrently. The sort is stable for requests of the same instant.
         records.sort_by_key(|record| recorded_at(record));
         Self { records: records.into_iter() }
     }
 }
 
 impl Traffic for RecordedTraffic {
-    fn step(&mut self, ask: &mut Ask<'_>) -> io::Result<bool> {
+    fn step(&mut self, decide: &mut DecideFn<'_>) -> io::Result<bool> {
         let Some(record) = self.records.next() else { return Ok(false) };
-        read(&record, |at, request| ask(at, request));
+        read(&record, |at, request| decide(at, request));
         Ok(true)
     }
 }
@@ -129,7 +129,8 @@ mod tests {
         let whole = Request::new(&identities).and_then(|it| it.endpoint("/p?secret=1#x")?.cost(7)).expect("valid");
         let whole = whole.domain("web").method("PATCH").tier("pro");
         let plain = Request::exactly(&identities[..1]).expect("valid");
-        let records = [(20, &whole), (10, &plain)].map(|(at, it)| Arc::from(&*record(at, &it.parts()).expect("short")));
+        let records =
+            [(20, &whole), (10, &plain)].map(|(at, it)| Arc::from(&*encode_request(at, &it.parts()).expect("short")));
         let mut traffic = RecordedTraffic::new(records.to_vec());
         let mut seen = 0;
         let mut ask = |now: Nanos, request: &Request<'_>| {
@@ -146,9 +147,9 @@ mod tests {
     fn what_is_too_long_is_not_recorded_and_rubbish_asks_nothing() {
         let long = "x".repeat(RECORD_BYTES_MAX);
         let who = [Identity::new("user", &long).expect("valid")];
-        assert_eq!(record(0, &Request::new(&who).expect("valid").parts()), None);
+        assert_eq!(encode_request(0, &Request::new(&who).expect("valid").parts()), None);
         let who = [Identity::new("user", "ada").expect("valid")];
-        let whole = record(7, &Request::new(&who).expect("valid").parts()).expect("short");
+        let whole = encode_request(7, &Request::new(&who).expect("valid").parts()).expect("short");
         for cut in 0..whole.len() {
             assert!(read(&whole[..cut], |_, _| ()).is_none(), "{cut} bytes");
         }

@@ -1,6 +1,6 @@
-//! The replay against a slow model, its reports, and what-if comparisons.
+//! Tests of replays against a slow model, of reports, of log formats, and of what-if comparisons, in one binary.
 
-mod forms;
+mod formats;
 mod model;
 mod report;
 mod what_if;

@@ -1,11 +1,10 @@
-//! The replay against a model that is slow and obviously right: all lines sorted by time, token buckets and windows in
-//! exact integers.
+//! Compares replays with a slow, simple model: all lines sorted by time, token buckets and windows in exact integers.
 
 use std::{collections::HashMap, fs, path::Path};
 
 use proptest::prelude::*;
 use tidegate::{Snapshot, formats::Format, time::SECOND_NS};
-use tidegate_replay::{Options, Replay, Report, Utc, demo};
+use tidegate_replay::{Replay, ReplayOptions, ReplayReport, Utc, demo};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -48,7 +47,7 @@ enum Rate {
     Window { limit: i128, period_ns: i128 },
 }
 
-/// In the policy's order.
+/// The limits in the policy's order.
 const LIMITS: [(&str, Rate); 5] = [
     ("default/tier:free/second", Rate::Bucket { limit: 2, period_ns: SECOND, burst: 3 }),
     ("default/tier:free/minute", Rate::Window { limit: 9, period_ns: 60 * SECOND }),
@@ -58,7 +57,7 @@ const LIMITS: [(&str, Rate); 5] = [
 ];
 const SECOND: i128 = SECOND_NS as i128;
 
-/// What a bucket or window holds: `level` in tokens x period as of `since`, or what was used of the window `since`.
+/// State of a bucket or window: `level` in tokens x period at `since`, or the use of the window `since`.
 #[derive(Clone, Copy)]
 struct Counter {
     level: i128,
@@ -66,7 +65,7 @@ struct Counter {
 }
 
 impl Rate {
-    /// The counter at `now`.
+    /// Returns the counter at `now`.
     fn at(self, counter: Option<Counter>, now: i128) -> Counter {
         match self {
             Self::Bucket { limit, period_ns, burst } => {
@@ -96,7 +95,7 @@ impl Rate {
     }
 }
 
-/// What both must agree on. Clients by kind and value: allowed, denied, first denial.
+/// Results that must be equal. Clients by kind and value: allowed, denied, first denial.
 #[derive(PartialEq, Debug, Default)]
 struct Outcome {
     allowed: u64,
@@ -106,7 +105,7 @@ struct Outcome {
     clients: Vec<(String, String, u64, u64, Option<u64>)>,
 }
 
-/// Which limits a hit meets, by the order of the engine: each identity's tier and rules, then what counts everyone.
+/// Returns the limits of a hit in the order of the engine: each identity's tier and rules, then rules for everyone.
 fn plan(hit: &Hit) -> Vec<(usize, String)> {
     let mut plan = vec![(0, hit.client.clone()), (1, hit.client.clone())];
     if hit.path == "/search" && hit.method == "GET" {
@@ -155,7 +154,7 @@ fn model(hits: &[Hit]) -> Outcome {
     outcome
 }
 
-fn outcome(report: &Report) -> Outcome {
+fn outcome(report: &ReplayReport) -> Outcome {
     let ns = |at: Utc| at.0;
     let client = |row: &tidegate_replay::ClientRow| {
         (row.kind.clone(), row.value.clone(), row.allowed, row.denied, row.first_denied_at.map(ns))
@@ -169,9 +168,9 @@ fn outcome(report: &Report) -> Outcome {
     }
 }
 
-fn replay(log: &[u8], window_ns: u64) -> Report {
+fn replay(log: &[u8], window_ns: u64) -> ReplayReport {
     let policy = Snapshot::parse(POLICY, Format::Toml).expect("right");
-    let mut replay = Replay::new(policy, &Options { window_ns, ..Options::default() }).expect("few limits");
+    let mut replay = Replay::new(policy, &ReplayOptions { window_ns, ..ReplayOptions::default() }).expect("few limits");
     replay.read(log, "log", |_| ()).expect("readable");
     let report = replay.finish(0);
     assert_eq!(report.lines, report.requests + report.unreadable);
@@ -180,7 +179,7 @@ fn replay(log: &[u8], window_ns: u64) -> Report {
     report
 }
 
-/// A log as one would write it by hand: combined lines for whole seconds, JSON for the others.
+/// Writes a log: combined lines for whole seconds, JSON for the others.
 fn written(hits: &[Hit]) -> String {
     let line = |hit: &Hit| {
         let Hit { time_ns, client, user, method, path } = hit;
@@ -229,7 +228,7 @@ proptest! {
     #[test]
     fn no_bytes_stop_a_replay(noise in prop::collection::vec(any::<u8>(), 0..2_000), good in any::<bool>()) {
         let policy = Snapshot::parse(POLICY, Format::Toml).expect("right");
-        let mut replay = Replay::new(policy, &Options { max_keys: 64, ..Options::default() }).expect("few limits");
+        let mut replay = Replay::new(policy, &ReplayOptions { max_keys: 64, ..ReplayOptions::default() }).expect("few limits");
         let line: &[u8] = b"\n192.0.2.1 - - [01/Jan/1970:00:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n";
         // May fail, must not panic.
         let _ = replay.read([noise.as_slice(), if good { line } else { b"" }].concat().as_slice(), "noise", |_| ());
@@ -237,7 +236,7 @@ proptest! {
         prop_assert_eq!(replay.finish(0).lines, lines);
     }
 
-    /// Nor do lines that are nearly right.
+    /// Lines that are nearly valid do not stop a replay either.
     #[test]
     fn no_damaged_line_stops_a_replay(at in 0..120_usize, byte in any::<u8>(), cut in 0..120_usize, json in any::<bool>()) {
         let hit = Hit {
@@ -252,7 +251,7 @@ proptest! {
         line[at] = byte;
         line.truncate(line.len() - cut % line.len());
         let policy = Snapshot::parse(POLICY, Format::Toml).expect("right");
-        let mut replay = Replay::new(policy, &Options { max_keys: 64, ..Options::default() }).expect("few limits");
+        let mut replay = Replay::new(policy, &ReplayOptions { max_keys: 64, ..ReplayOptions::default() }).expect("few limits");
         let _ = replay.read(line.as_slice(), "damaged", |_| ());
         let _ = replay.finish(0);
     }

@@ -1,7 +1,9 @@
-//! What a report says about small logs that one can work out by hand.
+//! Tests of reports about small logs, with results that were worked out by hand.
 
 use tidegate::{Snapshot, formats::Format, time::SECOND_NS};
-use tidegate_replay::{LogFormat, LogKey, LogReading, Options, ReadError, Replay, Report, UNREADABLE_SHOWN};
+use tidegate_replay::{
+    LogFormat, LogKey, LogOptions, ReadError, Replay, ReplayOptions, ReplayReport, UNREADABLE_SHOWN,
+};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -27,11 +29,11 @@ per = "ip"
 limits = [{ id = "hour", algorithm = "fixed_window", limit = 1, period = "1h" }]
 "#;
 
-fn start(options: &Options) -> Replay {
+fn start(options: &ReplayOptions) -> Replay {
     Replay::new(Snapshot::parse(POLICY, Format::Toml).expect("right"), options).expect("few limits")
 }
 
-fn report(log: &str, options: &Options) -> Report {
+fn report(log: &str, options: &ReplayOptions) -> ReplayReport {
     let mut replay = start(options);
     replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
     replay.finish(0)
@@ -50,7 +52,7 @@ fn limits_are_listed_in_the_policys_order_and_clients_own_only_when_met() {
         line("192.0.2.2", "ada", "09:00:03", "/"),
         line("192.0.2.3", "ada", "09:00:04", "/"),
     ];
-    let report = report(&log.concat(), &Options::default());
+    let report = report(&log.concat(), &ReplayOptions::default());
     let limits: Vec<_> =
         report.limits.iter().map(|limit| (&*limit.id, &*limit.limit_id, limit.checked, limit.denied)).collect();
     assert_eq!(
@@ -85,19 +87,19 @@ fn order_of_time_decides_who_is_denied_and_order_of_input_breaks_ties() {
         line("192.0.2.1", "-", "11:00:02 +0200\"", "/unreadable"),
         line("192.0.2.1", "-", "09:00:01", "/second"),
     ];
-    let sorted = report(&log.concat(), &Options::default());
+    let sorted = report(&log.concat(), &ReplayOptions::default());
     let first_denied = sorted.clients[0].first_denied_at.map(|at| at.to_string());
     assert_eq!((sorted.denied, first_denied.as_deref()), (1, Some("2026-01-05T09:00:03Z")));
     assert_eq!((sorted.lines, sorted.unreadable, sorted.late), (4, 1, 0));
     // Without a window the later lines are late, and everything is decided at the newest time.
-    let late = report(&log.concat(), &Options { window_ns: SECOND_NS, ..Options::default() });
+    let late = report(&log.concat(), &ReplayOptions { window_ns: SECOND_NS, ..ReplayOptions::default() });
     assert_eq!((late.late, late.denied), (2, 1));
     assert_eq!((late.from, late.to), (sorted.to, sorted.to));
 }
 
 #[test]
 fn a_log_without_requests_has_an_empty_report() {
-    let report = report("", &Options::default());
+    let report = report("", &ReplayOptions::default());
     assert_eq!((report.lines, report.from, report.to, report.timeline.len()), (0, None, None, 0));
     assert_eq!(report.limits.len(), 3);
 }
@@ -113,7 +115,7 @@ fn what_cannot_be_a_request_is_unreadable() {
         // A query does not count.
         line("192.0.2.1", "-", "09:00:00", &format!("/?{much}")),
     ];
-    let mut replay = start(&Options::default());
+    let mut replay = start(&ReplayOptions::default());
     replay.read(log.concat().as_bytes(), "log", |_| ()).expect("readable");
     let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
     assert_eq!((replay.requests(), told.len()), (2, 3));
@@ -132,7 +134,7 @@ fn a_format_that_is_given_is_the_only_one() {
     for (format, requests) in
         [(LogFormat::Auto, 3), (LogFormat::Common, 2), (LogFormat::Combined, 1), (LogFormat::Json, 1)]
     {
-        let mut replay = start(&Options { reading: format.into(), ..Options::default() });
+        let mut replay = start(&ReplayOptions { reading: format.into(), ..ReplayOptions::default() });
         replay.read([&*common, &combined, json].concat().as_bytes(), "log", |_| ()).expect("readable");
         assert_eq!(replay.requests(), requests, "{format:?}");
     }
@@ -147,7 +149,7 @@ fn csv_is_read_by_its_header_and_lines_that_are_wrong_are_named() {
         /c,1767603601,192.0.2.1,ada\r\n\
         \"/d,e\",1767603602.5,192.0.2.2,-,\r\n";
     for format in [LogFormat::Auto, LogFormat::Csv] {
-        let mut replay = start(&Options { reading: format.into(), ..Options::default() });
+        let mut replay = start(&ReplayOptions { reading: format.into(), ..ReplayOptions::default() });
         replay.read(csv.as_bytes(), "log", |_| ()).expect("readable");
         let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -164,7 +166,7 @@ fn csv_is_read_by_its_header_and_lines_that_are_wrong_are_named() {
         assert_eq!(report.to.map(|at| at.to_string()).as_deref(), Some("2026-01-05T09:00:02.5Z"));
     }
     // A header of something else is a line that cannot be read.
-    let mut replay = start(&Options { reading: LogFormat::Csv.into(), ..Options::default() });
+    let mut replay = start(&ReplayOptions { reading: LogFormat::Csv.into(), ..ReplayOptions::default() });
     let error = replay.read(b"name,size\na,1\n".as_slice(), "list", |_| ()).expect_err("no log").to_string();
     assert!(error.contains("line 1: the header has no time"), "{error}");
 }
@@ -179,8 +181,8 @@ fn a_field_may_say_who_came() {
     let combined = line("192.0.2.1", "ada", "09:00:00", "/");
     for (log, ip) in [(json, true), (csv, false)] {
         let key = Some(LogKey::new("account.id", "account").expect("a kind"));
-        let reading = LogReading { key, ..LogReading::default() };
-        let mut replay = start(&Options { reading, ..Options::default() });
+        let reading = LogOptions { key, ..LogOptions::default() };
+        let mut replay = start(&ReplayOptions { reading, ..ReplayOptions::default() });
         replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
         replay.read(combined.as_bytes(), "other", |_| ()).expect_err("its fields have no names");
         let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
@@ -198,8 +200,8 @@ fn a_field_may_say_who_came() {
         assert_eq!(clients, both[usize::from(!ip)..]);
     }
     // In the place of the address.
-    let reading = LogReading { key: Some(LogKey::new("peer", "ip").expect("a kind")), ..LogReading::default() };
-    let mut replay = start(&Options { reading, ..Options::default() });
+    let reading = LogOptions { key: Some(LogKey::new("peer", "ip").expect("a kind")), ..LogOptions::default() };
+    let mut replay = start(&ReplayOptions { reading, ..ReplayOptions::default() });
     replay.read(br#"{"time":1,"peer":"192.0.2.9","user":"ada"}"#.as_slice(), "log", |_| ()).expect("readable");
     let clients = replay.finish(0).clients;
     assert_eq!(clients.iter().map(|client| &*client.value).collect::<Vec<_>>(), ["192.0.2.9", "ada"]);
@@ -208,7 +210,7 @@ fn a_field_may_say_who_came() {
 
 #[test]
 fn logs_that_are_not_logs_end_clearly() {
-    let mut replay = start(&Options::default());
+    let mut replay = start(&ReplayOptions::default());
     let error = replay.read("noise\n".repeat(50).as_bytes(), "noise", |_| ()).expect_err("no line");
     assert!(matches!(error, ReadError::Unreadable { lines: 50, .. }), "{error}");
     assert_eq!(replay.first_unreadable().len(), UNREADABLE_SHOWN);

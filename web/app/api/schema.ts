@@ -211,13 +211,13 @@ export type Bounds = {
   uploads_max: number;
 };
 
-/** What happened in a stretch of time. */
+/** Counts of a bucket of time. */
 export type Bucket = {
-  /** Its beginning. */
+  /** Start of the bucket. */
   at: string;
-  /** Those that A denied. */
+  /** Requests that A denied. */
   denied_a: number;
-  /** Those that B denied. */
+  /** Requests that B denied. */
   denied_b: number;
   /** Requests. */
   requests: number;
@@ -283,7 +283,7 @@ export type ChangeList = {
   nodes?: string[] | null;
 };
 
-/** How much changes. */
+/** Numbers of changed requests and clients. */
 export type Changed = {
   /** Clients. */
   clients: number;
@@ -383,25 +383,25 @@ export type ClientItem = {
   value: Client;
 };
 
-/** How one client fared. */
+/** Counts of one client under both policies. */
 export type ClientRow = {
-  /** Its requests that A denied. */
+  /** Requests that A denied. */
   denied_a: number;
-  /** Its requests that B denied. */
+  /** Requests that B denied. */
   denied_b: number;
-  /** When A denied it first. */
+  /** Time of the first denial by A. */
   first_denied_a: string | null;
-  /** When B denied it first. */
+  /** Time of the first denial by B. */
   first_denied_b: string | null;
-  /** When B first denied it what A allowed. */
+  /** Time of the first request that B denied and A allowed. */
   first_newly_denied: string | null;
-  /** `KIND:VALUE`, as it may be shown. */
+  /** The client as `KIND:VALUE`, formatted for display. */
   key: string;
-  /** Its requests that A denied and B allowed. */
+  /** Requests that A denied and B allowed. */
   newly_allowed: number;
-  /** Its requests that B denied and A allowed. */
+  /** Requests that B denied and A allowed. */
   newly_denied: number;
-  /** Its requests. */
+  /** Requests of the client. */
   requests: number;
 };
 
@@ -411,11 +411,11 @@ export type ClientsAsked = {
   ids: string[];
 };
 
-/** Clients of which more or fewer requests are denied, of those that are listed. A client that is denied as many, though others, is neither. */
+/** Numbers of listed clients with more or fewer denials. A client with as many, though other, denials counts as neither. */
 export type ClientsChanged = {
-  /** Those of which B denies fewer requests than A. */
+  /** Clients of which B denies fewer requests than A. */
   gaining: number;
-  /** Those of which B denies more requests than A. */
+  /** Clients of which B denies more requests than A. */
   losing: number;
 };
 
@@ -463,25 +463,25 @@ export type DecidedAround = {
   before: DecidedThen | null;
 };
 
-/** What a policy said, in the words of the check's answer. */
+/** Decision of a policy, with the fields of the reply to a check. */
 export type DecidedBy = {
-  /** May it go on? */
+  /** Whether the request is allowed. */
   allowed: boolean;
-  /** How long it should wait before it goes on. */
+  /** Time for which the request should be delayed. */
   delay_ms: number;
-  /** The most that the limit admits at once. */
+  /** The most that the limit allows at once. */
   limit: number | null;
-  /** Full name of the limit that decided; `None`: no limit applied. */
+  /** Full name of the limit that decided; `None` if no limit applied. */
   limit_id: string | null;
-  /** What is left. */
+  /** Remaining quota. */
   remaining: number | null;
-  /** Until all of the quota is back. */
+  /** Time until the whole quota is available. */
   reset_after_ms: number | null;
-  /** When it may come again: 0 when allowed, `None`: never. */
+  /** Time until a retry can succeed: 0 if allowed, `None` if never. */
   retry_after_ms: number | null;
-  /** What of that is used now: as before, if it was denied. */
+  /** Used quota after the request; the same as before if it was denied. */
   used: number | null;
-  /** What of that was used before, as a look at it tells. */
+  /** Used quota before the request, if it was inspected. */
   used_before: number | null;
 };
 
@@ -490,19 +490,19 @@ export type DecidedThen = {
   denied: number;
 };
 
-/** One decision of both policies. */
+/** The decisions of both policies about a request. */
 export type DecisionRow = {
-  /** What A said; `None`: there is no such policy. */
+  /** Decision of A; `None` if there is no such policy. */
   a: DecidedBy | null;
-  /** When it came. */
+  /** Time of the request. */
   at: string;
-  /** What B said. */
+  /** Decision of B. */
   b: DecidedBy | null;
   /** The cost. */
   cost: number;
   /** The path. */
   endpoint: string | null;
-  /** Who came, as `KIND:VALUE`. */
+  /** The identities, as `KIND:VALUE`. */
   identities: string[];
   /** The method. */
   method: string | null;
@@ -522,11 +522,11 @@ export type Decisions = {
   since_ms?: number;
 };
 
-/** The first ones are kept. */
+/** Number of stored decisions, which are the first ones. */
 export type DecisionsKept = {
-  /** So many. */
+  /** Stored decisions. */
   kept: number;
-  /** Of so many. */
+  /** All decisions. */
   of: number;
 };
 
@@ -748,11 +748,11 @@ export type FirstAdministrator = {
   password: string;
 };
 
-/** Whom a policy denied first. */
+/** First denial of a policy. */
 export type FirstDenial = {
-  /** When. */
+  /** Time of the denial. */
   at: string;
-  /** The client, as `KIND:VALUE`; `None`: it is not listed, for want of room. */
+  /** The client, as `KIND:VALUE`; `None` if there was no room to list it. */
   key: string | null;
 };
 
@@ -872,7 +872,7 @@ export type InFile = {
   file: PolicyFile | null;
 };
 
-/** What is kept to be looked at, of how much. */
+/** Numbers of clients and decisions that are stored for display, and that are missing. */
 export type Kept = {
   /** Decisions that both allowed. */
   allowed: DecisionsKept;
@@ -882,7 +882,7 @@ export type Kept = {
   changed: DecisionsKept;
   /** Clients that are listed. */
   clients: number;
-  /** Times that a client came who is not, for want of room. */
+  /** Requests of clients that are not listed because there was no room. */
   clients_left_out: number;
   /** Decisions that both denied. */
   denied: DecisionsKept;
@@ -941,29 +941,29 @@ export type LimitCounts = {
   shadow_denied_rate: number;
 };
 
-/** What one limit did under one policy. */
+/** Counts of one limit under one policy. */
 export type LimitFigures = {
-  /** Requests for which it was looked at. */
+  /** Requests that it checked. */
   checked: number;
-  /** Requests that it was the first to refuse. */
+  /** Requests that it was the first to deny. */
   denied: number;
-  /** Requests of a sample that are not counted here, because whom it counts is not in the sample. */
+  /** Requests that are not counted here because the identities that the limit counts are not in the sample. */
   not_sampled?: number;
-  /** Why not. */
+  /** The reason, if `sampled` is false. */
   reason?: string | null;
-  /** False: the traffic is a sample that says nothing of this limit. */
+  /** False if the traffic is a sample without data about this limit. */
   sampled: boolean;
-  /** Requests that it would have refused if it were not a shadow. */
+  /** Requests that it would have denied if it were not in shadow mode. */
   shadow_denied: number;
 };
 
-/** What one limit did under both policies. */
+/** Counts of one limit under both policies. */
 export type LimitRow = {
-  /** Under A; `None`: A does not have it. */
+  /** Counts under A; `None` if A does not have the limit. */
   a: LimitFigures | null;
-  /** Under B. */
+  /** Counts under B. */
   b: LimitFigures | null;
-  /** Its full name; of a single client's own, with the client as it may be shown. */
+  /** Full name of the limit; in that of a client's override, the client is formatted for display. */
   limit_id: string;
 };
 
@@ -1250,31 +1250,31 @@ export type LogKey = {
   kind: string;
 };
 
-/** A line that was understood. */
+/** A line as it was parsed. */
 export type LogLine = {
-  /** When. */
+  /** Time of the request. */
   at: string;
   /** The path, without its query. */
   endpoint: string | null;
-  /** The address, if it names one. */
+  /** The address, if there is one. */
   ip: string | null;
-  /** Its number, from 1. */
+  /** The line number, from 1. */
   line: number;
   /** The method. */
   method: string | null;
-  /** The user, if it names one, or what the field says that was chosen. */
+  /** The user, or the value of the chosen field, if there is one. */
   user: string | null;
 };
 
-/** Denials of one client in a row. */
+/** A run of consecutive denials of one client. */
 export type LongestRun = {
-  /** How many. */
+  /** Number of denials. */
   denials: number;
-  /** The first of them. */
+  /** Time of the first denial. */
   from: string;
   /** The client, as `KIND:VALUE`. */
   key: string;
-  /** From the first to the last. */
+  /** Time from the first to the last denial. */
   length_ms: number;
 };
 
@@ -1655,41 +1655,41 @@ export type PartCounts = {
   shadow_denied: number;
 };
 
-/** How the requests of a client lie in time. */
+/** Pattern of a client's requests over time. */
 export type Pattern =
   | 'steady'
   | 'poisson'
   | {
       burst: {
-        /** How many. */
+        /** Requests of the burst. */
         requests: number;
       };
     }
   | {
       ramp: {
-        /** The rate at the end; `rate` is that of the beginning. */
+        /** The rate at the end; `rate` is the one at the start. */
         to: number;
       };
     }
   | {
       on_off: {
-        /** How long none come. */
+        /** Length of a pause. */
         off: string;
-        /** How long requests come. */
+        /** Length of the time with requests. */
         on: string;
       };
     }
   | {
       waves: {
-        /** From crest to crest. */
+        /** Time from crest to crest. */
         period: string;
       };
     }
   | {
       retry: {
-        /** How long the first time. */
+        /** Wait before the first retry. */
         back_off: string;
-        /** How often at most. */
+        /** Most retries of a request. */
         tries: number;
       };
     };
@@ -1755,11 +1755,11 @@ export type PresentPassword = {
 export type PreviewAnswer = {
   /** Length of a bucket. */
   bucket_ms: number;
-  /** Where the traffic was cut off, after its beginning, because it has more requests than fit. */
+  /** Time after the start at which the traffic was truncated, if it has too many requests. */
   cut_at_ms: number | null;
-  /** What is edited. */
+  /** Results of the draft. */
   draft: PreviewSide | null;
-  /** What is in force; `None`: nothing is. */
+  /** Results of the published limits; `None` if there are none. */
   published: PreviewSide | null;
   /** Of recorded requests. */
   recorded?: AboutRecorded | null;
@@ -1787,19 +1787,19 @@ export type PreviewAsk = {
 
 export type PreviewKind = 'tier' | 'rule';
 
-/** What some limits did. */
+/** Results of one set of limits. */
 export type PreviewSide = {
   /** Requests that were allowed. */
   allowed: number;
-  /** Allowed and denied of each bucket. */
+  /** Allowed and denied requests of each bucket. */
   buckets: number[][];
   /** Requests that were denied. */
   denied: number;
-  /** When one was denied first, after the beginning. */
+  /** Time of the first denial after the start. */
   first_denied_ms: number | null;
-  /** The longest time that an allowed one was told to wait before it goes on. */
+  /** Longest delay of an allowed request. */
   longest_delay_ms: number;
-  /** The longest time after which a denied one was told to come again: 0 if none was denied, `None`: never. */
+  /** Longest retry-after of a denied request: 0 if none was denied, `None` if one is denied permanently. */
   longest_wait_ms: number | null;
 };
 
@@ -1935,11 +1935,11 @@ export type RecoveryCodes = {
   recovery_codes: string[];
 };
 
-/** A line that was not understood. */
+/** A line that cannot be read. */
 export type RefusedLine = {
-  /** Its number, from 1. */
+  /** The line number, from 1. */
   line: number;
-  /** What is wrong with it. */
+  /** The error. */
   why: string;
 };
 
@@ -2070,29 +2070,29 @@ export type RolloutNode = {
   policy_version: number | null;
 };
 
-/** Some clients that do the same. */
+/** A group of clients with the same traffic. */
 export type Row = {
-  /** How many. */
+  /** Number of clients. */
   clients?: number;
   /** Cost of each request. */
   cost?: number;
-  /** How long they come, such as `10m`. */
+  /** Length of the traffic, such as `10m`. */
   for: string;
-  /** Kind of their identities. */
+  /** Kind of the identities. */
   kind?: string;
-  /** With which method. */
+  /** Method of the requests. */
   method?: string | null;
-  /** Where to. */
+  /** Path of the requests. */
   path?: string | null;
-  /** How their requests lie in time. */
+  /** Pattern of the requests over time. */
   pattern?: Pattern;
-  /** The time that the rate is meant for, such as `1s`. */
+  /** Period of the rate, such as `1s`. */
   per?: string;
-  /** Requests of each client in `per`. */
+  /** Requests of each client per `per`. */
   rate: number;
-  /** Their tier; the default of their kind unless given. */
+  /** Tier of the clients; by default that of their kind. */
   tier?: string | null;
-  /** Value of the identity, for a single client; made up unless given. */
+  /** Value of the identity, for a single client; generated by default. */
   value?: string | null;
 };
 
@@ -2317,17 +2317,17 @@ export type ShownIdentity = {
   value: string;
 };
 
-/** What one policy did. */
+/** Summary of one policy. */
 export type SideSummary = {
   /** Requests that it allowed. */
   allowed: number;
-  /** Clients that it denied something, of those that are listed. */
+  /** Listed clients with a denial. */
   clients_denied: number;
   /** Requests that it denied. */
   denied: number;
   /** The first request that it denied. */
   first_denial: FirstDenial | null;
-  /** The longest time for which it denied one of the clients that are listed everything. */
+  /** The longest time for which it denied every request of a listed client. */
   longest_run: LongestRun | null;
 };
 
@@ -2430,37 +2430,37 @@ export type StoreReport = {
   untold_max: number;
 };
 
-/** Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`. */
+/** Summary of a comparison of two policies over the same traffic. A missing policy allows everything, and its part is `null`. */
 export type Summary = {
-  /** What A did. */
+  /** Summary of A. */
   a: SideSummary | null;
-  /** What B did. */
+  /** Summary of B. */
   b: SideSummary | null;
   /** Length of a bucket of `timeline`. */
   bucket_ms: number;
-  /** Charges for which the engines had no room of their own; above 0, some clients fared worse than they should. */
+  /** Charges for which the engines had no free counter; above 0, some requests may have been denied wrongly. */
   charges_without_room: number;
-  /** Whom B denies more or less than A; `null` in runs of earlier versions. */
+  /** Clients with more or fewer denials by B than by A; `null` in runs of earlier versions. */
   clients: ClientsChanged | null;
-  /** Time of the first of them. */
+  /** Time of the first request. */
   from: string | null;
-  /** What is kept to be looked at. */
+  /** Numbers of clients and decisions that are stored for display. */
   kept: Kept;
-  /** Limits of A, then those that only B has, then of single clients' own the ones that denied most, of those that were looked at. */
+  /** Limits of A, then those that only B has, then those of client overrides that denied most, if they checked a request. */
   limits: LimitRow[];
-  /** Single clients' own limits that were looked at and are not listed. */
+  /** Limits of client overrides that checked a request and are not listed. */
   limits_left_out: number;
-  /** Requests that A denies and B allows; of the clients that are listed, those that A denies something and B nothing. */
+  /** Requests that A denies and B allows; listed clients with denials by A and none by B. */
   newly_allowed: Changed;
-  /** Requests that B denies and A allows; of the clients that are listed, those that B denies something and A nothing. */
+  /** Requests that B denies and A allows; listed clients with denials by B and none by A. */
   newly_denied: Changed;
   /** Requests that both decided. */
   requests: number;
-  /** All requests over time; buckets without any are left out. */
+  /** All requests over time, without empty buckets. */
   timeline: Bucket[];
-  /** Time of the last. */
+  /** Time of the last request. */
   to: string | null;
-  /** The clients for whom most changes. */
+  /** Clients with the most changed decisions. */
   top: ClientRow[];
 };
 
@@ -2497,25 +2497,25 @@ export type TierItem = {
 
 /** A client over time. */
 export type TimelineRow = {
-  /** Its requests over time; buckets without any are left out. */
+  /** Requests over time, without empty buckets. */
   buckets: Bucket[];
-  /** Its requests that A denied. */
+  /** Requests that A denied. */
   denied_a: number;
-  /** Its requests that B denied. */
+  /** Requests that B denied. */
   denied_b: number;
-  /** When A denied it first. */
+  /** Time of the first denial by A. */
   first_denied_a: string | null;
-  /** When B denied it first. */
+  /** Time of the first denial by B. */
   first_denied_b: string | null;
-  /** When B first denied it what A allowed. */
+  /** Time of the first request that B denied and A allowed. */
   first_newly_denied: string | null;
-  /** `KIND:VALUE`, as it may be shown. */
+  /** The client as `KIND:VALUE`, formatted for display. */
   key: string;
-  /** Its requests that A denied and B allowed. */
+  /** Requests that A denied and B allowed. */
   newly_allowed: number;
-  /** Its requests that B denied and A allowed. */
+  /** Requests that B denied and A allowed. */
   newly_denied: number;
-  /** Its requests. */
+  /** Requests of the client. */
   requests: number;
 };
 
@@ -2661,14 +2661,14 @@ export type Upload = {
   author: string;
   /** As it was sent. */
   bytes: number;
-  /** Addresses that differ. */
+  /** Distinct addresses. */
   clients: number;
   expires_at: string;
-  /** The names of the fields of its first lines, where they have names: of JSON and CSV. */
+  /** The field names of the first lines, if their format has names, as JSON and CSV do. */
   fields: string[];
-  /** The first requests, as they were understood. */
+  /** The first requests, as they were parsed. */
   first: LogLine[];
-  /** The first of those. */
+  /** The first lines that cannot be read. */
   first_refused: RefusedLine[];
   /** Time of the earliest request. */
   from: string | null;
@@ -2685,9 +2685,9 @@ export type Upload = {
   saved: boolean;
   /** Time of the latest request. */
   to: string | null;
-  /** Users that differ, or values of the field that was chosen. */
+  /** Distinct users, or values of the chosen field. */
   users: number;
-  /** Lines that name no client, which no limit is asked for. */
+  /** Lines without a client, which no limit counts. */
   without_client: number;
 };
 
@@ -2780,7 +2780,7 @@ export type WentOn = {
   version: number;
 };
 
-/** Which decisions. */
+/** Filter for decisions or clients. */
 export type Which = 'all' | 'denied' | 'changed' | 'newly_denied' | 'newly_allowed';
 
 /** An identity. */

@@ -12,18 +12,20 @@ use tidegate::{
     clock::{Clock, ManualClock},
     policy::{Limit, Sharing},
 };
-use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
+use tidegate_conformance::{
+    CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
+};
 
 use super::{answer, ask, engine, policy};
 
 pub(crate) struct Fleets;
 
 impl Implementation for Fleets {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         Some(Box::new(Fleet::new(numbers, ManualClock::at(0))?))
     }
 
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         Some(Box::new(Fleet::new(numbers, clock.clone())?))
     }
 }
@@ -42,7 +44,7 @@ struct Store {
 }
 
 /// Limits of these numbers: here, and in the store.
-fn both(numbers: &Numbers) -> Option<Snapshot> {
+fn both(numbers: &LimitNumbers) -> Option<Snapshot> {
     policy(numbers, |limit| {
         let stored = Limit { id: "s".to_owned(), sharing: Sharing::Strict, ..limit.clone() };
         vec![limit, stored]
@@ -76,12 +78,12 @@ impl Store {
 }
 
 impl Fleet {
-    fn new(numbers: &Numbers, clock: ManualClock) -> Option<Self> {
+    fn new(numbers: &LimitNumbers, clock: ManualClock) -> Option<Self> {
         let engine = engine(numbers, both(numbers)?, clock.clone());
         Some(Self { engine, clock, store: Mutex::default() })
     }
 
-    fn check(&self, key: u8, cost: u64) -> Answer {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         ask(key, cost, |request| {
             let store = || self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let decision: Decision<'_> = match self.engine.begin(request) {
@@ -102,19 +104,19 @@ impl Fleet {
 }
 
 impl Subject for Fleet {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         self.clock.set(moment.now);
         match *call {
-            Call::Check { key, cost } => Reply::Answer(self.check(key, cost)),
-            Call::Peek { key, cost: 0 } => Reply::Answer(self.check(key, 0)),
-            _ => Reply::Unsupported,
+            SubjectCall::Check { key, cost } => SubjectReply::Check(self.check(key, cost)),
+            SubjectCall::Peek { key, cost: 0 } => SubjectReply::Check(self.check(key, 0)),
+            _ => SubjectReply::Unsupported,
         }
     }
 }
 
-impl Shared for Fleet {
-    fn check(&self, key: u8, cost: u64) -> Answer {
+impl SharedSubject for Fleet {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         // The two limits are charged one after the other, and the clock may move between them.
-        Answer { at: None, ..self.check(key, cost) }
+        CheckReply { at: None, ..self.check(key, cost) }
     }
 }

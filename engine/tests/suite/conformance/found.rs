@@ -7,23 +7,23 @@ use tidegate::{
 use tidegate_conformance::{
     Cost::{Max, Remaining, Tokens},
     Gap::{Boundary, Part, Token, Zero},
-    History, Implementation, Numbers,
-    Op::{Check, PeekThenCheck, Publish, Reserve, Settle},
-    Step, replay,
+    History,
+    HistoryOp::{Check, PeekThenCheck, Publish, Reserve, Settle},
+    HistoryStep, Implementation, LimitNumbers, replay,
 };
 
 use super::{step::Steps, whole::Engines};
 
-fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> Numbers {
-    Numbers { algorithm, limit, period_ns, calendar: None, burst, max_debt: None }
+fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> LimitNumbers {
+    LimitNumbers { algorithm, limit, period_ns, calendar: None, burst, max_debt: None }
 }
 
 /// A limit with these numbers that takes any debt.
-fn indebted(numbers: Numbers) -> Numbers {
-    Numbers { max_debt: Some(NUMBER_MAX), ..numbers }
+fn indebted(numbers: LimitNumbers) -> LimitNumbers {
+    LimitNumbers { max_debt: Some(NUMBER_MAX), ..numbers }
 }
 
-fn holds(implementation: &dyn Implementation, numbers: Numbers, steps: Vec<Step>) {
+fn holds(implementation: &dyn Implementation, numbers: LimitNumbers, steps: Vec<HistoryStep>) {
     let history = History { numbers, start: 1_790_035_200_000_000_000, steps };
     let seen = replay(implementation, &history).expect("it holds");
     assert_eq!(seen.histories, 1);
@@ -37,8 +37,8 @@ fn a_bucket_too_fast_for_its_burst_to_take_time_is_carried_as_unused() {
             implementation,
             numbers(TokenBucket, 277_488_000_000_001, 1_000_000_000, Some(100)),
             vec![
-                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 1, 1_000_000_000, None)) },
-                Step { key: 0, gap: Boundary(-1), lag: 0, op: Check(Tokens(1)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 1, 1_000_000_000, None)) },
+                HistoryStep { key: 0, gap: Boundary(-1), lag: 0, op: Check(Tokens(1)) },
             ],
         );
     }
@@ -52,10 +52,10 @@ fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
             implementation,
             indebted(numbers(TokenBucket, 1, 31_622_400_000_000_000, None)),
             vec![
-                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
-                Step { key: 0, gap: Zero, lag: 0, op: Settle(0, Max) },
-                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 527, 11_000_000_000, None)) },
-                Step { key: 0, gap: Token(0), lag: 0, op: Check(Tokens(1)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Settle(0, Max) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 527, 11_000_000_000, None)) },
+                HistoryStep { key: 0, gap: Token(0), lag: 0, op: Check(Tokens(1)) },
             ],
         );
     }
@@ -67,7 +67,7 @@ fn an_excess_beyond_the_end_of_time_is_not_ended_by_giving_back() {
     let fast = Publish(numbers(TokenBucket, 33_313_417_745, 60_000_000_000, None));
     let ops =
         [Reserve(Tokens(4)), Reserve(Remaining(0)), Settle(0, Max), Settle(0, Remaining(0)), fast, Check(Tokens(1))];
-    let steps: Vec<_> = ops.map(|op| Step { key: 0, gap: Zero, lag: 0, op }).into();
+    let steps: Vec<_> = ops.map(|op| HistoryStep { key: 0, gap: Zero, lag: 0, op }).into();
     for implementation in [&Steps as &dyn Implementation, &Engines] {
         holds(implementation, indebted(numbers(TokenBucket, 2, 1_000_000_000, Some(7))), steps.clone());
     }
@@ -81,15 +81,15 @@ fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
             implementation,
             indebted(numbers(TokenBucket, 1, 1_000_000_000, None)),
             vec![
-                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
-                Step { key: 0, gap: Part(968), lag: 0, op: Settle(0, Max) },
-                Step {
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
+                HistoryStep { key: 0, gap: Part(968), lag: 0, op: Settle(0, Max) },
+                HistoryStep {
                     key: 0,
                     gap: Zero,
                     lag: 0,
                     op: Publish(numbers(TokenBucket, NUMBER_MAX, 18_618_970_000_000_000, None)),
                 },
-                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(1)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Check(Tokens(1)) },
             ],
         );
     }
@@ -103,11 +103,16 @@ fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
             implementation,
             numbers(TokenBucket, 100, 60_000_000_000, None),
             vec![
-                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(100)) },
-                Step { key: 0, gap: Zero, lag: 0, op: Settle(0, Tokens(150)) },
-                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 1_000, 60_000_000_000, None)) },
-                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(851)) },
-                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(850)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(100)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Settle(0, Tokens(150)) },
+                HistoryStep {
+                    key: 0,
+                    gap: Zero,
+                    lag: 0,
+                    op: Publish(numbers(TokenBucket, 1_000, 60_000_000_000, None)),
+                },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Check(Tokens(851)) },
+                HistoryStep { key: 0, gap: Zero, lag: 0, op: Check(Tokens(850)) },
             ],
         );
     }
@@ -116,7 +121,7 @@ fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
 /// The clock of the last call stalled before the admission at the boundary was forgotten, and the slot went to another key.
 #[test]
 fn a_look_at_a_log_that_was_forgotten_since_is_a_look_at_the_present() {
-    let step = |key, gap, lag, op| Step { key, gap, lag, op };
+    let step = |key, gap, lag, op| HistoryStep { key, gap, lag, op };
     holds(
         &Engines,
         numbers(SlidingWindowLog, 1_647, 1_000_000_000, None),

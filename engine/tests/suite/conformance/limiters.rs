@@ -7,32 +7,34 @@ use tidegate::{
     algorithm::{Meter, TokenBucket},
     clock::{Clock, ManualClock},
 };
-use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
+use tidegate_conformance::{
+    CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
+};
 
 use super::{retry, step::meter, whole::Stalling};
 
 pub(crate) struct Limiters;
 
 impl Implementation for Limiters {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         Some(Box::new(Keyed(limiter(numbers, Stalling::default())?)))
     }
 
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         Some(Box::new(Keyed(limiter(numbers, clock.clone())?)))
     }
 }
 
 struct Keyed<C>(KeyedLimiter<C>);
 
-fn limiter<C: Clock>(numbers: &Numbers, clock: C) -> Option<KeyedLimiter<C>> {
+fn limiter<C: Clock>(numbers: &LimitNumbers, clock: C) -> Option<KeyedLimiter<C>> {
     let meter = if numbers.limit == 0 { None } else { Some(meter(numbers)?) };
     Some(KeyedLimiter::with_clock(meter, 16, clock))
 }
 
-fn answer(outcome: &Outcome) -> Answer {
+fn answer(outcome: &Outcome) -> CheckReply {
     let ns = |duration: Duration| duration.as_nanos() as u64;
-    Answer {
+    CheckReply {
         at: Some(ns(outcome.reset_at().saturating_sub(outcome.reset_after()))),
         outcome: retry(outcome.retry()),
         remaining: Some(outcome.remaining()),
@@ -42,12 +44,12 @@ fn answer(outcome: &Outcome) -> Answer {
 }
 
 impl Subject for Keyed<Stalling> {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         self.0.clock().set(moment);
         match *call {
-            Call::Check { key, cost } => Reply::Answer(answer(&self.0.check_n(u64::from(key), cost))),
-            Call::Peek { key, cost } => Reply::Answer(answer(&self.0.peek_n(u64::from(key), cost))),
-            _ => Reply::Unsupported,
+            SubjectCall::Check { key, cost } => SubjectReply::Check(answer(&self.0.check_n(u64::from(key), cost))),
+            SubjectCall::Peek { key, cost } => SubjectReply::Check(answer(&self.0.peek_n(u64::from(key), cost))),
+            _ => SubjectReply::Unsupported,
         }
     }
 
@@ -56,8 +58,8 @@ impl Subject for Keyed<Stalling> {
     }
 }
 
-impl Shared for Keyed<ManualClock> {
-    fn check(&self, key: u8, cost: u64) -> Answer {
+impl SharedSubject for Keyed<ManualClock> {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         answer(&self.0.check_n(u64::from(key), cost))
     }
 }
@@ -66,18 +68,18 @@ impl Shared for Keyed<ManualClock> {
 pub(crate) struct Rated;
 
 impl Implementation for Rated {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         Some(Box::new(ByBucket(RatedLimiter::with_clock(16, Stalling::default()), bucket(numbers)?)))
     }
 
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         Some(Box::new(ByBucket(RatedLimiter::with_clock(16, clock.clone()), bucket(numbers)?)))
     }
 }
 
 struct ByBucket<C>(RatedLimiter<C>, TokenBucket);
 
-fn bucket(numbers: &Numbers) -> Option<TokenBucket> {
+fn bucket(numbers: &LimitNumbers) -> Option<TokenBucket> {
     match meter(numbers)? {
         Meter::TokenBucket(bucket) if numbers.limit > 0 => Some(bucket),
         _ => None,
@@ -85,12 +87,16 @@ fn bucket(numbers: &Numbers) -> Option<TokenBucket> {
 }
 
 impl Subject for ByBucket<Stalling> {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         self.0.clock().set(moment);
         match *call {
-            Call::Check { key, cost } => Reply::Answer(answer(&self.0.check_n(u64::from(key), self.1, cost))),
-            Call::Peek { key, cost } => Reply::Answer(answer(&self.0.peek_n(u64::from(key), self.1, cost))),
-            _ => Reply::Unsupported,
+            SubjectCall::Check { key, cost } => {
+                SubjectReply::Check(answer(&self.0.check_n(u64::from(key), self.1, cost)))
+            }
+            SubjectCall::Peek { key, cost } => {
+                SubjectReply::Check(answer(&self.0.peek_n(u64::from(key), self.1, cost)))
+            }
+            _ => SubjectReply::Unsupported,
         }
     }
 
@@ -99,8 +105,8 @@ impl Subject for ByBucket<Stalling> {
     }
 }
 
-impl Shared for ByBucket<ManualClock> {
-    fn check(&self, key: u8, cost: u64) -> Answer {
+impl SharedSubject for ByBucket<ManualClock> {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         answer(&self.0.check_n(u64::from(key), self.1, cost))
     }
 }

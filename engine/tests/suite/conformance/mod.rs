@@ -10,7 +10,7 @@ mod whole;
 use std::time::Duration;
 
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::Verdict, clock::Clock, policy};
-use tidegate_conformance::{Answer, Coverage, Effort, Implementation, KEYS, Numbers, Outcome, conform};
+use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{
     fleet::Fleets,
@@ -36,7 +36,7 @@ fn run(implementation: &dyn Implementation, algorithms: &[policy::Algorithm], hi
 
 /// Those that are a step over one word: all but the log, whose steps are stricter than the rule.
 fn steps() -> Vec<policy::Algorithm> {
-    let ten = |algorithm| Numbers {
+    let ten = |algorithm| LimitNumbers {
         algorithm,
         limit: 10,
         period_ns: 1_000_000_000,
@@ -89,26 +89,26 @@ fn a_check_in_two_halves_conforms_also_under_threads() {
     assert!(seen.one_short > 0 && seen.turns > 0, "{seen:?}");
 }
 
-fn outcome(verdict: Verdict) -> Outcome {
+fn outcome(verdict: Verdict) -> CheckOutcome {
     match verdict {
-        Verdict::Admit(_) => Outcome::Allowed,
-        Verdict::Later { wait_ns } => Outcome::Later { wait_ns },
-        Verdict::Never => Outcome::Never,
+        Verdict::Admit(_) => CheckOutcome::Allowed,
+        Verdict::Later { wait_ns } => CheckOutcome::Later { wait_ns },
+        Verdict::Never => CheckOutcome::Never,
     }
 }
 
-fn retry(retry: Retry) -> Outcome {
+fn retry(retry: Retry) -> CheckOutcome {
     match retry {
-        Retry::Now => Outcome::Allowed,
-        Retry::After(wait) => Outcome::Later { wait_ns: wait.as_nanos() as u64 },
-        Retry::Never => Outcome::Never,
+        Retry::Now => CheckOutcome::Allowed,
+        Retry::After(wait) => CheckOutcome::Later { wait_ns: wait.as_nanos() as u64 },
+        Retry::Never => CheckOutcome::Never,
     }
 }
 
-fn answer(decision: &Decision<'_>) -> Answer {
+fn answer(decision: &Decision<'_>) -> CheckReply {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let at = decision.reset_at().zip(decision.reset_after()).map(|(at, after)| ns(at.saturating_sub(after)));
-    Answer {
+    CheckReply {
         at,
         outcome: retry(decision.retry()),
         remaining: decision.remaining(),
@@ -119,7 +119,7 @@ fn answer(decision: &Decision<'_>) -> Answer {
 }
 
 /// A policy with limits of these numbers, for identities of kind `k`; `None` where a policy cannot say or carry them.
-fn policy(numbers: &Numbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::Limit>) -> Option<Snapshot> {
+fn policy(numbers: &LimitNumbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::Limit>) -> Option<Snapshot> {
     let period = match numbers.calendar {
         Some(calendar) => calendar.period().to_owned(),
         None => format!("{}ms", numbers.period_ns / 1_000_000),
@@ -147,7 +147,7 @@ fn policy(numbers: &Numbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::L
 }
 
 /// Other keys meet in the table for other numbers, and the same for the same.
-fn engine<C: Clock>(numbers: &Numbers, policy: Snapshot, clock: C) -> Engine<C> {
+fn engine<C: Clock>(numbers: &LimitNumbers, policy: Snapshot, clock: C) -> Engine<C> {
     let engine = Engine::for_simulation(16, clock, numbers.limit);
     engine.publish(policy).expect("few limits");
     engine

@@ -9,12 +9,15 @@ use tidegate::{
     policy::Algorithm,
     time::Nanos,
 };
-use tidegate_conformance::{Answer, Call, Implementation, KEYS, Moment, Numbers, Outcome, Reply, Shared, Subject};
+use tidegate_conformance::{
+    CheckOutcome, CheckReply, Implementation, KEYS, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall,
+    SubjectReply,
+};
 
 use super::outcome;
 
-pub(crate) fn meter(numbers: &Numbers) -> Option<Meter> {
-    let &Numbers { algorithm, limit, period_ns, burst, .. } = numbers;
+pub(crate) fn meter(numbers: &LimitNumbers) -> Option<Meter> {
+    let &LimitNumbers { algorithm, limit, period_ns, burst, .. } = numbers;
     let bucket = || TokenBucket::new(limit, period_ns, burst.unwrap_or(limit)).ok();
     match algorithm {
         Algorithm::TokenBucket => bucket().map(Meter::TokenBucket),
@@ -34,7 +37,7 @@ pub(crate) fn meter(numbers: &Numbers) -> Option<Meter> {
 pub(crate) struct Steps;
 
 impl Implementation for Steps {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         let meter = meter(numbers)?;
         let keys = [StepKey::default(); KEYS as usize];
         Some(Box::new(Step { meter, max_debt: numbers.debt_max(), keys, reserved: HashMap::new() }))
@@ -45,11 +48,11 @@ impl Implementation for Steps {
 pub(crate) struct Buckets;
 
 impl Implementation for Buckets {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         Some(Box::new(Alone::new(numbers)?))
     }
 
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         Some(Box::new(SharedAlone(Alone::new(numbers)?, clock.clone())))
     }
 }
@@ -80,14 +83,14 @@ struct Reserved {
 
 impl Step {
     /// The answer, and the word after it.
-    fn answer(&self, key: u8, now: Nanos, cost: u64) -> (Answer, u64) {
+    fn answer(&self, key: u8, now: Nanos, cost: u64) -> (CheckReply, u64) {
         let word = self.keys[usize::from(key)].word;
         let verdict = self.meter.step(word, now, cost);
         let (after, delay_ns) = match verdict {
             Verdict::Admit(after) => (after, self.meter.delay_ns(after, now, cost)),
             _ => (word, 0),
         };
-        let answer = Answer {
+        let answer = CheckReply {
             at: Some(now),
             outcome: outcome(verdict),
             remaining: Some(self.meter.remaining(after, now)),
@@ -97,7 +100,7 @@ impl Step {
         (answer, after)
     }
 
-    fn check(&mut self, key: u8, now: Nanos, cost: u64) -> Answer {
+    fn check(&mut self, key: u8, now: Nanos, cost: u64) -> CheckReply {
         let (answer, word) = self.answer(key, now, cost);
         self.keys[usize::from(key)].word = word;
         answer
@@ -119,36 +122,36 @@ impl Step {
 }
 
 impl Subject for Step {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         match *call {
-            Call::Check { key, cost } => return Reply::Answer(self.check(key, moment.read, cost)),
-            Call::Peek { key, cost } => return Reply::Answer(self.answer(key, moment.read, cost).0),
-            Call::Reserve { key, estimate, charge } => {
+            SubjectCall::Check { key, cost } => return SubjectReply::Check(self.check(key, moment.read, cost)),
+            SubjectCall::Peek { key, cost } => return SubjectReply::Check(self.answer(key, moment.read, cost).0),
+            SubjectCall::Reserve { key, estimate, charge } => {
                 let before = self.keys[usize::from(key)];
                 let answer = self.check(key, moment.read, estimate);
-                if answer.outcome == Outcome::Allowed {
+                if answer.outcome == CheckOutcome::Allowed {
                     let word = self.keys[usize::from(key)].word;
                     let receipt = Receipt { cost: estimate, charged_at: moment.read, word, moved_ns: 0 };
                     self.reserved.insert(charge, Reserved { key, receipt, before });
                 }
-                return Reply::Answer(answer);
+                return SubjectReply::Check(answer);
             }
-            Call::Settle { charge, actual } => self.settle(charge, actual, moment.now),
-            Call::Refund { charge } => self.settle(charge, 0, moment.now),
-            Call::Reset { key } => {
+            SubjectCall::Settle { charge, actual } => self.settle(charge, actual, moment.now),
+            SubjectCall::Refund { charge } => self.settle(charge, 0, moment.now),
+            SubjectCall::Reset { key } => {
                 let key = &mut self.keys[usize::from(key)];
                 *key = StepKey { word: 0, resets: key.resets + 1, ..*key };
             }
-            Call::Publish { numbers } => {
-                let Some(next) = meter(&numbers) else { return Reply::Unsupported };
+            SubjectCall::Publish { numbers } => {
+                let Some(next) = meter(&numbers) else { return SubjectReply::Unsupported };
                 for key in &mut self.keys {
                     key.word = self.meter.carry_over(key.word, moment.now, &next, Carry::Keep);
                 }
                 (self.meter, self.max_debt) = (next, numbers.debt_max());
             }
-            _ => return Reply::Unsupported,
+            _ => return SubjectReply::Unsupported,
         }
-        Reply::Done
+        SubjectReply::Done
     }
 
     fn can_stall(&self) -> bool {
@@ -163,25 +166,25 @@ struct Alone {
 }
 
 impl Alone {
-    fn new(numbers: &Numbers) -> Option<Self> {
+    fn new(numbers: &LimitNumbers) -> Option<Self> {
         Some(Self { meter: meter(numbers)?, buckets: std::array::from_fn(|_| Bucket::new()) })
     }
 
-    fn charge(&self, key: u8, now: Nanos, cost: u64) -> Answer {
+    fn charge(&self, key: u8, now: Nanos, cost: u64) -> CheckReply {
         let verdict = self.buckets[usize::from(key)].charge(&self.meter, now, cost);
         let remaining = match verdict {
             Verdict::Admit(word) => Some(self.meter.remaining(word, now)),
             _ => None,
         };
-        Answer { at: Some(now), outcome: outcome(verdict), remaining, reset_after_ns: None, delay_ns: None }
+        CheckReply { at: Some(now), outcome: outcome(verdict), remaining, reset_after_ns: None, delay_ns: None }
     }
 }
 
 impl Subject for Alone {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         match *call {
-            Call::Check { key, cost } => Reply::Answer(self.charge(key, moment.read, cost)),
-            _ => Reply::Unsupported,
+            SubjectCall::Check { key, cost } => SubjectReply::Check(self.charge(key, moment.read, cost)),
+            _ => SubjectReply::Unsupported,
         }
     }
 
@@ -192,8 +195,8 @@ impl Subject for Alone {
 
 struct SharedAlone(Alone, ManualClock);
 
-impl Shared for SharedAlone {
-    fn check(&self, key: u8, cost: u64) -> Answer {
+impl SharedSubject for SharedAlone {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         self.0.charge(key, self.1.now(), cost)
     }
 }

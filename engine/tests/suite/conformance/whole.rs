@@ -13,20 +13,22 @@ use tidegate::{
     clock::{Clock, ManualClock},
     time::Nanos,
 };
-use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
+use tidegate_conformance::{
+    CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
+};
 
 use super::{answer, ask, engine, policy};
 
 pub(crate) struct Engines;
 
 impl Implementation for Engines {
-    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+    fn subject(&self, numbers: &LimitNumbers) -> Option<Box<dyn Subject>> {
         let clock = Stalling::default();
         let engine = engine(numbers, policy(numbers, |limit| vec![limit])?, clock.clone());
         Some(Box::new(Whole { engine, clock, reserved: HashMap::new() }))
     }
 
-    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+    fn shared(&self, numbers: &LimitNumbers, clock: &ManualClock) -> Option<Box<dyn SharedSubject>> {
         Some(Box::new(SharedWhole(engine(numbers, policy(numbers, |limit| vec![limit])?, clock.clone()))))
     }
 }
@@ -56,35 +58,37 @@ struct Whole {
 }
 
 impl Subject for Whole {
-    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+    fn call(&mut self, moment: Moment, call: &SubjectCall) -> SubjectReply {
         self.clock.set(moment);
         let engine = &self.engine;
         match *call {
-            Call::Check { key, cost } => {
-                return Reply::Answer(ask(key, cost, |request| answer(&engine.check(request))));
+            SubjectCall::Check { key, cost } => {
+                return SubjectReply::Check(ask(key, cost, |request| answer(&engine.check(request))));
             }
-            Call::Peek { key, cost } => {
-                return Reply::Answer(ask(key, cost, |request| answer(&engine.peek(request))));
+            SubjectCall::Peek { key, cost } => {
+                return SubjectReply::Check(ask(key, cost, |request| answer(&engine.peek(request))));
             }
-            Call::Reserve { key, estimate, charge } => {
+            SubjectCall::Reserve { key, estimate, charge } => {
                 return ask(key, estimate, |request| {
                     let (decision, reservation) = engine.reserve(request);
                     self.reserved.extend(reservation.map(|reservation| (charge, reservation)));
-                    Reply::Answer(answer(&decision))
+                    SubjectReply::Check(answer(&decision))
                 });
             }
-            Call::Settle { charge, actual } => engine.settle(self.reserved.remove(&charge).expect("open"), actual),
-            Call::Refund { charge } => engine.refund(self.reserved.remove(&charge).expect("open")),
-            Call::Reset { key } => {
+            SubjectCall::Settle { charge, actual } => {
+                engine.settle(self.reserved.remove(&charge).expect("open"), actual)
+            }
+            SubjectCall::Refund { charge } => engine.refund(self.reserved.remove(&charge).expect("open")),
+            SubjectCall::Reset { key } => {
                 let _ = ask(key, 0, |request| engine.reset(request));
             }
-            Call::Publish { numbers } => {
-                let Some(snapshot) = policy(&numbers, |limit| vec![limit]) else { return Reply::Unsupported };
+            SubjectCall::Publish { numbers } => {
+                let Some(snapshot) = policy(&numbers, |limit| vec![limit]) else { return SubjectReply::Unsupported };
                 engine.publish(snapshot).expect("one limit");
             }
-            _ => return Reply::Unsupported,
+            _ => return SubjectReply::Unsupported,
         }
-        Reply::Done
+        SubjectReply::Done
     }
 
     fn can_stall(&self) -> bool {
@@ -94,8 +98,8 @@ impl Subject for Whole {
 
 struct SharedWhole(Engine<ManualClock>);
 
-impl Shared for SharedWhole {
-    fn check(&self, key: u8, cost: u64) -> Answer {
+impl SharedSubject for SharedWhole {
+    fn check(&self, key: u8, cost: u64) -> CheckReply {
         ask(key, cost, |request| answer(&self.0.check(request)))
     }
 }

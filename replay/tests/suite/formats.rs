@@ -1,4 +1,4 @@
-//! Logs as servers write them: a small log of every form, and what must come out of it.
+//! Tests of log formats: a small log of every format, as servers write it, and its expected result.
 
 use std::{
     cell::RefCell,
@@ -7,9 +7,9 @@ use std::{
 
 use tidegate::{Snapshot, formats::Format};
 use tidegate_replay::{
-    Log, LogFormat, LogInput, LogKey, LogReading, Look, Options, Replay, Report,
-    compare::Compare,
-    text,
+    LogFormat, LogInput, LogKey, LogOptions, LogSource, Replay, ReplayOptions, ReplayReport, TextStyle,
+    compare::Comparison,
+    text_report,
     traffic::{LogTraffic, Traffic},
 };
 
@@ -33,25 +33,25 @@ limits = [{ id = "login", algorithm = "fixed_window", limit = 1, period = "1m" }
 const TIME: &str = "[05/Jan/2026:09:00:01 +0000]";
 const REST: &str = r#""POST /login?x HTTP/1.1" 200 5 "-" "x""#;
 
-fn start(reading: LogReading) -> Replay {
+fn start(reading: LogOptions) -> Replay {
     let policy = Snapshot::parse(POLICY, Format::Toml).expect("right");
-    Replay::new(policy, &Options { reading, ..Options::default() }).expect("few limits")
+    Replay::new(policy, &ReplayOptions { reading, ..ReplayOptions::default() }).expect("few limits")
 }
 
-fn report(log: &[u8]) -> Report {
-    let mut replay = start(LogReading::default());
+fn report(log: &[u8]) -> ReplayReport {
+    let mut replay = start(LogOptions::default());
     let outcome = replay.read(log, "log", |_| ());
     assert!(outcome.is_ok(), "{outcome:?}: {}", String::from_utf8_lossy(log));
     replay.finish(0)
 }
 
-fn clients(report: &Report) -> Vec<String> {
+fn clients(report: &ReplayReport) -> Vec<String> {
     let mut clients: Vec<String> = report.clients.iter().map(|row| format!("{}={}", row.kind, row.value)).collect();
     clients.sort();
     clients
 }
 
-fn form(report: &Report) -> &str {
+fn form(report: &ReplayReport) -> &str {
     &report.logs[0].forms[0].form
 }
 
@@ -59,9 +59,10 @@ fn combined(client: &str, clock: &str) -> String {
     format!("{client} - - [05/Jan/2026:{clock} +0000] \"GET /a HTTP/1.1\" 200 5\n")
 }
 
-/// Two requests of one client to `POST /login` in a minute: the second one is denied, whatever the form.
+/// Two requests of one client to `POST /login` in a minute: the second one is denied, in every format.
 #[test]
-fn every_form_tells_the_same_request() {
+// Long: a table of cases.
+fn every_format_gives_the_same_request() {
     let alb = "2026-01-05T09:00:01.186641Z app/web/50 192.0.2.7:2817 10.0.0.1:80 0.08 0.04 -1 200 200 0 57 \
         \"POST https://www.example.org:443/login?b=c HTTP/1.1\" \"curl/8\" ECDHE TLSv1.2";
     let docker = format!(
@@ -171,7 +172,7 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
         ("2026-01-05 09:00:01 10.0.0.2 GET /a - 443 - 192.0.2.7".to_owned(), "#Fields:"),
         ("{".to_owned(), "jq -c"),
     ] {
-        let mut replay = start(LogReading::default());
+        let mut replay = start(LogOptions::default());
         replay.read(format!("{good}{line}\n").as_bytes(), "log", |_| ()).expect("one line is good");
         let told = replay.first_unreadable().first().map(ToString::to_string).unwrap_or_default();
         assert!(told.starts_with("log:2: ") && told.contains(why), "{line}: {told}");
@@ -185,7 +186,7 @@ fn what_is_nearly_a_form_is_refused_and_shown() {
             "{line}"
         );
     }
-    // A log of another form than the one that is asked for.
+    // A log of another format than the settings have.
     let mut replay = start(LogFormat::W3c.into());
     let error = replay.read(good.as_bytes(), "log", |_| ()).expect_err("no header").to_string();
     assert!(error.contains("#Fields:"), "{error}");
@@ -208,7 +209,7 @@ fn the_parts_of_a_containers_line_are_joined() {
         part("stdout", "P", &filler),
         part("stdout", "P", "the end is missing"),
     ];
-    let mut replay = start(LogReading::default());
+    let mut replay = start(LogOptions::default());
     replay.read(log.concat().as_bytes(), "log", |_| ()).expect("two lines are good");
     let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -230,7 +231,7 @@ fn an_array_of_json_is_read_with_an_object_a_line_and_named_otherwise() {
         format!("[{}]", vec![object; 3_000].join(",")),
         "[\n{\n\"time\":1\n}\n]".to_owned(),
     ] {
-        let error = start(LogReading::default()).read(array.as_bytes(), "log", |_| ()).expect_err("no object a line");
+        let error = start(LogOptions::default()).read(array.as_bytes(), "log", |_| ()).expect_err("no object a line");
         assert!(error.to_string().contains("jq -c"), "{error}");
     }
 }
@@ -244,18 +245,18 @@ fn a_line_in_a_field_is_read_by_the_map_of_fields_too() {
     );
     let key = Some(LogKey::new("api_key", "api_key").expect("a kind"));
     let fields = "client=peer,time=at".parse().expect("right");
-    let mut replay = start(LogReading { key, fields, ..LogReading::default() });
+    let mut replay = start(LogOptions { key, fields, ..LogOptions::default() });
     replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
     let report = replay.finish(0);
     assert_eq!(
         (clients(&report), form(&report)),
         (vec!["api_key=k1".to_owned(), "ip=192.0.2.7".to_owned()], "JSON, in a field of JSON")
     );
-    // What is wrong is said of the line, not of the object around it.
+    // The error is about the line, not the object around it.
     let docker = format!(
         "{{\"log\":\"host.example - - {TIME} x\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-05T09:00:09Z\"}}\n"
     );
-    let error = start(LogReading::default()).read(docker.as_bytes(), "log", |_| ()).expect_err("a host name");
+    let error = start(LogOptions::default()).read(docker.as_bytes(), "log", |_| ()).expect_err("a host name");
     assert!(error.to_string().contains("--host-names"), "{error}");
 }
 
@@ -264,7 +265,7 @@ fn a_quote_that_is_left_open_costs_one_line() {
     let row = |second: u32, path: &str| format!("2026-01-05T09:00:0{second}Z,192.0.2.{second},{path}\n");
     let log =
         ["time,ip,path\n".to_owned(), row(1, "\"/a"), row(2, "/b"), row(3, "\"/c,\nd\""), row(4, "\"/e"), row(5, "/f")];
-    let mut replay = start(LogReading::default());
+    let mut replay = start(LogOptions::default());
     replay.read(log.concat().as_bytes(), "log", |_| ()).expect("most lines are good");
     let unreadable: Vec<u64> = replay.first_unreadable().iter().map(|line| line.number).collect();
     assert!(replay.first_unreadable()[0].why.contains("a quote that is not closed"));
@@ -283,7 +284,7 @@ fn a_line_without_a_client_uses_nobodys_quota() {
     assert_eq!((report.lines, report.requests, report.without_client), (8, 1, 7));
     assert_eq!((report.allowed, report.denied, report.unreadable), (1, 0, 0));
     assert_eq!(clients(&report), ["ip=192.0.2.7"]);
-    assert!(text(&report, &Look { width: 80, color: false }).contains("7 without a client"));
+    assert!(text_report(&report, &TextStyle { width: 80, color: false }).contains("7 without a client"));
 }
 
 #[test]
@@ -291,14 +292,14 @@ fn addresses_of_one_network_share_a_limit_as_they_do_live() {
     let log: String = (1..=6).map(|host| combined(&format!("2001:db8:5:5::{host}"), "09:00:01")).collect();
     let report = report(log.as_bytes());
     assert_eq!((report.allowed, report.denied, clients(&report)), (2, 4, vec!["ip=2001:db8:5:5::".to_owned()]));
-    let mut reading = LogReading::default();
+    let mut reading = LogOptions::default();
     reading.clients.ipv6_prefix = 128;
     let mut replay = start(reading);
     replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
     assert_eq!(replay.finish(0).denied, 0);
 }
 
-/// A policy that names addresses of IPv6: they are met as a server meets them.
+/// A policy that names IPv6 addresses: they match as in a server.
 #[test]
 fn an_address_that_the_policy_names_is_met_within_its_network() {
     let policy = || {
@@ -324,15 +325,15 @@ fn an_address_that_the_policy_names_is_met_within_its_network() {
     };
     let addresses = ["2001:db8::66", "2001:db8::7:0:0:1", "2001:db8::7:0:0:2", "2001:db8::9", "2001:db8::a"];
     let log: String = addresses.iter().map(|address| combined(address, "09:00:01")).collect();
-    let mut replay = Replay::new(policy(), &Options::default()).expect("few limits");
+    let mut replay = Replay::new(policy(), &ReplayOptions::default()).expect("few limits");
     replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
     let report = replay.finish(0);
     let rows: Vec<_> = report.clients.iter().map(|row| (&*row.value, row.allowed, row.denied)).collect();
     assert_eq!(rows, [("2001:db8::", 1, 1), ("2001:db8::66", 0, 1), ("2001:db8:0:0:7::", 2, 0)]);
     // The dashboard's comparison of two policies decides alike.
-    let mut compare = Compare::new([None, Some(policy())], 1_000).expect("few limits").counting_addresses(64);
-    let mut traffic = LogTraffic::new(log.as_bytes(), &LogReading::default(), "default", 9_999).expect("plain");
-    while traffic.step(&mut |now, request| compare.ask(now, request)).expect("readable") {}
+    let mut compare = Comparison::new([None, Some(policy())], 1_000).expect("few limits").counting_addresses(64);
+    let mut traffic = LogTraffic::new(log.as_bytes(), &LogOptions::default(), "default", 9_999).expect("plain");
+    while traffic.step(&mut |now, request| compare.decide(now, request)).expect("readable") {}
     let outcome = compare.finish(|kind, value, _| format!("{kind}={value}"));
     let rows: Vec<_> = outcome.summary.top.iter().map(|row| (&*row.key, row.requests, row.newly_denied)).collect();
     assert_eq!(rows, [("ip=2001:db8::66", 1, 1), ("ip=2001:db8::", 2, 1)]);
@@ -340,13 +341,13 @@ fn an_address_that_the_policy_names_is_met_within_its_network() {
 
 #[test]
 fn options_give_what_a_log_does_not_say() {
-    let read = |log: &str, reading: LogReading| {
+    let read = |log: &str, reading: LogOptions| {
         let mut replay = start(reading);
         replay.read(log.as_bytes(), "log", |_| ()).map(|()| replay.finish(0)).map_err(|error| error.to_string())
     };
     let zone = Some("+02:00".parse().expect("an offset"));
     let log = format!("192.0.2.7 - - [05/Jan/2026:11:00:01] {REST}\n");
-    let report = read(&log, LogReading { time_zone: zone, ..LogReading::default() }).expect("readable");
+    let report = read(&log, LogOptions { time_zone: zone, ..LogOptions::default() }).expect("readable");
     assert_eq!(report.from.expect("a time").to_string(), "2026-01-05T09:00:01Z");
     // Other names of fields, in JSON and in CSV.
     let fields: tidegate_replay::FieldMap =
@@ -354,10 +355,10 @@ fn options_give_what_a_log_does_not_say() {
     let json = "{\"at\":1,\"peer\":{\"addr\":\"192.0.2.7:1\"},\"time\":\"x\",\"ip\":\"192.0.2.8\",\"target\":\"/a\",\"who\":\"ada\"}\n";
     let csv = "at,peer.addr,ip,target,who\n1,192.0.2.7:1,192.0.2.8,/a,ada\n";
     for log in [json, csv] {
-        let reading = LogReading { fields: fields.clone(), ..LogReading::default() };
+        let reading = LogOptions { fields: fields.clone(), ..LogOptions::default() };
         assert_eq!(clients(&read(log, reading).expect(log)), ["ip=192.0.2.7", "user=ada"], "{log}");
     }
-    let reading = LogReading { fields: "client=addr".parse().expect("right"), ..LogReading::default() };
+    let reading = LogOptions { fields: "client=addr".parse().expect("right"), ..LogOptions::default() };
     let refused = read("{\"time\":1,\"ip\":\"192.0.2.7\"}\n", reading).expect_err("no such field");
     assert!(refused.contains("no field `addr`; its fields are `ip`, `time`"), "{refused}");
     // A name of the map that no line has, or no header.
@@ -376,11 +377,11 @@ fn options_give_what_a_log_does_not_say() {
             "no field `x-url`; its fields are `date`",
         ),
     ] {
-        let reading = LogReading { fields: map.parse().expect("right"), ..LogReading::default() };
+        let reading = LogOptions { fields: map.parse().expect("right"), ..LogOptions::default() };
         let refused = read(log, reading).expect_err(log);
         assert!(refused.contains(told), "{refused}");
     }
-    let mut reading = LogReading::default();
+    let mut reading = LogOptions::default();
     reading.clients.host_names = true;
     let log = format!(
         "host.example - - {TIME} {REST}\nJan  5 09:00:01 web1 nginx: host.example - - {TIME} {REST}\nwww.example.org 192.0.2.7 - - {TIME} {REST}\n"
@@ -401,13 +402,15 @@ fn logs_are_merged_by_time_whatever_order_they_come_in() {
         [&[&new, &middle, &old], &[&middle, &old, &new], &[&one, &two], &[&two, &new, &one, &old]];
     for logs in orders {
         for is_file in [true, false] {
-            let mut replay = start(LogReading::default());
+            let mut replay = start(LogOptions::default());
             let log = |(place, text): (usize, &&String)| {
                 let bytes = text.as_bytes().to_vec();
                 if is_file {
-                    Log::file(place.to_string(), move || Ok(Box::new(io::Cursor::new(bytes.clone())) as LogInput<'_>))
+                    LogSource::file(place.to_string(), move || {
+                        Ok(Box::new(io::Cursor::new(bytes.clone())) as LogInput<'_>)
+                    })
                 } else {
-                    Log::stream(place.to_string(), io::Cursor::new(bytes))
+                    LogSource::stream(place.to_string(), io::Cursor::new(bytes))
                 }
             };
             let errors = replay.read_all(logs.iter().enumerate().map(log).collect(), |_| ());
@@ -419,7 +422,7 @@ fn logs_are_merged_by_time_whatever_order_they_come_in() {
     }
 }
 
-/// Counts how many of its kind are open.
+/// A reader that counts the open readers.
 struct Counted<'c>(io::Cursor<Vec<u8>>, &'c RefCell<(usize, usize)>);
 
 impl Read for Counted<'_> {
@@ -439,14 +442,14 @@ fn of_many_parts_of_a_log_few_are_open_at_once() {
     let open = RefCell::new((0, 0));
     let part = |hour: u32| {
         let (bytes, open) = (combined("192.0.2.7", &format!("{hour:02}:00:00")).into_bytes(), &open);
-        Log::file(hour.to_string(), move || {
+        LogSource::file(hour.to_string(), move || {
             let mut counts = open.borrow_mut();
             counts.0 += 1;
             counts.1 = counts.1.max(counts.0);
             Ok(Box::new(Counted(io::Cursor::new(bytes.clone()), open)) as LogInput<'_>)
         })
     };
-    let mut replay = start(LogReading::default());
+    let mut replay = start(LogOptions::default());
     assert!(replay.read_all((0..24).rev().map(part).collect(), |_| ()).is_empty());
     assert_eq!((replay.finish(0).requests, open.borrow().0), (24, 0));
     assert!(open.borrow().1 <= 2, "{} at once", open.borrow().1);
@@ -454,12 +457,12 @@ fn of_many_parts_of_a_log_few_are_open_at_once() {
 
 #[test]
 fn what_makes_a_report_wrong_stands_at_its_top() {
-    let look = Look { width: 100, color: false };
+    let look = TextStyle { width: 100, color: false };
     let many = combined("192.0.2.7", "09:00:00").repeat(99);
     let few = report(format!("{many}noise\n").as_bytes());
-    assert!(!text(&few, &look).contains("Warning"), "one in a hundred");
+    assert!(!text_report(&few, &look).contains("Warning"), "one in a hundred");
     let more = report(format!("{many}noise\nother noise\n{{}}\n").as_bytes());
-    let told = text(&more, &look);
+    let told = text_report(&more, &look);
     let first: Vec<&str> = told.lines().take(3).collect();
     assert!(first[0].starts_with("Warning: lines that cannot be read: 3 (2.9 %)"), "{told}");
     assert!(first[1].contains("2 such as log:100: ") && first[1].contains("`noise`"), "{told}");
@@ -489,9 +492,9 @@ fn what_makes_a_report_wrong_stands_at_its_top() {
     }
     let pathless = report(format!("{many}192.0.2.8 - - {TIME} \"-\" 408 -\n").as_bytes());
     assert_eq!(pathless.without_path, 1);
-    let told = text(&pathless, &look);
+    let told = text_report(&pathless, &look);
     assert!(told.starts_with("100 lines, 100 requests, 1 without a path\n"), "{told}");
     let late = report((combined("192.0.2.7", "12:00:00") + &combined("192.0.2.7", "09:00:00")).as_bytes());
-    let told = text(&late, &look);
+    let told = text_report(&late, &look);
     assert!(told.starts_with("Warning: lines later than the window: 1."), "{told}");
 }

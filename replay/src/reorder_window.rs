@@ -1,30 +1,32 @@
-//! The reorder window: servers log a request when it ends, so lines are not in order of time. Here they wait until no
-//! earlier one can be expected, and leave in order of time, those of one instant in order of input.
+//! Reorder window: sorts lines by time. Servers log a request when it ends, so lines are not in order of time. A line waits in
+//! the window until no earlier one is expected. Lines leave in order of time, and in order of input if they have the same
+//! time.
 //!
-//! Most lines are in order: they wait in a queue. Those that are behind the queue's end wait in a tree, so that any order
-//! is logarithmic at worst. Both are sorted by time, then by sequence; what leaves is the lesser of their fronts.
+//! Lines in order, which most are, wait in a queue. Earlier ones wait in a tree, so that any order of input costs logarithmic
+//! time at worst. Both are sorted by time, then by sequence; the smaller of their fronts leaves next.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate::time::Nanos;
 
-/// The most lines that wait; beyond it the oldest is decided.
+/// Most lines in the window; beyond it the oldest line leaves.
 pub const WINDOW_LINES_MAX: usize = 1_000_000;
 
-/// The most bytes of methods and paths that wait; beyond it the oldest line is decided.
+/// Most bytes of methods and paths in the window; beyond it the oldest line leaves.
 pub const WINDOW_BYTES_MAX: usize = 256 << 20;
 
-/// A request that waits to be decided.
-pub(crate) trait Waiting {
-    /// Bytes of its texts.
+/// An item that a window can hold.
+pub(crate) trait BufferedItem {
+    /// Returns the bytes of its texts.
     fn bytes(&self) -> usize;
 }
 
-/// When a line is to be decided: by time, then in order of input.
+/// Order of a line: its time, then its sequence number.
 type Turn = (Nanos, u64);
 
+/// A buffer that restores the order of time.
 #[derive(Debug)]
-pub(crate) struct Window<V> {
+pub(crate) struct ReorderWindow<V> {
     span_ns: u64,
     lines_max: usize,
     bytes_max: usize,
@@ -33,14 +35,14 @@ pub(crate) struct Window<V> {
     waiting_bytes: usize,
     /// The newest time that was put in.
     newest: Nanos,
-    /// The time that was taken out last.
+    /// The time of the line that left last.
     decided: Nanos,
     /// Lines put in so far.
     sequence: u64,
     late: u64,
 }
 
-impl<V: Waiting> Window<V> {
+impl<V: BufferedItem> ReorderWindow<V> {
     pub(crate) fn new(span_ns: u64, lines_max: usize, bytes_max: usize) -> Self {
         Self {
             span_ns,
@@ -56,14 +58,14 @@ impl<V: Waiting> Window<V> {
         }
     }
 
-    /// A line that comes too late for its place is put in at the newest time.
+    /// Puts a line in. A line that is later than the window takes the newest time.
     pub(crate) fn put(&mut self, time: Nanos, visit: V) {
         let is_late = time < self.newest.saturating_sub(self.span_ns) || time < self.decided;
         let time = if is_late { self.newest } else { time };
         self.late += u64::from(is_late);
         self.waiting_bytes += visit.bytes();
         let turn = (time, self.sequence);
-        // The end of the queue is the newest line, if it still waits.
+        // The end of the queue is the newest line, if it is still in the window.
         if time >= self.newest {
             self.newest = time;
             self.in_order.push_back((turn, visit));
@@ -73,7 +75,7 @@ impl<V: Waiting> Window<V> {
         self.sequence += 1;
     }
 
-    /// Takes out the next line, if it need not wait longer.
+    /// Removes the next line if it is due.
     #[inline]
     pub(crate) fn take_due(&mut self) -> Option<(Nanos, V)> {
         let is_full = self.waiting() > self.lines_max || self.waiting_bytes > self.bytes_max;
@@ -81,7 +83,7 @@ impl<V: Waiting> Window<V> {
         if is_full || oldest < self.newest.saturating_sub(self.span_ns) { self.take() } else { None }
     }
 
-    /// Takes out the next line.
+    /// Removes the next line.
     pub(crate) fn take(&mut self) -> Option<(Nanos, V)> {
         let is_behind = match (self.in_order.front(), self.behind.keys().next()) {
             (Some((in_order, _)), Some(behind)) => behind < in_order,
@@ -97,12 +99,12 @@ impl<V: Waiting> Window<V> {
         self.in_order.len() + self.behind.len()
     }
 
-    /// Lines that were put in.
+    /// Returns the number of lines that were put in.
     pub(crate) fn lines(&self) -> u64 {
         self.sequence
     }
 
-    /// Lines that came too late.
+    /// Returns the number of lines that were late.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
@@ -112,15 +114,15 @@ impl<V: Waiting> Window<V> {
 mod tests {
     use super::*;
 
-    impl Waiting for usize {
+    impl BufferedItem for usize {
         fn bytes(&self) -> usize {
             8
         }
     }
 
-    /// Puts in lines with these times, named by their place; answers place and time as they come out, and how many
-    /// were late.
-    fn run(mut window: Window<usize>, times: &[Nanos]) -> (Vec<(usize, Nanos)>, u64) {
+    /// Puts in lines with these times; returns the index and the time of each in the order of leaving, and how many were
+    /// late.
+    fn run(mut window: ReorderWindow<usize>, times: &[Nanos]) -> (Vec<(usize, Nanos)>, u64) {
         let mut out = Vec::new();
         for (place, time) in times.iter().enumerate() {
             window.put(*time, place);
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn lines_leave_in_order_of_time_and_ties_in_order_of_input() {
-        let (out, late) = run(Window::new(100, 1_000, 8_000), &[50, 40, 50, 40, 60]);
+        let (out, late) = run(ReorderWindow::new(100, 1_000, 8_000), &[50, 40, 50, 40, 60]);
         assert_eq!(out, [(1, 40), (3, 40), (0, 50), (2, 50), (4, 60)]);
         assert_eq!(late, 0);
     }
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn a_line_beyond_the_window_is_late_and_takes_the_newest_time() {
         // 400 is just inside, 399 just outside.
-        let (out, late) = run(Window::new(100, 1_000, 8_000), &[300, 500, 400, 399, 450]);
+        let (out, late) = run(ReorderWindow::new(100, 1_000, 8_000), &[300, 500, 400, 399, 450]);
         assert_eq!(out, [(0, 300), (2, 400), (4, 450), (1, 500), (3, 500)]);
         assert_eq!(late, 1);
     }
@@ -154,10 +156,10 @@ mod tests {
     #[test]
     fn a_full_window_decides_its_oldest_line() {
         let times: Vec<Nanos> = (0..1_000).map(|line| 10_000 + line).chain([10_500, 10_950]).collect();
-        let (out, late) = run(Window::new(u64::MAX, 100, 8_000), &times);
+        let (out, late) = run(ReorderWindow::new(u64::MAX, 100, 8_000), &times);
         assert_eq!(out.len(), times.len());
         assert!(out.is_sorted_by_key(|(_, time)| *time));
-        // 900 lines had left when 10,500 came, so its place was gone; that of 10,950 was not.
+        // 900 lines had left before 10,500 was put in, so it was late; 10,950 was not.
         assert_eq!(late, 1);
         assert!(out.contains(&(1_000, 10_999)) && out.contains(&(1_001, 10_950)));
     }

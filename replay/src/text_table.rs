@@ -1,20 +1,20 @@
-//! Columns of text that line up, in a width that is given.
+//! Text table with aligned columns in a given width.
 
 use std::fmt::Write;
 
-/// Two spaces between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
 
-/// The first column is made narrower than its text only down to this.
+/// Least width to which the first column is truncated.
 const FIRST_MIN: usize = 16;
 
-/// A table. The first column is aligned to the left and cut where the width asks for it, the others to the right.
+/// A table whose first column is aligned to the left and truncated to fit the width; the others are aligned to the right.
 #[derive(Debug)]
-pub(crate) struct Table<const COLUMNS: usize> {
+pub(crate) struct TextTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
+impl<const COLUMNS: usize> TextTable<COLUMNS> {
     pub(crate) fn new(head: [&str; COLUMNS]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
     }
@@ -23,7 +23,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         self.rows.push(cells);
     }
 
-    /// Line by line, the head first.
+    /// Returns the lines, the header first.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
         let mut widths = [0; COLUMNS];
         for row in &self.rows {
@@ -37,7 +37,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
             let first = cut(&row[0], widths[0]);
             let mut line = format!("{first:<0$}", widths[0]);
             for (cell, width) in row.iter().zip(widths).skip(1) {
-                // A string takes whatever is written to it.
+                // Writing to a string does not fail.
                 let _ = write!(line, "{:GAP$}{cell:>width$}", "");
             }
             line.trim_end().to_owned()
@@ -46,12 +46,12 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
-/// In characters.
+/// Returns the number of characters.
 pub(crate) fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Text of at most `width` characters; what is cut out of its middle leaves a `…`.
+/// Truncates a text to `width` characters; a `…` replaces its middle.
 fn cut(text: &str, width: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= width || width == 0 {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_the_first_gives_way() {
-        let mut table = Table::new(["name", "n"]);
+        let mut table = TextTable::new(["name", "n"]);
         table.row(["short".to_owned(), "1".to_owned()]);
         table.row(["default/rule:something-long/minute".to_owned(), "12,345".to_owned()]);
         assert_eq!(

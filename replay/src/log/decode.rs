@@ -1,5 +1,5 @@
-//! A log's text, whichever way it was stored: gzip or plain, UTF-8 or UTF-16 with a byte order mark; and no more of it than
-//! fits. Other compressions are named.
+//! Decodes the bytes of a log to text: gzip or plain, UTF-8 or UTF-16 with a byte order mark, and bounds its length. Other
+//! compressions give an error that names them.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 
 /// First bytes of every gzip file (RFC 1952, section 2.3.1). No line of text begins with them.
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
-/// First bytes of files that are not read, what they are, and the command that unpacks them.
+/// First bytes of compressed files that are not read, the name of the compression, and the command that decompresses them.
 const PACKED: [(&[u8], &str, &str); 7] = [
     (&[0x1f, 0x9d], "compress", "uncompress -c"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstd -dc"),
@@ -21,10 +21,10 @@ const PACKED: [(&[u8], &str, &str); 7] = [
     (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4 -dc"),
     (b"PK\x03\x04", "zip", "unzip -p"),
 ];
-/// The number of bytes that tell what a file is.
+/// Number of bytes that identify the type of a file.
 const MAGIC_BYTES: u64 = 6;
 
-/// The text of `input`. Several gzip files one after the other, as rotation may leave them, are one log.
+/// Returns a reader of the text of `input`. Concatenated gzip files, as rotation may leave them, are one log.
 pub(crate) fn plain<'i>(input: impl Read + 'i) -> io::Result<Box<dyn Read + 'i>> {
     let (first, whole) = peek(input)?;
     if first.starts_with(GZIP_MAGIC) {
@@ -36,10 +36,10 @@ pub(crate) fn plain<'i>(input: impl Read + 'i) -> io::Result<Box<dyn Read + 'i>>
     }
 }
 
-/// UTF-8 without a byte order mark; bytes that are no text are left as they are.
+/// Returns a reader of UTF-8 without a byte order mark; invalid bytes are passed on.
 fn text<'i>(input: impl Read + 'i) -> io::Result<Box<dyn Read + 'i>> {
     let (first, whole) = peek(input)?;
-    // A log begins with a letter of ASCII, of which UTF-16 makes one byte that is zero.
+    // A log begins with ASCII characters, which in UTF-16 have a zero byte.
     let order = match first[..] {
         [1..=127, 0, 1..=127, 0, ..] => "LE",
         [0, 1..=127, 0, 1..=127, ..] => "BE",
@@ -64,41 +64,41 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Gives at most so many bytes, and breaks off with [`TooLong`] where there are more.
-pub(crate) struct Bounded<R> {
+/// A reader that returns at most `bytes_max` bytes, and fails with [`LogTooLong`] if there are more.
+pub(crate) struct BoundedReader<R> {
     input: R,
     left: u64,
     bytes_max: u64,
 }
 
-impl<R: Read> Bounded<R> {
+impl<R: Read> BoundedReader<R> {
     pub(crate) fn new(input: R, bytes_max: u64) -> Self {
         Self { input, left: bytes_max, bytes_max }
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // One more than fits tells a log that is longer from one of just so many bytes.
+        // One more byte than fits distinguishes a log that is too long from one of exactly that length.
         let most = usize::try_from(self.left.saturating_add(1)).unwrap_or(usize::MAX).min(buffer.len());
         let bytes = self.input.read(&mut buffer[..most])?;
         let left = self.left.checked_sub(bytes as u64);
-        self.left = left.ok_or_else(|| io::Error::other(TooLong(self.bytes_max)))?;
+        self.left = left.ok_or_else(|| io::Error::other(LogTooLong(self.bytes_max)))?;
         Ok(bytes)
     }
 }
 
-/// Unpacked, a log has more bytes than this.
+/// Error: the decompressed log has more bytes than this.
 #[derive(Debug)]
-pub(crate) struct TooLong(pub(crate) u64);
+pub(crate) struct LogTooLong(pub(crate) u64);
 
-impl fmt::Display for TooLong {
+impl fmt::Display for LogTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the log has more than {} bytes when unpacked; send a part of it", self.0)
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for LogTooLong {}
 
 #[cfg(test)]
 mod tests {
@@ -142,7 +142,7 @@ mod tests {
     fn no_more_is_given_than_fits() {
         for bytes_max in 0..8 {
             let mut given = Vec::new();
-            let end = Bounded::new(b"123\n5".as_slice(), bytes_max).read_to_end(&mut given);
+            let end = BoundedReader::new(b"123\n5".as_slice(), bytes_max).read_to_end(&mut given);
             assert_eq!(end.is_ok(), bytes_max >= 5, "{bytes_max}");
             assert!(given.len() as u64 <= bytes_max);
         }

@@ -1,4 +1,4 @@
-//! Threads on a few keys, and the sum of what they admitted against the bound.
+//! Contention test: threads check a few keys at once, and the sum of their admissions must keep the bound.
 
 use std::{
     cmp::Reverse,
@@ -18,44 +18,44 @@ use tidegate::{
 };
 
 use crate::{
-    calendar::{Calendar, Unit},
+    calendar::{CalendarUnit, CalendarWindows},
     deadline::Deadline,
     model::fits,
-    subject::{Answer, Implementation, Numbers, Outcome},
+    subject::{CheckOutcome, CheckReply, Implementation, LimitNumbers},
 };
 
 const THREADS: usize = 4;
 
-/// Two, so that threads also pass each other.
+/// More than one key, so that threads also work on different keys.
 const KEYS: u8 = 2;
 
-/// How often another thread than the last one must have been admitted before a run has shown something.
+/// Least number of turns (consecutive admissions by different threads) that a run must see.
 const TURNS_MIN: u64 = 100;
 
-/// An implementation of one limit that threads share, whose clock is the one that it was made with.
-pub trait Shared: Sync {
-    /// Decides a call of `cost` tokens by key number `key`, and charges what is allowed. An answer without
-    /// [`at`](Answer::at) was decided at some time between the call and its return.
-    fn check(&self, key: u8, cost: u64) -> Answer;
+/// An implementation of one limit that threads share. It reads the clock that it was created with.
+pub trait SharedSubject: Sync {
+    /// Checks a call of `cost` tokens by key number `key`, and charges it if it is allowed. A reply without
+    /// [`at`](CheckReply::at) was decided at some time between the call and its return.
+    fn check(&self, key: u8, cost: u64) -> CheckReply;
 }
 
-/// One admission, as its thread saw it.
+/// An admission as its thread observed it.
 struct Admission {
     key: u8,
     cost: u64,
-    /// When it was decided: at some time between these.
+    /// Earliest and latest time at which it may have been decided.
     between: (Nanos, Nanos),
-    /// All admissions are numbered after they returned.
+    /// Number in the order in which calls returned.
     ticket: u64,
     thread: usize,
 }
 
-/// Limits over which threads meet: a large one and a small one of each algorithm, and a day.
-pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
-    let day = Calendar { unit: Unit::Day, zone: "Europe/Berlin" };
+/// Limits for which threads contend: a large one and a small one of each algorithm, and a day.
+pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<LimitNumbers> {
+    let day = CalendarWindows { unit: CalendarUnit::Day, zone: "Europe/Berlin" };
     let sizes = [(4_000, 1_000 * SECOND_NS, None), (3, SECOND_NS, None), (1_000, 86_400 * SECOND_NS, Some(day))];
     let each = algorithms.iter().flat_map(|&algorithm| {
-        sizes.map(|(limit, period_ns, calendar)| Numbers {
+        sizes.map(|(limit, period_ns, calendar)| LimitNumbers {
             algorithm,
             limit,
             period_ns,
@@ -67,10 +67,10 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
     each.filter(|numbers| numbers.calendar.is_none() || numbers.algorithm == Algorithm::FixedWindow).collect()
 }
 
-/// Lets threads contend until they have met: while the clock stands, where exactly the capacity must be admitted; and while
-/// it moves, where the sum in every interval must keep the bound. Returns how often they took turns: never where threads
-/// cannot share such a limiter.
-pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
+/// Runs threads until they have contended often enough. While the clock stands still, exactly the capacity must be admitted;
+/// while it advances, the sum in every interval must keep the bound. Returns the number of turns: 0 if threads cannot share
+/// such a limiter.
+pub(crate) fn contend(implementation: &dyn Implementation, numbers: &LimitNumbers) -> Result<u64, String> {
     let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
     loop {
         for is_moving in [false, true] {
@@ -86,16 +86,16 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) ->
             return Ok(turns);
         }
         if deadline.has_passed() {
-            return Err(format!("the threads took turns {turns} times only: nothing was shown"));
+            return Err(format!("the threads took only {turns} turns: too little was tested"));
         }
         round += 1;
     }
 }
 
-/// All admissions, in the order of their tickets.
-fn run(shared: &dyn Shared, numbers: &Numbers, clock: &ManualClock, is_moving: bool) -> Vec<Admission> {
+/// Returns all admissions, in the order of their tickets.
+fn run(shared: &dyn SharedSubject, numbers: &LimitNumbers, clock: &ManualClock, is_moving: bool) -> Vec<Admission> {
     let (start, is_over, tickets) = (Barrier::new(THREADS + 1), AtomicBool::new(false), AtomicU64::new(0));
-    // A log takes nothing back, so what dearer checks took in a lost race is lost for a period.
+    // A log refunds nothing, so the tokens that a check of more than one took before it lost a race are lost for a period.
     let cost_max = match numbers.algorithm {
         Algorithm::SlidingWindowLog if !is_moving => 1,
         _ => numbers.capacity().clamp(1, 3),
@@ -103,19 +103,19 @@ fn run(shared: &dyn Shared, numbers: &Numbers, clock: &ManualClock, is_moving: b
     let work = |thread: usize| {
         let (mut admissions, mut refused, mut turn) = (Vec::new(), 0u32, thread);
         start.wait();
-        // Until everything is used up for good.
+        // Until the capacity is used up and no longer refilled.
         while refused < 200 {
             turn += 1;
             let key = (turn % usize::from(KEYS)) as u8;
-            // The smallest cost is always tried, so that nothing is left.
+            // Mostly the smallest cost, so that no token is left.
             let cost = if turn.is_multiple_of(7) { 1 + turn as u64 % cost_max } else { 1 };
             let from = clock.now();
             let answer = shared.check(key, cost);
             let to = clock.now();
-            if answer.outcome == Outcome::Allowed {
+            if answer.outcome == CheckOutcome::Allowed {
                 let is_exact = matches!(numbers.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
                 let between = answer.at.filter(|_| is_exact).map_or((from, to), |at| (at, at));
-                // SeqCst: one order for all threads.
+                // SeqCst: all threads see one order of tickets.
                 let ticket = tickets.fetch_add(1, Ordering::SeqCst);
                 admissions.push(Admission { key, cost, between, ticket, thread });
             } else if is_over.load(Ordering::SeqCst) {
@@ -129,7 +129,7 @@ fn run(shared: &dyn Shared, numbers: &Numbers, clock: &ManualClock, is_moving: b
         let running: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
         start.wait();
         if is_moving {
-            // Four periods, in steps that leave the threads some time in each.
+            // Four periods, in steps that are long enough for each thread to run.
             for _ in 0..200 {
                 thread::sleep(Duration::from_micros(50));
                 clock.advance(numbers.period_ns / 50);
@@ -146,16 +146,16 @@ fn turns_of(admissions: &[Admission]) -> u64 {
     admissions.windows(2).filter(|pair| pair[0].thread != pair[1].thread).count() as u64
 }
 
-/// Checks that the sum of one key's admissions is right.
+/// Checks the sum of one key's admissions.
 fn judge<'a>(
-    numbers: &Numbers,
+    numbers: &LimitNumbers,
     admissions: impl Iterator<Item = &'a Admission>,
     is_moving: bool,
 ) -> Result<(), String> {
     let mut spans: Vec<(Nanos, Nanos, u64)> = admissions.map(|one| (one.between.0, one.between.1, one.cost)).collect();
     let sum: u128 = spans.iter().map(|(.., cost)| u128::from(*cost)).sum();
     let capacity = u128::from(numbers.capacity());
-    // What a log took in a lost race is admitted to no key.
+    // The tokens that a log took before it lost a race are admitted to no key.
     let may_lose = is_moving && numbers.algorithm == Algorithm::SlidingWindowLog;
     if sum < capacity && !may_lose || sum > capacity && !is_moving {
         return Err(format!("{sum} were admitted of {capacity}"));
@@ -163,8 +163,8 @@ fn judge<'a>(
     check_bound(numbers, &mut spans)
 }
 
-/// Over every interval: what was certainly admitted in it keeps the bound.
-fn check_bound(numbers: &Numbers, spans: &mut [(Nanos, Nanos, u64)]) -> Result<(), String> {
+/// Checks for every interval that the admissions certainly in it keep the bound.
+fn check_bound(numbers: &LimitNumbers, spans: &mut [(Nanos, Nanos, u64)]) -> Result<(), String> {
     spans.sort_by_key(|(from, to, _)| (*to, Reverse(*from)));
     let mut starts: Vec<Nanos> = spans.iter().map(|(from, ..)| *from).collect();
     starts.sort_unstable();
@@ -173,7 +173,7 @@ fn check_bound(numbers: &Numbers, spans: &mut [(Nanos, Nanos, u64)]) -> Result<(
         let mut sum = 0;
         for (place, (from, to, cost)) in spans.iter().enumerate() {
             sum += if *from >= start { u128::from(*cost) } else { 0 };
-            // All that end here, before the sum is judged.
+            // All admissions that end here are added before the sum is checked.
             let is_last = spans.get(place + 1).is_none_or(|(_, next, _)| next != to);
             if *to >= start && is_last && !fits(numbers, start, *to, sum) {
                 return Err(format!("{sum} were admitted in the {} ns from {start}", *to - start));

@@ -1,11 +1,11 @@
-//! Forms of logs that are not read: what they are, and the way out.
+//! Recognizes log formats that are not read, and says what to do about each.
 
 use super::{client, line_error::LineError, prefix::is_stamp};
 
-/// Returns whether a line is of a form.
+/// Function that returns whether a line has a format.
 type IsLine = fn(&[u8]) -> bool;
 
-/// Forms, what they are and the way out.
+/// The formats, with the error message of each.
 const FORMS: [(IsLine, &str); 9] = [
     (is_json_array, "it is an array of JSON; write jq -c '.[]' FILE | tidegate replay -"),
     (
@@ -34,7 +34,7 @@ const FORMS: [(IsLine, &str); 9] = [
     ),
 ];
 
-/// Returns what a line is that cannot be read, if its form is known.
+/// Returns the error of a line whose format is known and not read.
 pub(crate) fn problem(line: &[u8]) -> Option<LineError> {
     let (_, advice) = FORMS.iter().find(|(is_line, _)| is_line(line))?;
     Some(LineError::of(*advice, line))
@@ -86,14 +86,14 @@ fn is_apache_error(line: &[u8]) -> bool {
     weekday.len() == 4 && weekday.starts_with(b"[") && is_clock(clock) && memchr::memmem::find(line, b"] [").is_some()
 }
 
-/// `2025-03-12 09:00:01 10.0.0.2 GET /a - 443 - 192.0.2.7 curl - 200 0 0 15`, without the line that names its fields.
+/// `2025-03-12 09:00:01 10.0.0.2 GET /a - 443 - 192.0.2.7 curl - 200 0 0 15`, without a line `#Fields:` before it.
 fn is_w3c(line: &[u8]) -> bool {
     let [date, clock, third, fourth] = first_words(line);
     let is_date = matches!(date, [_, _, _, _, b'-', _, _, b'-', _, _]) && date[..4].iter().all(u8::is_ascii_digit);
     is_date && is_clock(clock) && !third.is_empty() && !fourth.is_empty()
 }
 
-/// The first words of a line, empty where it has fewer.
+/// Returns the first words of a line; missing ones are empty.
 fn first_words(line: &[u8]) -> [&[u8]; 4] {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     std::array::from_fn(|_| words.next().unwrap_or_default())

@@ -1,57 +1,57 @@
-//! A report for people: totals, limits, denied clients, a timeline.
+//! Text of a report: totals, limits, denied clients, and a timeline.
 
 use std::fmt::Write;
 
 use crate::{
-    chart,
-    report::{ClientRow, FormRow, Report},
-    stamp::Utc,
-    table::Table,
+    report::{ClientRow, FormatRow, ReplayReport},
+    text_table::TextTable,
+    timeline_chart,
+    timestamp::Utc,
 };
 
-/// More than one line in so many that cannot be read is worth a warning.
+/// Share of lines, as 1 in this many, above which unreadable lines give a warning.
 const UNREADABLE_SHARE: u64 = 100;
 
-/// Logs of one form that are named.
+/// Logs of one format that are named.
 const LOGS_NAMED: usize = 3;
 
-/// How a text is to look.
+/// Appearance of the text.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Characters of a line.
+pub struct TextStyle {
+    /// Most characters of a line.
     pub width: usize,
-    /// May it have colours?
+    /// Whether colours are used.
     pub color: bool,
 }
 
-/// What a piece of text is, for its colour.
+/// Role of a text, which gives its colour.
 #[derive(Clone, Copy)]
-pub(crate) enum Paint {
+pub(crate) enum TextRole {
     Heading,
     Allowed,
     Denied,
 }
 
-impl Look {
-    pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
+impl TextStyle {
+    pub(crate) fn paint(&self, paint: TextRole, text: &str) -> String {
         let code = match paint {
-            Paint::Heading => "1",
-            Paint::Allowed => "32",
-            Paint::Denied => "31",
+            TextRole::Heading => "1",
+            TextRole::Allowed => "32",
+            TextRole::Denied => "31",
         };
         if self.color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// The report as text, for a terminal or a file.
+/// Formats the report for a terminal or a file.
 #[must_use]
-pub fn text(report: &Report, look: &Look) -> String {
+pub fn text_report(report: &ReplayReport, look: &TextStyle) -> String {
     let sections = [
         warnings(report, look),
         totals(report, look),
         limits(report, look),
         clients(report, look),
-        chart::lines(report, look),
+        timeline_chart::lines(report, look),
     ];
     let mut text = String::new();
     for section in sections.iter().filter(|section| !section.is_empty()) {
@@ -66,13 +66,13 @@ pub fn text(report: &Report, look: &Look) -> String {
     text
 }
 
-/// What makes the figures below wrong or incomplete.
-fn warnings(report: &Report, look: &Look) -> Vec<String> {
-    let warning = |error: &String| look.paint(Paint::Denied, &format!("Warning: {}", shown(error)));
+/// Returns warnings about what makes the counts wrong or incomplete.
+fn warnings(report: &ReplayReport, look: &TextStyle) -> Vec<String> {
+    let warning = |error: &String| look.paint(TextRole::Denied, &format!("Warning: {}", shown(error)));
     let mut lines: Vec<String> = report.failed_logs.iter().map(warning).collect();
     if report.late > 0 {
         lines.push(look.paint(
-            Paint::Denied,
+            TextRole::Denied,
             &format!(
                 "Warning: lines later than the window: {}. They were decided at the newest time, so denials may be wrong. \
                  A longer --window may hold them.",
@@ -86,7 +86,7 @@ fn warnings(report: &Report, look: &Look) -> Vec<String> {
             "Warning: lines that cannot be read: {} ({share}). The figures are of the others.",
             grouped(report.unreadable)
         );
-        lines.push(look.paint(Paint::Denied, &text));
+        lines.push(look.paint(TextRole::Denied, &text));
         for kind in &report.unreadable_kinds {
             lines.push(format!("  {} such as {}", grouped(kind.lines), shown(&kind.example)));
         }
@@ -94,11 +94,11 @@ fn warnings(report: &Report, look: &Look) -> Vec<String> {
     lines
 }
 
-/// The form that each log was read by; logs of the same form stand together.
-fn forms(report: &Report) -> Vec<String> {
+/// Returns a line for each format, with the logs that have it.
+fn forms(report: &ReplayReport) -> Vec<String> {
     let mut by_form: Vec<(String, Vec<&str>)> = Vec::new();
     for log in &report.logs {
-        let name = |form: &FormRow| {
+        let name = |form: &FormatRow| {
             if log.forms.len() == 1 { form.form.clone() } else { format!("{} ({})", form.form, grouped(form.lines)) }
         };
         let forms = log.forms.iter().map(name).collect::<Vec<_>>().join("; ");
@@ -116,7 +116,7 @@ fn forms(report: &Report) -> Vec<String> {
     by_form.into_iter().map(line).collect()
 }
 
-fn totals(report: &Report, look: &Look) -> Vec<String> {
+fn totals(report: &ReplayReport, look: &TextStyle) -> Vec<String> {
     let mut read = format!("{} lines, {} requests", grouped(report.lines), grouped(report.requests));
     for (count, what) in [
         (report.unreadable, "unreadable"),
@@ -125,7 +125,7 @@ fn totals(report: &Report, look: &Look) -> Vec<String> {
         (report.late, "late"),
     ] {
         if count > 0 {
-            // A string takes whatever is written to it.
+            // Writing to a string does not fail.
             let _ = write!(read, ", {} {what}", grouped(count));
         }
     }
@@ -135,7 +135,7 @@ fn totals(report: &Report, look: &Look) -> Vec<String> {
         lines.push(format!("{} to {} UTC", moment(from), moment(to)));
     }
     lines.push(String::new());
-    let mut table = Table::new(["Decisions", "", ""]);
+    let mut table = TextTable::new(["Decisions", "", ""]);
     for (name, count) in [("allowed", report.allowed), ("denied", report.denied)] {
         table.row([name.to_owned(), grouped(count), share(count, report.requests)]);
     }
@@ -143,11 +143,11 @@ fn totals(report: &Report, look: &Look) -> Vec<String> {
     lines
 }
 
-fn limits(report: &Report, look: &Look) -> Vec<String> {
+fn limits(report: &ReplayReport, look: &TextStyle) -> Vec<String> {
     if report.limits.is_empty() {
         return vec!["The policy has no limits.".to_owned()];
     }
-    let mut table = Table::new(["Limits", "checked", "denied", "of checked"]);
+    let mut table = TextTable::new(["Limits", "checked", "denied", "of checked"]);
     for limit in &report.limits {
         let share = if limit.checked == 0 { "never met".to_owned() } else { share(limit.denied, limit.checked) };
         table.row([shown(&limit.limit_id), grouped(limit.checked), grouped(limit.denied), share]);
@@ -155,12 +155,12 @@ fn limits(report: &Report, look: &Look) -> Vec<String> {
     with_heading(table.lines(look.width), "Limits", look)
 }
 
-fn clients(report: &Report, look: &Look) -> Vec<String> {
+fn clients(report: &ReplayReport, look: &TextStyle) -> Vec<String> {
     let denied: Vec<&ClientRow> = report.clients.iter().filter(|client| client.denied > 0).collect();
     if denied.is_empty() {
         return vec!["Nobody was denied.".to_owned()];
     }
-    let mut table = Table::new(["Busiest denied clients", "allowed", "denied", "first denied (UTC)"]);
+    let mut table = TextTable::new(["Busiest denied clients", "allowed", "denied", "first denied (UTC)"]);
     for client in denied {
         table.row([
             format!("{:<4}  {}", client.kind, shown(&client.value)),
@@ -172,23 +172,23 @@ fn clients(report: &Report, look: &Look) -> Vec<String> {
     with_heading(table.lines(look.width), "Busiest denied clients", look)
 }
 
-/// Paints the heading where it stands, once the columns line up.
-fn with_heading(mut lines: Vec<String>, heading: &str, look: &Look) -> Vec<String> {
-    lines[0] = lines[0].replacen(heading, &look.paint(Paint::Heading, heading), 1);
+/// Paints the heading, after the columns were aligned.
+fn with_heading(mut lines: Vec<String>, heading: &str, look: &TextStyle) -> Vec<String> {
+    lines[0] = lines[0].replacen(heading, &look.paint(TextRole::Heading, heading), 1);
     lines
 }
 
-/// `2015-05-17 10:05:03`.
+/// Formats an instant: `2015-05-17 10:05:03`.
 fn moment(at: Utc) -> String {
     at.timestamp().strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Names come from strangers: nothing in them may move the cursor.
+/// Replaces control characters: names come from untrusted logs and must not move the cursor.
 fn shown(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// `12,345`.
+/// Formats a number with separators: `12,345`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -201,7 +201,7 @@ pub(crate) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// In percent with one digit. Only none is 0 and only all is 100.
+/// Formats a share in percent with one digit. Only nothing is 0, and only everything is 100.
 fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return String::new();

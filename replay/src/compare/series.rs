@@ -1,30 +1,29 @@
-//! Counts over time, in buckets of a length that grows with what there is to count: of all requests together, and of each
-//! client.
+//! Time series of counts, of all requests and of each client, in buckets whose length grows with the number of buckets.
 
 use serde::{Deserialize, Serialize};
 use tidegate::time::Nanos;
 
 use super::SIDES;
 
-/// Lengths of buckets, in milliseconds.
+/// Lengths of buckets in milliseconds.
 pub const BUCKETS_MS: [u64; 9] =
     [100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 604_800_000, 31_449_600_000];
-/// The most buckets of all clients together; beyond it they become longer, as long as a longer one can be had (52 weeks, of
-/// which no log has many). 32 bytes each.
+/// Most buckets of all clients together, 32 bytes each. Beyond it buckets become longer, up to 52 weeks, of which no log has
+/// many.
 pub const CELLS_MAX: usize = 500_000;
-/// The most buckets of all requests together.
+/// Most buckets of all requests together.
 const ALL_MAX: usize = 1_000;
 
 const MS_NS: u64 = 1_000_000;
 
-/// What was counted in a bucket.
+/// Counts of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct BucketCounts {
     pub(crate) requests: u64,
     pub(crate) denied: [u64; SIDES],
 }
 
-impl Counts {
+impl BucketCounts {
     fn add(&mut self, other: Self) {
         self.requests += other.requests;
         for (denied, more) in self.denied.iter_mut().zip(other.denied) {
@@ -33,14 +32,14 @@ impl Counts {
     }
 }
 
-/// Buckets in order of time, by their number since the epoch; those without a request are not there.
+/// Buckets with a request in order of time, by their number since the epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Strip(pub(crate) Vec<(u64, Counts)>);
+pub(crate) struct CountSeries(pub(crate) Vec<(u64, BucketCounts)>);
 
-impl Strip {
-    /// True if it took another bucket.
-    fn count(&mut self, bucket: u64, counts: Counts) -> bool {
-        // What comes late in a log is counted where time is.
+impl CountSeries {
+    /// Adds counts to a bucket; returns whether the bucket is new.
+    fn count(&mut self, bucket: u64, counts: BucketCounts) -> bool {
+        // Late requests of a log count in the newest bucket.
         match self.0.last_mut() {
             Some((last, sum)) if *last >= bucket => {
                 sum.add(counts);
@@ -53,7 +52,7 @@ impl Strip {
         }
     }
 
-    /// Makes each `times` buckets one.
+    /// Merges each `times` buckets into one.
     pub(crate) fn merged(&self, times: u64) -> Self {
         let mut merged = Self::default();
         for (bucket, counts) in &self.0 {
@@ -63,43 +62,45 @@ impl Strip {
     }
 }
 
-/// The strip of all, and how long the buckets are.
+/// The series of all requests, and the lengths of buckets.
 #[derive(Debug, Default)]
-pub(crate) struct Strips {
-    pub(crate) all: Strip,
-    /// Place in [`BUCKETS_MS`].
+pub(crate) struct SeriesSet {
+    pub(crate) all: CountSeries,
+    /// Index in [`BUCKETS_MS`].
     all_length: usize,
     length: usize,
     cells: usize,
 }
 
-impl Strips {
-    pub(crate) fn count_all(&mut self, now: Nanos, counts: Counts) {
+impl SeriesSet {
+    pub(crate) fn count_all(&mut self, now: Nanos, counts: BucketCounts) {
         self.all.count(now / MS_NS / BUCKETS_MS[self.all_length], counts);
-        let span = |strip: &Strip| strip.0.last().zip(strip.0.first()).map_or(0, |(last, first)| last.0 - first.0 + 1);
+        let span = |series: &CountSeries| {
+            series.0.last().zip(series.0.first()).map_or(0, |(last, first)| last.0 - first.0 + 1)
+        };
         while span(&self.all) > ALL_MAX as u64 && self.all_length + 1 < BUCKETS_MS.len() {
             self.all = self.all.merged(BUCKETS_MS[self.all_length + 1] / BUCKETS_MS[self.all_length]);
             self.all_length += 1;
         }
     }
 
-    pub(crate) fn count_one(&mut self, strip: &mut Strip, now: Nanos, counts: Counts) {
-        self.cells += usize::from(strip.count(now / MS_NS / BUCKETS_MS[self.length], counts));
+    pub(crate) fn count_one(&mut self, series: &mut CountSeries, now: Nanos, counts: BucketCounts) {
+        self.cells += usize::from(series.count(now / MS_NS / BUCKETS_MS[self.length], counts));
     }
 
     pub(crate) fn are_too_many(&self) -> bool {
         self.cells > CELLS_MAX && self.length + 1 < BUCKETS_MS.len()
     }
 
-    /// Makes the buckets of clients longer.
-    pub(crate) fn coarsen<'s>(&mut self, strips: impl Iterator<Item = &'s mut Strip>) {
+    /// Merges the buckets of clients into longer ones.
+    pub(crate) fn coarsen<'s>(&mut self, all_series: impl Iterator<Item = &'s mut CountSeries>) {
         let times = BUCKETS_MS[self.length + 1] / BUCKETS_MS[self.length];
         self.length += 1;
         self.cells = 0;
-        for strip in strips {
-            *strip = strip.merged(times);
-            strip.0.shrink_to_fit();
-            self.cells += strip.0.len();
+        for series in all_series {
+            *series = series.merged(times);
+            series.0.shrink_to_fit();
+            self.cells += series.0.len();
         }
     }
 

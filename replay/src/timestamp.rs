@@ -1,4 +1,4 @@
-//! Times of log lines, read and written.
+//! Instants in reports, and parser of the times of log lines.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -20,9 +20,9 @@ use crate::log::line_error::LineError;
 pub struct Utc(pub Nanos);
 
 impl Utc {
-    /// Returns the instant of the calendar.
+    /// Returns the instant in the calendar.
     pub(crate) fn timestamp(self) -> Timestamp {
-        // The whole of u64, up to the year 2554, is inside the calendar.
+        // All values of u64, up to the year 2554, are in the range of the calendar.
         Timestamp::from_nanosecond(i128::from(self.0)).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }
@@ -87,17 +87,17 @@ impl FromStr for LogZone {
     }
 }
 
-/// A reason for which a time cannot be read.
+/// Reason why a time cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeError {
-    /// It is none of the times that are known.
+    /// The text has no known format.
     Unreadable,
-    /// It does not say in which zone it is.
+    /// The time has no zone.
     NoZone,
 }
 
 impl TimeError {
-    /// Returns the problem for a line, with the text that stands there.
+    /// Returns the error for a line, with the text at fault.
     pub(crate) fn of_line(self, text: impl AsRef<[u8]>) -> LineError {
         match self {
             Self::Unreadable => LineError::of("its time cannot be read; RFC 3339 and Unix seconds can", text),
@@ -108,23 +108,23 @@ impl TimeError {
     }
 }
 
-/// The longest text of a time that is remembered.
+/// Longest text of a time that is cached.
 const STAMP_BYTES_MAX: usize = 40;
-/// The shortest text of a time in a line without names of fields.
+/// Shortest text of a time in a line without field names.
 const STAMP_BYTES_MIN: usize = 10;
-/// A number of seconds below this, in 1973, is seldom a time.
+/// Least number of seconds that is likely a time; it is in 1973.
 const SECONDS_MIN: f64 = 1e8;
 
-/// Reads times such as `17/May/2015:10:05:03 +0000` and `2015-05-17T10:05:03Z`. Remembers the last one: lines of the same
-/// second share it.
+/// Parser of times such as `17/May/2015:10:05:03 +0000` and `2015-05-17T10:05:03Z`. It caches the last one, which lines of the
+/// same second share.
 #[derive(Debug, Default)]
-pub(crate) struct Stamps {
+pub(crate) struct TimestampReader {
     zone: Option<LogZone>,
     last: ArrayVec<u8, STAMP_BYTES_MAX>,
     last_ns: Nanos,
 }
 
-impl Stamps {
+impl TimestampReader {
     pub(crate) fn new(zone: Option<LogZone>) -> Self {
         Self { zone, ..Self::default() }
     }
@@ -145,8 +145,8 @@ impl Stamps {
     }
 }
 
-/// Reads what people and programs write for a time, with brackets around it or not: RFC 3339, `17/May/2015:10:05:03 +0000`,
-/// RFC 2822, or a number since 1970. A zone may stand after a space.
+/// Parses a time in any known format, in brackets or not: RFC 3339, `17/May/2015:10:05:03 +0000`, RFC 2822, or a number since
+/// 1970. A zone may follow after a space.
 pub(crate) fn read_any(text: &[u8], zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
     let text = text.trim_ascii();
     let text = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(text);
@@ -167,13 +167,13 @@ pub(crate) fn read_any(text: &[u8], zone: Option<&LogZone>) -> Result<Nanos, Tim
     time.ok_or(TimeError::Unreadable)
 }
 
-/// The instant of a time in its own zone, or else in the one that was given.
+/// Returns the instant of a time in its own zone, or else in the given one.
 fn in_zone(time: DateTime, own: Option<LogZone>, given: Option<&LogZone>) -> Result<Nanos, TimeError> {
     let zone = own.or_else(|| given.cloned()).ok_or(TimeError::NoZone)?;
     zone.0.to_timestamp(time).ok().and_then(in_range).ok_or(TimeError::Unreadable)
 }
 
-/// `UTC`, `GMT`, `Z`, `+HHMM` or `+HH:MM`.
+/// Parses `UTC`, `GMT`, `Z`, `+HHMM` or `+HH:MM`.
 fn read_zone(zone: &[u8]) -> Option<TimeZone> {
     let (sign, hours, minutes) = match zone {
         b"UTC" | b"GMT" | b"Z" => return Some(TimeZone::UTC),
@@ -185,7 +185,7 @@ fn read_zone(zone: &[u8]) -> Option<TimeZone> {
     Some(Offset::from_seconds(if sign == b'-' { -offset } else { offset }).ok()?.to_time_zone())
 }
 
-/// `DD/Mon/YYYY:HH:MM:SS`, with or without a fraction of the second.
+/// Parses `DD/Mon/YYYY:HH:MM:SS`, with or without a fraction of the second.
 fn read_stamp(text: &[u8]) -> Option<DateTime> {
     let (date_time, fraction) = text.split_at_checked(20)?;
     let separators = [date_time[2], date_time[6], date_time[11], date_time[14], date_time[17]];
@@ -221,14 +221,14 @@ fn read_stamp(text: &[u8]) -> Option<DateTime> {
         part(0, 2)? as i8,
         part(12, 14)? as i8,
         part(15, 17)? as i8,
-        // A leap second is counted in the second before it.
+        // A leap second counts as the second before it.
         part(18, 20)?.min(59) as i8,
         number(&fraction_ns)?,
     );
     date_time.ok()
 }
 
-/// RFC 3339, or the same with slashes in the date, or without a zone.
+/// Parses RFC 3339, also with slashes in the date or without a zone.
 fn read_iso(text: &[u8], own: Option<LogZone>, zone: Option<&LogZone>) -> Result<Nanos, TimeError> {
     let text = str::from_utf8(text).map_err(|_| TimeError::Unreadable)?;
     let has_slashes = matches!(text.as_bytes(), [_, _, _, _, b'/', _, _, b'/', ..]);
@@ -238,14 +238,14 @@ fn read_iso(text: &[u8], own: Option<LogZone>, zone: Option<&LogZone>) -> Result
     {
         return in_range(time).ok_or(TimeError::Unreadable);
     }
-    // A date alone is no instant.
+    // A date alone is not an instant.
     let has_clock = text.get(10..).is_some_and(|clock| clock.starts_with(['T', 't', ' ']));
     let time = has_clock.then(|| text.parse().ok()).flatten().ok_or(TimeError::Unreadable)?;
     in_zone(time, own, zone)
 }
 
-/// Seconds since 1970, or milli-, micro- or nanoseconds where that would be beyond the year 5138. Good to the microsecond.
-/// A number that is more likely a duration or a date gives none.
+/// Converts seconds since 1970, or milli-, micro- or nanoseconds if seconds would be beyond the year 5138. The result is exact
+/// to the microsecond. Returns `None` for a number that is more likely a duration or a date.
 pub(crate) fn of_number(number: f64) -> Option<Nanos> {
     const SECONDS_MAX: f64 = 1e11;
     let seconds = match number {
@@ -261,12 +261,12 @@ pub(crate) fn of_number(number: f64) -> Option<Nanos> {
     is_time.then(|| (seconds * 1e6).round() as u64 * 1_000)
 }
 
-/// Returns whether a text is long enough for a date and a time of the day, or a number of seconds of these years.
+/// Returns whether a text has enough digits for a date and a time of the day, or for a current number of seconds.
 pub(crate) fn is_likely_text(text: &str) -> bool {
     text.bytes().filter(u8::is_ascii_digit).count() > 8
 }
 
-/// Returns whether a number is one of seconds, or parts of a second, of these years.
+/// Returns whether a number is likely one of seconds, or parts of a second, since 1970.
 pub(crate) fn is_likely_number(number: f64) -> bool {
     number >= SECONDS_MIN
 }
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn stamps_have_zones_and_may_have_fractions() {
-        let mut stamps = Stamps::default();
+        let mut stamps = TimestampReader::default();
         for (text, utc) in [
             ("17/May/2015:10:05:03 +0000", "2015-05-17T10:05:03Z"),
             ("17/May/2015:10:05:03 +0000", "2015-05-17T10:05:03Z"),
@@ -328,11 +328,11 @@ mod tests {
     #[test]
     fn a_time_without_a_zone_takes_the_one_that_is_given_or_is_refused() {
         let zone: LogZone = "+02:00".parse().expect("an offset");
-        let mut stamps = Stamps::new(Some(zone.clone()));
+        let mut stamps = TimestampReader::new(Some(zone.clone()));
         for text in
             ["17/May/2015:12:05:03", "2015-05-17T12:05:03", "2015-05-17 12:05:03.000", "2015/05/17 12:05:03.000"]
         {
-            assert_eq!(Stamps::default().read(text.as_bytes()), Err(TimeError::NoZone), "{text}");
+            assert_eq!(TimestampReader::default().read(text.as_bytes()), Err(TimeError::NoZone), "{text}");
             assert_eq!(read_any(text.as_bytes(), None), Err(TimeError::NoZone), "{text}");
             let seconds = Ok(1_431_857_103 * SECOND_NS);
             assert_eq!(
