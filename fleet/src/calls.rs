@@ -4,7 +4,7 @@ use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
 use reqwest::{Client, Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use tidegate_tls::ClientTls;
+use tidegate_net::tls::ClientTls;
 
 use crate::wire::{Hello, STREAM};
 

@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Uri, uri::Scheme};
 use tidegate::{Request, policy::OnError};
-pub use tidegate_tls::{ClientTls, Own};
+pub use tidegate_net::tls::{ClientTls, Own};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},

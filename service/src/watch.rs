@@ -14,7 +14,7 @@ use tidegate::{
     clock::{Clock, SystemClock, WallStep},
     time::Nanos,
 };
-use tidegate_tls::Trouble;
+use tidegate_net::tls::Trouble;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{

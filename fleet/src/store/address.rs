@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use redis::{
     ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
 };
-use tidegate_tls::{ClientTls, Own, install_provider};
+use tidegate_net::tls::{ClientTls, Own, install_provider};
 
 use super::{KeySecret, StoreError, TlsPart, sentinel::WatchedMaster};
 

@@ -6,12 +6,12 @@ use tidegate::Engine;
 use tidegate_fleet::store::{
     ClientCertificate, Shared, StoreAddress, StoreError, StoreFault, StoreSettings, StoreTls, TlsPart,
 };
+use tidegate_net::tls::ClientTls;
 use tidegate_testkit::{
     certificate::{Authority, CertificateFiles},
     cluster::Cluster,
     redis::TlsRedis,
 };
-use tidegate_tls::ClientTls;
 
 use crate::nodes::{PATIENT, limit, node_at, run, until};
 

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
-use crate::{TlsError, certificates, no_pem, of, provider};
+use super::{TlsError, certificates, no_pem, of, provider};
 
 const AUTHORITY: &str = "the certificate of the authority";
 const OWN: &str = "the client's certificate";
