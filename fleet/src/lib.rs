@@ -24,7 +24,7 @@
 //! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
 //! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
 //! `payload` (a document on its way), `fit` (what is told fits), `sse` (the stream, read), `compiled` (a policy as a follower
-//! has it), `last_good` (what lies on the disk), `steps` (how long to wait before the next connection), `words` (how a limit stands), `lookout` and `answers`
+//! has it), `last_good` (what lies on the disk), `words` (how a limit stands), `lookout` and `answers`
 //! (what an operator asks), `process` (what a process tells of itself), [`store`] (limits that nodes share through Redis), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
 
 mod answers;
@@ -43,7 +43,6 @@ pub mod payload;
 mod process;
 mod reports;
 mod sse;
-mod steps;
 pub mod store;
 mod watcher;
 pub mod wire;

@@ -11,6 +11,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     policy::SCHEMA,
 };
+use tidegate_net::backoff::{Backoff, Disconnect};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -27,7 +28,6 @@ use crate::{
     process::ErrorCounts,
     reports::Reporter,
     sse::{Event, EventReader},
-    steps::{Ended, Steps},
     store::Shared,
     wire::{
         self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, StoreKeys, Told,
@@ -65,7 +65,7 @@ pub(crate) struct Node {
 /// Where a follower is.
 #[derive(Debug, Default)]
 struct Position {
-    steps: Steps,
+    backoff: Backoff,
     /// The policy in force; none: nothing is known of it here.
     has: Option<Compiled>,
     wants: Wants,
@@ -161,12 +161,12 @@ impl Node {
         loop {
             let ended = self.connection(&mut position).await;
             self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
-            sleep(position.steps.pause(ended, random())).await;
+            sleep(position.backoff.pause(ended, random())).await;
         }
     }
 
     /// One connection, to its end.
-    async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
+    async fn connection(self: &Arc<Self>, position: &mut Position) -> Disconnect {
         // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
         let digest = |has: &Compiled| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
         let sha256 = position.has.as_ref().map(digest);
@@ -187,8 +187,8 @@ impl Node {
             Err(error) => {
                 self.has_trouble(error.to_string());
                 return match error {
-                    CallError::Unreachable(_) => Ended::Broken,
-                    CallError::Refused { .. } => Ended::Refused,
+                    CallError::Unreachable(_) => Disconnect::Broken,
+                    CallError::Refused { .. } => Disconnect::Refused,
                 };
             }
         };
@@ -215,13 +215,13 @@ impl Node {
             }
             if let Some(trouble) = trouble {
                 self.has_trouble(trouble);
-                return Ended::Broken;
+                return Disconnect::Broken;
             }
         }
     }
 
     /// Does what an event says; answers how the connection is to end, if it is.
-    async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Ended> {
+    async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Disconnect> {
         if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
             // It would have come first: the server is of a release without.
             let _ = self.take_store_keys(None);
@@ -249,7 +249,7 @@ impl Node {
             wire::DELTA => return self.take(from_str(&event.data).map(Sent::Delta), position).await,
             wire::CURRENT => {
                 let Current { .. } = from_str(&event.data).ok()?;
-                position.steps.is_well();
+                position.backoff.reset();
                 self.is_in_force(self.engine.version(), Source::Admin);
             }
             wire::COMMAND => {
@@ -257,16 +257,16 @@ impl Node {
                 if command.ask.get("what").is_some_and(|what| what == "resync") {
                     self.answer(command.id, Told::Resync {}).await;
                     position.wants = Wants::Again;
-                    return Some(Ended::Restart);
+                    return Some(Disconnect::Restart);
                 }
                 let node = Arc::clone(self);
                 tokio::spawn(async move { node.obey(command).await });
             }
-            wire::RESTART => return Some(Ended::Restart),
+            wire::RESTART => return Some(Disconnect::Restart),
             wire::BYE => {
                 let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
                 self.has_trouble(format!("the admin server ended the stream: {why}"));
-                return Some(Ended::Restart);
+                return Some(Disconnect::Restart);
             }
             _ => {}
         }
@@ -289,10 +289,10 @@ impl Node {
     }
 
     /// Takes in a policy that was sent.
-    async fn take(self: &Arc<Self>, sent: serde_json::Result<Sent>, position: &mut Position) -> Option<Ended> {
+    async fn take(self: &Arc<Self>, sent: serde_json::Result<Sent>, position: &mut Position) -> Option<Disconnect> {
         if position.is_behind {
             // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
-            return Some(Ended::Restart);
+            return Some(Disconnect::Restart);
         }
         let began = Instant::now();
         let sent = match sent {
@@ -300,14 +300,14 @@ impl Node {
             Err(error) => {
                 self.has_trouble(format!("the policy was damaged on its way: {error}"));
                 position.wants = position.wants.max(Wants::Whole);
-                return Some(Ended::Broken);
+                return Some(Disconnect::Broken);
             }
         };
         let is_delta = matches!(sent, Sent::Delta(_));
         if is_delta && position.is_not_kept {
             // What differs can only be kept beside what it differs from.
             position.wants = Wants::Whole;
-            return Some(Ended::Restart);
+            return Some(Disconnect::Restart);
         }
         let version = sent.version();
         let (node, has) = (Arc::clone(self), position.has.clone());
@@ -328,7 +328,7 @@ impl Node {
         if let Some(why) = refused.as_ref().filter(|_| is_delta) {
             tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
             position.wants = Wants::Whole;
-            return Some(Ended::Restart);
+            return Some(Disconnect::Restart);
         }
         let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
         self.acknowledge(Acknowledgement {
@@ -343,7 +343,7 @@ impl Node {
         match applied {
             Ok(compiled) => {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
-                position.steps.is_well();
+                position.backoff.reset();
                 position.has = Some(compiled);
                 position.wants = Wants::News;
                 position.is_not_kept = not_kept.is_some();
@@ -360,7 +360,7 @@ impl Node {
                     position.wants = Wants::News;
                 }
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
-                matches!(not_applied, NotApplied::Damaged(_)).then_some(Ended::Broken)
+                matches!(not_applied, NotApplied::Damaged(_)).then_some(Disconnect::Broken)
             }
         }
     }

@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Uri, uri::Scheme};
 use tidegate::{Request, policy::OnError};
+use tidegate_net::breaker::Breaker;
 pub use tidegate_net::tls::{ClientTls, Own};
 use tokio::{
     runtime::Handle,
@@ -23,7 +24,6 @@ use tokio::{
 };
 
 use crate::{
-    breaker::Breaker,
     exchange::{Failure, Means, Outcome, Question, Server, client},
     ruling::{Decider, Ruling},
     wire::CheckBody,

@@ -6,7 +6,7 @@ use actix_web::web::{Data, Json, Path, Payload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tidegate_middleware::address::{AddressError, parse_network};
+use tidegate_net::trusted_proxy::{AddressError, parse_network};
 use tidegate_replay::{
     ClientReading, LogFormat, LogKey, LogReading, private_networks,
     traffic::{LookError, look_at},

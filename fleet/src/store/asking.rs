@@ -11,7 +11,7 @@ use std::{
 };
 
 use tidegate::time::Nanos;
-use tidegate_middleware::breaker::{Breaker, Outcome, Permit, State};
+use tidegate_net::breaker::{Breaker, Outcome, Permit, State};
 use tokio::{
     runtime,
     sync::{Notify, oneshot},

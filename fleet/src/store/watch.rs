@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind, RedisError, RedisResult};
-use tidegate_middleware::breaker::Permit;
+use tidegate_net::breaker::Permit;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},

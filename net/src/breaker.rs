@@ -1,5 +1,6 @@
-//! When a server is not asked any more, and when it is tried again: a pure step. Crates for this count failures in a share of
-//! calls, or let every call through while they try; a server of limits is to be tried by one call at a time.
+//! A circuit breaker as a pure step function: it decides when a server is left alone and when it is tried again. Existing crates
+//! count failures as a share of calls, or let every call through while they try; a server of limits must be tried by one call
+//! at a time.
 
 use std::time::Duration;
 
