@@ -27,36 +27,29 @@
 //! has it), `last_good` (what lies on the disk), `words` (how a limit stands), `lookout` and `answers`
 //! (what an operator asks), `process` (what a process tells of itself), [`store`] (limits that nodes share through Redis), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
 
-mod answers;
-mod calls;
-mod compiled;
-mod counted;
-mod counters;
-mod fit;
-mod follower;
-mod last_good;
-mod latency;
-mod lookout;
-mod node;
-mod owners;
-pub mod payload;
-mod process;
-mod reports;
-mod sse;
+mod agent;
+mod counts;
+mod lock;
 pub mod store;
-mod watcher;
 pub mod wire;
-pub mod words;
 
-pub use answers::Answers;
-pub use counted::{Part, Whole};
-pub use counters::{Counted, Counters, Figure};
-pub use follower::{Follower, Following, Source, StartError, Status, Token};
-pub use latency::Latency;
-pub use owners::{Owner, owner_of};
-pub use process::{ErrorCounts, resident_bytes};
-pub use sse::{Event, EventReader, TooLong};
-pub use watcher::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher};
+pub use agent::{
+    describe,
+    follower::{Follower, Following, Source, StartError, Status, Token},
+    process::{ErrorCounts, resident_bytes},
+    queries::Answers,
+};
+pub use counts::{
+    counters::{Counted, Counters, Figure},
+    latency::Latency,
+    owner::{Owner, owner_of},
+    sampler::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher},
+    totals::{Part, Whole},
+};
+pub use wire::{
+    event_reader::{Event, EventReader, TooLong},
+    payload,
+};
 
 /// The code of the document is compiled.
 #[cfg(doctest)]

@@ -15,10 +15,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::lock;
+use crate::lock::lock;
 
 /// How long a fault counts as there after it was met last.
-pub(super) const HOLD: Duration = Duration::from_secs(10);
+pub(crate) const HOLD: Duration = Duration::from_secs(10);
 
 /// How long a fault that ends by itself, such as a slot that moves, must last before it is reported.
 const SETTLES_IN: Duration = Duration::from_secs(1);
@@ -178,7 +178,7 @@ impl StoreFault {
     }
 
     /// Returns the fault that an error of the client shows.
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(crate) fn of(error: &RedisError) -> Self {
         // Before Redis 7 the code of what a script met stands in the text of another error.
         let text = said(error);
         let mut words = text.split_ascii_whitespace().map(|word| word.trim_start_matches('-').trim_end_matches(':'));
@@ -269,7 +269,7 @@ impl fmt::Display for FaultReport {
 
 /// The faults of one store, as one node meets them.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     met: Mutex<Met>,
     counts: [AtomicU64; StoreFault::ALL.len()],
 }
@@ -298,14 +298,14 @@ struct Entry {
 
 /// A change of the faults that are there.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum FaultChange {
+pub(crate) enum FaultChange {
     Began(FaultReport),
     Ended(StoreFault),
 }
 
 impl Faults {
     /// Takes in an error of the client. Returns which fault that is.
-    pub(super) fn meet(&self, error: &RedisError) -> StoreFault {
+    pub(crate) fn meet(&self, error: &RedisError) -> StoreFault {
         let fault = StoreFault::of(error);
         self.counts[fault as usize].fetch_add(1, Ordering::Relaxed);
         self.note(fault, HOLD, || said(error));
@@ -313,14 +313,14 @@ impl Faults {
     }
 
     /// Takes in what became of a question that counted as a timeout `since` then, unless the store has answered since.
-    pub(super) fn meet_late(&self, error: &RedisError, since: Instant) {
+    pub(crate) fn meet_late(&self, error: &RedisError, since: Instant) {
         if lock(&self.met).recovered_at.is_none_or(|at| at < since) {
             self.note(StoreFault::of(error), HOLD, || said(error));
         }
     }
 
     /// Takes in that a fault is there for `lasts` from now on.
-    pub(super) fn note(&self, fault: StoreFault, lasts: Duration, detail: impl FnOnce() -> String) {
+    pub(crate) fn note(&self, fault: StoreFault, lasts: Duration, detail: impl FnOnce() -> String) {
         let now = Instant::now();
         let mut met = lock(&self.met);
         if !fault.is_warning() {
@@ -337,26 +337,26 @@ impl Faults {
     }
 
     /// Reports a fault of a part of the store, while the rest answers.
-    pub(super) fn show(&self, fault: StoreFault) {
+    pub(crate) fn show(&self, fault: StoreFault) {
         if let Some(entry) = &mut lock(&self.met).entries[fault as usize] {
             entry.is_shown = true;
         }
     }
 
     /// Takes in that all parts of the store answer.
-    pub(super) fn hide_parts(&self) {
+    pub(crate) fn hide_parts(&self) {
         lock(&self.met).entries.iter_mut().flatten().for_each(|entry| entry.is_shown = false);
     }
 
     /// Takes in that a fault is over.
-    pub(super) fn end(&self, fault: StoreFault) {
+    pub(crate) fn end(&self, fault: StoreFault) {
         let mut met = lock(&self.met);
         met.entries[fault as usize] = None;
         met.last = met.last.filter(|last| *last != fault);
     }
 
     /// Takes in that the store answers again: all faults but warnings are over.
-    pub(super) fn end_all(&self) {
+    pub(crate) fn end_all(&self) {
         let mut met = lock(&self.met);
         (met.last, met.recovered_at) = (None, Some(Instant::now()));
         let is_over = |fault: &StoreFault| !fault.is_warning() && *fault != StoreFault::NoSecret;
@@ -366,24 +366,24 @@ impl Faults {
     }
 
     /// Returns how often each fault was met since the start.
-    pub(super) fn counts(&self) -> [u64; StoreFault::ALL.len()] {
+    pub(crate) fn counts(&self) -> [u64; StoreFault::ALL.len()] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Returns the faults that are there now. `is_away`: the store is left alone.
-    pub(super) fn current(&self, is_away: bool) -> Vec<FaultReport> {
+    pub(crate) fn current(&self, is_away: bool) -> Vec<FaultReport> {
         let (met, now) = (lock(&self.met), Instant::now());
         StoreFault::ALL.into_iter().filter_map(|fault| met.current(fault, is_away, now)).collect()
     }
 
     /// Returns whether the store refuses something now.
-    pub(super) fn is_refusing(&self) -> bool {
+    pub(crate) fn is_refusing(&self) -> bool {
         let (met, now) = (lock(&self.met), Instant::now());
         StoreFault::ALL.into_iter().any(|fault| !fault.is_warning() && met.current(fault, false, now).is_some())
     }
 
     /// Returns what has begun and ended since this was called last.
-    pub(super) fn changes(&self, is_away: bool) -> Vec<FaultChange> {
+    pub(crate) fn changes(&self, is_away: bool) -> Vec<FaultChange> {
         let (mut met, now) = (lock(&self.met), Instant::now());
         let mut changes = Vec::new();
         for fault in StoreFault::ALL {

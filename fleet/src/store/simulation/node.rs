@@ -12,7 +12,13 @@ use tidegate::{
 use tokio::time::Instant;
 
 use super::network::{Network, Wire};
-use crate::store::{KeySecret, Shared, StoreSettings, keys::Keys, link::Link};
+use crate::store::{
+    client::connection::Link,
+    config::StoreSettings,
+    key::{KeySecret, Keys},
+    script::SCRIPT,
+    shared::Shared,
+};
 
 /// A limit that nodes share.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +101,7 @@ impl Node {
         let engine = Engine::for_simulation(64, NodeClock { began, at_first }, place as u64);
         engine.publish(Publish::of(snapshot).under_version(version)).expect("few limits");
         let wire = Wire::new(network);
-        let link = Link::simulated(Arc::clone(&wire), include_str!("../script.lua"));
+        let link = Link::simulated(Arc::clone(&wire), SCRIPT);
         let keys = Keys::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
         let shared = Shared::over(Arc::new(engine), link, keys, settings).await;
         Self { place, shared, wire, began }

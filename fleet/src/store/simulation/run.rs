@@ -21,7 +21,13 @@ use super::{
     node::{Limit, Node, place_of, snapshot},
     random::Random,
 };
-use crate::store::{StoreSettings, ask::excess, lock, value::Found};
+use crate::{
+    lock::lock,
+    store::{
+        config::StoreSettings,
+        script::{plan::excess, record::Found},
+    },
+};
 
 /// When simulations begin, by the store's clock: 2026.
 pub(super) const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;

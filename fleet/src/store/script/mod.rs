@@ -1,0 +1,9 @@
+//! The script that the store runs: its arguments, its answers, and the records that it reads and writes.
+
+pub(crate) mod plan;
+pub(crate) mod record;
+#[cfg(any(test, feature = "model"))]
+pub(crate) mod twin;
+
+/// The script itself.
+pub(crate) const SCRIPT: &str = include_str!("script.lua");
