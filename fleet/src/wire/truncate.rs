@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::wire::BODY_BYTES_MAX;
+use crate::wire::stream::BODY_BYTES_MAX;
 
 /// Bytes of what is told beside its lists: names and numbers, amply.
 const BESIDE: usize = 1 << 10;
