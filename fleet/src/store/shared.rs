@@ -16,7 +16,8 @@ use crate::store::{
     local::quota::{Holdings, Says},
     script::{
         SCRIPT,
-        plan::{Part, Told, Wish},
+        decode::Told,
+        plan::{Part, Wish},
         record::Under,
     },
 };

@@ -29,7 +29,11 @@ use crate::{
         fault::Faults,
         key::Keys,
         local::lease::Moment,
-        script::plan::{Done, Part, Question, Telling, Told, hear},
+        script::{
+            decode::{Done, Told, hear},
+            encode::Telling,
+            plan::{Part, Question},
+        },
         stats::WaitCounts,
     },
 };

@@ -17,7 +17,7 @@ use tokio::{
 use crate::store::{
     client::batcher::{BACKGROUND, Store},
     fault::{FaultChange, FaultReport, HOLD, StoreFault},
-    script::plan,
+    script::encode,
 };
 
 /// The limit for a probe: a connection is made within it, and tried once more.
@@ -132,7 +132,7 @@ impl Store {
             let patience = until.saturating_duration_since(Instant::now());
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
-            let told = self.link.run(&key, &[plan::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
+            let told = self.link.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
             self.hear_time(told.first());
             let [_, done, found] = &told[..] else {
                 return Err(RedisError::from((ErrorKind::UnexpectedReturnType, "the script answers otherwise")));

@@ -8,7 +8,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use crate::store::script::plan::{Grant, LeaseAsk};
+use crate::store::script::grant::{Grant, LeaseAsk};
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
 const HORIZON_MAX: Duration = Duration::from_secs(8);
@@ -299,7 +299,9 @@ mod tests {
 
     use super::*;
     use crate::store::script::{
-        plan::{Part, Told, Wish, granted},
+        decode::Told,
+        grant::granted,
+        plan::{Part, Wish},
         record::{Held, LEASE_NS, Leases, Under},
         twin,
     };

@@ -35,7 +35,9 @@ use crate::{
             synced::View,
         },
         script::{
-            plan::{LeaseAsk, Part, Told, Wish, excess},
+            decode::Told,
+            grant::LeaseAsk,
+            plan::{Part, Wish, excess},
             record::Under,
         },
     },

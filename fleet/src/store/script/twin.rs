@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 #[cfg(test)]
-use crate::store::script::plan::Told;
+use crate::store::script::decode::Told;
 use tidegate::{
     algorithm::{Addition, Meter, Receipt},
     time::{Nanos, SECOND_NS},
@@ -11,7 +11,11 @@ use tidegate::{
 
 use crate::store::script::{
     SCRIPT,
-    plan::{Deed, Done, LeaseAsk, Part, Question, Telling, Wish},
+    decode::Done,
+    encode::Telling,
+    grant::LeaseAsk,
+    op::Deed,
+    plan::{Part, Question, Wish},
     record::{self, Found, Held, LEASE_NS, Leases, Under},
 };
 

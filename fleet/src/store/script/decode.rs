@@ -1,0 +1,152 @@
+//! Decodes the answers of the script.
+
+use tidegate::{
+    Answer,
+    algorithm::{Carry, Meter, Verdict},
+    time::Nanos,
+};
+
+use super::{
+    grant::Grant,
+    op::Deed,
+    plan::{Part, Question, Wish},
+    record::Found,
+};
+
+/// What the script did with a word.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Done {
+    Charged,
+    Refused,
+    /// It fits; another of the same question does not.
+    Spared,
+    Looked,
+    /// It was made before.
+    Known,
+    /// The word is another than the deed was for.
+    Other,
+    /// One before it was refused.
+    Unasked,
+}
+
+impl Done {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "charged" => Self::Charged,
+            "refused" => Self::Refused,
+            "spared" => Self::Spared,
+            "looked" => Self::Looked,
+            "known" => Self::Known,
+            "other" => Self::Other,
+            "unasked" => Self::Unasked,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name that the script gives it.
+    #[cfg(any(test, feature = "model"))]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Charged => "charged",
+            Self::Refused => "refused",
+            Self::Spared => "spared",
+            Self::Looked => "looked",
+            Self::Known => "known",
+            Self::Other => "other",
+            Self::Unasked => "unasked",
+        }
+    }
+}
+
+/// What became of one word.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) answer: Answer,
+    /// Of a lease.
+    pub(crate) grant: Option<Grant>,
+    /// In the numbers of the one who asks, as if all that is lent had been spent.
+    pub(crate) word: u64,
+    /// As it lies there.
+    pub(crate) text: String,
+    pub(crate) now: Nanos,
+}
+
+/// What became of a question. `None`: it is to be asked again.
+pub(crate) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nanos) -> Option<Vec<Told>> {
+    for part in question.iter_mut() {
+        part.tries = part.tries.saturating_add(1);
+    }
+    let answers: Vec<_> =
+        question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
+    answers.into_iter().collect()
+}
+
+impl Part {
+    /// Takes in what was done. `None`: it is to be asked again.
+    pub(super) fn answer(&mut self, done: Done, text: String, now: Nanos) -> Option<Told> {
+        let told = |answer, word, text| Told { answer, grant: None, word, text, now };
+        if done == Done::Unasked {
+            return Some(told(Answer::Failed, 0, String::new()));
+        }
+        if done == Done::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
+            self.late = self.late.saturating_add(1);
+        }
+        self.found = Some(Found::read(text.clone(), &self.own.meter));
+        let (held, _) = self.held(now);
+        let own = self.own.meter;
+        let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
+        let (word, full) = (seen(held.word), seen(held.full(now)));
+        let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
+        match self.wish {
+            // Taken back or charged, or there is nothing left to take, or no room to owe more.
+            Wish::GiveBack(_) | Wish::Overcharge { .. } => failed(done == Done::Charged || self.deed(now).is_err()),
+            Wish::Reset => failed(done == Done::Charged),
+            Wish::Delta { .. } => failed(matches!(done, Done::Charged | Done::Known)),
+            Wish::Lease(ask) => {
+                match done {
+                    Done::Charged => {}
+                    // There was nothing to swap, and is nothing now.
+                    Done::Looked if self.deed(now).is_ok_and(|deed| matches!(deed, Deed::Look)) => {}
+                    _ => return None,
+                }
+                // Others may have used and lent more meanwhile.
+                let grant = self.grant?;
+                let others = held.leases.out().saturating_sub(grant.kept + grant.given);
+                let grant = Grant { word: seen(held.with(others, now)), ..grant };
+                let verdict = match own.step(full, now, ask.need.max(1)) {
+                    _ if grant.is_charged || grant.kept + grant.given >= ask.need => Verdict::Admit(grant.word),
+                    // By what was known at an earlier time it did not fit.
+                    Verdict::Admit(_) => Verdict::Later { wait_ns: 1 },
+                    refused => refused,
+                };
+                let answer = Answer::Decided { verdict, word: grant.word, now };
+                Some(Told { grant: Some(grant), ..told(answer, full, text) })
+            }
+            // A look is a step of one token whose word is not stored.
+            Wish::Look(cost) => {
+                let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
+                    Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
+                    verdict => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+            Wish::Charge(cost) => {
+                let step = held.under.meter.step(held.full(now), now, cost);
+                let answer = match (done, step) {
+                    (Done::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
+                    // It fits by now, and was not charged.
+                    (Done::Looked, Verdict::Admit(_)) if self.is_refused => return None,
+                    (Done::Spared, _) | (Done::Looked, Verdict::Admit(_)) => Answer::WouldAdmit { word: full, now },
+                    // By what was known at an earlier time it did not fit.
+                    (Done::Refused, Verdict::Admit(_)) | (Done::Other | Done::Unasked | Done::Known, _) => return None,
+                    (Done::Refused | Done::Looked, verdict) => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+        }
+    }
+}
+
+fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {
+    from.carry_over(word, now, to, Carry::Keep)
+}
