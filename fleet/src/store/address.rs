@@ -9,7 +9,6 @@ use redis::{
 use tidegate_net::tls::{ClientTls, Own, install_provider};
 
 use crate::store::{
-    client::sentinel::WatchedMaster,
     error::{StoreError, TlsPart},
     key::KeySecret,
 };
@@ -142,6 +141,15 @@ impl Servers {
     pub(crate) fn use_tls(&self) -> bool {
         self.infos().iter().any(is_tls)
     }
+}
+
+/// A master, and the Sentinels that look after it.
+#[derive(Clone)]
+pub(crate) struct WatchedMaster {
+    pub(crate) sentinels: Vec<ConnectionInfo>,
+    pub(crate) name: String,
+    /// User, password and database of the servers.
+    pub(crate) settings: RedisConnectionInfo,
 }
 
 /// A URL, read.

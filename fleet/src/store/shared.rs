@@ -1,27 +1,5 @@
 //! An engine whose shared limits are kept in a store.
 
-use crate::store::{
-    address::{self, StoreAddress},
-    config::StoreSettings,
-    error::StoreError,
-    fault::StoreFault,
-    stats::StoreFigures,
-};
-use crate::store::{
-    client::{
-        batcher::Store,
-        connection::{CONNECT_IN, Link},
-    },
-    key::{Keys, Name},
-    local::quota::{Holdings, Says},
-    script::{
-        SCRIPT,
-        decode::Told,
-        plan::{Part, Wish},
-        record::Under,
-    },
-};
-use redis::RedisError;
 use std::{
     cmp::Ordering,
     fmt,
@@ -31,6 +9,8 @@ use std::{
     },
     time::Duration,
 };
+
+use redis::RedisError;
 use tidegate::{
     Answer, Begun, Decide, Decision, Engine, Pending, Request, Reservation, StoreCharge,
     algorithm::{NUMBER_MAX, Receipt, Verdict},
@@ -38,6 +18,23 @@ use tidegate::{
     policy::{DoorSettings, Sharing},
 };
 use tokio::time::{Instant, timeout};
+
+use crate::store::{
+    address::{self, StoreAddress},
+    client::{batcher::Store, connect::CONNECT_IN, connection::Link},
+    config::StoreSettings,
+    error::StoreError,
+    fault::StoreFault,
+    key::{Keys, Name},
+    local::quota::{Holdings, Says},
+    script::{
+        SCRIPT,
+        decode::Told,
+        plan::{Part, Wish},
+        record::Under,
+    },
+    stats::StoreFigures,
+};
 
 /// How long the fault of a secret that was not sent counts as there: longer than it can be.
 const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);

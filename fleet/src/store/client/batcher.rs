@@ -2,7 +2,7 @@
 //! answer.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,13 +22,15 @@ use crate::{
     lock::lock,
     store::{
         client::{
-            connection::{ANSWER_IN, Link, has_moved},
+            connect::ANSWER_IN,
+            connection::{Link, has_moved},
             epoch::Epochs,
+            fault_log::Faults,
+            moment::Moment,
+            queue::{BACKGROUND, Moving, Slot, Waiting},
         },
         config::StoreSettings,
-        fault::Faults,
         key::Keys,
-        local::lease::Moment,
         script::{
             decode::{Done, Told, hear},
             encode::Telling,
@@ -38,10 +40,6 @@ use crate::{
     },
 };
 
-/// Questions that go out together; and so many of them, as far as there are, are not such that a check waits for.
-const TOGETHER: usize = 64;
-const SHARE_OF_OTHERS: usize = 16;
-
 /// The slot of what one server is asked in the background, and how long that gathers, unless somebody waits for one of it.
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(5);
@@ -49,20 +47,8 @@ const GATHER: Duration = Duration::from_millis(5);
 /// After a server said that a slot is at another.
 const MOVED: Duration = Duration::from_millis(2);
 
-/// How long a slot may be elsewhere before that counts as a failure; how long it is known that it was; and of how many slots.
-const SETTLES_IN: Duration = Duration::from_secs(1);
-const MOVING_FOR: Duration = Duration::from_secs(10);
-const MOVING_MAX: usize = 1_024;
-
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
-
-/// How long at least a question is sent again that lost the race for its key, or that reached a server which no longer has its
-/// slot. A question whose caller waits longer is sent again for that time.
-const TRIES_FOR: Duration = Duration::from_secs(1);
-
-/// Nobody waits for what is asked in the background, so it is waited for longer.
-pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
 pub(crate) struct Store {
     pub(crate) link: Link,
@@ -101,105 +87,6 @@ pub(crate) struct Counts {
     pub(crate) waits: WaitCounts,
 }
 
-/// A question that waits for its turn.
-struct Waiting {
-    question: Question,
-    /// When it was answered in vain first.
-    since: Option<Instant>,
-    patience: Duration,
-    /// Does a check wait for it?
-    is_urgent: bool,
-    /// `None`: nobody waits, and it is asked all the same.
-    answer: Option<oneshot::Sender<Vec<Told>>>,
-}
-
-/// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
-#[derive(Default)]
-struct Slot {
-    urgent: VecDeque<Waiting>,
-    others: VecDeque<Waiting>,
-    /// Wakes whoever lets them gather.
-    wake: Arc<Notify>,
-    heard_at: Arc<AtomicU64>,
-}
-
-impl Slot {
-    fn push(&mut self, waiting: Waiting) {
-        self.queue_of(&waiting).push_back(waiting);
-        if self.is_full() {
-            self.wake.notify_one();
-        }
-    }
-
-    fn queue_of(&mut self, waiting: &Waiting) -> &mut VecDeque<Waiting> {
-        if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
-    }
-
-    /// Is it time to ask?
-    fn is_full(&self) -> bool {
-        !self.urgent.is_empty() || self.others.len() >= TOGETHER
-    }
-
-    fn hurry(&mut self, key: &str) {
-        if let Some(place) = self.others.iter().position(|waiting| waiting.is_of(key))
-            && let Some(waiting) = self.others.remove(place)
-        {
-            self.push(Waiting { is_urgent: true, ..waiting });
-        }
-    }
-
-    /// Those that go out together: first what checks wait for, but others have their share.
-    fn take(&mut self) -> Vec<Waiting> {
-        let of_others = self.others.len().min(TOGETHER - self.urgent.len().min(TOGETHER - SHARE_OF_OTHERS));
-        let urgent = self.urgent.len().min(TOGETHER - of_others);
-        self.urgent.drain(..urgent).chain(self.others.drain(..of_others)).filter(Waiting::is_wanted).collect()
-    }
-}
-
-/// Slots that servers said are elsewhere, and that no server has answered for since.
-#[derive(Default)]
-struct Moving {
-    slots: Mutex<HashMap<String, Moved>>,
-    /// Whether there are any: each script that is answered asks.
-    are_any: AtomicBool,
-}
-
-/// When a slot was elsewhere first, and last.
-struct Moved {
-    first: Instant,
-    last: Instant,
-}
-
-impl Moving {
-    /// Returns whether a slot, which is elsewhere once more, has been so for a second.
-    fn is_lasting(&self, name: &str) -> bool {
-        let (mut slots, now) = (lock(&self.slots), Instant::now());
-        let is_recent = |moved: &mut Moved| now.duration_since(moved.last) < MOVING_FOR;
-        if let Some(moved) = slots.get_mut(name)
-            && is_recent(moved)
-        {
-            moved.last = now;
-            return now.duration_since(moved.first) >= SETTLES_IN;
-        }
-        if slots.len() >= MOVING_MAX {
-            slots.retain(|_, moved| is_recent(moved));
-        }
-        if slots.len() < MOVING_MAX {
-            slots.insert(name.to_owned(), Moved { first: now, last: now });
-            self.are_any.store(true, Ordering::Relaxed);
-        }
-        false
-    }
-
-    fn has_settled(&self, name: &str) {
-        if self.are_any.load(Ordering::Relaxed) {
-            let mut slots = lock(&self.slots);
-            slots.remove(name);
-            self.are_any.store(!slots.is_empty(), Ordering::Relaxed);
-        }
-    }
-}
-
 /// A question that was put to a slot.
 pub(crate) struct Asked {
     answer: oneshot::Receiver<Vec<Told>>,
@@ -216,22 +103,6 @@ impl Asked {
     /// Has its slot heard of the store since?
     fn is_within(&self, time: Duration, now: Nanos) -> bool {
         self.heard_at.load(Ordering::Relaxed) > self.at && self.silent_for(now) < time
-    }
-}
-
-impl Waiting {
-    /// Whoever has gone is not charged for.
-    fn is_wanted(&self) -> bool {
-        self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
-    }
-
-    fn is_asked_again(&mut self) -> bool {
-        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR.max(self.patience)
-    }
-
-    /// Is its answer waited for, which is about this key?
-    fn is_of(&self, key: &str) -> bool {
-        self.answer.is_some() && self.question.iter().any(|part| part.key == key)
     }
 }
 
@@ -609,83 +480,4 @@ impl Store {
 
 fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::script::{plan::Wish, record::Under};
-
-    fn waiting(key: usize, is_urgent: bool) -> (Waiting, oneshot::Receiver<Vec<Told>>) {
-        let own = Under { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
-        let (sender, answer) = oneshot::channel();
-        let question = vec![Part::again(key.to_string(), own, Wish::Look(1), None)];
-        (Waiting { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
-    }
-
-    fn keys(batch: &[Waiting]) -> Vec<&str> {
-        batch.iter().map(|waiting| waiting.question[0].key.as_str()).collect()
-    }
-
-    #[test]
-    fn what_checks_wait_for_goes_first_and_others_have_their_share() {
-        let mut slot = Slot::default();
-        let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
-        let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        for waiting in waiting {
-            slot.push(waiting);
-        }
-        // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
-        let urgent_of = |batch: &[Waiting]| batch.iter().filter(|waiting| waiting.is_urgent).count();
-        let (first, second) = (slot.take(), slot.take());
-        assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
-        assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
-        // Whoever has gone is not asked for.
-        answers.clear();
-        assert!(slot.is_full() && slot.take().is_empty());
-        assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slot_lasts_elsewhere_if_it_is_said_again_and_no_server_answers() {
-        let (moving, second) = (Moving::default(), Duration::from_secs(1));
-        assert!(!moving.is_lasting("a"));
-        tokio::time::advance(second).await;
-        assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
-        moving.has_settled("a");
-        assert!(!moving.is_lasting("a"), "it moves again");
-        // The caller of the other one had left, so nothing shows that it settled.
-        tokio::time::advance(20 * second).await;
-        assert!(!moving.is_lasting("b"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_is_sent_again_for_as_long_as_its_caller_waits() {
-        let ten_seconds = Duration::from_secs(10);
-        for (patience, almost) in
-            [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
-        {
-            let (question, _answer) = waiting(0, true);
-            let mut question = Waiting { patience, ..question };
-            assert!(question.is_asked_again());
-            tokio::time::advance(almost).await;
-            assert!(question.is_asked_again(), "after {almost:?}");
-            tokio::time::advance(Duration::from_millis(1)).await;
-            assert!(!question.is_asked_again(), "a millisecond later");
-        }
-    }
-
-    #[test]
-    fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
-        let mut slot = Slot::default();
-        let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
-        for waiting in waiting {
-            slot.push(waiting);
-        }
-        assert!(!slot.is_full());
-        slot.hurry("1");
-        slot.hurry("nobody's");
-        assert!(slot.is_full());
-        assert_eq!(keys(&slot.take()), ["1", "0", "2"], "and the others with it");
-    }
 }

@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     lock::lock,
     store::client::{
-        connection::{CONNECT_IN, MOVED_IN, client_of, tcp},
+        connect::{CONNECT_IN, MOVED_IN, client_of, tcp},
         server::{Server, ServerConnection},
     },
 };

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    RedisResult, Script, ServerErrorKind, TlsCertificates, io::tcp::TcpSettings,
-};
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
@@ -13,20 +10,11 @@ use crate::store::{
     address::Servers,
     client::{
         cluster::Cluster,
+        connect::{ANSWER_IN, CONNECT_IN, open, tcp},
+        fault_log::Faults,
         server::{Server, ServerConnection},
     },
-    fault::Faults,
 };
-
-/// A connection that takes longer is given up.
-pub(crate) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// The limit for an answer; the check that asked has gone before.
-pub(crate) const ANSWER_IN: Duration = Duration::from_secs(10);
-/// The same, where another server may come in the place of one that is gone: in a cluster, and with Sentinels.
-pub(crate) const MOVED_IN: Duration = Duration::from_secs(1);
-/// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
-/// nothing, and one that stands receives.
-const RECEIVED_IN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 enum Connection {
@@ -164,36 +152,6 @@ fn late() -> RedisError {
 pub(crate) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
-}
-
-/// A question does not wait for the answer to the one before it.
-pub(crate) fn tcp() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let settings = settings.set_user_timeout(RECEIVED_IN);
-    settings
-}
-
-/// Returns a client of a server; over TLS where there are certificates.
-pub(crate) fn open(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> RedisResult<Client> {
-    match tls {
-        Some(tls) => Client::build_with_tls(info, tls.clone()),
-        None => Client::open(info),
-    }
-}
-
-/// Returns a client of the server at this host and port; over TLS where there are certificates.
-pub(crate) fn client_of(
-    host: String,
-    port: u16,
-    settings: RedisConnectionInfo,
-    tls: Option<&TlsCertificates>,
-) -> RedisResult<Client> {
-    let address = match tls {
-        Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-        None => ConnectionAddr::Tcp(host, port),
-    };
-    open(address.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp()), tls)
 }
 
 fn id_of(servers: &Servers, prefix: &str) -> u64 {

@@ -15,8 +15,12 @@ use tokio::{
 };
 
 use crate::store::{
-    client::batcher::{BACKGROUND, Store},
-    fault::{FaultChange, FaultReport, HOLD, StoreFault},
+    client::{
+        batcher::Store,
+        fault_log::{FaultChange, HOLD},
+        queue::BACKGROUND,
+    },
+    fault::{FaultReport, StoreFault},
     script::encode,
 };
 

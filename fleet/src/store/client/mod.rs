@@ -2,8 +2,12 @@
 
 pub(crate) mod batcher;
 mod cluster;
+pub(crate) mod connect;
 pub(crate) mod connection;
 mod epoch;
+pub(crate) mod fault_log;
 mod health;
-pub(crate) mod sentinel;
+pub(crate) mod moment;
+pub(crate) mod queue;
+mod sentinel;
 mod server;

@@ -1,21 +1,15 @@
 //! The master that Sentinels name: which server it is changes when they promote a replica.
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError, RedisResult,
-    TlsCertificates, Value, aio::MultiplexedConnection, cmd, from_redis_value,
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsCertificates, Value,
+    aio::MultiplexedConnection, cmd, from_redis_value,
 };
 use tokio::task::JoinSet;
 
-use crate::store::client::connection::{CONNECT_IN, MOVED_IN, client_of, open, tcp};
-
-/// A master, and the Sentinels that look after it.
-#[derive(Clone)]
-pub(crate) struct WatchedMaster {
-    pub(crate) sentinels: Vec<ConnectionInfo>,
-    pub(crate) name: String,
-    /// User, password and database of the servers.
-    pub(crate) settings: RedisConnectionInfo,
-}
+use crate::store::{
+    address::WatchedMaster,
+    client::connect::{CONNECT_IN, MOVED_IN, client_of, open, tcp},
+};
 
 impl WatchedMaster {
     /// Asks all Sentinels, and connects to the server that the first of them names and that says itself that it is the master.

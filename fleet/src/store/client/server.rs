@@ -20,9 +20,9 @@ use tokio::{
 
 use crate::{
     lock::lock,
-    store::client::{
-        connection::{ANSWER_IN, CONNECT_IN},
-        sentinel::WatchedMaster,
+    store::{
+        address::WatchedMaster,
+        client::connect::{ANSWER_IN, CONNECT_IN},
     },
 };
 

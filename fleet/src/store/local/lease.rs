@@ -8,16 +8,23 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use crate::store::script::grant::{Grant, LeaseAsk};
+use crate::store::{
+    client::moment::Moment,
+    script::grant::{Grant, LeaseAsk},
+};
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
 const HORIZON_MAX: Duration = Duration::from_secs(8);
+
 const HORIZON_MIN: Duration = Duration::from_millis(100);
+
 /// How long the first lasts. As long as a batch may, it has a 64th of the limit at least: of a key that is used now and then
 /// all that is left would otherwise be asked for again and again.
 const HORIZON_FIRST: Duration = Duration::from_secs(1);
+
 /// So much ahead of its end a batch is renewed, as its key is used now.
 const AHEAD: Duration = Duration::from_millis(100);
+
 /// From this age on a lease that is in use is renewed, and after so long without use it goes back; how often that is looked at.
 const fn renewed_at_ns(lease_ns: Nanos) -> Nanos {
     lease_ns / 3 * 2
@@ -34,23 +41,18 @@ pub(crate) const fn look_every(lease_ns: Nanos) -> Duration {
 /// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
 /// comes back: nobody takes what comes back meanwhile, but it is not lost.
 const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
+
 /// A denial by what the store had is not repeated for longer than this without asking.
 const STALE_NS: Nanos = SECOND_NS;
 
 /// A store that is there has answered by then, also on a busy machine.
 const ANSWER_NS: Nanos = SECOND_NS / 20;
+
 /// When to come again where it is not known, but there will be an answer soon.
 const SOON_NS: Nanos = SECOND_NS / 1_000;
 
 /// So many denials in a pause are a crowd, and nobody of it waits for an answer: it is denied until there is one.
 const CROWD: u32 = 32;
-
-/// A moment, by the store's clock as far as this node knows it, and by its own, which never jumps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moment {
-    pub(crate) store: Nanos,
-    pub(crate) own: Nanos,
-}
 
 /// Tokens that were taken ahead. Times are of this node's own clock, but for the end of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -28,10 +28,10 @@ use tokio::{
 use crate::{
     lock::lock,
     store::{
-        client::batcher::{BACKGROUND, Store},
+        client::{batcher::Store, moment::Moment, queue::BACKGROUND},
         key::Name,
         local::{
-            lease::{Care, Lease, Moment, Spent, look_every},
+            lease::{Care, Lease, Spent, look_every},
             synced::View,
         },
         script::{

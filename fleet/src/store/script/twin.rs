@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-#[cfg(test)]
-use crate::store::script::decode::Told;
 use tidegate::{
     algorithm::{Addition, Meter, Receipt},
     time::{Nanos, SECOND_NS},
 };
 
+#[cfg(test)]
+use crate::store::script::decode::Told;
 use crate::store::script::{
     SCRIPT,
     decode::Done,
