@@ -35,9 +35,11 @@ pub mod wire;
 
 pub use agent::{
     describe,
-    follower::{Follower, Following, Source, StartError, Status, Token},
+    follower::{Follower, Following, StartError},
+    http_client::Token,
     process::{ErrorCounts, resident_bytes},
     queries::Answers,
+    status::{Source, Status},
 };
 pub use counts::{
     counters::{Counted, Counters, Figure},

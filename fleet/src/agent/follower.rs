@@ -1,13 +1,25 @@
 //! What an engine is to follow, how it starts, and how it is.
 
+use crate::{
+    agent::{
+        http_client::{Calls, Token},
+        last_good::{LastGood, replace},
+        node::Node,
+        process::ErrorCounts,
+        queries::Answers,
+        status::Status,
+    },
+    counts::sampler::ONE_IN,
+    store::Shared,
+    wire::{self, Process, payload::hex},
+};
+use rustix::system::uname;
 use std::{
     convert::Infallible,
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-use rustix::system::uname;
 use tidegate::{
     Engine,
     clock::{Clock, SystemClock},
@@ -17,22 +29,9 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 
-pub use crate::agent::http_client::Token;
-use crate::{
-    agent::{
-        http_client::Calls,
-        last_good::{LastGood, replace},
-        node::Node,
-        process::ErrorCounts,
-        queries::Answers,
-    },
-    counts::sampler::ONE_IN,
-    store::Shared,
-    wire::{self, Process, payload::hex},
-};
-
 /// File of the name that a node gave itself.
 const NAME_FILE: &str = "node";
+
 /// Bytes of the machine's name in it.
 const MACHINE_BYTES: usize = 48;
 
@@ -57,29 +56,6 @@ pub struct Following {
     status: watch::Receiver<Status>,
     // Dropped, they end.
     tasks: JoinSet<Infallible>,
-}
-
-/// How a follower is.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Status {
-    /// The stream of the admin server is open.
-    pub is_connected: bool,
-    /// Version of the policy in force; 0: none, so everything is allowed.
-    pub version: u64,
-    /// Where that policy comes from.
-    pub source: Option<Source>,
-    /// What is wrong, in words for people; `None` while all is well.
-    pub trouble: Option<String>,
-}
-
-/// Where a policy comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// From the disk: the admin server was not heard since the start.
-    LastGood,
-    /// From the admin server.
-    Admin,
 }
 
 /// Why a follower does not start. That the admin server is away is no reason.

@@ -1,48 +1,31 @@
-//! What a follower does: it connects, takes what is published, tells what it counted, answers what is asked, and comes back
-//! when the connection breaks.
+//! The state that the tasks of an agent share, and what each of them does with it.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde_json::from_str;
-use tidegate::{
-    Engine, Publish,
-    algorithm::Carry,
-    clock::{Clock, SystemClock},
-    policy::SCHEMA,
-};
-use tidegate_net::backoff::{Backoff, Disconnect};
+use tidegate::{Engine, clock::SystemClock};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
-    time::{Instant, MissedTickBehavior, interval, interval_at, sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
 use crate::{
     agent::{
-        compiled_policy::{Compiled, NotApplied},
-        follower::{Source, Status},
         http_client::{CallError, Calls},
-        last_good::{Found, LastGood},
+        last_good::LastGood,
         process::ErrorCounts,
         queries::Answers,
-        reporter::Reporter,
+        status::{Source, Status},
     },
     store::Shared,
-    wire::{
-        self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, StoreKeys,
-        Told,
-        event_reader::{Event, EventReader},
-        payload::unpack,
-    },
+    wire::{self, Acknowledgement, Answer, Goodbye, Process, Told},
 };
 
-/// The admin server says that it is alive every ten seconds; after this it is not.
-const SILENCE: Duration = Duration::from_secs(25);
-/// Between two reports.
-const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How often the engine follows wall time.
 const WALL_EVERY: Duration = Duration::from_secs(5);
+/// Between two reports.
+pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// An acknowledgement that is lost is told by the next report too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
 /// Bytes of the secret of the keys in the store.
@@ -65,219 +48,9 @@ pub(crate) struct Node {
     pub(crate) status: watch::Sender<Status>,
 }
 
-/// Where a follower is.
-#[derive(Debug, Default)]
-struct Position {
-    backoff: Backoff,
-    /// The policy in force; none: nothing is known of it here.
-    has: Option<Compiled>,
-    wants: Wants,
-    /// The policy in force is not on the disk, where it should be.
-    is_not_kept: bool,
-    /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
-    is_behind: bool,
-    /// The admin server sent the secret of the keys in the store over this connection.
-    is_keyed: bool,
-}
-
-/// What the next connection is to bring.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-enum Wants {
-    /// What is other than the policy in force, as short as can be.
-    #[default]
-    News,
-    /// The same, the first policy whole.
-    Whole,
-    /// The policy in force, whole.
-    Again,
-}
-
-/// A policy that was sent.
-#[derive(Debug)]
-enum Sent {
-    Whole(Snapshot),
-    Delta(Delta),
-}
-
-impl Sent {
-    fn version(&self) -> u64 {
-        match self {
-            Self::Whole(sent) => sent.version,
-            Self::Delta(sent) => sent.version,
-        }
-    }
-}
-
 impl Node {
-    /// Starts with the last good policy.
-    pub(crate) fn begin(&self) -> Option<Compiled> {
-        let last_good = self.last_good.as_ref()?;
-        match last_good.read_store_keys() {
-            Ok(None) => {}
-            Ok(Some(secret)) => drop(self.take_store_keys(Some(&secret))),
-            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
-        }
-        let found = match last_good.read() {
-            Ok(Found::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
-                Ok((compiled, refused)) => {
-                    tracing::info!(version = compiled.version, "started with the last good policy");
-                    self.is_in_force(compiled.version, Source::LastGood);
-                    if let Some(why) = refused.map(|why| why.to_string()).or(lost) {
-                        self.has_trouble(format!("later policies were kept, but cannot be put in force: {why}"));
-                    }
-                    return Some(compiled);
-                }
-                Err(NotApplied::Damaged(why)) => last_good.set_aside(&why.to_string()),
-                Err(why @ (NotApplied::Refused(_) | NotApplied::Elsewhere)) => Ok(Found::Refused(why.to_string())),
-            },
-            other => other,
-        };
-        match found {
-            Ok(Found::Nothing | Found::Whole { .. }) => {}
-            Ok(Found::Damaged(why)) => self.has_trouble(why),
-            Ok(Found::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
-            Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
-        }
-        None
-    }
-
-    /// As far as they go, and why not further.
-    fn begin_with(&self, snapshot: &Snapshot, deltas: &[Delta]) -> Result<(Compiled, Option<NotApplied>), NotApplied> {
-        let (mut last, mut refused) = (Compiled::whole(snapshot)?, None);
-        for delta in deltas {
-            match last.and(delta) {
-                Ok(next) => last = next,
-                Err(why) => {
-                    refused = Some(why);
-                    break;
-                }
-            }
-        }
-        self.enforce(&last, &BTreeMap::new())?;
-        Ok((last, refused))
-    }
-
-    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: of a
-    /// follower before, say.
-    pub(crate) async fn follow(self: Arc<Self>, has: Option<Compiled>) -> Infallible {
-        let mut position = Position { has, ..Position::default() };
-        loop {
-            let ended = self.connection(&mut position).await;
-            self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
-            sleep(position.backoff.pause(ended, random())).await;
-        }
-    }
-
-    /// One connection, to its end.
-    async fn connection(self: &Arc<Self>, position: &mut Position) -> Disconnect {
-        // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
-        let digest = |has: &Compiled| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
-        let sha256 = position.has.as_ref().map(digest);
-        (position.is_behind, position.is_keyed) = (false, false);
-        let hello = Hello {
-            name: self.name.clone(),
-            instance: self.instance.clone(),
-            build: env!("CARGO_PKG_VERSION").to_owned(),
-            schema: SCHEMA,
-            version: sha256.as_ref().map(|_| self.engine.version()),
-            sha256,
-            deltas: Some(if position.wants == Wants::Whole { 0 } else { self.deltas() }),
-            store: self.answers.store_id(),
-            says_goodbye: true,
-        };
-        let mut stream = match self.calls.open(&hello).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                self.has_trouble(error.to_string());
-                return match error {
-                    CallError::Unreachable(_) => Disconnect::Broken,
-                    CallError::Refused { .. } => Disconnect::Refused,
-                };
-            }
-        };
-        self.status.send_modify(|status| {
-            status.is_connected = true;
-            status.trouble = None;
-        });
-        let mut reader = EventReader::default();
-        loop {
-            let mut events = Vec::new();
-            let trouble = match timeout(SILENCE, stream.chunk()).await {
-                Ok(Ok(Some(piece))) => match reader.read(&piece, |event| events.push(event)) {
-                    Ok(()) => None,
-                    Err(error) => Some(error.to_string()),
-                },
-                Ok(Ok(None)) => Some("the admin server ended the stream".to_owned()),
-                Ok(Err(error)) => Some(format!("the stream broke: {error}")),
-                Err(_) => Some("the admin server was not heard for too long".to_owned()),
-            };
-            for event in events {
-                if let Some(end) = self.hear(event, position).await {
-                    return end;
-                }
-            }
-            if let Some(trouble) = trouble {
-                self.has_trouble(trouble);
-                return Disconnect::Broken;
-            }
-        }
-    }
-
-    /// Does what an event says; answers how the connection is to end, if it is.
-    async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Disconnect> {
-        if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
-            // It would have come first: the server is of a release without.
-            let _ = self.take_store_keys(None);
-        }
-        match event.name.as_str() {
-            wire::STORE_KEYS => {
-                position.is_keyed = true;
-                let secret = match from_str(&event.data) {
-                    Ok(StoreKeys { secret }) => secret,
-                    Err(error) => {
-                        self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}"));
-                        return None;
-                    }
-                };
-                if !self.take_store_keys(Some(&secret)) {
-                    return None;
-                }
-                if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
-                    self.has_trouble(format!(
-                        "the secret of the keys in the store is not kept for the next start: {error}"
-                    ));
-                }
-            }
-            wire::SNAPSHOT => return self.take(from_str(&event.data).map(Sent::Whole), position).await,
-            wire::DELTA => return self.take(from_str(&event.data).map(Sent::Delta), position).await,
-            wire::CURRENT => {
-                let Current { .. } = from_str(&event.data).ok()?;
-                position.backoff.reset();
-                self.is_in_force(self.engine.version(), Source::Admin);
-            }
-            wire::COMMAND => {
-                let command: Command = from_str(&event.data).ok()?;
-                if command.ask.get("what").is_some_and(|what| what == "resync") {
-                    self.answer(command.id, Told::Resync {}).await;
-                    position.wants = Wants::Again;
-                    return Some(Disconnect::Restart);
-                }
-                let node = Arc::clone(self);
-                tokio::spawn(async move { node.obey(command).await });
-            }
-            wire::RESTART => return Some(Disconnect::Restart),
-            wire::BYE => {
-                let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
-                self.has_trouble(format!("the admin server ended the stream: {why}"));
-                return Some(Disconnect::Restart);
-            }
-            _ => {}
-        }
-        None
-    }
-
     /// Takes the secret of the keys in the store: 32 bytes, base64url. Returns whether it is one.
-    fn take_store_keys(&self, secret: Option<&str>) -> bool {
+    pub(super) fn take_store_keys(&self, secret: Option<&str>) -> bool {
         let Some(store) = &self.store else { return false };
         let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
         match decoded.map(|secret| secret.map(<[u8; STORE_KEYS_BYTES]>::try_from)) {
@@ -291,116 +64,7 @@ impl Node {
         true
     }
 
-    /// Takes in a policy that was sent.
-    async fn take(self: &Arc<Self>, sent: serde_json::Result<Sent>, position: &mut Position) -> Option<Disconnect> {
-        if position.is_behind {
-            // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
-            return Some(Disconnect::Restart);
-        }
-        let began = Instant::now();
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(error) => {
-                self.has_trouble(format!("the policy was damaged on its way: {error}"));
-                position.wants = position.wants.max(Wants::Whole);
-                return Some(Disconnect::Broken);
-            }
-        };
-        let is_delta = matches!(sent, Sent::Delta(_));
-        if is_delta && position.is_not_kept {
-            // What differs can only be kept beside what it differs from.
-            position.wants = Wants::Whole;
-            return Some(Disconnect::Restart);
-        }
-        let version = sent.version();
-        let (node, has) = (Arc::clone(self), position.has.clone());
-        // Beside the threads that answer: with a hundred thousand clients it takes a while.
-        let done = spawn_blocking(move || {
-            let applied = node.apply(&sent, has);
-            let took = began.elapsed();
-            let kept = node.last_good.as_ref().filter(|_| applied.is_ok()).map(|last_good| match &sent {
-                Sent::Whole(sent) => last_good.write(sent),
-                Sent::Delta(sent) => last_good.add(sent),
-            });
-            (applied, took, kept)
-        });
-        let (applied, took, kept) = done.await.unwrap_or_else(|error| {
-            (Err(NotApplied::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
-        });
-        let refused = applied.as_ref().err().map(ToString::to_string);
-        if let Some(why) = refused.as_ref().filter(|_| is_delta) {
-            tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
-            position.wants = Wants::Whole;
-            return Some(Disconnect::Restart);
-        }
-        let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
-        self.acknowledge(Acknowledgement {
-            name: self.name.clone(),
-            instance: self.instance.clone(),
-            version,
-            at_ms: self.engine.clock().wall() / 1_000_000,
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            refused,
-            not_kept: not_kept.clone(),
-        });
-        match applied {
-            Ok(compiled) => {
-                tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
-                position.backoff.reset();
-                position.has = Some(compiled);
-                position.wants = Wants::News;
-                position.is_not_kept = not_kept.is_some();
-                self.is_in_force(version, Source::Admin);
-                if let Some(why) = not_kept {
-                    self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
-                }
-                None
-            }
-            Err(not_applied) => {
-                position.is_behind = true;
-                if matches!(not_applied, NotApplied::Refused(_)) {
-                    // No repeat would change it.
-                    position.wants = Wants::News;
-                }
-                self.has_trouble(format!("version {version} is not in force: {not_applied}"));
-                matches!(not_applied, NotApplied::Damaged(_)).then_some(Disconnect::Broken)
-            }
-        }
-    }
-
-    /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
-    /// than that of the policy in force: its database may have been put back from a backup.
-    fn apply(&self, sent: &Sent, has: Option<Compiled>) -> Result<Compiled, NotApplied> {
-        let (compiled, carry) = match sent {
-            Sent::Whole(sent) => {
-                let is_that = |has: &Compiled| has.sha256 == sent.sha256 && sent.version == self.engine.version();
-                if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
-                    // Asked for again.
-                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
-                    return Ok(has);
-                }
-                (Compiled::whole(sent)?, &sent.carry)
-            }
-            Sent::Delta(sent) => (has.ok_or(NotApplied::Elsewhere)?.and(sent)?, &sent.carry),
-        };
-        self.enforce(&compiled, carry)?;
-        Ok(compiled)
-    }
-
-    fn enforce(&self, compiled: &Compiled, carry: &BTreeMap<String, Carry>) -> Result<(), NotApplied> {
-        let publish = Publish::of(Arc::clone(&compiled.snapshot)).under_version(compiled.version).counted_anew();
-        let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
-        self.engine.publish(publish).map(drop).map_err(|error| NotApplied::Refused(error.to_string()))
-    }
-
-    /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
-    fn deltas(&self) -> u32 {
-        let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
-        let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
-        most.saturating_sub(kept)
-    }
-
-    fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {
+    pub(super) fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {
         let node = Arc::clone(self);
         tokio::spawn(async move {
             for _ in 0..ACKNOWLEDGE_TRIES {
@@ -412,22 +76,20 @@ impl Node {
         });
     }
 
-    async fn obey(&self, Command { id, deadline_ms, ask }: Command) {
-        let told = match serde_json::from_value(ask) {
-            Ok(ask) => match timeout(Duration::from_millis(deadline_ms), self.answers.answer(ask)).await {
-                Ok(told) => told,
-                // Nobody waits for it any more.
-                Err(_) => return,
-            },
-            Err(error) => Told::Failed { why: format!("this build does not know the question: {error}") },
-        };
-        self.answer(id, told).await;
-    }
-
-    async fn answer(&self, id: String, told: Told) {
+    pub(super) async fn answer(&self, id: String, told: Told) {
         let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
         if let Err(error) = self.calls.post(wire::ANSWERS, &answer).await {
             tracing::warn!(%error, "an answer did not arrive");
+        }
+    }
+
+    /// Says that it stops.
+    pub(crate) async fn say_goodbye(&self) {
+        let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
+        match timeout(GOODBYE, self.calls.post(wire::GOODBYES, &goodbye)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the admin server does not know that this node stops"),
+            Err(_) => tracing::warn!("the admin server does not know that this node stops: it does not answer"),
         }
     }
 
@@ -443,53 +105,7 @@ impl Node {
         }
     }
 
-    /// Tells what is counted, for ever, while there is somebody to tell.
-    pub(crate) async fn report(self: Arc<Self>) -> Infallible {
-        let mut reporter =
-            Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
-        // Nodes that started together do not report together.
-        let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
-        let mut ticks = interval_at(first, REPORT_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut pending = None;
-        loop {
-            ticks.tick().await;
-            let status = self.status.borrow().clone();
-            if !status.is_connected {
-                continue;
-            }
-            let report = pending.take().unwrap_or_else(|| {
-                let mut report = reporter.next();
-                report.name.clone_from(&self.name);
-                report.instance.clone_from(&self.instance);
-                report.from_last_good = status.source == Some(Source::LastGood);
-                report
-            });
-            match self.calls.post(wire::REPORTS, &report).await {
-                Ok(()) => {}
-                // No repeat would change it.
-                Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
-                    tracing::warn!(code, why, "a report was refused");
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "a report did not arrive");
-                    pending = Some(report);
-                }
-            }
-        }
-    }
-
-    /// Says that it stops.
-    pub(crate) async fn say_goodbye(&self) {
-        let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
-        match timeout(GOODBYE, self.calls.post(wire::GOODBYES, &goodbye)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the admin server does not know that this node stops"),
-            Err(_) => tracing::warn!("the admin server does not know that this node stops: it does not answer"),
-        }
-    }
-
-    fn is_in_force(&self, version: u64, source: Source) {
+    pub(super) fn is_in_force(&self, version: u64, source: Source) {
         self.status.send_modify(|status| {
             status.version = version;
             status.source = Some(source);
@@ -497,7 +113,7 @@ impl Node {
         });
     }
 
-    fn has_trouble(&self, trouble: String) {
+    pub(super) fn has_trouble(&self, trouble: String) {
         self.status.send_if_modified(|status| {
             if status.trouble.as_ref() == Some(&trouble) {
                 return false;
@@ -510,160 +126,6 @@ impl Node {
 }
 
 /// For pauses: where there are no random numbers, some middle one.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        io::{BufRead, BufReader, Write},
-        net::TcpListener,
-        path::Path,
-        sync::mpsc,
-        thread,
-    };
-
-    use serde_json::json;
-    use tempfile::TempDir;
-    use tidegate::policy::{self, Policy};
-    use tokio::runtime;
-
-    use super::*;
-    use crate::{
-        agent::follower::{Follower, Token},
-        wire::payload::{pack, sha256},
-    };
-
-    const GOOD: &str = r#"{"domains":{"default":{}}}"#;
-    const REFUSED: &str = r#"{"domains":{"default":{"from":"the future"}}}"#;
-
-    fn snapshot(version: u64, document: &str) -> Snapshot {
-        Snapshot {
-            version,
-            sha256: sha256(document),
-            published_at: String::new(),
-            carry: BTreeMap::new(),
-            bytes: document.len() as u64,
-            document: pack(document),
-        }
-    }
-
-    fn event(version: u64, document: &str) -> String {
-        format!("event: {}\ndata: {}\n\n", wire::SNAPSHOT, json!(snapshot(version, document)))
-    }
-
-    fn run<T>(what: impl Future<Output = T>) -> T {
-        runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(what)
-    }
-
-    fn delta(version: u64, before: &str, after: &str) -> String {
-        let policy = |text| from_str::<Policy>(text).expect("it is right");
-        let (before_policy, after_policy) = (policy(before), policy(after));
-        let text = json!(policy::Delta::between(&before_policy, &after_policy)).to_string();
-        let delta = Delta {
-            version,
-            sha256: sha256(after),
-            published_at: String::new(),
-            since_sha256: sha256(before),
-            carry: BTreeMap::new(),
-            bytes: text.len() as u64,
-            delta_sha256: sha256(&text),
-            delta: pack(&text),
-        };
-        format!("event: {}\ndata: {}\n\n", wire::DELTA, json!(delta))
-    }
-
-    /// Follows a server that says these, one to each connection, until this version is in force, and answers what it was
-    /// asked. It does not hear what is posted.
-    fn follow(says: Vec<String>, folder: &Path, version: u64) -> Vec<String> {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let (asked, asks) = mpsc::channel();
-        thread::spawn(move || {
-            let mut said = says.into_iter();
-            let mut open = Vec::new();
-            for stream in listener.incoming() {
-                let mut stream = stream.expect("it connects");
-                let mut line = String::new();
-                BufReader::new(&stream).read_line(&mut line).expect("it asks");
-                if !line.starts_with("GET ") {
-                    continue;
-                }
-                let Some(events) = said.next() else { break };
-                asked.send(line).expect("it is waited for");
-                write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}").expect("it reads");
-                open.push(stream);
-            }
-        });
-        run(async {
-            let follower = Follower::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
-            let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
-            let mut status = following.watch();
-            let newest = timeout(SILENCE, status.wait_for(|status| status.version == version)).await;
-            assert!(newest.is_ok_and(|newest| newest.is_ok()), "{:?}", following.status());
-        });
-        asks.try_iter().collect()
-    }
-
-    #[test]
-    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
-        let folder = TempDir::new().expect("a folder");
-        let says = vec![event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)];
-        let asks = follow(says, folder.path(), 3);
-        assert!(asks.len() == 2 && !asks[0].contains("&version=") && asks[1].contains("&version=1&"), "{asks:?}");
-    }
-
-    #[test]
-    fn what_differs_is_taken_in_and_kept_and_what_does_not_fit_is_asked_for_whole() {
-        let document = |clients: &[&str]| {
-            let client = |value: &&str| json!({"kind": "user", "value": value, "override": {"unlimited": true}});
-            let clients = clients.iter().map(client).collect::<Vec<_>>();
-            json!({"domains": {"default": {"clients": clients}}}).to_string()
-        };
-        let (one, two, three, four) =
-            (document(&["a"]), document(&["a", "b"]), document(&["b", "c"]), document(&["c", "d"]));
-        let folder = TempDir::new().expect("a folder");
-        let says = vec![
-            event(1, &one) + &delta(2, &one, &two) + &delta(3, &two, &three) + &delta(5, &one, &four),
-            event(5, &four) + &delta(6, &four, &one),
-        ];
-        let asks = follow(says, folder.path(), 6);
-        assert!(asks.len() == 2 && asks[0].contains("&deltas="), "{asks:?}");
-        assert!(asks[1].contains("&version=3&") && asks[1].contains("&deltas=0&"), "{asks:?}");
-        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
-        let found = last_good.read();
-        assert!(
-            matches!(&found, Ok(Found::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
-            "{found:?}"
-        );
-
-        // The next start has all of it, whoever is away.
-        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
-        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
-        assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
-    }
-
-    #[test]
-    fn after_a_policy_that_was_not_kept_the_next_one_is_whole() {
-        let folder = TempDir::new().expect("a folder");
-        // Nothing can be renamed over it.
-        let in_the_way = folder.path().join("last-good.json");
-        fs::create_dir_all(in_the_way.join("x")).expect("made");
-        let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
-        let asks = follow(says, folder.path(), 2);
-        assert!(asks.len() == 2 && asks[1].contains("&version=1&") && asks[1].contains("&deltas=0&"), "{asks:?}");
-    }
-
-    #[test]
-    fn a_last_good_policy_that_is_refused_stays() {
-        let folder = TempDir::new().expect("a folder");
-        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
-        last_good.write(&snapshot(2, REFUSED)).expect("written");
-        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
-        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
-        assert_eq!(following.status().version, 0);
-        assert!(matches!(last_good.read(), Ok(Found::Whole { .. })));
-    }
 }

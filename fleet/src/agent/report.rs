@@ -1,14 +1,20 @@
-//! What a node counted, second by second.
+//! Reports of a node: what it counted, second by second.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, convert::Infallible, sync::Arc};
 
 use tidegate::{
     Engine, Hitter, LimitIndex, ObserverId,
     clock::{Clock, SystemClock},
 };
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
-    agent::process::{ErrorCounts, resident_bytes},
+    agent::{
+        http_client::CallError,
+        node::{Node, REPORT_EVERY, random},
+        process::{ErrorCounts, resident_bytes},
+        status::Source,
+    },
     counts::{
         counters::Counters,
         owner::owner_of,
@@ -17,7 +23,7 @@ use crate::{
     },
     store::{Shared, StoreFigures},
     wire::{
-        HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
+        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
         bounded_errors,
         truncate::{ROOM, json_bytes, keep_what_fits},
     },
@@ -147,6 +153,44 @@ fn busiest<'n>(
         Some(PartCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
     });
     (counts.collect(), left_out as u64)
+}
+
+impl Node {
+    /// Tells what is counted, for ever, while there is somebody to tell.
+    pub(crate) async fn report(self: Arc<Self>) -> Infallible {
+        let mut reporter =
+            Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
+        // Nodes that started together do not report together.
+        let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
+        let mut ticks = interval_at(first, REPORT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending = None;
+        loop {
+            ticks.tick().await;
+            let status = self.status.borrow().clone();
+            if !status.is_connected {
+                continue;
+            }
+            let report = pending.take().unwrap_or_else(|| {
+                let mut report = reporter.next();
+                report.name.clone_from(&self.name);
+                report.instance.clone_from(&self.instance);
+                report.from_last_good = status.source == Some(Source::LastGood);
+                report
+            });
+            match self.calls.post(wire::REPORTS, &report).await {
+                Ok(()) => {}
+                // No repeat would change it.
+                Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
+                    tracing::warn!(code, why, "a report was refused");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a report did not arrive");
+                    pending = Some(report);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
