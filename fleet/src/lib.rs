@@ -21,11 +21,17 @@
 //! Without the admin server it starts with the last good policy, and goes on with the one it has; it comes back by itself,
 //! with pauses that grow and are never those of its neighbours.
 //!
-//! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
-//! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
-//! `payload` (a document on its way), `fit` (what is told fits), `sse` (the stream, read), `compiled` (a policy as a follower
-//! has it), `last_good` (what lies on the disk), `words` (how a limit stands), `lookout` and `answers`
-//! (what an operator asks), `process` (what a process tells of itself), [`store`] (limits that nodes share through Redis), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
+//! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
+//!
+//! * `src`: `lock`, `counts`, `store`, `wire`, `agent`;
+//! * `counts` (counts of decisions): `latency`, `totals`, `owner`, `sampler`, `counters`;
+//! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
+//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `twin`;
+//! * `store/client` (connections, and what goes out together): `moment`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
+//! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
+//! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
+//! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;
+//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `follower`.
 
 mod agent;
 mod counts;

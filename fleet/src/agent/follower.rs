@@ -1,5 +1,22 @@
 //! What an engine is to follow, how it starts, and how it is.
 
+use std::{
+    convert::Infallible,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::system::uname;
+use tidegate::{
+    Engine,
+    clock::{Clock, SystemClock},
+};
+use tokio::{
+    sync::watch,
+    task::{JoinSet, spawn_blocking},
+};
+
 use crate::{
     agent::{
         http_client::{Calls, Token},
@@ -12,21 +29,6 @@ use crate::{
     counts::sampler::ONE_IN,
     store::Shared,
     wire::{self, Process, payload::hex},
-};
-use rustix::system::uname;
-use std::{
-    convert::Infallible,
-    fmt, fs, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-use tidegate::{
-    Engine,
-    clock::{Clock, SystemClock},
-};
-use tokio::{
-    sync::watch,
-    task::{JoinSet, spawn_blocking},
 };
 
 /// File of the name that a node gave itself.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::store::script::record::LEASE_NS;
+use tidegate::time::{Nanos, SECOND_NS};
+
+/// The usual life of a lease, and the length of an epoch. A lease lives as long as this from before it was asked for, so it is over
+/// before those of its epoch are counted as spent.
+pub(crate) const LEASE_NS: Nanos = 60 * SECOND_NS;
 
 /// How the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -28,8 +28,8 @@ use crate::store::{
     key::{Keys, Name},
     local::quota::{Holdings, Says},
     script::{
-        SCRIPT,
         decode::Told,
+        encode::SCRIPT,
         plan::{Part, Wish},
         record::Under,
     },

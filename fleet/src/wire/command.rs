@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::policy::Sharing;
 
-use super::report::SeenIdentity;
+use crate::wire::report::SeenIdentity;
 
 /// Identities of a question.
 pub const FULLEST_MAX: usize = 100;

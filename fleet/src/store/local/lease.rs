@@ -300,11 +300,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::store::config::LEASE_NS;
     use crate::store::script::{
         decode::Told,
         grant::granted,
         plan::{Part, Wish},
-        record::{Held, LEASE_NS, Leases, Under},
+        record::{Held, Leases, Under},
         twin,
     };
 

@@ -6,7 +6,7 @@ use tidegate::{
     time::Nanos,
 };
 
-use super::{
+use crate::store::script::{
     grant::Grant,
     op::Deed,
     plan::{Part, Question, Wish},

@@ -5,11 +5,14 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use super::{
+use crate::store::script::{
     op::Deed,
     plan::{Part, Question, Wish},
     record::{Found, parts},
 };
+
+/// The script.
+pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
 /// What the script is told.
 #[derive(Default, Debug)]

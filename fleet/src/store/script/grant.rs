@@ -2,7 +2,7 @@
 
 use tidegate::time::Nanos;
 
-use super::record::Held;
+use crate::store::script::record::Held;
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 

@@ -8,6 +8,3 @@ pub(crate) mod plan;
 pub(crate) mod record;
 #[cfg(any(test, feature = "model"))]
 pub(crate) mod twin;
-
-/// The script itself.
-pub(crate) const SCRIPT: &str = include_str!("script.lua");

@@ -2,7 +2,7 @@
 
 use tidegate::{algorithm::Addition, time::Nanos};
 
-use super::{
+use crate::store::script::{
     grant::{Grant, LeaseAsk},
     record::{Held, Under, head},
 };

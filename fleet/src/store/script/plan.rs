@@ -8,13 +8,16 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use super::{
-    grant::{Grant, LeaseAsk, granted},
-    op::Deed,
-    record::{Found, Held, LEASE_NS, Leases, Under, head, is_instant},
-};
 #[cfg(test)]
 use crate::store::simulation::Mutation;
+use crate::store::{
+    config::LEASE_NS,
+    script::{
+        grant::{Grant, LeaseAsk, granted},
+        op::Deed,
+        record::{Found, Held, Leases, Under, head, is_instant},
+    },
+};
 
 /// A swap that comes later is not made: the first try, and those after it.
 const SWAP_IN: [Nanos; 3] = [SECOND_NS / 10, SECOND_NS, 10 * SECOND_NS];

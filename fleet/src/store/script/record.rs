@@ -31,10 +31,6 @@ pub(crate) struct Leases {
     before: u64,
 }
 
-/// The usual life of a lease, and the length of an epoch. A lease lives as long as this from before it was asked for, so it is over
-/// before those of its epoch are counted as spent.
-pub(crate) const LEASE_NS: Nanos = 60 * SECOND_NS;
-
 impl Leases {
     /// Is the text of both the same?
     pub(crate) fn lie_as(&self, other: &Self) -> bool {

@@ -9,14 +9,16 @@ use tidegate::{
 
 #[cfg(test)]
 use crate::store::script::decode::Told;
-use crate::store::script::{
-    SCRIPT,
-    decode::Done,
-    encode::Telling,
-    grant::LeaseAsk,
-    op::Deed,
-    plan::{Part, Question, Wish},
-    record::{self, Found, Held, LEASE_NS, Leases, Under},
+use crate::store::{
+    config::LEASE_NS,
+    script::{
+        decode::Done,
+        encode::{SCRIPT, Telling},
+        grant::LeaseAsk,
+        op::Deed,
+        plan::{Part, Question, Wish},
+        record::{self, Found, Held, Leases, Under},
+    },
 };
 
 /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.

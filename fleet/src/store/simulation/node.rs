@@ -16,7 +16,7 @@ use crate::store::{
     client::connection::Link,
     config::StoreSettings,
     key::{KeySecret, Keys},
-    script::SCRIPT,
+    script::encode::SCRIPT,
     shared::Shared,
 };
 
