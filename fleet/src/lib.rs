@@ -27,7 +27,7 @@
 //! * `counts` (counts of decisions): `latency`, `totals`, `owner`, `sampler`, `counters`;
 //! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
 //! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `twin`;
-//! * `store/client` (connections, and what goes out together): `moment`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
+//! * `store/client` (connections, and what goes out together): `clock`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
 //! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
 //! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
 //! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;

@@ -9,7 +9,7 @@ use tidegate::{
 
 use crate::{
     agent::{describe::standing, live_tail::Lookout},
-    store::{Shared, StoreFigures},
+    store::{Shared, StoreStats},
     wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
 };
 
@@ -38,7 +38,7 @@ impl Answers {
     /// How the store is, with the average since the start.
     #[must_use]
     pub fn store_report(&self) -> Option<StoreReport> {
-        self.store.as_ref().map(|store| StoreReport::of(&store.figures(), &StoreFigures::default()))
+        self.store.as_ref().map(|store| StoreReport::of(&store.stats(), &StoreStats::default()))
     }
 
     /// Answers. What watches takes as long as it is told to; the rest microseconds, and a round trip where a store is asked.

@@ -21,7 +21,7 @@ use crate::{
         sampler::{ONE_IN, Watcher},
         totals::{Part, Whole},
     },
-    store::{Shared, StoreFigures},
+    store::{Shared, StoreStats},
     wire::{
         self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
         bounded_errors,
@@ -37,7 +37,7 @@ const PROCESS_ONE_IN: u64 = 10;
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
     /// And what it had counted when it was told last.
-    store: Option<(Arc<Shared<SystemClock>>, StoreFigures)>,
+    store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
     watcher: Arc<Watcher>,
     observing: ObserverId,
     counters: Counters,
@@ -54,7 +54,7 @@ impl Reporter {
         process: Process,
         errors: ErrorCounts,
     ) -> Self {
-        let store = store.map(|store| (store, StoreFigures::default()));
+        let store = store.map(|store| (store, StoreStats::default()));
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
@@ -71,7 +71,7 @@ impl Reporter {
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
         let store = self.store.as_mut().map(|(store, before)| {
-            let now = store.figures();
+            let now = store.stats();
             let report = StoreReport::of(&now, before);
             *before = now;
             report

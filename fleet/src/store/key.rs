@@ -52,7 +52,7 @@ impl fmt::Debug for KeySecret {
 }
 
 /// Names the keys of a fleet, which begin with its prefix.
-pub(crate) struct Keys {
+pub(crate) struct KeyNames {
     prefix: String,
     derivation: RwLock<Derivation>,
     /// The state of the derivation, for each charge of a lease or a view: whether it is awaited.
@@ -77,13 +77,13 @@ impl Derivation {
 
 /// The name of the key of a charge.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct KeyName {
     /// The digest of the identities that are counted together: all of their limits share a hash slot of a cluster.
     pub(crate) slot: String,
     pub(crate) key: String,
 }
 
-impl Keys {
+impl KeyNames {
     /// Checks the prefix. Braces in it would decide in which slot of a cluster all keys lie.
     pub(crate) fn with(prefix: &str, secret: &KeySecret) -> Result<Self, StoreError> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
@@ -140,7 +140,7 @@ impl Keys {
 
     /// Returns the name of the key of a charge. It shows no identity: it has digests of the limit's name and of the identities,
     /// and of the length of each part, HMAC-SHA-256 (RFC 2104) with the secret where there is one.
-    pub(crate) fn name(&self, charge: &StoreCharge<'_>) -> Name {
+    pub(crate) fn name(&self, charge: &StoreCharge<'_>) -> KeyName {
         let derivation = self.derivation.read().unwrap_or_else(PoisonError::into_inner);
         let limit = derivation.digest([charge.limit_id]);
         let slot = match &charge.identities()[..] {
@@ -149,7 +149,7 @@ impl Keys {
             identities => derivation.digest(identities.iter().flat_map(|who| [who.kind(), who.value()])),
         };
         let key = format!("{}:{VERSION}:{{{slot}}}{limit}", self.prefix);
-        Name { slot, key }
+        KeyName { slot, key }
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_prefix_has_letters_digits_and_a_few_signs() {
         for prefix in ["tidegate", "a", "Team-7:limits_2.x", &"p".repeat(64)] {
-            assert!(Keys::with(prefix, &KeySecret::Unkeyed).is_ok(), "{prefix}");
+            assert!(KeyNames::with(prefix, &KeySecret::Unkeyed).is_ok(), "{prefix}");
         }
         for (prefix, why) in [
             ("", "it is empty"),
@@ -186,7 +186,7 @@ mod tests {
             ("größe", "it has 'ö'"),
             ("a*", "it has '*'"),
         ] {
-            let error = Keys::with(prefix, &KeySecret::Unkeyed).err().expect("it is wrong").to_string();
+            let error = KeyNames::with(prefix, &KeySecret::Unkeyed).err().expect("it is wrong").to_string();
             assert!(error.starts_with("the key prefix: ") && error.contains(why), "{error}");
             assert!(error.contains("1 to 64"), "{error}");
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_sent_is_taken_unless_one_was_given() {
-        let keys = |secret| Keys::with("p", &secret).expect("it is right");
+        let keys = |secret| KeyNames::with("p", &secret).expect("it is right");
         let sent = keys(KeySecret::Sent);
         assert!(sent.are_awaited());
         assert!(!sent.take(Some(b"one")), "there were no names");
@@ -224,6 +224,6 @@ mod tests {
         let given = keys(KeySecret::Given(vec![7; 16]));
         assert!(!given.are_awaited() && !given.take(Some(b"one")));
         assert!(!keys(KeySecret::Plain).take(Some(b"one")));
-        assert!(matches!(Keys::with("p", &KeySecret::Given(vec![7; 15])), Err(StoreError::Secret)));
+        assert!(matches!(KeyNames::with("p", &KeySecret::Given(vec![7; 15])), Err(StoreError::Secret)));
     }
 }

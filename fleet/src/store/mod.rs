@@ -43,5 +43,5 @@ pub use self::{
     fault::{FaultReport, StoreFault},
     key::KeySecret,
     shared::{Reserved, Shared},
-    stats::{StoreFigures, Waits},
+    stats::{StoreStats, WaitHistogram},
 };

@@ -21,19 +21,19 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::{
     address::{self, StoreAddress},
-    client::{batcher::Store, connect::CONNECT_IN, connection::Link},
+    client::{batcher::Batcher, connect::CONNECT_IN, connection::Connection},
     config::StoreSettings,
     error::StoreError,
     fault::StoreFault,
-    key::{Keys, Name},
-    local::quota::{Holdings, Says},
+    key::{KeyName, KeyNames},
+    local::quota::{LocalAnswer, LocalQuotas},
     script::{
-        decode::Told,
+        decode::KeyReply,
         encode::SCRIPT,
-        plan::{Part, Wish},
-        record::Under,
+        plan::{Intent, KeyRequest},
+        record::VersionedMeter,
     },
-    stats::StoreFigures,
+    stats::StoreStats,
 };
 
 /// How long the fault of a secret that was not sent counts as there: longer than it can be.
@@ -43,8 +43,8 @@ const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 /// is untold is told, by [`close`](Self::close).
 pub struct Shared<C> {
     engine: Arc<Engine<C>>,
-    store: Arc<Store>,
-    pub(super) holdings: Arc<Holdings>,
+    store: Arc<Batcher>,
+    pub(super) holdings: Arc<LocalQuotas>,
 }
 
 impl<C> fmt::Debug for Shared<C> {
@@ -67,16 +67,21 @@ impl<C: Clock> Shared<C> {
     ) -> Result<Self, StoreError> {
         let StoreAddress { urls, prefix, tls, secret } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
-        let keys = Keys::with(prefix, secret)?;
+        let keys = KeyNames::with(prefix, secret)?;
         let servers = address::read(urls)?;
         let tls = tls.check(servers.use_tls())?;
-        let link = Link::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
-        Ok(Self::over(engine, link, keys, settings).await)
+        let connection = Connection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
+        Ok(Self::over(engine, connection, keys, settings).await)
     }
 
     /// Shares the limits of an engine over this connection.
-    pub(super) async fn over(engine: Arc<Engine<C>>, link: Link, keys: Keys, settings: StoreSettings) -> Self {
-        let store = Arc::new(Store::new(link, keys, settings));
+    pub(super) async fn over(
+        engine: Arc<Engine<C>>,
+        connection: Connection,
+        keys: KeyNames,
+        settings: StoreSettings,
+    ) -> Self {
+        let store = Arc::new(Batcher::new(connection, keys, settings));
         if store.keys.are_awaited() {
             store.faults.note(StoreFault::NoSecret, NO_SECRET_FOR, String::new);
         }
@@ -84,8 +89,8 @@ impl<C: Clock> Shared<C> {
         if let Err(fault) = greeted {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
         }
-        store.runtime().spawn(Store::watch(Arc::downgrade(&store), greeted.is_ok()));
-        let holdings = Holdings::new(&store, settings.sync_interval);
+        store.runtime().spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
+        let holdings = LocalQuotas::new(&store, settings.sync_interval);
         Self { engine, store, holdings }
     }
 
@@ -118,8 +123,8 @@ impl<C: Clock> Shared<C> {
     /// that is enough the check is decided.
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
         let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
-            Says::Answer(answer) => Some(answer),
-            Says::Waits(_) | Says::Store => None,
+            LocalAnswer::Answer(answer) => Some(answer),
+            LocalAnswer::Waits(_) | LocalAnswer::Store => None,
         };
         let (begun, in_vain) = self.engine.begin_with(request, held);
         if let Some(in_vain) = in_vain {
@@ -139,7 +144,7 @@ impl<C: Clock> Shared<C> {
     pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
-        let mut questions: Vec<(String, Vec<Part>, Vec<usize>)> = Vec::new();
+        let mut questions: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
         let mut views = Vec::new();
         for (place, charge) in pending.charges().enumerate() {
             answers.push(charge.answered.unwrap_or(Answer::Failed));
@@ -147,9 +152,9 @@ impl<C: Clock> Shared<C> {
                 continue;
             }
             match self.charge(&charge, true) {
-                Says::Answer(answer) => answers[place] = answer,
-                Says::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
-                Says::Store => {
+                LocalAnswer::Answer(answer) => answers[place] = answer,
+                LocalAnswer::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
+                LocalAnswer::Store => {
                     add(&mut questions, part(self.keys(), &charge), place);
                     if charge.sharing == Sharing::Synced {
                         views.push((place, charge.hash, charge.meter));
@@ -204,7 +209,7 @@ impl<C: Clock> Shared<C> {
         let charges = pending.iter().flat_map(|pending| pending.charges());
         let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
         let mut told = self.store.ask_for_people(asked).await.into_iter();
-        let answer = |told: Option<Told>| told.map_or(Answer::Failed, |told| told.answer);
+        let answer = |told: Option<KeyReply>| told.map_or(Answer::Failed, |told| told.answer);
         let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
         pending.iter().map(of).collect()
     }
@@ -262,8 +267,8 @@ impl<C: Clock> Shared<C> {
             return Err(StoreError::Silent);
         }
         let cleared = |charge: StoreCharge<'_>| {
-            let Name { slot, key } = self.keys().name(&charge);
-            (slot, Part::new(key, &charge, Wish::Reset))
+            let KeyName { slot, key } = self.keys().name(&charge);
+            (slot, KeyRequest::new(key, &charge, Intent::Reset))
         };
         let asked: Vec<_> = pending.charges().map(cleared).collect();
         let count = asked.len();
@@ -283,10 +288,10 @@ impl<C: Clock> Shared<C> {
 
     /// How the store and this node's holdings are.
     #[must_use]
-    pub fn figures(&self) -> StoreFigures {
+    pub fn stats(&self) -> StoreStats {
         let (counts, held) = (&self.store.counts, &self.holdings.figures);
         let read = |count: &AtomicU64| count.load(Relaxed);
-        StoreFigures {
+        StoreStats {
             is_open: self.store.is_open(),
             opened: read(&counts.opened),
             asked: read(&counts.asked),
@@ -319,19 +324,19 @@ impl<C: Clock> Shared<C> {
         self.holdings.close(self.store.close_timeout()).await;
     }
 
-    pub(super) fn keys(&self) -> &Keys {
+    pub(super) fn keys(&self) -> &KeyNames {
         &self.store.keys
     }
 
-    fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
+    fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
         // The key has no name yet.
         if self.store.keys.are_awaited() {
-            return Says::Answer(Answer::Failed);
+            return LocalAnswer::Answer(Answer::Failed);
         }
         // Without its store a view is nobody's: what the limit says for that case decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
             self.holdings.note_view();
-            return Says::Answer(Answer::Failed);
+            return LocalAnswer::Answer(Answer::Failed);
         }
         self.holdings.charge(charge, is_patient)
     }
@@ -343,16 +348,16 @@ impl<C: Clock> Shared<C> {
                 _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
             };
             if left > 0 {
-                let wish = Wish::GiveBack(Receipt { cost: left, ..receipt });
-                self.store.tell(name.slot, Part::again(name.key, own, wish, None));
+                let intent = Intent::GiveBack(Receipt { cost: left, ..receipt });
+                self.store.tell(name.slot, KeyRequest::again(name.key, own, intent, None));
             }
         }
     }
 
     fn overcharge(&self, charged: Charged, tokens: u64) {
-        let Charged { hash, sharing, name: Name { slot, key }, own, max_debt, .. } = charged;
+        let Charged { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
         if sharing != Sharing::Synced || !self.holdings.overcharge(hash, tokens, max_debt) {
-            self.store.tell(slot, Part::again(key, own, Wish::Overcharge { tokens, max_debt }, None));
+            self.store.tell(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
         }
     }
 }
@@ -401,25 +406,25 @@ impl Reserved {
 struct Charged {
     hash: u64,
     sharing: Sharing,
-    name: Name,
-    own: Under,
+    name: KeyName,
+    own: VersionedMeter,
     max_debt: u64,
     receipt: Receipt,
 }
 
-fn charged(keys: &Keys, charge: &StoreCharge<'_>) -> Option<Charged> {
+fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
     let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
     Some(Charged {
         hash: charge.hash,
         sharing: charge.sharing,
         name: keys.name(charge),
-        own: Under { meter: charge.meter, version: charge.version },
+        own: VersionedMeter { meter: charge.meter, version: charge.version },
         max_debt: charge.max_debt,
         receipt: Receipt { cost: charge.cost, charged_at: now, word, moved_ns: u64::MAX },
     })
 }
 
-fn all_charged(keys: &Keys, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
     let each = pending.charges().zip(answers);
     each.filter_map(|(mut charge, &answer)| {
         charge.answered = Some(answer);
@@ -428,14 +433,14 @@ fn all_charged(keys: &Keys, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Ch
     .collect()
 }
 
-fn part(keys: &Keys, charge: &StoreCharge<'_>) -> (String, Part) {
-    let Name { slot, key } = keys.name(charge);
-    let wish = if charge.is_look { Wish::Look(charge.cost) } else { Wish::Charge(charge.cost) };
-    (slot, Part::new(key, charge, wish))
+fn part(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
+    let KeyName { slot, key } = keys.name(charge);
+    let intent = if charge.is_look { Intent::Look(charge.cost) } else { Intent::Charge(charge.cost) };
+    (slot, KeyRequest::new(key, charge, intent))
 }
 
 /// Puts a part to the others of its slot.
-fn add(questions: &mut Vec<(String, Vec<Part>, Vec<usize>)>, (slot, part): (String, Part), place: usize) {
+fn add(questions: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>, (slot, part): (String, KeyRequest), place: usize) {
     match questions.iter_mut().find(|(of, ..)| *of == slot) {
         Some((_, parts, places)) => {
             parts.push(part);

@@ -10,7 +10,7 @@ use crate::store::fault::{FaultReport, StoreFault};
 /// The store, and what this node holds of it; counts are since the start.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
-pub struct StoreFigures {
+pub struct StoreStats {
     /// Is the store left alone, since it did not answer?
     pub is_open: bool,
     /// How often that began.
@@ -26,7 +26,7 @@ pub struct StoreFigures {
     /// What the others took, in all.
     pub took: Duration,
     /// For how long checks waited, of those that did.
-    pub waits: Waits,
+    pub waits: WaitHistogram,
     /// Tokens that the store counts as lent to this node.
     pub leased_out: u64,
     /// How often the store had more used of a synced limit than there is.
@@ -55,34 +55,34 @@ const BOUNDS: [Duration; 9] = [
 
 /// Counts waits, from any thread.
 #[derive(Debug, Default)]
-pub(crate) struct WaitCounts {
+pub(crate) struct WaitCounters {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_ns: AtomicU64,
 }
 
 /// Waits of checks, since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Waits {
+pub struct WaitHistogram {
     counts: [u64; BOUNDS.len() + 1],
     /// All of them together.
     pub sum: Duration,
 }
 
-impl WaitCounts {
+impl WaitCounters {
     pub(crate) fn count(&self, wait: Duration) {
         self.counts[BOUNDS.partition_point(|bound| *bound < wait)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    pub(crate) fn read(&self) -> Waits {
-        Waits {
+    pub(crate) fn read(&self) -> WaitHistogram {
+        WaitHistogram {
             counts: std::array::from_fn(|place| self.counts[place].load(Relaxed)),
             sum: Duration::from_nanos(self.sum_ns.load(Relaxed)),
         }
     }
 }
 
-impl Waits {
+impl WaitHistogram {
     /// How many were longer than the bound before, and at most as long as this one; the last has none.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         BOUNDS.iter().copied().map(Some).chain([None]).zip(self.counts)
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_in_the_bucket_that_just_holds_it() {
-        let waiting = WaitCounts::default();
+        let waiting = WaitCounters::default();
         for ms in [0, 1, 1, 2, 5, 6, 250, 251, 5_000] {
             waiting.count(Duration::from_millis(ms));
         }

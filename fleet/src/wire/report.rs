@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     counts::totals::{Part, Whole},
-    store::{FaultReport, StoreFigures},
+    store::{FaultReport, StoreStats},
 };
 
 /// Limits of a report, and tiers and rules together.
@@ -143,7 +143,7 @@ pub struct DoorAddress {
 
 impl StoreReport {
     /// Returns what a node reports of its store, whose figures were `before` at its last report.
-    pub(crate) fn of(now: &StoreFigures, before: &StoreFigures) -> Self {
+    pub(crate) fn of(now: &StoreStats, before: &StoreStats) -> Self {
         let answers = (now.asked - now.failed).saturating_sub(before.asked - before.failed);
         let took = now.took.saturating_sub(before.took);
         let latency = u32::try_from(answers).ok().filter(|&answers| answers > 0).map(|answers| took / answers);

@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "store/client",
         &[
-            "moment",
+            "clock",
             "connect",
             "fault_log",
             "sentinel",

@@ -166,7 +166,7 @@ fn a_connection_that_cannot_be_secured_is_named() {
             let node = node_at(&over(&[url], trusting(&authority)), settings, &limit, 0).await;
             until("it is named", async || {
                 node.check("ada").await;
-                node.shared.figures().faults.iter().any(|fault| fault.code == StoreFault::Tls)
+                node.shared.stats().faults.iter().any(|fault| fault.code == StoreFault::Tls)
             })
             .await;
         }

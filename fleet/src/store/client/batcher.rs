@@ -22,21 +22,21 @@ use crate::{
     lock::lock,
     store::{
         client::{
+            clock::ClockReading,
             connect::ANSWER_IN,
-            connection::{Link, has_moved},
+            connection::{Connection, has_moved},
             epoch::Epochs,
-            fault_log::Faults,
-            moment::Moment,
-            queue::{BACKGROUND, Moving, Slot, Waiting},
+            fault_log::FaultLog,
+            queue::{BACKGROUND, MovingSlots, QueuedRequest, SlotQueue},
         },
         config::StoreSettings,
-        key::Keys,
+        key::KeyNames,
         script::{
-            decode::{Done, Told, hear},
-            encode::Telling,
-            plan::{Part, Question},
+            decode::{KeyReply, OpOutcome, hear},
+            encode::ScriptCall,
+            plan::{KeyRequest, SlotRequest},
         },
-        stats::WaitCounts,
+        stats::WaitCounters,
     },
 };
 
@@ -50,19 +50,19 @@ const MOVED: Duration = Duration::from_millis(2);
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
-pub(crate) struct Store {
-    pub(crate) link: Link,
-    pub(crate) keys: Keys,
+pub(crate) struct Batcher {
+    pub(crate) connection: Connection,
+    pub(crate) keys: KeyNames,
     pub(crate) settings: StoreSettings,
     pub(crate) epochs: Epochs,
-    pub(crate) faults: Arc<Faults>,
-    moving: Moving,
+    pub(crate) faults: Arc<FaultLog>,
+    moving: MovingSlots,
     breaker: Breaker,
     state: Mutex<State>,
     /// Whether that is open: each check of a view asks.
     is_open: AtomicBool,
     /// Those that are being asked.
-    slots: Mutex<HashMap<String, Slot>>,
+    slots: Mutex<HashMap<String, SlotQueue>>,
     /// When it answered last, by this node's clock, and how far its own clock is ahead of that. Before it answered nothing is
     /// known of its time (0), and the script refuses what matters.
     heard_at: AtomicU64,
@@ -84,17 +84,17 @@ pub(crate) struct Counts {
     /// How often the breaker opened.
     pub(crate) opened: AtomicU64,
     /// For how long checks waited.
-    pub(crate) waits: WaitCounts,
+    pub(crate) waits: WaitCounters,
 }
 
 /// A question that was put to a slot.
-pub(crate) struct Asked {
-    answer: oneshot::Receiver<Vec<Told>>,
+pub(crate) struct PendingReply {
+    answer: oneshot::Receiver<Vec<KeyReply>>,
     at: Nanos,
     heard_at: Arc<AtomicU64>,
 }
 
-impl Asked {
+impl PendingReply {
     /// Since it was put, or its slot heard of the store: it may wait behind others.
     fn silent_for(&self, now: Nanos) -> Duration {
         Duration::from_nanos(now.saturating_sub(self.at.max(self.heard_at.load(Ordering::Relaxed))))
@@ -106,17 +106,17 @@ impl Asked {
     }
 }
 
-impl Store {
-    pub(crate) fn new(link: Link, keys: Keys, settings: StoreSettings) -> Self {
+impl Batcher {
+    pub(crate) fn new(connection: Connection, keys: KeyNames, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
-        let (epochs, faults) = (Epochs::new(&keys, link.is_cluster()), Arc::clone(&link.faults));
+        let (epochs, faults) = (Epochs::new(&keys, connection.is_cluster()), Arc::clone(&connection.faults));
         Self {
-            link,
+            connection,
             keys,
             settings,
             epochs,
             faults,
-            moving: Moving::default(),
+            moving: MovingSlots::default(),
             breaker,
             state: Mutex::default(),
             is_open: AtomicBool::new(false),
@@ -136,7 +136,7 @@ impl Store {
     }
 
     pub(crate) fn id(&self) -> u64 {
-        self.link.id()
+        self.connection.id()
     }
 
     pub(crate) fn close_timeout(&self) -> Duration {
@@ -156,9 +156,9 @@ impl Store {
     /// there are answers within the timeout.
     pub(crate) async fn ask(
         self: &Arc<Self>,
-        questions: Vec<(String, Question)>,
+        questions: Vec<(String, SlotRequest)>,
         began: Instant,
-    ) -> Vec<Option<Vec<Told>>> {
+    ) -> Vec<Option<Vec<KeyReply>>> {
         let patience = self.settings.timeout;
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
@@ -181,21 +181,21 @@ impl Store {
         told
     }
 
-    /// Asks one thing for so long, also when the check has gone that waits for it, if one does; [`Store::hear`] waits for the
+    /// Asks one thing for so long, also when the check has gone that waits for it, if one does; [`Batcher::hear`] waits for the
     /// answer.
     pub(crate) fn ask_in_background(
         self: &Arc<Self>,
         slot: String,
-        part: Part,
+        part: KeyRequest,
         patience: Duration,
         is_urgent: bool,
-    ) -> Asked {
+    ) -> PendingReply {
         // However long others are before it: asked twice, it would only be longer.
         self.put(slot, vec![part], patience.max(self.settings.timeout), is_urgent)
     }
 
     /// What was asked in the background by this permit.
-    pub(crate) async fn hear(&self, permit: Permit, mut asked: Asked) -> Option<Told> {
+    pub(crate) async fn hear(&self, permit: Permit, mut asked: PendingReply) -> Option<KeyReply> {
         let notices_in = self.notices_in();
         loop {
             // By when it is known that it is silent. What gathers is asked later.
@@ -243,9 +243,10 @@ impl Store {
 
     /// Asks what people want to know, or to be done, all of it together: of one server in one script as far as it has room, of a
     /// cluster slot by slot. Also while checks leave the store alone, which learn nothing from it.
-    pub(crate) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, Part)>) -> Vec<Option<Told>> {
+    pub(crate) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, KeyRequest)>) -> Vec<Option<KeyReply>> {
         let patience = self.settings.operator_timeout.max(self.settings.timeout);
-        let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
+        let queue =
+            |slot| if self.connection.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
         let asked: Vec<_> =
             parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience, false)).collect();
@@ -261,15 +262,15 @@ impl Store {
     /// For how long a lease is waited for: one of which no answer is heard counts as out for its whole life. A server that stands
     /// goes on; of a cluster another one may come in its place, which is asked again.
     pub(crate) fn patience_of_leases(&self) -> Duration {
-        if self.link.is_cluster() { BACKGROUND } else { ANSWER_IN }
+        if self.connection.is_cluster() { BACKGROUND } else { ANSWER_IN }
     }
 
-    /// Says something that nobody waits for.
-    pub(crate) fn tell(self: &Arc<Self>, slot: String, part: Part) {
+    /// Sends something whose answer no caller waits for.
+    pub(crate) fn tell(self: &Arc<Self>, slot: String, part: KeyRequest) {
         let question = vec![part];
         // A store that is slower than usual takes it all the same: what is given back would be lost otherwise.
         let patience = BACKGROUND.max(self.settings.timeout);
-        self.queue(slot, Waiting { question, since: None, patience, is_urgent: false, answer: None });
+        self.queue(slot, QueuedRequest { question, since: None, patience, is_urgent: false, answer: None });
     }
 
     /// By now a check waits for what was asked of a key, if that has not gone out yet.
@@ -302,7 +303,7 @@ impl Store {
 
     /// Brings the next trial of a store that is left alone forward, if it was connected to anew since.
     pub(crate) fn try_new_connection(&self) {
-        let made = self.link.connections();
+        let made = self.connection.connections();
         if self.tried_connections.swap(made, Ordering::Relaxed) != made {
             let now = Instant::now();
             self.step(|_, state| match state {
@@ -325,7 +326,7 @@ impl Store {
             let next = breaker.learn(state, permit, outcome, now);
             if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
                 self.counts.opened.fetch_add(1, Ordering::Relaxed);
-                self.tried_connections.store(self.link.connections(), Ordering::Relaxed);
+                self.tried_connections.store(self.connection.connections(), Ordering::Relaxed);
                 tracing::warn!("the store is left alone; limits that nodes share are decided without it");
             } else if matches!((state, next), (State::Open { .. }, State::Closed { .. })) {
                 self.faults.end_all();
@@ -336,16 +337,17 @@ impl Store {
     }
 
     /// Puts a question to those of its slot, for as long as somebody waits for the answer.
-    fn put(self: &Arc<Self>, slot: String, question: Question, patience: Duration, is_urgent: bool) -> Asked {
+    fn put(self: &Arc<Self>, slot: String, question: SlotRequest, patience: Duration, is_urgent: bool) -> PendingReply {
         // What gathers goes out later.
         let at = self.now() + if slot == GATHERED && !is_urgent { nanos(GATHER) } else { 0 };
         let (sender, answer) = oneshot::channel();
-        let heard_at = self.queue(slot, Waiting { question, since: None, patience, is_urgent, answer: Some(sender) });
-        Asked { answer, at, heard_at }
+        let heard_at =
+            self.queue(slot, QueuedRequest { question, since: None, patience, is_urgent, answer: Some(sender) });
+        PendingReply { answer, at, heard_at }
     }
 
     /// The first of a slot makes a task that asks them all. Answers where it is noted when the slot hears of the store.
-    fn queue(self: &Arc<Self>, name: String, mut waiting: Waiting) -> Arc<AtomicU64> {
+    fn queue(self: &Arc<Self>, name: String, mut waiting: QueuedRequest) -> Arc<AtomicU64> {
         let lease_ns = self.lease_ns();
         waiting.question.iter_mut().for_each(|part| part.set_lease(lease_ns));
         let mut slots = lock(&self.slots);
@@ -353,7 +355,7 @@ impl Store {
             slot.push(waiting);
             return Arc::clone(&slot.heard_at);
         }
-        let mut slot = Slot::default();
+        let mut slot = SlotQueue::default();
         slot.push(waiting);
         let (heard_at, wake) = (Arc::clone(&slot.heard_at), Arc::clone(&slot.wake));
         slots.insert(name.clone(), slot);
@@ -394,15 +396,15 @@ impl Store {
     }
 
     /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
-    async fn round(&self, name: &str, mut batch: Vec<Waiting>, heard_at: &AtomicU64) -> Vec<Waiting> {
-        let (now, mut told) = (self.moment().store, Telling::default());
+    async fn round(&self, name: &str, mut batch: Vec<QueuedRequest>, heard_at: &AtomicU64) -> Vec<QueuedRequest> {
+        let (now, mut told) = (self.moment().store, ScriptCall::default());
         for waiting in &mut batch {
             told.question(&mut waiting.question, now);
         }
         let patience = batch.iter().map(|waiting| waiting.patience).max().unwrap_or_default();
         let began = Instant::now();
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
-        let told = match self.link.run(&told.keys, &told.arguments, patience).await {
+        let told = match self.connection.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
             Err(error) if has_moved(&error) && !self.moving.is_lasting(name) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
@@ -410,7 +412,7 @@ impl Store {
                 sleep(MOVED).await;
                 // Whoever came meanwhile has not waited for a silent store.
                 heard_at.store(self.now(), Ordering::Relaxed);
-                batch.retain_mut(Waiting::is_asked_again);
+                batch.retain_mut(QueuedRequest::is_asked_again);
                 return batch;
             }
             Err(error) => {
@@ -430,7 +432,7 @@ impl Store {
             let mut done = Vec::with_capacity(waiting.question.len());
             for _ in 0..waiting.question.len() {
                 let (Some(name), Some(text)) = (told.next(), told.next()) else { return again };
-                let Some(outcome) = Done::named(&name) else { return again };
+                let Some(outcome) = OpOutcome::named(&name) else { return again };
                 done.push((outcome, text));
             }
             match hear(&mut waiting.question, done, now) {
@@ -458,9 +460,9 @@ impl Store {
     }
 
     /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.
-    pub(crate) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> ClockReading {
         let own = self.now();
-        Moment { store: own.saturating_add(self.ahead.load(Ordering::Relaxed)), own }
+        ClockReading { store: own.saturating_add(self.ahead.load(Ordering::Relaxed)), own }
     }
 
     fn step<T>(&self, step: impl FnOnce(Breaker, State) -> (State, T)) -> T {
@@ -474,7 +476,7 @@ impl Store {
     /// How the slot is called where this is asked in the background. A cluster is asked slot by slot; one server for many keys at
     /// once.
     pub(crate) fn background_slot(&self, slot: &str) -> String {
-        if self.link.is_cluster() { slot.to_owned() } else { GATHERED.to_owned() }
+        if self.connection.is_cluster() { slot.to_owned() } else { GATHERED.to_owned() }
     }
 }
 

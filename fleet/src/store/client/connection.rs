@@ -11,13 +11,13 @@ use crate::store::{
     client::{
         cluster::Cluster,
         connect::{ANSWER_IN, CONNECT_IN, open, tcp},
-        fault_log::Faults,
+        fault_log::FaultLog,
         server::{Server, ServerConnection},
     },
 };
 
 #[derive(Clone)]
-enum Connection {
+enum Target {
     Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
     #[cfg(test)]
@@ -26,15 +26,15 @@ enum Connection {
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
 #[derive(Clone)]
-pub(crate) struct Link {
-    connection: Connection,
-    pub(crate) faults: Arc<Faults>,
+pub(crate) struct Connection {
+    target: Target,
+    pub(crate) faults: Arc<FaultLog>,
     id: u64,
     code: &'static str,
     hash: String,
 }
 
-impl Link {
+impl Connection {
     /// Returns a connection to servers that need not be there yet.
     pub(crate) fn to(
         servers: Servers,
@@ -43,20 +43,20 @@ impl Link {
         code: &'static str,
     ) -> RedisResult<Self> {
         let id = id_of(&servers, prefix);
-        let to = |server| Connection::Server(Arc::new(ServerConnection::to(server)));
-        let connection = match servers {
+        let to = |server| Target::Server(Arc::new(ServerConnection::to(server)));
+        let target = match servers {
             Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
             Servers::Watched(master) => to(Server::Watched(master, tls)),
-            Servers::Cluster(infos) => Connection::Cluster(Arc::new(Cluster::of(infos, tls)?)),
+            Servers::Cluster(infos) => Target::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
-        Ok(Self { connection, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
+        Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
     /// Returns a connection to the store of a simulation.
     #[cfg(test)]
     pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
         let hash = Script::new(code).get_hash().to_owned();
-        Self { connection: Connection::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+        Self { target: Target::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
     }
 
     /// Returns a number of 52 bits that the same addresses and the same prefix have.
@@ -65,25 +65,25 @@ impl Link {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        match &self.connection {
-            Connection::Server(_) => false,
-            Connection::Cluster(_) => true,
+        match &self.target {
+            Target::Server(_) => false,
+            Target::Cluster(_) => true,
             #[cfg(test)]
-            Connection::Simulated(wire) => wire.is_cluster(),
+            Target::Simulated(wire) => wire.is_cluster(),
         }
     }
 
     /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server
     /// that is back. The client of a cluster does this itself.
     pub(crate) fn reconnect(&self) {
-        if let Connection::Server(server) = &self.connection {
+        if let Target::Server(server) = &self.target {
             server.reconnect();
         }
     }
 
     /// Returns how many connections were made since the start; to a cluster 0.
     pub(crate) fn connections(&self) -> u64 {
-        if let Connection::Server(server) = &self.connection { server.made() } else { 0 }
+        if let Target::Server(server) = &self.target { server.made() } else { 0 }
     }
 
     /// Runs the script, and loads it where it is not known. An error: it may have run.
@@ -104,30 +104,26 @@ impl Link {
 
     /// Returns what each server says of itself: of a cluster each master.
     pub(crate) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
-        let connection = self.connection.clone();
+        let target = self.target.clone();
         let asked = async move {
-            match connection {
-                Connection::Server(server) => {
-                    Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
-                }
-                Connection::Cluster(cluster) => cluster.info().await,
+            match target {
+                Target::Server(server) => Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?]),
+                Target::Cluster(cluster) => cluster.info().await,
                 #[cfg(test)]
-                Connection::Simulated(wire) => {
-                    Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?])
-                }
+                Target::Simulated(wire) => Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?]),
             }
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
-        let connection = self.connection.clone();
+        let target = self.target.clone();
         let mut asked = Box::pin(async move {
-            match connection {
-                Connection::Server(server) => server.send(&command).await,
-                Connection::Cluster(cluster) => cluster.send(&command).await,
+            match target {
+                Target::Server(server) => server.send(&command).await,
+                Target::Cluster(cluster) => cluster.send(&command).await,
                 #[cfg(test)]
-                Connection::Simulated(wire) => wire.send(&command).await,
+                Target::Simulated(wire) => wire.send(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {

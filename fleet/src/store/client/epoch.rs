@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::{lock::lock, store::key::Keys};
+use crate::{lock::lock, store::key::KeyNames};
 
 /// Hash tags of the keys in a cluster: each lies in the middle of a sixteenth of its 16,384 slots, in their order. A master that
 /// has fewer slots may have none.
@@ -23,7 +23,7 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    pub(crate) fn new(keys: &Keys, is_cluster: bool) -> Self {
+    pub(crate) fn new(keys: &KeyNames, is_cluster: bool) -> Self {
         let tags = if is_cluster { &TAGS[..] } else { &TAGS[..1] };
         let keys: Vec<_> = tags.iter().map(|tag| keys.epoch(tag)).collect();
         let known = Mutex::new(vec![String::new(); keys.len()]);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn keys_are_lost_where_another_epoch_or_none_is_found() {
-        let keys = Keys::with("p", &KeySecret::Unkeyed).expect("it is right");
+        let keys = KeyNames::with("p", &KeySecret::Unkeyed).expect("it is right");
         let epochs = Epochs::new(&keys, true);
         assert_eq!(epochs.places().len(), 16);
         assert!(!epochs.learn(1, "a"), "the first that is found");
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn one_key_comes_after_the_other() {
-        let keys = Keys::with("p", &KeySecret::Unkeyed).expect("it is right");
+        let keys = KeyNames::with("p", &KeySecret::Unkeyed).expect("it is right");
         let epochs = Epochs::new(&keys, true);
         let places: Vec<_> = (0..17).map(|_| epochs.next_place()).collect();
         assert_eq!((places[0], places[15], places[16]), (0, 15, 0));

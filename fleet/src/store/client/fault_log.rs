@@ -24,13 +24,13 @@ const DETAIL_MAX: usize = 200;
 
 /// The faults of one store, as one node meets them.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
-    met: Mutex<Met>,
+pub(crate) struct FaultLog {
+    met: Mutex<FaultState>,
     counts: [AtomicU64; StoreFault::ALL.len()],
 }
 
 #[derive(Debug, Default)]
-struct Met {
+struct FaultState {
     entries: [Option<Entry>; StoreFault::ALL.len()],
     /// The fault that was met last, other than warnings.
     last: Option<StoreFault>,
@@ -58,7 +58,7 @@ pub(crate) enum FaultChange {
     Ended(StoreFault),
 }
 
-impl Faults {
+impl FaultLog {
     /// Takes in an error of the client. Returns which fault that is.
     pub(crate) fn meet(&self, error: &RedisError) -> StoreFault {
         let fault = StoreFault::of(error);
@@ -154,7 +154,7 @@ impl Faults {
     }
 }
 
-impl Met {
+impl FaultState {
     fn current(&self, fault: StoreFault, is_away: bool, now: Instant) -> Option<FaultReport> {
         let entry = self.entries[fault as usize].as_ref();
         // The cause why a store is left alone is its last answer, however old that is.
@@ -188,7 +188,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_reported_at_once_and_logged_once() {
-        let faults = Faults::default();
+        let faults = FaultLog::default();
         for _ in 0..3 {
             faults.meet(&error("OOM command not allowed"));
         }
@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_settles_by_itself_is_reported_when_it_does_not() {
-        let faults = Faults::default();
+        let faults = FaultLog::default();
         for (pause, is_reported) in [(0, false), (2_000, false), (700, false), (700, true)] {
             tokio::time::advance(Duration::from_millis(pause)).await;
             faults.meet(&error("LOADING Redis is loading the dataset in memory"));
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_of_a_store_that_does_not_answer_is_reported() {
-        let faults = Faults::default();
+        let faults = FaultLog::default();
         faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
         faults.show(StoreFault::Timeout);
         assert_eq!(codes(&faults.current(false)), ["timeout"]);
@@ -231,7 +231,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_question_came_to_before_the_store_was_back_is_no_fault() {
-        let (faults, asked_at) = (Faults::default(), Instant::now());
+        let (faults, asked_at) = (FaultLog::default(), Instant::now());
         let wrong = error("WRONGPASS invalid username-password pair");
         faults.meet_late(&wrong, asked_at);
         assert_eq!(codes(&faults.current(false)), ["wrong_password"]);
@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_left_alone_has_a_cause_until_it_answers() {
-        let faults = Faults::default();
+        let faults = FaultLog::default();
         faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
         tokio::time::advance(10 * HOLD).await;
         assert_eq!(codes(&faults.current(true)), ["timeout"]);

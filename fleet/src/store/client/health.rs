@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::store::{
     client::{
-        batcher::Store,
+        batcher::Batcher,
         fault_log::{FaultChange, HOLD},
         queue::BACKGROUND,
     },
@@ -42,7 +42,7 @@ const RUNS_MAX: usize = 10_000;
 /// Tries of a probe. Another node may have begun an epoch between two of them.
 const TRIES: usize = 3;
 
-impl Store {
+impl Batcher {
     /// Watches the store until it is dropped: tries one that is left alone whether it is back, looks for losses, and logs faults
     /// as they come and go. `is_greeted`: it was just probed.
     pub(crate) async fn watch(store: Weak<Self>, mut is_greeted: bool) {
@@ -53,7 +53,7 @@ impl Store {
             store.log_changes();
             if store.is_open() && connected_at.elapsed() >= RECONNECT_EVERY {
                 connected_at = Instant::now();
-                store.link.reconnect();
+                store.connection.reconnect();
                 store.try_new_connection();
             }
             // What the store refuses is tried again while it counts as there.
@@ -136,7 +136,7 @@ impl Store {
             let patience = until.saturating_duration_since(Instant::now());
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
-            let told = self.link.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
+            let told = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
             self.hear_time(told.first());
             let [_, done, found] = &told[..] else {
                 return Err(RedisError::from((ErrorKind::UnexpectedReturnType, "the script answers otherwise")));
@@ -158,7 +158,7 @@ impl Store {
     /// Sees whether the store evicts keys.
     async fn look_for_evictions(&self, evictions: &mut Evictions) {
         let patience = self.settings.operator_timeout.max(self.timeout());
-        let infos = match self.link.info(patience).await {
+        let infos = match self.connection.info(patience).await {
             Ok(infos) => infos,
             Err(error) => {
                 if matches!(StoreFault::of(&error), StoreFault::NoPermission | StoreFault::UnknownCommand) {

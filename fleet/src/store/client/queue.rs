@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     lock::lock,
-    store::script::{decode::Told, plan::Question},
+    store::script::{decode::KeyReply, plan::SlotRequest},
 };
 
 /// Questions that go out together; and so many of them, as far as there are, are not such that a check waits for.
@@ -36,18 +36,18 @@ const TRIES_FOR: Duration = Duration::from_secs(1);
 pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
 /// A question that waits for its turn.
-pub(super) struct Waiting {
-    pub(super) question: Question,
+pub(super) struct QueuedRequest {
+    pub(super) question: SlotRequest,
     /// When it was answered in vain first.
     pub(super) since: Option<Instant>,
     pub(super) patience: Duration,
     /// Does a check wait for it?
     pub(super) is_urgent: bool,
     /// `None`: nobody waits, and it is asked all the same.
-    pub(super) answer: Option<oneshot::Sender<Vec<Told>>>,
+    pub(super) answer: Option<oneshot::Sender<Vec<KeyReply>>>,
 }
 
-impl Waiting {
+impl QueuedRequest {
     /// Whoever has gone is not charged for.
     pub(super) fn is_wanted(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
@@ -65,23 +65,23 @@ impl Waiting {
 
 /// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
 #[derive(Default)]
-pub(super) struct Slot {
-    pub(super) urgent: VecDeque<Waiting>,
-    pub(super) others: VecDeque<Waiting>,
+pub(super) struct SlotQueue {
+    pub(super) urgent: VecDeque<QueuedRequest>,
+    pub(super) others: VecDeque<QueuedRequest>,
     /// Wakes whoever lets them gather.
     pub(super) wake: Arc<Notify>,
     pub(super) heard_at: Arc<AtomicU64>,
 }
 
-impl Slot {
-    pub(super) fn push(&mut self, waiting: Waiting) {
+impl SlotQueue {
+    pub(super) fn push(&mut self, waiting: QueuedRequest) {
         self.queue_of(&waiting).push_back(waiting);
         if self.is_full() {
             self.wake.notify_one();
         }
     }
 
-    pub(super) fn queue_of(&mut self, waiting: &Waiting) -> &mut VecDeque<Waiting> {
+    pub(super) fn queue_of(&mut self, waiting: &QueuedRequest) -> &mut VecDeque<QueuedRequest> {
         if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
     }
 
@@ -94,21 +94,21 @@ impl Slot {
         if let Some(place) = self.others.iter().position(|waiting| waiting.is_of(key))
             && let Some(waiting) = self.others.remove(place)
         {
-            self.push(Waiting { is_urgent: true, ..waiting });
+            self.push(QueuedRequest { is_urgent: true, ..waiting });
         }
     }
 
     /// Those that go out together: first what checks wait for, but others have their share.
-    pub(super) fn take(&mut self) -> Vec<Waiting> {
+    pub(super) fn take(&mut self) -> Vec<QueuedRequest> {
         let of_others = self.others.len().min(TOGETHER - self.urgent.len().min(TOGETHER - SHARE_OF_OTHERS));
         let urgent = self.urgent.len().min(TOGETHER - of_others);
-        self.urgent.drain(..urgent).chain(self.others.drain(..of_others)).filter(Waiting::is_wanted).collect()
+        self.urgent.drain(..urgent).chain(self.others.drain(..of_others)).filter(QueuedRequest::is_wanted).collect()
     }
 }
 
 /// Slots that servers said are elsewhere, and that no server has answered for since.
 #[derive(Default)]
-pub(super) struct Moving {
+pub(super) struct MovingSlots {
     slots: Mutex<HashMap<String, Moved>>,
     /// Whether there are any: each script that is answered asks.
     are_any: AtomicBool,
@@ -120,7 +120,7 @@ struct Moved {
     last: Instant,
 }
 
-impl Moving {
+impl MovingSlots {
     /// Returns whether a slot, which is elsewhere once more, has been so for a second.
     pub(super) fn is_lasting(&self, name: &str) -> bool {
         let (mut slots, now) = (lock(&self.slots), Instant::now());
@@ -154,31 +154,31 @@ impl Moving {
 mod tests {
     use super::*;
     use crate::store::script::{
-        plan::{Part, Wish},
-        record::Under,
+        plan::{Intent, KeyRequest},
+        record::VersionedMeter,
     };
 
-    fn waiting(key: usize, is_urgent: bool) -> (Waiting, oneshot::Receiver<Vec<Told>>) {
-        let own = Under { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
+    fn waiting(key: usize, is_urgent: bool) -> (QueuedRequest, oneshot::Receiver<Vec<KeyReply>>) {
+        let own = VersionedMeter { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
         let (sender, answer) = oneshot::channel();
-        let question = vec![Part::again(key.to_string(), own, Wish::Look(1), None)];
-        (Waiting { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
+        let question = vec![KeyRequest::again(key.to_string(), own, Intent::Look(1), None)];
+        (QueuedRequest { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
     }
 
-    fn keys(batch: &[Waiting]) -> Vec<&str> {
+    fn keys(batch: &[QueuedRequest]) -> Vec<&str> {
         batch.iter().map(|waiting| waiting.question[0].key.as_str()).collect()
     }
 
     #[test]
     fn what_checks_wait_for_goes_first_and_others_have_their_share() {
-        let mut slot = Slot::default();
+        let mut slot = SlotQueue::default();
         let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
         let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         for waiting in waiting {
             slot.push(waiting);
         }
         // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
-        let urgent_of = |batch: &[Waiting]| batch.iter().filter(|waiting| waiting.is_urgent).count();
+        let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|waiting| waiting.is_urgent).count();
         let (first, second) = (slot.take(), slot.take());
         assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
         assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_lasts_elsewhere_if_it_is_said_again_and_no_server_answers() {
-        let (moving, second) = (Moving::default(), Duration::from_secs(1));
+        let (moving, second) = (MovingSlots::default(), Duration::from_secs(1));
         assert!(!moving.is_lasting("a"));
         tokio::time::advance(second).await;
         assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
@@ -208,7 +208,7 @@ mod tests {
             [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
         {
             let (question, _answer) = waiting(0, true);
-            let mut question = Waiting { patience, ..question };
+            let mut question = QueuedRequest { patience, ..question };
             assert!(question.is_asked_again());
             tokio::time::advance(almost).await;
             assert!(question.is_asked_again(), "after {almost:?}");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
-        let mut slot = Slot::default();
+        let mut slot = SlotQueue::default();
         let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
         for waiting in waiting {
             slot.push(waiting);

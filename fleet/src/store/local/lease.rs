@@ -9,8 +9,8 @@ use tidegate::{
 };
 
 use crate::store::{
-    client::moment::Moment,
-    script::grant::{Grant, LeaseAsk},
+    client::clock::ClockReading,
+    script::grant::{Grant, LeaseRequest},
 };
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
@@ -89,7 +89,7 @@ pub(crate) struct Lease {
 
 /// What a charge of a lease came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spent {
+pub(crate) enum SpendResult {
     /// The answer, and whether it is time for more.
     Answer(Answer, bool),
     /// The store must be asked.
@@ -98,7 +98,7 @@ pub(crate) enum Spent {
 
 /// What is to become of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Care {
+pub(crate) enum Upkeep {
     Keep,
     Renew,
     GiveBack,
@@ -131,7 +131,7 @@ impl Lease {
     }
 
     /// Tokens that it can spend.
-    fn left(&self, now: Moment) -> u64 {
+    fn left(&self, now: ClockReading) -> u64 {
         if now.own < self.over_at { self.left } else { 0 }
     }
 
@@ -142,19 +142,19 @@ impl Lease {
 
     /// What is to become of it, which is asked [again and again](look_every): in the last third of its life it is renewed, and one that is not
     /// used any more goes back.
-    pub(crate) fn look_after(&self, now: Moment, lease_ns: Nanos) -> Care {
+    pub(crate) fn look_after(&self, now: ClockReading, lease_ns: Nanos) -> Upkeep {
         let is_used = now.own.saturating_sub(self.used_at) < unused_ns(lease_ns);
         match self.out {
-            _ if self.is_asking => Care::Keep,
-            0 if is_used => Care::Keep,
-            0 => Care::Forget,
-            _ if !is_used => Care::GiveBack,
-            _ if now.own.saturating_sub(self.asked_at) < renewed_at_ns(lease_ns) => Care::Keep,
-            _ => Care::Renew,
+            _ if self.is_asking => Upkeep::Keep,
+            0 if is_used => Upkeep::Keep,
+            0 => Upkeep::Forget,
+            _ if !is_used => Upkeep::GiveBack,
+            _ if now.own.saturating_sub(self.asked_at) < renewed_at_ns(lease_ns) => Upkeep::Keep,
+            _ => Upkeep::Renew,
         }
     }
 
-    pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: Moment) -> Spent {
+    pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: ClockReading) -> SpendResult {
         let decided = |verdict, word| Answer::Decided { verdict, word, now: now.store };
         self.used_at = now.own;
         if self.left(now) >= cost {
@@ -162,34 +162,34 @@ impl Lease {
             self.spent = self.spent.saturating_add(cost);
             self.word = meter.overcharge(self.word, now.store, cost);
             let is_low = self.left < self.mark && !self.is_asking && now.own >= self.closed_until;
-            return Spent::Answer(decided(Verdict::Admit(self.word), self.word), is_low);
+            return SpendResult::Answer(decided(Verdict::Admit(self.word), self.word), is_low);
         }
         let verdict = meter.step(self.word, now.store, cost);
         let is_fresh = now.own.saturating_sub(self.heard_at) < STALE_NS;
         let pause_ns = self.closed_until.saturating_sub(now.own);
         let (wait_ns, is_time) = match verdict {
-            Verdict::Never => return Spent::Answer(decided(verdict, self.word), false),
+            Verdict::Never => return SpendResult::Answer(decided(verdict, self.word), false),
             Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
             _ if pause_ns > 0 => (pause_ns, false),
             _ if now.own < self.crowd_until && !self.is_silent(now) => (SOON_NS, !self.is_asking),
             // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
             _ if self.is_asked_of_little(now) => (SOON_NS, false),
-            _ => return Spent::Ask,
+            _ => return SpendResult::Ask,
         };
         self.denied += 1;
         if self.denied >= CROWD {
             (self.denied, self.crowd_until) = (0, now.own + PAUSE_MAX_NS);
         }
-        Spent::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
+        SpendResult::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
     }
 
     /// Should there have been an answer by now?
-    fn is_silent(&self, now: Moment) -> bool {
+    fn is_silent(&self, now: ClockReading) -> bool {
         self.is_asking && now.own.saturating_sub(self.asked_at) >= ANSWER_NS
     }
 
     /// Is there about to be an answer of a store that had less than was wanted?
-    fn is_asked_of_little(&self, now: Moment) -> bool {
+    fn is_asked_of_little(&self, now: ClockReading) -> bool {
         self.is_asking
             && !self.is_silent(now)
             && self.closed_until > 0
@@ -197,19 +197,19 @@ impl Lease {
     }
 
     /// What a charge would come to, as far as is known here.
-    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: Moment) -> Option<Answer> {
+    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: ClockReading) -> Option<Answer> {
         match Self::clone(self).spend(meter, cost.max(1), now) {
-            Spent::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
+            SpendResult::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
                 Some(Answer::WouldAdmit { word: self.word, now: now.store })
             }
-            Spent::Answer(answer, _) => Some(answer),
-            Spent::Ask => None,
+            SpendResult::Answer(answer, _) => Some(answer),
+            SpendResult::Ask => None,
         }
     }
 
     /// Puts back what was spent in vain, as far as it was spent of this lease; returns the tokens that were not, which the store must
     /// take back.
-    pub(crate) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) -> u64 {
+    pub(crate) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: ClockReading) -> u64 {
         let age_ns = now.store.saturating_sub(receipt.charged_at);
         let is_its = now.own < self.over_at
             && age_ns < now.own.saturating_sub(self.since)
@@ -223,7 +223,7 @@ impl Lease {
     }
 
     /// What to ask the store for: what somebody waits for, and what is likely to be needed. `keep`: go on with what is left.
-    pub(crate) fn ask(&mut self, meter: &Meter, need: u64, keep: bool, now: Moment) -> LeaseAsk {
+    pub(crate) fn ask(&mut self, meter: &Meter, need: u64, keep: bool, now: ClockReading) -> LeaseRequest {
         let since = Duration::from_nanos(now.own.saturating_sub(self.asked_at)).as_secs_f64().max(1e-6);
         // As fast as of late, or on the average.
         let rate = self.spent as f64 / since;
@@ -236,7 +236,7 @@ impl Lease {
         let (kept, want) = if keep { (left, batch.max(need).saturating_sub(left)) } else { (0, 0) };
         // What ran out was not spent.
         let ask =
-            LeaseAsk { epoch: self.epoch, ends: self.ends, out: self.out, left: self.left, keep: kept, want, need };
+            LeaseRequest { epoch: self.epoch, ends: self.ends, out: self.out, left: self.left, keep: kept, want, need };
         // Until there is an answer, the store may count it as it was or as it will be, so nothing can be told of it.
         self.left = kept;
         self.out = 0;
@@ -249,9 +249,9 @@ impl Lease {
     pub(crate) fn granted(
         &mut self,
         meter: &Meter,
-        ask: &LeaseAsk,
+        ask: &LeaseRequest,
         grant: &Grant,
-        (heard_at, now): (Nanos, Moment),
+        (heard_at, now): (Nanos, ClockReading),
         lease_ns: Nanos,
     ) {
         let Grant { epoch, ends, kept, given, word, .. } = *grant;
@@ -302,10 +302,10 @@ mod tests {
     use super::*;
     use crate::store::config::LEASE_NS;
     use crate::store::script::{
-        decode::Told,
+        decode::KeyReply,
         grant::granted,
-        plan::{Part, Wish},
-        record::{Held, Leases, Under},
+        plan::{Intent, KeyRequest},
+        record::{Leases, Record, VersionedMeter},
         twin,
     };
 
@@ -374,7 +374,7 @@ mod tests {
 
     struct Node {
         lease: Lease,
-        own: Under,
+        own: VersionedMeter,
         /// What it knows of the store.
         known: String,
         /// How late its own clock began.
@@ -382,24 +382,24 @@ mod tests {
         /// Which one of all that there were in its place.
         born: usize,
         /// What it charged, under which numbers, and its place in `admitted`.
-        receipts: Vec<(Receipt, Under, usize)>,
+        receipts: Vec<(Receipt, VersionedMeter, usize)>,
     }
 
     /// Sent by a node: it asks for a lease, or gives back what was charged in vain.
     struct Sent {
         node: usize,
         born: usize,
-        own: Under,
-        what: Wish,
+        own: VersionedMeter,
+        what: Intent,
     }
 
     /// The store's reply to a question for a lease.
     struct Replied {
         node: usize,
         born: usize,
-        own: Under,
-        ask: LeaseAsk,
-        told: Told,
+        own: VersionedMeter,
+        ask: LeaseRequest,
+        told: KeyReply,
         is_lost: bool,
         served_at: Nanos,
     }
@@ -418,7 +418,7 @@ mod tests {
 
     impl World {
         fn new(numbers: [Meter; 2]) -> Self {
-            let own = Under { meter: numbers[0], version: 0 };
+            let own = VersionedMeter { meter: numbers[0], version: 0 };
             let nodes = [0, 77, 30 * SECOND_NS].map(|offset| Node {
                 lease: Lease::new(),
                 own,
@@ -431,16 +431,16 @@ mod tests {
             Self { newest: numbers[1], now: START, value, nodes, under_way, replies, admitted }
         }
 
-        fn moment(&self, node: usize) -> Moment {
+        fn moment(&self, node: usize) -> ClockReading {
             // What a node knows of the store's time is a little late, and its own clock begins anywhere.
-            Moment { store: self.now - 300_000 * node as u64, own: self.now - self.nodes[node].offset }
+            ClockReading { store: self.now - 300_000 * node as u64, own: self.now - self.nodes[node].offset }
         }
 
         fn ask(&mut self, node: usize, need: u64, keep: bool) {
             let now = self.moment(node);
             let Node { lease, own, born, .. } = &mut self.nodes[node];
             if !lease.is_asking {
-                let what = Wish::Lease(lease.ask(&own.meter, need, keep, now));
+                let what = Intent::Lease(lease.ask(&own.meter, need, keep, now));
                 self.under_way.push(Sent { node, born: *born, own: *own, what });
             }
         }
@@ -476,13 +476,13 @@ mod tests {
                     let now = self.moment(node);
                     let Node { lease, own, .. } = &mut self.nodes[node];
                     match lease.spend(&own.meter, cost, now) {
-                        Spent::Answer(answer, is_time) => {
+                        SpendResult::Answer(answer, is_time) => {
                             self.admit(node, cost, answer);
                             if is_time {
                                 self.ask(node, 0, true);
                             }
                         }
-                        Spent::Ask => self.ask(node, cost, true),
+                        SpendResult::Ask => self.ask(node, cost, true),
                     }
                 }
                 Event::Renew(node, keeps) => self.ask(node, 0, keeps),
@@ -496,13 +496,13 @@ mod tests {
                     let is_its = own.meter == under.meter;
                     let left = if is_its { lease.put_back(&own.meter, &receipt, now) } else { receipt.cost };
                     if left > 0 {
-                        let what = Wish::GiveBack(Receipt { cost: left, ..receipt });
+                        let what = Intent::GiveBack(Receipt { cost: left, ..receipt });
                         self.under_way.push(Sent { node, born: *born, own: under, what });
                     }
                     self.admitted[place].1 = 0;
                 }
                 Event::Publish(node) => {
-                    let own = Under { meter: self.newest, version: 1 };
+                    let own = VersionedMeter { meter: self.newest, version: 1 };
                     if self.nodes[node].own.meter != own.meter {
                         if self.nodes[node].lease.out() > 0 {
                             self.ask(node, 0, false);
@@ -536,11 +536,11 @@ mod tests {
                 }
                 Event::Serve { which, reply } if !self.under_way.is_empty() => {
                     let Sent { node, born, own, what } = self.under_way.remove(which % self.under_way.len());
-                    let mut part = Part::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
+                    let mut part = KeyRequest::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
                     let now = self.moment(node);
                     // A store's clock has microseconds.
                     let told = twin::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
-                    let Wish::Lease(ask) = what else { return };
+                    let Intent::Lease(ask) = what else { return };
                     let (is_lost, served_at) = (matches!(reply, Reply::Lost), self.now);
                     // The check that waited for it was charged then, whenever it hears of it.
                     if !is_lost && self.nodes[node].born == born && told.grant.is_some_and(|grant| grant.is_charged) {
@@ -613,7 +613,7 @@ mod tests {
     #[test]
     fn a_question_that_is_late_for_its_epoch_keeps_nothing() {
         let mut world = late_for_its_epoch();
-        assert!(matches!(world.under_way[0].what, Wish::Lease(LeaseAsk { keep: 8, .. })));
+        assert!(matches!(world.under_way[0].what, Intent::Lease(LeaseRequest { keep: 8, .. })));
         // The lease is charged, and comes back with time.
         world.happen(&Event::Pass(300));
         world.happen(&Event::UseUp(1));
@@ -682,8 +682,8 @@ mod tests {
     #[test]
     fn what_a_dead_node_held_counts_as_spent() {
         let meter: Meter = "token_bucket/1600/86400000000000/1600".parse().expect("a meter");
-        let held = Held { under: Under { meter, version: 1 }, word: 0, leases: Leases::default() };
-        let ask = LeaseAsk { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 50, need: 1 };
+        let held = Record { under: VersionedMeter { meter, version: 1 }, word: 0, leases: Leases::default() };
+        let ask = LeaseRequest { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 50, need: 1 };
         let (held, grant) = granted(held, START, &ask, LEASE_NS);
         assert_eq!((grant.given, meter.remaining(held.full(START), START)), (50, 1_550));
         // While it may live, they are taken off the capacity, but not charged.
@@ -696,21 +696,21 @@ mod tests {
     #[test]
     fn a_lease_in_use_is_renewed_before_it_is_over_and_an_idle_one_goes_back() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
-        let at = |seconds: u64| Moment { store: START + seconds * SECOND_NS, own: seconds * SECOND_NS };
+        let at = |seconds: u64| ClockReading { store: START + seconds * SECOND_NS, own: seconds * SECOND_NS };
         let mut lease = Lease::new();
         let ask = lease.ask(&meter, 0, true, at(0));
         let care = |lease: &Lease, seconds| lease.look_after(at(seconds), LEASE_NS);
-        let empty = Held { under: Under { meter, version: 1 }, word: START, leases: Leases::default() };
+        let empty = Record { under: VersionedMeter { meter, version: 1 }, word: START, leases: Leases::default() };
         let (_, grant) = granted(empty, START, &ask, LEASE_NS);
         lease.granted(&meter, &ask, &grant, (START, at(0)), LEASE_NS);
         assert!(grant.given > 1 && lease.out() == grant.given);
-        assert_eq!((care(&lease, 10), care(&lease, 29)), (Care::Keep, Care::Keep));
-        assert_eq!(care(&lease, 30), Care::GiveBack, "nobody used it");
-        assert!(matches!(lease.spend(&meter, 1, at(39)), Spent::Answer(..)));
-        assert_eq!((care(&lease, 39), care(&lease, 40)), (Care::Keep, Care::Renew));
+        assert_eq!((care(&lease, 10), care(&lease, 29)), (Upkeep::Keep, Upkeep::Keep));
+        assert_eq!(care(&lease, 30), Upkeep::GiveBack, "nobody used it");
+        assert!(matches!(lease.spend(&meter, 1, at(39)), SpendResult::Answer(..)));
+        assert_eq!((care(&lease, 39), care(&lease, 40)), (Upkeep::Keep, Upkeep::Renew));
         assert!(lease.left(at(59)) > 0 && lease.left(at(60)) == 0, "it is over");
         lease.out = 0;
-        assert_eq!((care(&lease, 68), care(&lease, 69)), (Care::Keep, Care::Forget));
+        assert_eq!((care(&lease, 68), care(&lease, 69)), (Upkeep::Keep, Upkeep::Forget));
     }
 
     #[test]
@@ -724,7 +724,7 @@ mod tests {
             let admitted = world.admitted.len();
             world.happen(&Event::Check(0, 1));
             waited += usize::from(world.admitted.len() == admitted && ms > 1_000);
-            if let Some(Sent { what: Wish::Lease(ask), .. }) = world.under_way.first()
+            if let Some(Sent { what: Intent::Lease(ask), .. }) = world.under_way.first()
                 && ms % 2 == 1
             {
                 batches.push(ask.keep + ask.want);
@@ -753,11 +753,11 @@ mod tests {
         let mut asked_at = None;
         for ms in 0..3_000_u64 {
             world.now += 1_000_000;
-            let now = Moment { store: world.now, own: world.now };
+            let now = ClockReading { store: world.now, own: world.now };
             match lease.spend(&meter, 1, now) {
-                Spent::Answer(_, true) => drop(lease.ask(&meter, 0, true, now)),
-                Spent::Answer(..) => {}
-                Spent::Ask => {
+                SpendResult::Answer(_, true) => drop(lease.ask(&meter, 0, true, now)),
+                SpendResult::Answer(..) => {}
+                SpendResult::Ask => {
                     asked_at = Some(ms);
                     break;
                 }
@@ -769,7 +769,7 @@ mod tests {
     #[test]
     fn what_is_put_back_is_spent_again_once_and_never_more_than_was_lent() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
-        let at = |ms: u64| Moment { store: START + ms * 1_000_000, own: ms * 1_000_000 };
+        let at = |ms: u64| ClockReading { store: START + ms * 1_000_000, own: ms * 1_000_000 };
         let grant = |given| Grant {
             epoch: START / LEASE_NS,
             ends: Nanos::MAX,
@@ -783,13 +783,13 @@ mod tests {
         let mut lease = Lease::new();
         let ask = lease.ask(&meter, 0, true, at(0));
         lease.granted(&meter, &ask, &grant(50), (START, at(1)), LEASE_NS);
-        let Spent::Answer(Answer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
+        let SpendResult::Answer(Answer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
             panic!("it has")
         };
         let receipt = Receipt { cost: 10, charged_at: now, word, moved_ns: u64::MAX };
         assert_eq!((lease.put_back(&meter, &receipt, at(3)), lease.left), (0, 50));
         assert_eq!((lease.put_back(&meter, &receipt, at(3)), lease.left), (10, 50), "no more than was lent");
-        let Spent::Answer(..) = lease.spend(&meter, 20, at(4)) else { panic!("it has") };
+        let SpendResult::Answer(..) = lease.spend(&meter, 20, at(4)) else { panic!("it has") };
         let ask = lease.ask(&meter, 0, true, at(5));
         assert_eq!((ask.out, ask.left), (50, 30));
         lease.granted(&meter, &ask, &Grant { is_counted: true, kept: 30, ..grant(20) }, (START, at(6)), LEASE_NS);
@@ -805,7 +805,7 @@ mod tests {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let mut leases = Leases::default();
         leases.lend(START, 250, LEASE_NS);
-        let dead = Held { under: Under { meter, version: 1 }, word: START, leases };
+        let dead = Record { under: VersionedMeter { meter, version: 1 }, word: START, leases };
         let mut world = World::new([meter; 2]);
         world.value = dead.write();
         // Each of three is asked for half of what there is, in turn.

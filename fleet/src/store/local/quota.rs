@@ -28,17 +28,17 @@ use tokio::{
 use crate::{
     lock::lock,
     store::{
-        client::{batcher::Store, moment::Moment, queue::BACKGROUND},
-        key::Name,
+        client::{batcher::Batcher, clock::ClockReading, queue::BACKGROUND},
+        key::KeyName,
         local::{
-            lease::{Care, Lease, Spent, look_every},
-            synced::View,
+            lease::{Lease, SpendResult, Upkeep, look_every},
+            synced::SyncedUsage,
         },
         script::{
-            decode::Told,
-            grant::LeaseAsk,
-            plan::{Part, Wish, excess},
-            record::Under,
+            decode::KeyReply,
+            grant::LeaseRequest,
+            plan::{Intent, KeyRequest, excess},
+            record::VersionedMeter,
         },
     },
 };
@@ -69,14 +69,14 @@ const RENEWING_MAX: u64 = 512;
 /// How often it is seen, while views are asked, whether the store has been silent for long: between two exchanges.
 const PROBE: Duration = Duration::from_millis(25);
 
-pub(crate) struct Holdings {
-    store: Arc<Store>,
+pub(crate) struct LocalQuotas {
+    store: Arc<Batcher>,
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
-    /// Holdings that there were so far.
+    /// Quotas that there were so far.
     births: AtomicU64,
     /// What is to be looked at, and when.
-    due: Mutex<VecDeque<(Instant, Place)>>,
+    due: Mutex<VecDeque<(Instant, QuotaRef)>>,
     /// Leases that are being asked for, or given back.
     renewing: AtomicU64,
     /// Views with something to tell; and how many were taken from there and are not told yet.
@@ -88,12 +88,12 @@ pub(crate) struct Holdings {
     viewed: AtomicBool,
     /// This process, as those know it that it tells.
     node: String,
-    pub(crate) figures: Figures,
+    pub(crate) figures: QuotaCounters,
 }
 
 /// What is out, and how far views were wrong.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct QuotaCounters {
     /// Tokens that the store counts as lent to this node.
     pub(crate) out: AtomicI64,
     /// The most tokens above a limit that the store has said, and how often it was above.
@@ -106,34 +106,34 @@ pub(crate) struct Figures {
 }
 
 /// By the hash of the key, which is random already.
-type Shard = HashTable<Holding>;
+type Shard = HashTable<LocalQuota>;
 
 /// What each check needs comes first, in two lines of a cache, which processors fetch together.
 #[repr(C, align(128))]
-struct Holding {
+struct LocalQuota {
     hash: u64,
-    own: Under,
-    kind: Kind,
-    name: Box<Name>,
+    own: VersionedMeter,
+    kind: QuotaKind,
+    name: Box<KeyName>,
     born: u64,
 }
 
 /// Where a holding is, and which one it must be.
 #[derive(Clone, Copy)]
-struct Place {
+struct QuotaRef {
     hash: u64,
     born: u64,
 }
 
 // The place of the tag: first.
 #[repr(u64)]
-enum Kind {
+enum QuotaKind {
     Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
-    Synced { view: View, text: Option<String> },
+    Synced { view: SyncedUsage, text: Option<String> },
 }
 
 /// What a node that holds something says to a charge.
-pub(crate) enum Says {
+pub(crate) enum LocalAnswer {
     Answer(Answer),
     /// In a moment; with `None` it is to be charged in the store.
     Waits(oneshot::Receiver<Option<Answer>>),
@@ -141,9 +141,9 @@ pub(crate) enum Says {
     Store,
 }
 
-impl Holdings {
+impl LocalQuotas {
     /// Looks after itself until it is dropped.
-    pub(crate) fn new(store: &Arc<Store>, interval: Duration) -> Arc<Self> {
+    pub(crate) fn new(store: &Arc<Batcher>, interval: Duration) -> Arc<Self> {
         // Two processes have the same once in 2^64.
         let node = format!("{:x}", RandomState::new().build_hasher().finish());
         let holdings = Arc::new(Self {
@@ -158,7 +158,7 @@ impl Holdings {
             new_views: AtomicU64::new(0),
             viewed: AtomicBool::new(false),
             node,
-            figures: Figures::default(),
+            figures: QuotaCounters::default(),
         });
         store.runtime().spawn(every(TICK, Arc::downgrade(&holdings), |holdings| async move { holdings.look_after() }));
         store
@@ -173,22 +173,22 @@ impl Holdings {
     }
 
     /// Charges what this node holds, or says what that would come to. `is_patient`: may the answer come later?
-    pub(crate) fn charge(self: &Arc<Self>, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
+    pub(crate) fn charge(self: &Arc<Self>, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
         if charge.sharing == Sharing::Strict {
-            return Says::Store;
+            return LocalAnswer::Store;
         }
         let now = self.store.moment();
-        let own = Under { meter: charge.meter, version: charge.version };
+        let own = VersionedMeter { meter: charge.meter, version: charge.version };
         let mut shard = lock(self.shard(charge.hash));
         let holding = match shard.entry(spread(charge.hash), |it| it.hash == charge.hash, |it| spread(it.hash)) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return Says::Store,
-            Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return Says::Store,
+            Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return LocalAnswer::Store,
+            Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return LocalAnswer::Store,
             Entry::Vacant(_)
                 if charge.sharing == Sharing::Synced
                     && self.new_views.fetch_add(1, Ordering::Relaxed) >= NEW_VIEWS_MAX =>
             {
-                return Says::Store;
+                return LocalAnswer::Store;
             }
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
@@ -200,39 +200,41 @@ impl Holdings {
         if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
             // Other numbers. A node that is behind does not bring the old ones back.
             if holding.own.version > own.version {
-                return Says::Store;
+                return LocalAnswer::Store;
             }
             self.renumber(holding, charge, own, now);
         }
         holding.own.version = holding.own.version.max(own.version);
         let meter = &own.meter;
         match &mut holding.kind {
-            Kind::Synced { view, .. } if charge.is_look => Says::Answer(view.look(meter, charge.cost, now.store)),
-            Kind::Synced { view, .. } if !view.is_listed() && self.is_telling_much() => Says::Store,
-            Kind::Synced { view, .. } => {
+            QuotaKind::Synced { view, .. } if charge.is_look => {
+                LocalAnswer::Answer(view.look(meter, charge.cost, now.store))
+            }
+            QuotaKind::Synced { view, .. } if !view.is_listed() && self.is_telling_much() => LocalAnswer::Store,
+            QuotaKind::Synced { view, .. } => {
                 self.note_view();
                 let (answer, is_first) = view.spend(meter, charge.cost, now.store);
                 if is_first {
                     drop(shard);
                     lock(&self.untold).push(charge.hash);
                 }
-                Says::Answer(answer)
+                LocalAnswer::Answer(answer)
             }
-            Kind::Leased { lease, .. } if charge.is_look => {
-                lease.look(meter, charge.cost, now).map_or(Says::Store, Says::Answer)
+            QuotaKind::Leased { lease, .. } if charge.is_look => {
+                lease.look(meter, charge.cost, now).map_or(LocalAnswer::Store, LocalAnswer::Answer)
             }
-            Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
-                Spent::Answer(answer, false) => Says::Answer(answer),
-                Spent::Answer(answer, true) if !self.store.is_away() => {
+            QuotaKind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
+                SpendResult::Answer(answer, false) => LocalAnswer::Answer(answer),
+                SpendResult::Answer(answer, true) if !self.store.is_away() => {
                     self.renew(holding, 0, true, now);
-                    Says::Answer(answer)
+                    LocalAnswer::Answer(answer)
                 }
                 // What the store counts is not to be lost for a question that nobody answers.
-                Spent::Answer(answer @ Answer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
-                    Says::Answer(answer)
+                SpendResult::Answer(answer @ Answer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
+                    LocalAnswer::Answer(answer)
                 }
                 // Whoever would wait for it would wait in vain.
-                Spent::Ask if is_patient && !self.store.is_open() => {
+                SpendResult::Ask if is_patient && !self.store.is_open() => {
                     let (waiter, answer) = oneshot::channel();
                     waiters.push((charge.cost, waiter));
                     if !lease.is_asking {
@@ -240,10 +242,10 @@ impl Holdings {
                     } else if waiters.len() == 1 {
                         self.store.hurry(&self.store.background_slot(&holding.name.slot), &holding.name.key);
                     }
-                    Says::Waits(answer)
+                    LocalAnswer::Waits(answer)
                 }
                 // Without an answer, what the limit says for that case decides.
-                Spent::Answer(_, true) | Spent::Ask => Says::Store,
+                SpendResult::Answer(_, true) | SpendResult::Ask => LocalAnswer::Store,
             },
         }
     }
@@ -258,7 +260,7 @@ impl Holdings {
             return;
         };
         let mut shard = lock(self.shard(hash));
-        if let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = held(&mut shard, hash)
+        if let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = held(&mut shard, hash)
             && own.meter == *charged
         {
             view.heard(charged, word);
@@ -269,7 +271,7 @@ impl Holdings {
     #[cfg(feature = "model")]
     pub(crate) fn unanswered(&self, hash: u64) -> u64 {
         match held(&mut lock(self.shard(hash)), hash) {
-            Some(Holding { kind: Kind::Synced { view, .. }, .. }) => view.unanswered(),
+            Some(LocalQuota { kind: QuotaKind::Synced { view, .. }, .. }) => view.unanswered(),
             _ => 0,
         }
     }
@@ -288,8 +290,8 @@ impl Holdings {
         let mut shard = lock(self.shard(hash));
         let holding = held(&mut shard, hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
         match holding.map(|holding| &mut holding.kind) {
-            Some(Kind::Leased { lease, .. }) => lease.put_back(meter, receipt, now),
-            Some(Kind::Synced { view, .. }) => view.put_back(meter, receipt, now.store),
+            Some(QuotaKind::Leased { lease, .. }) => lease.put_back(meter, receipt, now),
+            Some(QuotaKind::Synced { view, .. }) => view.put_back(meter, receipt, now.store),
             None => receipt.cost,
         }
     }
@@ -298,7 +300,9 @@ impl Holdings {
     pub(crate) fn overcharge(&self, hash: u64, tokens: u64, max_debt: u64) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = held(&mut shard, hash) else { return false };
+        let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = held(&mut shard, hash) else {
+            return false;
+        };
         if view.overcharge(&own.meter, tokens, max_debt, now.store) {
             drop(shard);
             lock(&self.untold).push(hash);
@@ -314,21 +318,27 @@ impl Holdings {
         }
     }
 
-    fn remove(&self, shard: &mut Shard, hash: u64) -> Option<Holding> {
+    fn remove(&self, shard: &mut Shard, hash: u64) -> Option<LocalQuota> {
         let (holding, _) = shard.find_entry(spread(hash), |it| it.hash == hash).ok()?.remove();
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
         Some(holding)
     }
 
-    fn born(&self, charge: &StoreCharge<'_>, own: Under, now: Moment) -> Holding {
+    fn born(&self, charge: &StoreCharge<'_>, own: VersionedMeter, now: ClockReading) -> LocalQuota {
         let name = self.store.keys.name(charge);
-        Holding::new(charge, own, name, now, self.births.fetch_add(1, Ordering::Relaxed))
+        LocalQuota::new(charge, own, name, now, self.births.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Goes on by other numbers, or by another way to share: a view with what it has, a lease anew, after the old one went back.
-    fn renumber(self: &Arc<Self>, holding: &mut Holding, charge: &StoreCharge<'_>, own: Under, now: Moment) {
-        if let (Kind::Synced { view, .. }, Sharing::Synced) = (&mut holding.kind, charge.sharing) {
+    fn renumber(
+        self: &Arc<Self>,
+        holding: &mut LocalQuota,
+        charge: &StoreCharge<'_>,
+        own: VersionedMeter,
+        now: ClockReading,
+    ) {
+        if let (QuotaKind::Synced { view, .. }, Sharing::Synced) = (&mut holding.kind, charge.sharing) {
             view.carry(&holding.own.meter, &own.meter, now.store);
             holding.own = own;
             return;
@@ -354,18 +364,18 @@ impl Holdings {
     }
 
     /// Gives back a lease, or tells a view, that this node does not go on with.
-    fn retire(&self, mut old: Holding, now: Moment) {
+    fn retire(&self, mut old: LocalQuota, now: ClockReading) {
         let slot = self.store.background_slot(&old.name.slot);
         let key = old.name.key.clone();
         match &mut old.kind {
-            Kind::Leased { lease, text, .. } if lease.out() > 0 => {
-                let back = Wish::Lease(lease.ask(&old.own.meter, 0, false, now));
-                self.store.tell(slot, Part::again(key, old.own, back, Some(text)));
+            QuotaKind::Leased { lease, text, .. } if lease.out() > 0 => {
+                let back = Intent::Lease(lease.ask(&old.own.meter, 0, false, now));
+                self.store.tell(slot, KeyRequest::again(key, old.own, back, Some(text)));
             }
-            Kind::Synced { view, text } if view.untold() > 0 => {
+            QuotaKind::Synced { view, text } if view.untold() > 0 => {
                 // It was admitted, so all of it counts.
-                let untold = Wish::Overcharge { tokens: view.untold(), max_debt: u64::MAX };
-                self.store.tell(slot, Part::again(key, old.own, untold, text.as_deref()));
+                let untold = Intent::Overcharge { tokens: view.untold(), max_debt: u64::MAX };
+                self.store.tell(slot, KeyRequest::again(key, old.own, untold, text.as_deref()));
             }
             _ => {}
         }
@@ -376,21 +386,21 @@ impl Holdings {
         &self.shards[(hash % SHARDS as u64) as usize]
     }
 
-    fn look_at(&self, place: Place) {
+    fn look_at(&self, place: QuotaRef) {
         lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), place));
     }
 
     /// Asks for tokens in the background, or gives back those that are left.
-    fn renew(self: &Arc<Self>, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
+    fn renew(self: &Arc<Self>, holding: &mut LocalQuota, need: u64, keep: bool, now: ClockReading) {
         let (out, own, place) = (holding.out(), holding.own, holding.place());
-        let Kind::Leased { lease, text, waiters } = &mut holding.kind else { return };
+        let QuotaKind::Leased { lease, text, waiters } = &mut holding.kind else { return };
         let Some(permit) = self.store.permit() else {
             // It is not asked, so what it counts is what it did.
             fail(waiters);
             return;
         };
         let ask = lease.ask(&own.meter, need, keep, now);
-        let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
+        let part = KeyRequest::again(holding.name.key.clone(), own, Intent::Lease(ask), Some(text));
         let slot = self.store.background_slot(&holding.name.slot);
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
@@ -404,14 +414,15 @@ impl Holdings {
         });
     }
 
-    fn renewed(self: &Arc<Self>, place: Place, ask: &LeaseAsk, told: Option<Told>) {
+    fn renewed(self: &Arc<Self>, place: QuotaRef, ask: &LeaseRequest, told: Option<KeyReply>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
-        let Some(Holding { own, name, kind: Kind::Leased { lease, text, waiters }, .. }) = held_at(&mut shard, place)
+        let Some(LocalQuota { own, name, kind: QuotaKind::Leased { lease, text, waiters }, .. }) =
+            held_at(&mut shard, place)
         else {
             return;
         };
-        let Some(Told { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
+        let Some(KeyReply { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
             lease.failed();
             fail(waiters);
             return;
@@ -429,13 +440,13 @@ impl Holdings {
         {
             let receipt = Receipt { cost, charged_at, word, moved_ns: u64::MAX };
             let slot = self.store.background_slot(&name.slot);
-            self.store.tell(slot, Part::again(name.key.clone(), *own, Wish::GiveBack(receipt), None));
+            self.store.tell(slot, KeyRequest::again(name.key.clone(), *own, Intent::GiveBack(receipt), None));
         }
         for (cost, waiter) in waiting {
             let before = *lease;
             let said = match lease.spend(&own.meter, cost, now) {
-                Spent::Answer(answer, _) => Some(answer),
-                Spent::Ask => None,
+                SpendResult::Answer(answer, _) => Some(answer),
+                SpendResult::Ask => None,
             };
             if waiter.send(said).is_err() {
                 // The check has gone.
@@ -466,26 +477,26 @@ impl Holdings {
     }
 
     /// `false`: it is gone.
-    fn look_after_one(self: &Arc<Self>, place: Place) -> bool {
+    fn look_after_one(self: &Arc<Self>, place: QuotaRef) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
         let Some(holding) = held_at(&mut shard, place) else { return false };
         let meter = holding.own.meter;
         let care = match &mut holding.kind {
-            Kind::Synced { view, .. } if view.is_idle(&meter, now.store) => Care::Forget,
-            Kind::Synced { .. } => Care::Keep,
-            Kind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
+            QuotaKind::Synced { view, .. } if view.is_idle(&meter, now.store) => Upkeep::Forget,
+            QuotaKind::Synced { .. } => Upkeep::Keep,
+            QuotaKind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
         };
         match care {
             // What the store counts is not to be lost for a question that nobody answers.
-            Care::Renew | Care::GiveBack if self.store.is_away() => {}
-            Care::Renew => self.renew(holding, 0, true, now),
-            Care::GiveBack => self.renew(holding, 0, false, now),
-            Care::Keep => {}
+            Upkeep::Renew | Upkeep::GiveBack if self.store.is_away() => {}
+            Upkeep::Renew => self.renew(holding, 0, true, now),
+            Upkeep::GiveBack => self.renew(holding, 0, false, now),
+            Upkeep::Keep => {}
             // Nobody waits for it.
-            Care::Forget => drop(self.remove(&mut shard, place.hash)),
+            Upkeep::Forget => drop(self.remove(&mut shard, place.hash)),
         }
-        care != Care::Forget
+        care != Upkeep::Forget
     }
 
     /// Tells what is untold. A store that does not answer is asked again at once, until it is left alone: views that nobody
@@ -524,12 +535,12 @@ impl Holdings {
         let mut shard = lock(self.shard(hash));
         let holding = held(&mut shard, hash)?;
         let (place, meter) = (holding.place(), holding.own.meter);
-        let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
+        let LocalQuota { name, own, kind: QuotaKind::Synced { view, text }, .. } = holding else { return None };
         let since = view.since();
         let (number, tokens) = view.tell()?;
         let sent = format!("{}:sent:{}", name.key, self.node);
-        let wish = Wish::Delta { sent, number, tokens };
-        let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
+        let intent = Intent::Delta { sent, number, tokens };
+        let part = KeyRequest::again(name.key.clone(), *own, intent, text.as_deref());
         let slot = self.store.background_slot(&name.slot);
         let holdings = Arc::clone(self);
         Some(self.store.runtime().spawn(async move {
@@ -547,10 +558,12 @@ impl Holdings {
     }
 
     /// Of what was told by these numbers.
-    fn told(&self, place: Place, meter: &Meter, since: Option<Nanos>, told: Option<Told>) {
+    fn told(&self, place: QuotaRef, meter: &Meter, since: Option<Nanos>, told: Option<KeyReply>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
-        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held_at(&mut shard, place) else { return };
+        let Some(LocalQuota { own, kind: QuotaKind::Synced { view, text }, .. }) = held_at(&mut shard, place) else {
+            return;
+        };
         self.figures.untold_max.fetch_max(view.unanswered(), Ordering::Relaxed);
         let is_more = match told {
             Some(told) => {
@@ -577,8 +590,9 @@ impl Holdings {
     /// Returns the most tokens of one key that were spent here and that no answer of the store has covered.
     #[cfg(test)]
     pub(crate) fn unanswered_max(&self) -> u64 {
-        let unanswered =
-            |holding: &Holding| if let Kind::Synced { view, .. } = &holding.kind { view.unanswered() } else { 0 };
+        let unanswered = |holding: &LocalQuota| {
+            if let QuotaKind::Synced { view, .. } = &holding.kind { view.unanswered() } else { 0 }
+        };
         self.shards.iter().filter_map(|shard| lock(shard).iter().map(unanswered).max()).max().unwrap_or(0)
     }
 
@@ -603,7 +617,7 @@ impl Holdings {
         let mut is_any = false;
         for shard in &self.shards {
             for holding in lock(shard).iter_mut() {
-                let Kind::Leased { lease, .. } = &holding.kind else { continue };
+                let QuotaKind::Leased { lease, .. } = &holding.kind else { continue };
                 let (is_asking, is_out) = (lease.is_asking, lease.out() > 0);
                 is_any |= is_asking || is_out;
                 if is_out && !is_asking {
@@ -623,12 +637,12 @@ fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<Answer>>)>) {
     }
 }
 
-fn held(shard: &mut Shard, hash: u64) -> Option<&mut Holding> {
+fn held(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
     shard.find_mut(spread(hash), |it| it.hash == hash)
 }
 
 /// The same one: not another that came in its place.
-fn held_at(shard: &mut Shard, place: Place) -> Option<&mut Holding> {
+fn held_at(shard: &mut Shard, place: QuotaRef) -> Option<&mut LocalQuota> {
     held(shard, place.hash).filter(|it| it.born == place.born)
 }
 
@@ -637,22 +651,22 @@ fn spread(hash: u64) -> u64 {
     hash.rotate_right(SHARDS.trailing_zeros())
 }
 
-impl Holding {
-    fn new(charge: &StoreCharge<'_>, own: Under, name: Name, now: Moment, born: u64) -> Self {
+impl LocalQuota {
+    fn new(charge: &StoreCharge<'_>, own: VersionedMeter, name: KeyName, now: ClockReading, born: u64) -> Self {
         let kind = match charge.sharing {
-            Sharing::Synced => Kind::Synced { view: View::new(now.own), text: None },
-            _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
+            Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
+            _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
         Self { hash: charge.hash, own, kind, name: Box::new(name), born }
     }
 
-    fn place(&self) -> Place {
-        Place { hash: self.hash, born: self.born }
+    fn place(&self) -> QuotaRef {
+        QuotaRef { hash: self.hash, born: self.born }
     }
 
     /// Whoever waits for it is charged in the store.
     fn let_go(self) {
-        if let Kind::Leased { waiters, .. } = self.kind {
+        if let QuotaKind::Leased { waiters, .. } = self.kind {
             for (_, waiter) in waiters {
                 // Whoever went meanwhile learns it by nobody.
                 let _ = waiter.send(None);
@@ -661,19 +675,26 @@ impl Holding {
     }
 
     fn is_of(&self, sharing: Sharing) -> bool {
-        matches!((&self.kind, sharing), (Kind::Leased { .. }, Sharing::Leased) | (Kind::Synced { .. }, Sharing::Synced))
+        matches!(
+            (&self.kind, sharing),
+            (QuotaKind::Leased { .. }, Sharing::Leased) | (QuotaKind::Synced { .. }, Sharing::Synced)
+        )
     }
 
     fn out(&self) -> i64 {
         match &self.kind {
-            Kind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
-            Kind::Synced { .. } => 0,
+            QuotaKind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
+            QuotaKind::Synced { .. } => 0,
         }
     }
 }
 
 /// Does something again and again, until what it is done to is gone.
-async fn every<W: Future<Output = ()>>(pause: Duration, to: Weak<Holdings>, mut work: impl FnMut(Arc<Holdings>) -> W) {
+async fn every<W: Future<Output = ()>>(
+    pause: Duration,
+    to: Weak<LocalQuotas>,
+    mut work: impl FnMut(Arc<LocalQuotas>) -> W,
+) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(to) = to.upgrade() else { return };

@@ -12,7 +12,7 @@ use crate::store::simulation::Mutation;
 
 /// What all have used, as far as it is known here, and what was spent here and not told yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct View {
+pub(crate) struct SyncedUsage {
     word: u64,
     untold: u64,
     /// When the window ends in which that was spent.
@@ -25,7 +25,7 @@ pub(crate) struct View {
     is_listed: bool,
 }
 
-impl View {
+impl SyncedUsage {
     /// Its numbers go on after those of any view that this process had of the key before: who knows those must not take new ones
     /// for them. They are microseconds of this node's clock, of which less than one passes for each that is told.
     pub(crate) fn new(own_now: Nanos) -> Self {
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_a_view_told_is_not_taken_off_what_it_has_not() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
-        let mut view = View::default();
+        let mut view = SyncedUsage::default();
         let (Answer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
         let receipt = Receipt { cost: 5, charged_at: now, word, moved_ns: u64::MAX };
         assert_eq!(view.tell().map(|(_, tokens)| tokens), Some(5));
@@ -169,7 +169,7 @@ mod tests {
     fn a_view_takes_in_what_the_store_charged_in_its_place() {
         let meter: Meter = "token_bucket/10/1000000000/10".parse().expect("a meter");
         let Verdict::Admit(word) = meter.step(0, START, 8) else { panic!("it has ten") };
-        let mut view = View::default();
+        let mut view = SyncedUsage::default();
         view.heard(&meter, word);
         assert!(!view.is_listed(), "the store has it");
         let admits = |(answer, _)| matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
@@ -205,7 +205,7 @@ mod tests {
             limit in 1_u64..200,
         ) {
             let meter: Meter = format!("fixed_window/{limit}/{}", 1_000_000 * SECOND_NS).parse().expect("a meter");
-            let (mut views, mut word) = ([View::default(); 3], 0);
+            let (mut views, mut word) = ([SyncedUsage::default(); 3], 0);
             // By node: what it admitted, what of that the store has, the last number that it has of it, and what it had of all
             // when the node heard of it last.
             let (mut admitted, mut counted, mut numbers, mut heard) = ([0_u64; 3], [0_u64; 3], [0_u64; 3], [[0_u64; 3]; 3]);

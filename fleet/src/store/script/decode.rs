@@ -8,14 +8,14 @@ use tidegate::{
 
 use crate::store::script::{
     grant::Grant,
-    op::Deed,
-    plan::{Part, Question, Wish},
-    record::Found,
+    op::ScriptOp,
+    plan::{Intent, KeyRequest, SlotRequest},
+    record::StoredRecord,
 };
 
 /// What the script did with a word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Done {
+pub(crate) enum OpOutcome {
     Charged,
     Refused,
     /// It fits; another of the same question does not.
@@ -23,13 +23,13 @@ pub(crate) enum Done {
     Looked,
     /// It was made before.
     Known,
-    /// The word is another than the deed was for.
+    /// The word is another than the op was for.
     Other,
     /// One before it was refused.
     Unasked,
 }
 
-impl Done {
+impl OpOutcome {
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "charged" => Self::Charged,
@@ -60,7 +60,7 @@ impl Done {
 
 /// What became of one word.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct KeyReply {
     pub(crate) answer: Answer,
     /// Of a lease.
     pub(crate) grant: Option<Grant>,
@@ -72,7 +72,7 @@ pub(crate) struct Told {
 }
 
 /// What became of a question. `None`: it is to be asked again.
-pub(crate) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nanos) -> Option<Vec<Told>> {
+pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, now: Nanos) -> Option<Vec<KeyReply>> {
     for part in question.iter_mut() {
         part.tries = part.tries.saturating_add(1);
     }
@@ -81,32 +81,34 @@ pub(crate) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nano
     answers.into_iter().collect()
 }
 
-impl Part {
+impl KeyRequest {
     /// Takes in what was done. `None`: it is to be asked again.
-    pub(super) fn answer(&mut self, done: Done, text: String, now: Nanos) -> Option<Told> {
-        let told = |answer, word, text| Told { answer, grant: None, word, text, now };
-        if done == Done::Unasked {
+    pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
+        let told = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
+        if done == OpOutcome::Unasked {
             return Some(told(Answer::Failed, 0, String::new()));
         }
-        if done == Done::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
+        if done == OpOutcome::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
             self.late = self.late.saturating_add(1);
         }
-        self.found = Some(Found::read(text.clone(), &self.own.meter));
+        self.found = Some(StoredRecord::read(text.clone(), &self.own.meter));
         let (held, _) = self.held(now);
         let own = self.own.meter;
         let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
         let (word, full) = (seen(held.word), seen(held.full(now)));
         let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
-        match self.wish {
+        match self.intent {
             // Taken back or charged, or there is nothing left to take, or no room to owe more.
-            Wish::GiveBack(_) | Wish::Overcharge { .. } => failed(done == Done::Charged || self.deed(now).is_err()),
-            Wish::Reset => failed(done == Done::Charged),
-            Wish::Delta { .. } => failed(matches!(done, Done::Charged | Done::Known)),
-            Wish::Lease(ask) => {
+            Intent::GiveBack(_) | Intent::Overcharge { .. } => {
+                failed(done == OpOutcome::Charged || self.op(now).is_err())
+            }
+            Intent::Reset => failed(done == OpOutcome::Charged),
+            Intent::Delta { .. } => failed(matches!(done, OpOutcome::Charged | OpOutcome::Known)),
+            Intent::Lease(ask) => {
                 match done {
-                    Done::Charged => {}
+                    OpOutcome::Charged => {}
                     // There was nothing to swap, and is nothing now.
-                    Done::Looked if self.deed(now).is_ok_and(|deed| matches!(deed, Deed::Look)) => {}
+                    OpOutcome::Looked if self.op(now).is_ok_and(|op| matches!(op, ScriptOp::Look)) => {}
                     _ => return None,
                 }
                 // Others may have used and lent more meanwhile.
@@ -120,26 +122,29 @@ impl Part {
                     refused => refused,
                 };
                 let answer = Answer::Decided { verdict, word: grant.word, now };
-                Some(Told { grant: Some(grant), ..told(answer, full, text) })
+                Some(KeyReply { grant: Some(grant), ..told(answer, full, text) })
             }
             // A look is a step of one token whose word is not stored.
-            Wish::Look(cost) => {
+            Intent::Look(cost) => {
                 let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
                     Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
                     verdict => Answer::Decided { verdict, word: full, now },
                 };
                 Some(told(answer, full, text))
             }
-            Wish::Charge(cost) => {
+            Intent::Charge(cost) => {
                 let step = held.under.meter.step(held.full(now), now, cost);
                 let answer = match (done, step) {
-                    (Done::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
+                    (OpOutcome::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
                     // It fits by now, and was not charged.
-                    (Done::Looked, Verdict::Admit(_)) if self.is_refused => return None,
-                    (Done::Spared, _) | (Done::Looked, Verdict::Admit(_)) => Answer::WouldAdmit { word: full, now },
+                    (OpOutcome::Looked, Verdict::Admit(_)) if self.is_refused => return None,
+                    (OpOutcome::Spared, _) | (OpOutcome::Looked, Verdict::Admit(_)) => {
+                        Answer::WouldAdmit { word: full, now }
+                    }
                     // By what was known at an earlier time it did not fit.
-                    (Done::Refused, Verdict::Admit(_)) | (Done::Other | Done::Unasked | Done::Known, _) => return None,
-                    (Done::Refused | Done::Looked, verdict) => Answer::Decided { verdict, word: full, now },
+                    (OpOutcome::Refused, Verdict::Admit(_))
+                    | (OpOutcome::Other | OpOutcome::Unasked | OpOutcome::Known, _) => return None,
+                    (OpOutcome::Refused | OpOutcome::Looked, verdict) => Answer::Decided { verdict, word: full, now },
                 };
                 Some(told(answer, full, text))
             }

@@ -6,9 +6,9 @@ use tidegate::{
 };
 
 use crate::store::script::{
-    op::Deed,
-    plan::{Part, Question, Wish},
-    record::{Found, parts},
+    op::ScriptOp,
+    plan::{Intent, KeyRequest, SlotRequest},
+    record::{StoredRecord, parts},
 };
 
 /// The script.
@@ -16,7 +16,7 @@ pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
 /// What the script is told.
 #[derive(Default, Debug)]
-pub(crate) struct Telling {
+pub(crate) struct ScriptCall {
     pub(crate) keys: Vec<String>,
     /// By charge.
     pub(crate) arguments: Vec<Vec<u8>>,
@@ -24,28 +24,28 @@ pub(crate) struct Telling {
     left: Vec<Option<String>>,
 }
 
-impl Telling {
+impl ScriptCall {
     /// Where a word as it was found refuses, the others of its question are only looked at.
-    pub(crate) fn question(&mut self, question: &mut Question, now: Nanos) {
+    pub(crate) fn question(&mut self, question: &mut SlotRequest, now: Nanos) {
         let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
         let sent: Vec<_> = question.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
         for (part, &place) in question.iter_mut().zip(&places) {
             if let Some(left) = &self.left[place] {
-                part.found = Some(Found::read(left.clone(), &part.own.meter));
+                part.found = Some(StoredRecord::read(left.clone(), &part.own.meter));
             }
         }
-        let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(now)).collect();
-        for (part, deed) in question.iter_mut().zip(&deeds) {
-            part.is_refused = deed.is_err();
+        let ops: Vec<_> = question.iter_mut().map(|part| part.op(now)).collect();
+        for (part, op) in question.iter_mut().zip(&ops) {
+            part.is_refused = op.is_err();
         }
-        let is_refused = question.iter().zip(&deeds).any(|(part, deed)| deed.is_err() && !part.is_shadow);
+        let is_refused = question.iter().zip(&ops).any(|(part, op)| op.is_err() && !part.is_shadow);
         let last = question.len().saturating_sub(1);
-        for (order, (((part, deed), place), sent)) in question.iter().zip(deeds).zip(places).zip(sent).enumerate() {
-            let deed = deed.ok().filter(|_| !is_refused).unwrap_or(Deed::Look);
-            if let Deed::Swap { after, .. } = &deed {
+        for (order, (((part, op), place), sent)) in question.iter().zip(ops).zip(places).zip(sent).enumerate() {
+            let op = op.ok().filter(|_| !is_refused).unwrap_or(ScriptOp::Look);
+            if let ScriptOp::Swap { after, .. } = &op {
                 self.left[place] = Some(after.clone());
             }
-            self.arguments.push(part.tell(deed, now, (place + 1, sent), order == last));
+            self.arguments.push(part.tell(op, now, (place + 1, sent), order == last));
         }
     }
 
@@ -58,26 +58,26 @@ impl Telling {
     }
 }
 
-impl Part {
+impl KeyRequest {
     /// What the script is told of this word, whose key is at `place`, and the key of what was sent at another.
-    fn tell(&self, deed: Deed, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
-        let mut packed = Packed::default();
-        let (what, from, until) = match &deed {
-            Deed::Look => ("look", 0, 0),
-            Deed::Clear => ("clear", 0, 0),
-            Deed::Swap { from, until, .. } => ("swap", *from, *until),
-            Deed::Add { addition, .. } => ("add", addition.from, addition.until),
-            Deed::Take { take, .. } => ("take", take.from, take.until),
-            Deed::Lend { addition, .. } => ("lend", addition.from, addition.until),
+    fn tell(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
+        let mut packed = MsgPack::default();
+        let (what, from, until) = match &op {
+            ScriptOp::Look => ("look", 0, 0),
+            ScriptOp::Clear => ("clear", 0, 0),
+            ScriptOp::Swap { from, until, .. } => ("swap", *from, *until),
+            ScriptOp::Add { addition, .. } => ("add", addition.from, addition.until),
+            ScriptOp::Take { take, .. } => ("take", take.from, take.until),
+            ScriptOp::Lend { addition, .. } => ("lend", addition.from, addition.until),
         };
         packed.flag(is_last).text(what).number(place as u64).flag(self.is_shadow);
-        if matches!(deed, Deed::Look | Deed::Clear) {
+        if matches!(op, ScriptOp::Look | ScriptOp::Clear) {
             return packed.0;
         }
         // A word says nothing any more after the time in which all comes back; a window's, two of them. What is used above the
         // limit comes back later. Leases are counted for two epochs.
-        let debt_ns = match &deed {
-            Deed::Swap { after, .. } => Found::read(after.clone(), &self.own.meter).held,
+        let debt_ns = match &op {
+            ScriptOp::Swap { after, .. } => StoredRecord::read(after.clone(), &self.own.meter).held,
             _ => None,
         }
         .map_or(0, |held| held.under.meter.reset_after_ns(held.word, now));
@@ -88,21 +88,21 @@ impl Part {
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
         packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(leased_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
-        packed.number(if let Wish::Delta { number, .. } = self.wish { number } else { 0 });
-        match deed {
-            Deed::Look | Deed::Clear => {}
-            Deed::Swap { before, after, .. } => {
+        packed.number(if let Intent::Delta { number, .. } = self.intent { number } else { 0 });
+        match op {
+            ScriptOp::Look | ScriptOp::Clear => {}
+            ScriptOp::Swap { before, after, .. } => {
                 packed.text(&after).text(&before);
             }
-            Deed::Add { head, leases, addition } => {
+            ScriptOp::Add { head, leases, addition } => {
                 self.tell_addition(&head, &addition, &mut packed).text(&leases);
             }
-            Deed::Take { head, take } => {
+            ScriptOp::Take { head, take } => {
                 let (seconds, rest) = parts(take.is_instant, take.add);
                 packed.flag(take.is_instant).text(&head).less(seconds).less(rest);
                 packed.number(u64::MAX).number(0).number(self.own.version);
             }
-            Deed::Lend { head, epoch, more, out_most, addition } => {
+            ScriptOp::Lend { head, epoch, more, out_most, addition } => {
                 let packed = self.tell_addition(&head, &addition, &mut packed).number(epoch);
                 packed.signed(more[0]).signed(more[1]).number(out_most);
             }
@@ -110,7 +110,7 @@ impl Part {
         packed.0
     }
 
-    fn tell_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut Packed) -> &'p mut Packed {
+    fn tell_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
         let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
         packed.flag(it.is_instant).text(head);
         packed.number(add).number(add_ns).number(most).number(most_ns).number(self.own.version)
@@ -119,7 +119,7 @@ impl Part {
 
 /// Returns the argument of the script that writes `after` to its first key where `before` is found, to live for so many seconds.
 pub(crate) fn swap(before: &str, after: &str, life_s: u64) -> Vec<u8> {
-    let mut packed = Packed::default();
+    let mut packed = MsgPack::default();
     packed.flag(true).text("swap").number(1).flag(false).number(0).number(u64::MAX);
     packed.number(life_s).number(life_s).number(0).number(0).text(after).text(before);
     packed.0
@@ -128,9 +128,9 @@ pub(crate) fn swap(before: &str, after: &str, life_s: u64) -> Vec<u8> {
 /// Values one after the other, in `MessagePack` (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its longest
 /// form.
 #[derive(Default)]
-struct Packed(Vec<u8>);
+struct MsgPack(Vec<u8>);
 
-impl Packed {
+impl MsgPack {
     fn flag(&mut self, flag: bool) -> &mut Self {
         self.0.push(0xc2 + u8::from(flag));
         self

@@ -2,13 +2,13 @@
 
 use tidegate::time::Nanos;
 
-use crate::store::script::record::Held;
+use crate::store::script::record::Record;
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
 /// What a node says of the lease that it has, and what it wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LeaseAsk {
+pub(crate) struct LeaseRequest {
     /// Of the lease: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of them are
     /// left.
     pub(crate) epoch: u64,
@@ -23,7 +23,7 @@ pub(crate) struct LeaseAsk {
     pub(crate) need: u64,
 }
 
-impl LeaseAsk {
+impl LeaseRequest {
     /// Returns the tokens with which the node would like to go on.
     pub(crate) fn wanted(&self) -> u64 {
         self.keep.saturating_add(self.want)
@@ -59,8 +59,8 @@ pub(crate) struct Grant {
 }
 
 /// What a node is granted, and what the store has after it.
-pub(crate) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -> (Held, Grant) {
-    let Held { under, word, mut leases } = held;
+pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
+    let Record { under, word, mut leases } = held;
     let meter = under.meter;
     let mut word = meter.rolled(word, now);
     let ends = meter.ends(word);
@@ -69,12 +69,12 @@ pub(crate) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
     let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
     let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.wanted()) };
     if is_counted {
-        word = Held { under, word, leases }.with(ask.spent(), now);
+        word = Record { under, word, leases }.with(ask.spent(), now);
     }
     let others = leases.out();
     #[cfg(test)]
     let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
-    let taken = Held { under, word, leases }.with(others + kept, now);
+    let taken = Record { under, word, leases }.with(others + kept, now);
     let room = meter.remaining(taken, now);
     // At most a quarter is lent.
     let lendable = (meter.capacity() / 4).saturating_sub(others + kept);
@@ -86,10 +86,10 @@ pub(crate) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -
         given = 0;
     }
     if is_charged {
-        word = Held { under, word, leases }.with(ask.need, now);
+        word = Record { under, word, leases }.with(ask.need, now);
     }
     leases.lend(now, kept + given, lease_ns);
-    let after = Held { under, word, leases };
+    let after = Record { under, word, leases };
     let word = after.with(others, now);
     (after, Grant { epoch: leases.epoch, ends, is_counted, kept, given, word, is_charged, is_all_out })
 }

@@ -3,13 +3,13 @@
 use tidegate::{algorithm::Addition, time::Nanos};
 
 use crate::store::script::{
-    grant::{Grant, LeaseAsk},
-    record::{Held, Under, head},
+    grant::{Grant, LeaseRequest},
+    record::{Record, VersionedMeter, head},
 };
 
 /// What to do with a word.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum ScriptOp {
     Look,
     Clear,
     /// Writes a value where another one is, within a time.
@@ -40,8 +40,8 @@ pub(super) enum Deed {
     },
 }
 
-impl Deed {
-    pub(super) fn add(held: &Held, addition: Addition, lease_ns: Nanos) -> Self {
+impl ScriptOp {
+    pub(super) fn add(held: &Record, addition: Addition, lease_ns: Nanos) -> Self {
         let until = addition.until.min(held.leases.until(lease_ns));
         let addition = Addition { until, ..addition };
         Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
@@ -49,8 +49,8 @@ impl Deed {
 
     /// Lends what is asked for by additions, which need not know what others did meanwhile: while no more than a quarter is out,
     /// and no more than the other three are used. `None`: it is to be done by a swap, which knows what there is.
-    pub(super) fn lend(held: &Held, now: Nanos, ask: &LeaseAsk, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
-        let Held { under: Under { meter, .. }, word, leases } = held;
+    pub(super) fn lend(held: &Record, now: Nanos, ask: &LeaseRequest, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
+        let Record { under: VersionedMeter { meter, .. }, word, leases } = held;
         if grant.is_charged || grant.kept + grant.given < ask.wanted() {
             return None;
         }

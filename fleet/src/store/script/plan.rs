@@ -13,9 +13,9 @@ use crate::store::simulation::Mutation;
 use crate::store::{
     config::LEASE_NS,
     script::{
-        grant::{Grant, LeaseAsk, granted},
-        op::Deed,
-        record::{Found, Held, Leases, Under, head, is_instant},
+        grant::{Grant, LeaseRequest, granted},
+        op::ScriptOp,
+        record::{Leases, Record, StoredRecord, VersionedMeter, head, is_instant},
     },
 };
 
@@ -28,7 +28,7 @@ const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
 /// What is wished of one word.
 #[derive(Clone, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Intent {
     /// So many tokens.
     Charge(u64),
     /// What a charge of so many tokens (0: of one) would come to.
@@ -38,7 +38,7 @@ pub(crate) enum Wish {
     /// Tokens that are charged whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
     Overcharge { tokens: u64, max_debt: u64 },
     /// Tokens to spend later.
-    Lease(LeaseAsk),
+    Lease(LeaseRequest),
     /// Tokens that were spent: whether they fit or not, and once only.
     Delta {
         /// The key of the last number that this node sent.
@@ -52,13 +52,13 @@ pub(crate) enum Wish {
 
 /// One word of a question.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct KeyRequest {
     pub(crate) key: String,
-    pub(super) own: Under,
-    pub(super) wish: Wish,
+    pub(super) own: VersionedMeter,
+    pub(super) intent: Intent,
     pub(super) is_shadow: bool,
     /// What the store had last.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<StoredRecord>,
     /// What a swap grants, if it is made.
     pub(super) grant: Option<Grant>,
     /// By what was found it was refused, so that it was only looked at.
@@ -72,15 +72,15 @@ pub(crate) struct Part {
 }
 
 /// Words of one slot that are charged all or none.
-pub(crate) type Question = Vec<Part>;
+pub(crate) type SlotRequest = Vec<KeyRequest>;
 
-impl Part {
-    pub(crate) fn new(key: String, charge: &StoreCharge<'_>, wish: Wish) -> Self {
-        let own = Under { meter: charge.meter, version: charge.version };
+impl KeyRequest {
+    pub(crate) fn new(key: String, charge: &StoreCharge<'_>, intent: Intent) -> Self {
+        let own = VersionedMeter { meter: charge.meter, version: charge.version };
         Self {
             key,
             own,
-            wish,
+            intent,
             is_shadow: charge.is_shadow,
             found: None,
             grant: None,
@@ -92,12 +92,12 @@ impl Part {
     }
 
     /// Of a key that was asked for before, and what it had then.
-    pub(crate) fn again(key: String, own: Under, wish: Wish, text: Option<&str>) -> Self {
-        let found = text.map(|text| Found::read(text.to_owned(), &own.meter));
+    pub(crate) fn again(key: String, own: VersionedMeter, intent: Intent, text: Option<&str>) -> Self {
+        let found = text.map(|text| StoredRecord::read(text.to_owned(), &own.meter));
         Self {
             key,
             own,
-            wish,
+            intent,
             is_shadow: false,
             found,
             grant: None,
@@ -115,23 +115,23 @@ impl Part {
 
     /// Another key that it is about.
     pub(super) fn sent(&self) -> Option<&str> {
-        if let Wish::Delta { sent, .. } = &self.wish { Some(sent) } else { None }
+        if let Intent::Delta { sent, .. } = &self.intent { Some(sent) } else { None }
     }
 
     /// What the store has, in the numbers that count: the newest policy's. Also whether it lies there otherwise.
-    pub(super) fn held(&self, now: Nanos) -> (Held, bool) {
+    pub(super) fn held(&self, now: Nanos) -> (Record, bool) {
         match self.found.as_ref().and_then(|found| found.held) {
             Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
                 let at = held.at(now, self.lease_ns);
                 (at, at.word != held.word || !at.leases.lie_as(&held.leases))
             }
             Some(held) => {
-                let Held { under, word, leases } = held.at(now, self.lease_ns);
+                let Record { under, word, leases } = held.at(now, self.lease_ns);
                 let word = under.meter.carry_over(word, now, &self.own.meter, Carry::Keep);
-                (Held { under: self.own, word, leases }, true)
+                (Record { under: self.own, word, leases }, true)
             }
             // What is not understood is overwritten.
-            None => (Held { under: self.own, word: 0, leases: Leases::default() }, self.text() != ""),
+            None => (Record { under: self.own, word: 0, leases: Leases::default() }, self.text() != ""),
         }
     }
 
@@ -145,7 +145,7 @@ impl Part {
     }
 
     /// `Err`: what the word, as it was found, says of it already.
-    pub(super) fn deed(&mut self, now: Nanos) -> Result<Deed, Verdict> {
+    pub(super) fn op(&mut self, now: Nanos) -> Result<ScriptOp, Verdict> {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;
         let before = || self.text().to_owned();
@@ -154,7 +154,7 @@ impl Part {
         // What a node knows of the store's time may be late. A bucket refills meanwhile, so what is charged or given back is reckoned
         // for a time by which the store has it.
         let by = self.taken_by(now);
-        let swap = |after: &Held, (from, until): (Nanos, Nanos)| {
+        let swap = |after: &Record, (from, until): (Nanos, Nanos)| {
             let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
             let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));
             if is_instant(&meter) && after.word > held.word {
@@ -162,7 +162,7 @@ impl Part {
                 until = until.min(held.word.max(by));
                 after.word = after.word.saturating_add(until.saturating_sub(held.word.max(now)));
             }
-            Deed::Swap { before: before(), after: after.write(), from, until }
+            ScriptOp::Swap { before: before(), after: after.write(), from, until }
         };
         let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
             // The script refuses where more is owed than was known here, and then this begins again with what it found.
@@ -170,41 +170,41 @@ impl Part {
                 if add.is_instant
                     || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
             {
-                Deed::add(&held, add, self.lease_ns)
+                ScriptOp::add(&held, add, self.lease_ns)
             }
-            _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
+            _ => swap(&Record { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
         };
-        match self.wish {
-            Wish::Look(_) => Ok(Deed::Look),
+        match self.intent {
+            Intent::Look(_) => Ok(ScriptOp::Look),
             // There is nothing.
-            Wish::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
-            Wish::GiveBack(receipt) => {
+            Intent::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
+            Intent::GiveBack(receipt) => {
                 if let Some(take) = self.own.meter.deduction(now, by, &receipt)
                     && (self.found.is_none()
                         || !is_other && meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
                 {
-                    return Ok(Deed::Take { head: head(&self.own.meter, take.head), take });
+                    return Ok(ScriptOp::Take { head: head(&self.own.meter, take.head), take });
                 }
                 // It is not known what there is to take from.
                 if self.found.is_none() {
-                    return Ok(Deed::Look);
+                    return Ok(ScriptOp::Look);
                 }
                 let (at, until) = if is_instant(&meter) { (by, by) } else { (now, Nanos::MAX) };
                 let after = meter.give_back(held.word, at, &receipt).filter(|_| meter == self.own.meter);
-                let after = Held { word: after.ok_or(Verdict::Never)?, ..held };
+                let after = Record { word: after.ok_or(Verdict::Never)?, ..held };
                 if is_other {
                     return Ok(swap(&after, (now, until)));
                 }
-                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon.min(until) })
+                Ok(ScriptOp::Swap { before: before(), after: after.write(), from: 0, until: soon.min(until) })
             }
-            Wish::Reset => Ok(Deed::Clear),
-            Wish::Overcharge { tokens, max_debt } => match tokens.min(meter.debt_room(held.word, now, max_debt)) {
+            Intent::Reset => Ok(ScriptOp::Clear),
+            Intent::Overcharge { tokens, max_debt } => match tokens.min(meter.debt_room(held.word, now, max_debt)) {
                 // As much is owed as may be.
                 0 => Err(Verdict::Never),
                 tokens => Ok(force(tokens, max_debt)),
             },
-            Wish::Delta { tokens, .. } => Ok(force(tokens, u64::MAX)),
-            Wish::Charge(cost) => {
+            Intent::Delta { tokens, .. } => Ok(force(tokens, u64::MAX)),
+            Intent::Charge(cost) => {
                 // What is lent is taken off the capacity.
                 let full = held.full(now);
                 let admitted = match meter.step(full, now, cost) {
@@ -217,27 +217,27 @@ impl Part {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
                         #[cfg(test)]
                         let lent = if Mutation::ChargeIgnoresLeases.is_on() { 0 } else { lent };
-                        Ok(Deed::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }, self.lease_ns))
+                        Ok(ScriptOp::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }, self.lease_ns))
                     }
                     (Transition::Add(add), Verdict::Admit(word)) => {
-                        Ok(swap(&Held { word, ..held }, (add.from.max(now), add.until)))
+                        Ok(swap(&Record { word, ..held }, (add.from.max(now), add.until)))
                     }
                     (Transition::Swap { after, from, until }, Verdict::Admit(_)) => {
-                        Ok(swap(&Held { word: after, ..held }, (from, until)))
+                        Ok(swap(&Record { word: after, ..held }, (from, until)))
                     }
                     (_, refused) => Err(refused),
                 }
             }
-            Wish::Lease(ask) => {
+            Intent::Lease(ask) => {
                 let (after, grant) = granted(held, now, &ask, self.lease_ns);
                 let is_known = self.found.as_ref().is_some_and(|found| found.held.is_some());
-                let deed = match Deed::lend(&held, now, &ask, &grant, self.lease_ns) {
-                    _ if after == held && !is_other => Deed::Look,
+                let op = match ScriptOp::lend(&held, now, &ask, &grant, self.lease_ns) {
+                    _ if after == held && !is_other => ScriptOp::Look,
                     Some(lend) if is_known && !is_other => lend,
                     _ => swap(&after, (now, Nanos::MAX)),
                 };
                 self.grant = Some(grant);
-                Ok(deed)
+                Ok(op)
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::store::simulation::Mutation;
 
 /// The numbers that a word is written under.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Under {
+pub(crate) struct VersionedMeter {
     pub(crate) meter: Meter,
     /// Of the policy that has them.
     pub(crate) version: u64,
@@ -101,13 +101,13 @@ impl Leases {
 
 /// What is used and lent of one key.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Held {
-    pub(crate) under: Under,
+pub(crate) struct Record {
+    pub(crate) under: VersionedMeter,
     pub(crate) word: u64,
     pub(crate) leases: Leases,
 }
 
-impl Held {
+impl Record {
     /// As it is at this time: leases that ran out, and those of a window that is over, count as spent.
     pub(crate) fn at(self, at: Nanos, lease_ns: Nanos) -> Self {
         let Self { under, word, leases } = self;
@@ -144,14 +144,14 @@ impl Held {
 
 /// A value, read.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredRecord {
     /// As it lies there; empty: nothing does.
     pub(crate) text: String,
     /// `None`: there is nothing, or nothing that this build understands.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<Record>,
 }
 
-impl Found {
+impl StoredRecord {
     /// Reads what was written under these numbers, or under those that its text says.
     pub(crate) fn read(text: String, own: &Meter) -> Self {
         let held = read(&text, own);
@@ -159,7 +159,7 @@ impl Found {
     }
 }
 
-fn read(text: &str, own: &Meter) -> Option<Held> {
+fn read(text: &str, own: &Meter) -> Option<Record> {
     let (text, version) = text.rsplit_once('|')?;
     let (text, second) = text.rsplit_once('|')?;
     let (text, first) = text.rsplit_once('|')?;
@@ -171,7 +171,7 @@ fn read(text: &str, own: &Meter) -> Option<Held> {
     let tail = if is_instant(&meter) { first.checked_mul(SECOND_NS)?.checked_add(second)? } else { first };
     let word = u64::from_str_radix(word_head, 16).ok()?.checked_add(tail)?;
     let leases = if leases.is_empty() { Leases::default() } else { Leases::read(leases)? };
-    Some(Held { under: Under { meter, version: version.parse().ok()? }, word, leases })
+    Some(Record { under: VersionedMeter { meter, version: version.parse().ok()? }, word, leases })
 }
 
 /// What stands before the leases and the tail of a word.
@@ -206,11 +206,11 @@ mod tests {
         ] {
             let meter: Meter = numbers.parse().expect("a meter");
             let Verdict::Admit(word) = meter.step(0, now, 2) else { panic!("{numbers}") };
-            let under = Under { meter, version: 12 };
+            let under = VersionedMeter { meter, version: 12 };
             let other = "token_bucket/1/1000000000/1".parse().expect("a meter");
             for leases in [Leases::default(), Leases { epoch: 59_600_000, now: 3, before: 4 }] {
-                let held = Held { under, word, leases };
-                let found = Found::read(held.write(), &other);
+                let held = Record { under, word, leases };
+                let found = StoredRecord::read(held.write(), &other);
                 assert_eq!(found.held, Some(held), "{}", found.text);
             }
         }
@@ -220,7 +220,7 @@ mod tests {
     fn what_is_not_understood_is_nothing() {
         let own = "token_bucket/1/1000000000/1".parse().expect("a meter");
         for text in ["", "1", "1||2|3|4", "cuckoo/1;0||1|0|4", "token_bucket/1/1000000000/1;zz||1|0|4"] {
-            assert_eq!(Found::read(text.to_owned(), &own).held, None, "{text}");
+            assert_eq!(StoredRecord::read(text.to_owned(), &own).held, None, "{text}");
         }
     }
 }

@@ -8,27 +8,27 @@ use tidegate::{
 };
 
 #[cfg(test)]
-use crate::store::script::decode::Told;
+use crate::store::script::decode::KeyReply;
 use crate::store::{
     config::LEASE_NS,
     script::{
-        decode::Done,
-        encode::{SCRIPT, Telling},
-        grant::LeaseAsk,
-        op::Deed,
-        plan::{Part, Question, Wish},
-        record::{self, Found, Held, Leases, Under},
+        decode::OpOutcome,
+        encode::{SCRIPT, ScriptCall},
+        grant::LeaseRequest,
+        op::ScriptOp,
+        plan::{Intent, KeyRequest, SlotRequest},
+        record::{self, Leases, Record, StoredRecord, VersionedMeter},
     },
 };
 
 /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
 #[cfg(test)]
-pub(crate) fn run(part: &mut Part, value: &mut String, supposed: Nanos, now: Nanos) -> Told {
+pub(crate) fn run(part: &mut KeyRequest, value: &mut String, supposed: Nanos, now: Nanos) -> KeyReply {
     let mut supposed = supposed;
     for _ in 0..10 {
-        let deed = part.deed(supposed);
-        part.is_refused = deed.is_err();
-        let done = made(&deed.unwrap_or(Deed::Look), value, part.own.version, now);
+        let op = part.op(supposed);
+        part.is_refused = op.is_err();
+        let done = made(&op.unwrap_or(ScriptOp::Look), value, part.own.version, now);
         if let Some(told) = part.answer(done, value.clone(), now) {
             return told;
         }
@@ -37,35 +37,35 @@ pub(crate) fn run(part: &mut Part, value: &mut String, supposed: Nanos, now: Nan
     panic!("it is never answered: {part:?} of {value}")
 }
 
-fn made(deed: &Deed, value: &mut String, version: u64, now: Nanos) -> Done {
+fn made(op: &ScriptOp, value: &mut String, version: u64, now: Nanos) -> OpOutcome {
     let is_time = |from: Nanos, until: Nanos| (from..until).contains(&now);
-    match deed {
-        Deed::Look => Done::Looked,
-        Deed::Clear => {
+    match op {
+        ScriptOp::Look => OpOutcome::Looked,
+        ScriptOp::Clear => {
             value.clear();
-            Done::Charged
+            OpOutcome::Charged
         }
-        Deed::Swap { before, after, from, until } => {
+        ScriptOp::Swap { before, after, from, until } => {
             if !is_time(*from, *until) || before != value {
-                return Done::Other;
+                return OpOutcome::Other;
             }
             value.clone_from(after);
-            Done::Charged
+            OpOutcome::Charged
         }
-        Deed::Add { head, leases, addition } => {
+        ScriptOp::Add { head, leases, addition } => {
             let leases = |out: Leases| (out.write() == *leases).then_some(out);
             added(value, addition, (head, version, now), leases, |tail| addition.tail(tail, now))
         }
-        Deed::Take { head, take } => {
+        ScriptOp::Take { head, take } => {
             if value.is_empty() {
-                return Done::Other;
+                return OpOutcome::Other;
             }
             added(value, take, (head, version, now), Some, |tail| Some(take.less(tail, now)))
         }
-        Deed::Lend { head, epoch, more, out_most, addition } => {
+        ScriptOp::Lend { head, epoch, more, out_most, addition } => {
             let lent = |out: Leases| out.with(*epoch, *more).filter(|out| out.out() <= *out_most);
             let done = added(value, addition, (head, version, now), lent, |tail| addition.tail(tail, now));
-            if done == Done::Refused { Done::Other } else { done }
+            if done == OpOutcome::Refused { OpOutcome::Other } else { done }
         }
     }
 }
@@ -76,25 +76,26 @@ fn added(
     (head, version, now): (&str, u64, Nanos),
     leases: impl FnOnce(Leases) -> Option<Leases>,
     tail_after: impl FnOnce(u64) -> Option<u64>,
-) -> Done {
+) -> OpOutcome {
     let numbers: Meter = head.split_once(';').expect("numbers").0.parse().expect("a meter");
-    let nothing = Held { under: Under { meter: numbers, version }, word: addition.head, leases: Leases::default() };
-    let found = Found::read(value.clone(), &numbers).held.unwrap_or(nothing);
+    let nothing =
+        Record { under: VersionedMeter { meter: numbers, version }, word: addition.head, leases: Leases::default() };
+    let found = StoredRecord::read(value.clone(), &numbers).held.unwrap_or(nothing);
     let tail = found.under.meter.tail(found.word);
     let is_its = record::head(&found.under.meter, found.word - tail) == head;
     let Some(leases) = leases(found.leases).filter(|_| is_its && (addition.from..addition.until).contains(&now)) else {
-        return Done::Other;
+        return OpOutcome::Other;
     };
-    let Some(after) = tail_after(if value.is_empty() { 0 } else { tail }) else { return Done::Refused };
-    let under = Under { version: version.max(found.under.version), ..found.under };
-    *value = Held { under, word: addition.head + after, leases }.write();
-    Done::Charged
+    let Some(after) = tail_after(if value.is_empty() { 0 } else { tail }) else { return OpOutcome::Refused };
+    let under = VersionedMeter { version: version.max(found.under.version), ..found.under };
+    *value = Record { under, word: addition.head + after, leases }.write();
+    OpOutcome::Charged
 }
 
-/// A wish about one key, of a node that knows its word as it was some scripts ago.
+/// A intent about one key, of a node that knows its word as it was some scripts ago.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Which wish, from 0 to 8.
+    /// Which intent, from 0 to 8.
     pub what: usize,
     /// Tokens that it is about.
     pub tokens: u64,
@@ -132,28 +133,28 @@ const NUMBERS: [[&str; 2]; 5] = [
 ];
 
 impl Step {
-    fn wish(&self, key: &str, known: Option<&Held>, now: Nanos) -> Wish {
+    fn intent(&self, key: &str, known: Option<&Record>, now: Nanos) -> Intent {
         let tokens = self.tokens;
         match self.what {
-            0 => Wish::Look(tokens),
-            1 => Wish::Reset,
+            0 => Intent::Look(tokens),
+            1 => Intent::Reset,
             // Up to three limits at once, with and without a largest debt.
             2 => {
                 let max_debt = if self.version < 3 { u64::MAX } else { 2 * tokens };
-                Wish::Overcharge { tokens: tokens * (1 + self.left), max_debt }
+                Intent::Overcharge { tokens: tokens * (1 + self.left), max_debt }
             }
             6 => {
                 let word = known.map_or(0, |held| held.word);
-                Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
+                Intent::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
             }
-            3 => Wish::Delta { sent: format!("{key}:sent:{}", self.left % 2), number: self.version, tokens },
+            3 => Intent::Delta { sent: format!("{key}:sent:{}", self.left % 2), number: self.version, tokens },
             4 | 5 => {
                 let (out, epoch) = (tokens * self.left, (now / LEASE_NS).saturating_sub(u64::from(self.ago == 3)));
                 let left = out.min(self.left);
                 let ends = known.map_or(0, |held| held.under.meter.ends(held.word));
-                Wish::Lease(LeaseAsk { epoch, ends, out, left, keep: left / 2, want: tokens, need: tokens % 3 })
+                Intent::Lease(LeaseRequest { epoch, ends, out, left, keep: left / 2, want: tokens, need: tokens % 3 })
             }
-            _ => Wish::Charge(tokens),
+            _ => Intent::Charge(tokens),
         }
     }
 }
@@ -162,7 +163,7 @@ impl Step {
 #[derive(Debug)]
 struct Charge {
     is_last: bool,
-    deed: Deed,
+    op: ScriptOp,
     /// Place of its key, from 1.
     key: usize,
     is_shadow: bool,
@@ -182,11 +183,11 @@ impl Charge {
         let (is_last, what) = (values.flag(), values.text());
         let (key, is_shadow) = (values.place(), values.flag());
         let mut charge =
-            Self { is_last, deed: Deed::Look, key, is_shadow, version: 0, lives: [1; 2], sent: 0, number: 0 };
+            Self { is_last, op: ScriptOp::Look, key, is_shadow, version: 0, lives: [1; 2], sent: 0, number: 0 };
         match what {
             "look" => return charge,
             "clear" => {
-                charge.deed = Deed::Clear;
+                charge.op = ScriptOp::Clear;
                 return charge;
             }
             _ => {}
@@ -196,7 +197,7 @@ impl Charge {
         (charge.sent, charge.number) = (values.place(), values.number());
         if what == "swap" {
             let (after, before) = (values.text().to_owned(), values.text().to_owned());
-            charge.deed = Deed::Swap { before, after, from, until };
+            charge.op = ScriptOp::Swap { before, after, from, until };
             return charge;
         }
         let (is_instant, head) = (values.flag(), values.text().to_owned());
@@ -209,12 +210,12 @@ impl Charge {
         let word_head = head.split_once(';').map(|(_, word)| u64::from_str_radix(word, 16));
         let word_head = word_head.expect("numbers and a word").expect("a word");
         let addition = Addition { head: word_head, is_instant, add, most, from, until };
-        charge.deed = match what {
-            "add" => Deed::Add { head, leases: values.text().to_owned(), addition },
-            "take" => Deed::Take { head, take: addition },
+        charge.op = match what {
+            "add" => ScriptOp::Add { head, leases: values.text().to_owned(), addition },
+            "take" => ScriptOp::Take { head, take: addition },
             "lend" => {
                 let (epoch, more) = (values.number(), [values.signed(), values.signed()]);
-                Deed::Lend { head, epoch, more, out_most: values.number(), addition }
+                ScriptOp::Lend { head, epoch, more, out_most: values.number(), addition }
             }
             _ => unreachable!("{what}"),
         };
@@ -225,8 +226,10 @@ impl Charge {
     fn life_s(&self, after: &str, now: Nanos) -> u64 {
         let (_, rest) = after.split_once('|').unwrap_or_default();
         let life = self.lives[usize::from(rest.starts_with(|sign: char| sign.is_ascii_digit()))];
-        match &self.deed {
-            Deed::Add { addition, .. } | Deed::Take { take: addition, .. } | Deed::Lend { addition, .. }
+        match &self.op {
+            ScriptOp::Add { addition, .. }
+            | ScriptOp::Take { take: addition, .. }
+            | ScriptOp::Lend { addition, .. }
                 if addition.is_instant =>
             {
                 let seconds = rest.split('|').nth(1).and_then(|seconds| seconds.parse::<u64>().ok());
@@ -237,7 +240,7 @@ impl Charge {
     }
 }
 
-/// Reads what `Packed` wrote.
+/// Reads what `MsgPack` wrote.
 struct Unpacked<'a>(&'a [u8]);
 
 impl<'a> Unpacked<'a> {
@@ -278,7 +281,7 @@ impl<'a> Unpacked<'a> {
 /// Reads the arguments of a script, to be printed.
 #[cfg(test)]
 pub(crate) fn read(arguments: &[&[u8]]) -> impl std::fmt::Debug {
-    arguments.iter().map(|argument| Charge::read(argument).deed).collect::<Vec<_>>()
+    arguments.iter().map(|argument| Charge::read(argument).op).collect::<Vec<_>>()
 }
 
 /// A value of a [`ScriptTwin`].
@@ -321,26 +324,26 @@ impl ScriptTwin {
         for charge in question {
             let mut after = self.value(&keys[charge.key - 1], now).to_owned();
             let done = if !is_made {
-                Done::Unasked
+                OpOutcome::Unasked
             } else if charge.sent > 0 && self.sent(&keys[charge.sent - 1], now) >= charge.number {
-                Done::Known
+                OpOutcome::Known
             } else {
-                made(&charge.deed, &mut after, charge.version, now)
+                made(&charge.op, &mut after, charge.version, now)
             };
-            is_made &= done != Done::Other && (done != Done::Refused || charge.is_shadow);
+            is_made &= done != OpOutcome::Other && (done != OpOutcome::Refused || charge.is_shadow);
             outcomes.push((done, after));
         }
         for (charge, (done, after)) in question.iter().zip(outcomes) {
             let key = &keys[charge.key - 1];
-            let done = if done == Done::Charged && !is_made { Done::Spared } else { done };
-            if done == Done::Charged {
+            let done = if done == OpOutcome::Charged && !is_made { OpOutcome::Spared } else { done };
+            if done == OpOutcome::Charged {
                 let life_s = charge.life_s(&after, now);
                 self.write(key, after, life_s, now);
                 if charge.sent > 0 {
                     self.write(&keys[charge.sent - 1], charge.number.to_string(), charge.lives[0].max(60), now);
                 }
             }
-            let value = if done == Done::Unasked { "" } else { self.value(key, now) };
+            let value = if done == OpOutcome::Unasked { "" } else { self.value(key, now) };
             answer.extend([done.name().to_owned(), value.to_owned()]);
         }
     }
@@ -356,14 +359,14 @@ impl ScriptTwin {
     }
 }
 
-fn kind(deed: &Deed) -> &'static str {
-    match deed {
-        Deed::Look => "look",
-        Deed::Clear => "clear",
-        Deed::Swap { .. } => "swap",
-        Deed::Add { .. } => "add",
-        Deed::Take { .. } => "take",
-        Deed::Lend { .. } => "lend",
+fn kind(op: &ScriptOp) -> &'static str {
+    match op {
+        ScriptOp::Look => "look",
+        ScriptOp::Clear => "clear",
+        ScriptOp::Swap { .. } => "swap",
+        ScriptOp::Add { .. } => "add",
+        ScriptOp::Take { .. } => "take",
+        ScriptOp::Lend { .. } => "lend",
     }
 }
 
@@ -375,8 +378,8 @@ pub struct Comparison {
     twin: ScriptTwin,
     before: Vec<[String; KEYS]>,
     heard: Nanos,
-    asked: Vec<Question>,
-    told: Telling,
+    asked: Vec<SlotRequest>,
+    told: ScriptCall,
     /// How often a key lives for what is used above the limit.
     debts: usize,
 }
@@ -392,7 +395,7 @@ impl Comparison {
             before: vec![Default::default()],
             heard: 0,
             asked: Vec::new(),
-            told: Telling::default(),
+            told: ScriptCall::default(),
             debts: 0,
         }
     }
@@ -405,16 +408,16 @@ impl Comparison {
     #[must_use]
     pub fn command(&mut self, batch: Batch) -> redis::Cmd {
         let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
-        self.told = Telling::default();
+        self.told = ScriptCall::default();
         self.asked.clear();
         for steps in batch.questions {
             let part = |(at, (step, key)): (usize, (&Step, &String))| {
                 let meter = NUMBERS[self.numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
-                let under = Under { meter, version: step.version };
+                let under = VersionedMeter { meter, version: step.version };
                 let text = &self.before[self.before.len().saturating_sub(1 + step.ago)][at];
-                let known = Found::read(text.clone(), &meter).held;
-                let wish = step.wish(key, known.as_ref(), supposed);
-                let mut part = Part::again(key.clone(), under, wish, Some(text));
+                let known = StoredRecord::read(text.clone(), &meter).held;
+                let intent = step.intent(key, known.as_ref(), supposed);
+                let mut part = KeyRequest::again(key.clone(), under, intent, Some(text));
                 part.is_shadow = step.is_shadow;
                 part
             };
@@ -423,13 +426,13 @@ impl Comparison {
             self.asked.push(question);
         }
         let mut command = redis::cmd("EVAL");
-        let Telling { keys, arguments, .. } = &self.told;
+        let ScriptCall { keys, arguments, .. } = &self.told;
         command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(arguments);
         command
     }
 
     /// Puts the batch of the last command to the function, and compares what the real store answered. Returns what was done to each
-    /// key, and by which deed.
+    /// key, and by which op.
     ///
     /// # Panics
     ///
@@ -445,11 +448,11 @@ impl Comparison {
         {
             let (charge, part) = (Charge::read(argument), parts.next().expect("one for each charge"));
             assert_eq!(told, expected, "{charge:?}");
-            if told[0] == Done::Charged.name() {
+            if told[0] == OpOutcome::Charged.name() {
                 let life_s = charge.life_s(&told[1], self.heard);
                 self.debts += usize::from(is_long_enough(part, &told[1], life_s, self.heard));
             }
-            seen.push((told[0].clone(), kind(&charge.deed)));
+            seen.push((told[0].clone(), kind(&charge.op)));
         }
         assert_eq!(told.len(), expected.len());
         let value = |key: &String| self.twin.value(key, self.heard).to_owned();
@@ -470,8 +473,8 @@ impl Comparison {
 }
 
 /// Checks the life of a value by what it says, and returns whether that is longer since more is used than there is.
-fn is_long_enough(part: &Part, value: &str, life_s: u64, now: Nanos) -> bool {
-    let Some(held) = Found::read(value.to_owned(), &part.own.meter).held else {
+fn is_long_enough(part: &KeyRequest, value: &str, life_s: u64, now: Nanos) -> bool {
+    let Some(held) = StoredRecord::read(value.to_owned(), &part.own.meter).held else {
         assert_eq!(life_s, 1, "{value}");
         return false;
     };
@@ -493,38 +496,38 @@ mod tests {
     #[test]
     fn what_was_charged_by_newer_numbers_is_given_back_where_older_ones_lie() {
         let [older, newer] = NUMBERS[2].map(|numbers| numbers.parse::<Meter>().expect("a meter"));
-        let under = |meter, version| Under { meter, version };
+        let under = |meter, version| VersionedMeter { meter, version };
         let now = 1_790_035_200 * SECOND_NS;
         let word = older.overcharge(0, now, 5);
-        let mut value = Held { under: under(older, 1), word, leases: Leases::default() }.write();
+        let mut value = Record { under: under(older, 1), word, leases: Leases::default() }.write();
         let receipt = Receipt { cost: 2, charged_at: now, word: newer.overcharge(0, now, 2), moved_ns: u64::MAX };
-        let mut part = Part::again(String::new(), under(newer, 2), Wish::GiveBack(receipt), Some(&value));
+        let mut part = KeyRequest::again(String::new(), under(newer, 2), Intent::GiveBack(receipt), Some(&value));
         assert_eq!(newer.remaining(run(&mut part, &mut value, now, now).word, now), 90 - 3);
         assert!(value.starts_with("fixed_window/90/"), "{value}");
     }
 
-    /// Runs a wish of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
+    /// Runs a intent of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
     /// in the epoch before, so that it is a swap. Returns the tokens that are left then, and those that are out.
-    fn left_after(wish: Wish) -> (u64, u64) {
+    fn left_after(intent: Intent) -> (u64, u64) {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
-        let (under, start) = (Under { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
+        let (under, start) = (VersionedMeter { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
         let mut leases = Leases::default();
         leases.lend(start - SECOND_NS, 6, LEASE_NS);
-        let mut value = Held { under, word: start - SECOND_NS, leases }.write();
-        let mut part = Part::again(String::new(), under, wish, Some(&value));
+        let mut value = Record { under, word: start - SECOND_NS, leases }.write();
+        let mut part = KeyRequest::again(String::new(), under, intent, Some(&value));
         let now = start + SECOND_NS / 2;
         run(&mut part, &mut value, now - SECOND_NS / 50, now);
-        let held = Found::read(value, &meter).held.expect("a value");
+        let held = StoredRecord::read(value, &meter).held.expect("a value");
         (meter.remaining(held.word, now), held.leases.out())
     }
 
     #[test]
     fn what_a_late_node_charges_by_a_swap_counts_from_when_the_store_has_it() {
         let epoch = 1_790_035_200 * SECOND_NS / LEASE_NS - 1;
-        let ask = LeaseAsk { epoch, ends: Nanos::MAX, out: 6, left: 2, keep: 2, want: 4, need: 0 };
-        let (left, out) = left_after(Wish::Lease(ask));
+        let ask = LeaseRequest { epoch, ends: Nanos::MAX, out: 6, left: 2, keep: 2, want: 4, need: 0 };
+        let (left, out) = left_after(Intent::Lease(ask));
         assert!((90..=96).contains(&left) && out == 6, "{left} are left, and {out} are out: 4 were spent");
-        let (left, out) = left_after(Wish::Charge(10));
+        let (left, out) = left_after(Intent::Charge(10));
         assert!((84..=90).contains(&left) && out == 6, "{left} are left, and {out} are out: 10 were charged");
     }
 
@@ -532,22 +535,22 @@ mod tests {
     #[test]
     fn a_race_that_is_lost_costs_no_tokens() {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
-        let (own, start) = (Under { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
-        let ask = LeaseAsk { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 4, need: 0 };
-        let mut part = Part::again(String::new(), own, Wish::Lease(ask), None);
+        let (own, start) = (VersionedMeter { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
+        let ask = LeaseRequest { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 4, need: 0 };
+        let mut part = KeyRequest::again(String::new(), own, Intent::Lease(ask), None);
         let mut value = String::new();
         for race in 1..=5 {
-            let deed = part.deed(start).expect("there is room");
-            assert!(matches!(deed, Deed::Swap { .. }), "{deed:?}");
+            let op = part.op(start).expect("there is room");
+            assert!(matches!(op, ScriptOp::Swap { .. }), "{op:?}");
             // Another node was faster. What is out is of the epoch before, so that it takes a swap again.
             let mut leases = Leases::default();
             leases.lend(start - LEASE_NS, race, LEASE_NS);
-            value = Held { under: own, word: start, leases }.write();
-            assert!(part.answer(Done::Other, value.clone(), start).is_none());
+            value = Record { under: own, word: start, leases }.write();
+            assert!(part.answer(OpOutcome::Other, value.clone(), start).is_none());
             part.tries += 1;
         }
         run(&mut part, &mut value, start, start);
-        let held = Found::read(value, &meter).held.expect("a value");
+        let held = StoredRecord::read(value, &meter).held.expect("a value");
         assert!(meter.remaining(held.word, start) >= 99, "{held:?}");
     }
 }
