@@ -28,8 +28,8 @@ impl Forwarding {
     }
 }
 
-/// The nearest address that is no trusted proxy's: each proxy adds whom it was asked by, to the right. What is no address
-/// (also `unknown` and names that hide one) is nobody's word, so it is the proxy then that said it.
+/// Returns the nearest address that is no trusted proxy's: each proxy adds the address of its own client, to the right. A value
+/// that is no address (also `unknown` and names that hide one) does not count: the client is then the proxy that wrote it.
 ///
 /// `lines` are the header's values in the order in which they came. An IPv4 address that an IPv6 socket wrote
 /// (`::ffff:192.0.2.7`) is that IPv4 address.
@@ -60,7 +60,7 @@ pub fn parse_network(text: &str) -> Result<IpNet, AddressError> {
     }
 }
 
-/// The address that a proxy wrote down for whom it asks.
+/// Returns the address that a proxy wrote for its client.
 fn address(hop: &[u8], forwarding: Forwarding) -> Option<IpAddr> {
     let text = str::from_utf8(hop).ok()?.trim_ascii();
     match forwarding {
@@ -70,7 +70,7 @@ fn address(hop: &[u8], forwarding: Forwarding) -> Option<IpAddr> {
                 let (name, value) = str::from_utf8(pair).ok()?.split_once('=')?;
                 name.trim_ascii().eq_ignore_ascii_case("for").then(|| value.trim_ascii())
             });
-            // Who says it twice says nothing.
+            // A value that is given twice does not count.
             let (node, None) = (nodes.next()?, nodes.next()) else { return None };
             let unquoted = node.strip_prefix('"').and_then(|node| node.strip_suffix('"'));
             parse_address(unquoted.unwrap_or(node))
@@ -169,7 +169,7 @@ mod tests {
             ("10.0.0.1", &[""], "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.7"], "198.51.100.7"),
             ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
-            // Whatever stands to the left of the nearest stranger is his own word.
+            // What stands to the left of the nearest untrusted address was written by that client.
             ("10.0.0.1", &["10.0.0.9, 198.51.100.7 ,10.1.1.1"], "198.51.100.7"),
             ("10.0.0.1", &["10.0.0.9, 203.0.113.5", "198.51.100.7", "10.1.1.1"], "198.51.100.7"),
             ("10.0.0.1", &["\"", "198.51.100.7, 10.1.1.1"], "198.51.100.7"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client writes himself, who is nearest stays nearest.
+        /// Whatever a client writes itself, the nearest address stays the nearest.
         #[test]
         fn nobody_gives_himself_another_address(said in "[\\x20-\\x7e]{0,60}", own_line: bool) {
             for (forwarding, added) in [

@@ -1,4 +1,4 @@
-//! TLS of whoever asks a server: whom he believes, and what he shows.
+//! TLS of a client: the authorities that it trusts, and the certificate that it shows.
 
 use std::{fmt, sync::Arc};
 
@@ -14,14 +14,14 @@ use super::{TlsError, certificates, no_pem, of, provider};
 const AUTHORITY: &str = "the certificate of the authority";
 const OWN: &str = "the client's certificate";
 
-/// Whom a client believes that it is the server, and who he is himself. Without an authority he believes nobody.
+/// The authorities that a client trusts, and its own certificate. Without an authority it trusts no server.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientTls<'p> {
-    /// Those that the machine trusts.
+    /// Trusts the authorities of the machine.
     pub machine: bool,
-    /// PEM: authorities besides these.
+    /// PEM: further authorities.
     pub authorities: Option<&'p [u8]>,
-    /// What he shows to a server that asks for it.
+    /// The certificate for servers that ask for one.
     pub own: Option<Own<'p>>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Own<'_> {
 }
 
 impl ClientTls<'_> {
-    /// For connections.
+    /// Returns the configuration for connections.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl ClientTls<'_> {
     pub fn config(&self) -> Result<ClientConfig, TlsError> {
         let mut roots = RootCertStore::empty();
         if self.machine {
-            // Single ones that cannot be read are nobody's business.
+            // Single certificates that cannot be read are skipped.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         if let Some(pem) = self.authorities {
@@ -69,8 +69,8 @@ impl ClientTls<'_> {
     }
 }
 
-/// For a process that asks its own listener, whose certificate is not looked at: nobody else has that socket, and it may be of
-/// another name than the address.
+/// Returns the configuration of a process that connects to its own listener. The certificate is not verified: no other process
+/// has that socket, and the certificate may be for another name than the address.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ pub fn to_oneself() -> Result<ClientConfig, TlsError> {
     Ok(config.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth())
 }
 
-/// Whoever has the key of the certificate that he shows.
+/// Accepts every server that has the key of the certificate that it shows.
 #[derive(Debug)]
 struct Anyone(WebPkiSupportedAlgorithms);
 

@@ -1,6 +1,6 @@
-//! TLS at a listener: a certificate and its key from two files, and whose certificates clients need from a third. They are
-//! taken anew when they change. Connections that are open go on; what cannot be used keeps what was there before.
-//! [`ClientTls`] is the other side.
+//! TLS of a listener: a certificate and its key from two files, and the authorities of client certificates from a
+//! third. The files are read again when they change. Open connections go on; files that cannot be used leave the
+//! previous ones in force. [`ClientTls`] is the other side.
 
 use std::{
     convert::Infallible,
@@ -31,22 +31,22 @@ mod client;
 
 pub use client::{ClientTls, Own, to_oneself};
 
-/// How often the files are looked at.
+/// The time between two reads of the files.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Where a certificate lies.
+/// The files of a listener's certificate.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// PEM: the certificate, and those that lead from it to one that clients know.
     pub certificate: PathBuf,
     /// PEM: its key.
     pub key: PathBuf,
-    /// PEM: who signed the certificates that clients have to show, if they have to (mutual TLS). There are no lists of revoked
-    /// ones: a signer is taken out whole.
+    /// PEM: the authorities of the certificates that clients have to show, if they have to (mutual TLS). There are no revocation
+    /// lists: an authority is removed as a whole.
     pub clients: Option<PathBuf>,
 }
 
-/// Why what was given cannot be used: which of it, and what is wrong with it.
+/// An error in a certificate, a key or an authority: which of them, and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsError(String);
 
@@ -58,7 +58,7 @@ impl fmt::Display for TlsError {
 
 impl error::Error for TlsError {}
 
-/// What the files hold.
+/// The contents of the files.
 #[derive(PartialEq, Eq)]
 struct Contents {
     certificate: Vec<u8>,
@@ -72,7 +72,7 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// What connections are begun with.
+/// The certificate and the authorities that new connections use.
 #[derive(Debug)]
 struct Current(RwLock<InUse>);
 
@@ -95,9 +95,9 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// As the one in use says, at each connection.
+/// Delegates to the verifier in use, at each connection.
 impl ClientCertVerifier for Current {
-    /// Clients are not told whose certificates are taken: that may change.
+    /// Returns no hints: the authorities may change.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -134,13 +134,13 @@ impl ClientCertVerifier for Current {
     }
 }
 
-/// A certificate in use, and the files that it comes from. They are taken together or not at all: while one of them cannot be
-/// used, no other is taken either, and [`Trouble`] says so.
+/// A certificate in use, and the files that it comes from. The files are used together or not at all: while one of them cannot
+/// be used, none is taken, and [`Trouble`] says so.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
     used: Contents,
-    /// Could they be read when they were looked at last?
+    /// Whether the files could be read last time.
     is_read: bool,
     current: Arc<Current>,
 }
@@ -218,7 +218,7 @@ impl Tls {
         Ok(Self { files, used, is_read: true, current })
     }
 
-    /// For the listener.
+    /// Returns the configuration for the listener.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Tls {
         Ok(config)
     }
 
-    /// Follows the files, for ever.
+    /// Reads the files again and again, for ever.
     pub async fn follow(self, trouble: &Trouble) -> Infallible {
         self.follow_every(EVERY, trouble).await
     }
@@ -261,7 +261,11 @@ impl Tls {
         }
     }
 
-    /// Takes what is in the files, if it is new; says why it cannot be used.
+    /// Uses the contents of the files, if they are new.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used.
     fn take(&mut self, now: Contents) -> Result<(), TlsError> {
         if now != self.used {
             let in_use = self.files.load(&now)?;
@@ -273,18 +277,18 @@ impl Tls {
     }
 }
 
-/// What is wrong with the files of the certificate, and since when, if anything is.
+/// The present fault of the certificate's files, and since when it is there.
 #[derive(Debug, Default)]
 pub struct Trouble(Mutex<Option<(Timestamp, String)>>);
 
 impl Trouble {
-    /// Since when, and what.
+    /// Returns since when there is a fault, and what it is.
     #[must_use]
     pub fn now(&self) -> Option<(Timestamp, String)> {
         self.lock().clone()
     }
 
-    /// The log says what is wrong once, and once that it is well again.
+    /// Logs a new fault once, and its end once.
     fn tell(&self, wrong: Option<String>) {
         let mut told = self.lock();
         match (&mut *told, wrong) {
