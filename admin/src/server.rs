@@ -35,7 +35,7 @@ use tidegate::{
     Engine, Publish,
     clock::{Clock, SystemClock},
 };
-use tidegate_fleet::{Answers, ErrorCounts, store::Shared, wire::Process};
+use tidegate_fleet::{ErrorCounts, QueryHandler, store::Shared, wire::Process};
 use tidegate_listener::{ConnectionCaps, ConnectionLimiter, HttpListener, HttpPeriods};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
@@ -383,7 +383,7 @@ impl Admin {
         let has_figures = store.has_figures().await.map_err(failed)?;
         let (of, told) = (Arc::clone(&engine), Arc::clone(&events));
         let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
-        let decides = is_node.then(|| Answers::of(Arc::clone(&engine), shared));
+        let decides = is_node.then(|| QueryHandler::of(Arc::clone(&engine), shared));
         let own = OwnProcess { process: started(process, record), errors };
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own, periods));
         let changes =

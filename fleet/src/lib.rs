@@ -7,13 +7,13 @@
 //! # async fn follow() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use tidegate::Engine;
-//! use tidegate_fleet::{Follower, Token};
+//! use tidegate_fleet::{Agent, Token};
 //!
 //! let engine = Arc::new(Engine::new());
-//! let follower = Follower::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
-//! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
-//! // ... engine.check(...); the engine follows until `following` is dropped. One that leaves is missed by nobody.
-//! following.leave().await;
+//! let agent = Agent::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
+//! let handle = agent.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
+//! // ... engine.check(...); the engine follows until `handle` is dropped. After `leave` the admin server raises no alert.
+//! handle.leave().await;
 //! # Ok(())
 //! # }
 //! ```
@@ -31,7 +31,7 @@
 //! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
 //! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
 //! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;
-//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `follower`.
+//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `start`.
 
 mod agent;
 mod counts;
@@ -41,17 +41,17 @@ pub mod wire;
 
 pub use agent::{
     describe,
-    follower::{Follower, Following, StartError},
     http_client::Token,
     process::{ErrorCounts, resident_bytes},
-    queries::Answers,
+    queries::QueryHandler,
+    start::{Agent, AgentHandle, StartError},
     status::{Source, Status},
 };
 pub use counts::{
     counters::{Counted, Counters, Figure},
     latency::Latency,
     owner::{Owner, owner_of},
-    sampler::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher},
+    sampler::{ENTRIES, HALF_LIFE, ONE_IN, Sample, SampleExtension, Sampler},
     totals::{Part, Whole},
 };
 pub use wire::{

@@ -6,8 +6,8 @@ use tidegate::{Publish, algorithm::Carry};
 
 use crate::{
     agent::{
-        compiled_policy::{Compiled, NotApplied},
-        last_good::Found,
+        compiled_policy::{ApplyError, CompiledPolicy},
+        last_good::StoredPolicy,
         node::Node,
         status::Source,
     },
@@ -16,12 +16,12 @@ use crate::{
 
 /// A policy that was sent.
 #[derive(Debug)]
-pub(super) enum Sent {
+pub(super) enum SentPolicy {
     Whole(Snapshot),
     Delta(Delta),
 }
 
-impl Sent {
+impl SentPolicy {
     pub(super) fn version(&self) -> u64 {
         match self {
             Self::Whole(sent) => sent.version,
@@ -32,7 +32,7 @@ impl Sent {
 
 impl Node {
     /// Starts with the last good policy.
-    pub(crate) fn begin(&self) -> Option<Compiled> {
+    pub(crate) fn begin(&self) -> Option<CompiledPolicy> {
         let last_good = self.last_good.as_ref()?;
         match last_good.read_store_keys() {
             Ok(None) => {}
@@ -40,7 +40,7 @@ impl Node {
             Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
         }
         let found = match last_good.read() {
-            Ok(Found::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
+            Ok(StoredPolicy::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
                 Ok((compiled, refused)) => {
                     tracing::info!(version = compiled.version, "started with the last good policy");
                     self.is_in_force(compiled.version, Source::LastGood);
@@ -49,23 +49,29 @@ impl Node {
                     }
                     return Some(compiled);
                 }
-                Err(NotApplied::Damaged(why)) => last_good.set_aside(&why.to_string()),
-                Err(why @ (NotApplied::Refused(_) | NotApplied::Elsewhere)) => Ok(Found::Refused(why.to_string())),
+                Err(ApplyError::Damaged(why)) => last_good.set_aside(&why.to_string()),
+                Err(why @ (ApplyError::Refused(_) | ApplyError::Elsewhere)) => {
+                    Ok(StoredPolicy::Refused(why.to_string()))
+                }
             },
             other => other,
         };
         match found {
-            Ok(Found::Nothing | Found::Whole { .. }) => {}
-            Ok(Found::Damaged(why)) => self.has_trouble(why),
-            Ok(Found::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
+            Ok(StoredPolicy::Nothing | StoredPolicy::Whole { .. }) => {}
+            Ok(StoredPolicy::Damaged(why)) => self.has_trouble(why),
+            Ok(StoredPolicy::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
             Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
         }
         None
     }
 
     /// As far as they go, and why not further.
-    fn begin_with(&self, snapshot: &Snapshot, deltas: &[Delta]) -> Result<(Compiled, Option<NotApplied>), NotApplied> {
-        let (mut last, mut refused) = (Compiled::whole(snapshot)?, None);
+    fn begin_with(
+        &self,
+        snapshot: &Snapshot,
+        deltas: &[Delta],
+    ) -> Result<(CompiledPolicy, Option<ApplyError>), ApplyError> {
+        let (mut last, mut refused) = (CompiledPolicy::whole(snapshot)?, None);
         for delta in deltas {
             match last.and(delta) {
                 Ok(next) => last = next,
@@ -81,26 +87,26 @@ impl Node {
 
     /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
     /// than that of the policy in force: its database may have been put back from a backup.
-    pub(super) fn apply(&self, sent: &Sent, has: Option<Compiled>) -> Result<Compiled, NotApplied> {
+    pub(super) fn apply(&self, sent: &SentPolicy, has: Option<CompiledPolicy>) -> Result<CompiledPolicy, ApplyError> {
         let (compiled, carry) = match sent {
-            Sent::Whole(sent) => {
-                let is_that = |has: &Compiled| has.sha256 == sent.sha256 && sent.version == self.engine.version();
+            SentPolicy::Whole(sent) => {
+                let is_that = |has: &CompiledPolicy| has.sha256 == sent.sha256 && sent.version == self.engine.version();
                 if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
                     // Asked for again.
-                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
+                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
                     return Ok(has);
                 }
-                (Compiled::whole(sent)?, &sent.carry)
+                (CompiledPolicy::whole(sent)?, &sent.carry)
             }
-            Sent::Delta(sent) => (has.ok_or(NotApplied::Elsewhere)?.and(sent)?, &sent.carry),
+            SentPolicy::Delta(sent) => (has.ok_or(ApplyError::Elsewhere)?.and(sent)?, &sent.carry),
         };
         self.enforce(&compiled, carry)?;
         Ok(compiled)
     }
 
-    fn enforce(&self, compiled: &Compiled, carry: &BTreeMap<String, Carry>) -> Result<(), NotApplied> {
+    fn enforce(&self, compiled: &CompiledPolicy, carry: &BTreeMap<String, Carry>) -> Result<(), ApplyError> {
         let publish = Publish::of(Arc::clone(&compiled.snapshot)).under_version(compiled.version).counted_anew();
         let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
-        self.engine.publish(publish).map(drop).map_err(|error| NotApplied::Refused(error.to_string()))
+        self.engine.publish(publish).map(drop).map_err(|error| ApplyError::Refused(error.to_string()))
     }
 }

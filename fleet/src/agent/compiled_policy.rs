@@ -1,4 +1,4 @@
-//! A policy as a follower has it: what was sent, checked, and compiled.
+//! A policy that an admin server sent: unpacked, checked and compiled.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::wire::{
 
 /// A policy that can be put in force, and which it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledPolicy {
     pub(crate) version: u64,
     /// Of its document, hex.
     pub(crate) sha256: String,
@@ -23,7 +23,7 @@ pub(crate) struct Compiled {
 
 /// Why a policy is not in force.
 #[derive(Debug)]
-pub(crate) enum NotApplied {
+pub(crate) enum ApplyError {
     /// It is to be sent again.
     Damaged(Damaged),
     /// No repeat would change it.
@@ -32,7 +32,7 @@ pub(crate) enum NotApplied {
     Elsewhere,
 }
 
-impl fmt::Display for NotApplied {
+impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged(damaged) => damaged.fmt(f),
@@ -42,31 +42,31 @@ impl fmt::Display for NotApplied {
     }
 }
 
-impl Compiled {
+impl CompiledPolicy {
     /// Of what was sent whole.
-    pub(crate) fn whole(sent: &Snapshot) -> Result<Self, NotApplied> {
-        let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
+    pub(crate) fn whole(sent: &Snapshot) -> Result<Self, ApplyError> {
+        let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
         let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
     }
 
     /// The one that differs from this by what was sent.
-    pub(crate) fn and(&self, sent: &Delta) -> Result<Self, NotApplied> {
+    pub(crate) fn and(&self, sent: &Delta) -> Result<Self, ApplyError> {
         if self.sha256 != sent.since_sha256 {
-            return Err(NotApplied::Elsewhere);
+            return Err(ApplyError::Elsewhere);
         }
-        let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(NotApplied::Damaged)?;
+        let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(ApplyError::Damaged)?;
         let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
         let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: false })
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> NotApplied {
-    NotApplied::Refused(format!("this build cannot read it: {error}"))
+fn unreadable(error: &serde_json::Error) -> ApplyError {
+    ApplyError::Refused(format!("this build cannot read it: {error}"))
 }
 
-fn refused(problems: &tidegate::Problems) -> NotApplied {
-    NotApplied::Refused(problems.to_string())
+fn refused(problems: &tidegate::Problems) -> ApplyError {
+    ApplyError::Refused(problems.to_string())
 }

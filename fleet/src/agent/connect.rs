@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::{
     agent::{
-        apply::Sent,
-        compiled_policy::{Compiled, NotApplied},
+        apply::SentPolicy,
+        compiled_policy::{ApplyError, CompiledPolicy},
         http_client::CallError,
         last_good::LastGood,
         node::{Node, random},
@@ -29,12 +29,12 @@ use crate::{
 /// The admin server says that it is alive every ten seconds; after this it is not.
 const SILENCE: Duration = Duration::from_secs(25);
 
-/// Where a follower is.
+/// The state of an agent's connection.
 #[derive(Debug, Default)]
-struct Position {
+struct ConnectionState {
     backoff: Backoff,
     /// The policy in force; none: nothing is known of it here.
-    has: Option<Compiled>,
+    has: Option<CompiledPolicy>,
     wants: Wants,
     /// The policy in force is not on the disk, where it should be.
     is_not_kept: bool,
@@ -57,10 +57,10 @@ enum Wants {
 }
 
 impl Node {
-    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: of a
-    /// follower before, say.
-    pub(crate) async fn follow(self: Arc<Self>, has: Option<Compiled>) -> Infallible {
-        let mut position = Position { has, ..Position::default() };
+    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: for
+    /// example of an agent before.
+    pub(crate) async fn follow(self: Arc<Self>, has: Option<CompiledPolicy>) -> Infallible {
+        let mut position = ConnectionState { has, ..ConnectionState::default() };
         loop {
             let ended = self.connection(&mut position).await;
             self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
@@ -69,9 +69,10 @@ impl Node {
     }
 
     /// One connection, to its end.
-    async fn connection(self: &Arc<Self>, position: &mut Position) -> Disconnect {
+    async fn connection(self: &Arc<Self>, position: &mut ConnectionState) -> Disconnect {
         // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
-        let digest = |has: &Compiled| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
+        let digest =
+            |has: &CompiledPolicy| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
         let sha256 = position.has.as_ref().map(digest);
         (position.is_behind, position.is_keyed) = (false, false);
         let hello = Hello {
@@ -85,7 +86,7 @@ impl Node {
             store: self.answers.store_id(),
             says_goodbye: true,
         };
-        let mut stream = match self.calls.open(&hello).await {
+        let mut stream = match self.client.open(&hello).await {
             Ok(stream) => stream,
             Err(error) => {
                 self.has_trouble(error.to_string());
@@ -124,7 +125,7 @@ impl Node {
     }
 
     /// Does what an event says; answers how the connection is to end, if it is.
-    async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Disconnect> {
+    async fn hear(self: &Arc<Self>, event: Event, position: &mut ConnectionState) -> Option<Disconnect> {
         if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
             // It would have come first: the server is of a release without.
             let _ = self.take_store_keys(None);
@@ -148,8 +149,8 @@ impl Node {
                     ));
                 }
             }
-            wire::SNAPSHOT => return self.take(from_str(&event.data).map(Sent::Whole), position).await,
-            wire::DELTA => return self.take(from_str(&event.data).map(Sent::Delta), position).await,
+            wire::SNAPSHOT => return self.take(from_str(&event.data).map(SentPolicy::Whole), position).await,
+            wire::DELTA => return self.take(from_str(&event.data).map(SentPolicy::Delta), position).await,
             wire::CURRENT => {
                 let Current { .. } = from_str(&event.data).ok()?;
                 position.backoff.reset();
@@ -177,7 +178,11 @@ impl Node {
     }
 
     /// Takes in a policy that was sent.
-    async fn take(self: &Arc<Self>, sent: serde_json::Result<Sent>, position: &mut Position) -> Option<Disconnect> {
+    async fn take(
+        self: &Arc<Self>,
+        sent: serde_json::Result<SentPolicy>,
+        position: &mut ConnectionState,
+    ) -> Option<Disconnect> {
         if position.is_behind {
             // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
             return Some(Disconnect::Restart);
@@ -191,7 +196,7 @@ impl Node {
                 return Some(Disconnect::Broken);
             }
         };
-        let is_delta = matches!(sent, Sent::Delta(_));
+        let is_delta = matches!(sent, SentPolicy::Delta(_));
         if is_delta && position.is_not_kept {
             // What differs can only be kept beside what it differs from.
             position.wants = Wants::Whole;
@@ -204,13 +209,13 @@ impl Node {
             let applied = node.apply(&sent, has);
             let took = began.elapsed();
             let kept = node.last_good.as_ref().filter(|_| applied.is_ok()).map(|last_good| match &sent {
-                Sent::Whole(sent) => last_good.write(sent),
-                Sent::Delta(sent) => last_good.add(sent),
+                SentPolicy::Whole(sent) => last_good.write(sent),
+                SentPolicy::Delta(sent) => last_good.add(sent),
             });
             (applied, took, kept)
         });
         let (applied, took, kept) = done.await.unwrap_or_else(|error| {
-            (Err(NotApplied::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
+            (Err(ApplyError::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
         });
         let refused = applied.as_ref().err().map(ToString::to_string);
         if let Some(why) = refused.as_ref().filter(|_| is_delta) {
@@ -243,12 +248,12 @@ impl Node {
             }
             Err(not_applied) => {
                 position.is_behind = true;
-                if matches!(not_applied, NotApplied::Refused(_)) {
+                if matches!(not_applied, ApplyError::Refused(_)) {
                     // No repeat would change it.
                     position.wants = Wants::News;
                 }
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
-                matches!(not_applied, NotApplied::Damaged(_)).then_some(Disconnect::Broken)
+                matches!(not_applied, ApplyError::Damaged(_)).then_some(Disconnect::Broken)
             }
         }
     }
@@ -295,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::{follower::Follower, http_client::Token, last_good::Found},
+        agent::{http_client::Token, last_good::StoredPolicy, start::Agent},
         wire::{
             Delta, Snapshot,
             payload::{pack, sha256},
@@ -364,7 +369,7 @@ mod tests {
             }
         });
         run(async {
-            let follower = Follower::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
+            let follower = Agent::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
             let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
             let mut status = following.watch();
             let newest = timeout(SILENCE, status.wait_for(|status| status.version == version)).await;
@@ -401,12 +406,12 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         let found = last_good.read();
         assert!(
-            matches!(&found, Ok(Found::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
+            matches!(&found, Ok(StoredPolicy::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
             "{found:?}"
         );
 
         // The next start has all of it, whoever is away.
-        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
     }
@@ -427,9 +432,9 @@ mod tests {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(2, REFUSED)).expect("written");
-        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!(following.status().version, 0);
-        assert!(matches!(last_good.read(), Ok(Found::Whole { .. })));
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Whole { .. })));
     }
 }

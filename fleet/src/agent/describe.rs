@@ -1,4 +1,4 @@
-//! How a limit stands, in plain words, for whoever looks at a key; and numbers and lengths of time as such words have them.
+//! Describes the state of a limit in plain words, and formats numbers and durations for such text.
 
 use tidegate::{
     Inspected, Outcome,

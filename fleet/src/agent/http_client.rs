@@ -1,4 +1,4 @@
-//! A node's calls over HTTP.
+//! The HTTP client of an agent: its requests to the admin server, and its token.
 
 use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
@@ -17,10 +17,10 @@ const IDLE: Duration = Duration::from_secs(3);
 
 /// The secret by which the admin server knows a node.
 #[derive(Clone)]
-pub struct Token(Kept);
+pub struct Token(TokenSource);
 
 #[derive(Clone)]
-enum Kept {
+enum TokenSource {
     Text(String),
     File(PathBuf),
 }
@@ -29,19 +29,19 @@ impl Token {
     /// This one.
     #[must_use]
     pub fn text(token: impl Into<String>) -> Self {
-        Self(Kept::Text(token.into()))
+        Self(TokenSource::Text(token.into()))
     }
 
     /// The one in this file, which is read before each connection: another one in it is used from then on.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self(Kept::File(path.into()))
+        Self(TokenSource::File(path.into()))
     }
 
     pub(crate) fn read(&self) -> io::Result<String> {
         match &self.0 {
-            Kept::Text(token) => Ok(token.clone()),
-            Kept::File(path) => fs::read_to_string(path)
+            TokenSource::Text(token) => Ok(token.clone()),
+            TokenSource::File(path) => fs::read_to_string(path)
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         }
@@ -52,8 +52,8 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No log has the secret.
         f.write_str(match self.0 {
-            Kept::Text(_) => "Token(..)",
-            Kept::File(_) => "Token(file)",
+            TokenSource::Text(_) => "Token(..)",
+            TokenSource::File(_) => "Token(file)",
         })
     }
 }
@@ -78,7 +78,7 @@ impl fmt::Display for CallError {
 
 /// The way to an admin server.
 #[derive(Clone, Debug)]
-pub(crate) struct Calls {
+pub(crate) struct AdminClient {
     client: Client,
     url: String,
     token: Token,
@@ -92,7 +92,7 @@ struct Problem {
     detail: String,
 }
 
-impl Calls {
+impl AdminClient {
     /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
     pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
         let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };

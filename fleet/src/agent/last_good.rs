@@ -51,7 +51,7 @@ struct Log {
 
 /// What was found there.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum StoredPolicy {
     Nothing,
     Whole {
         snapshot: Box<Snapshot>,
@@ -138,15 +138,15 @@ impl LastGood {
         if log.bytes > log.whole_bytes { DELTAS_MAX } else { log.deltas }
     }
 
-    pub(crate) fn read(&self) -> io::Result<Found> {
-        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(Found::Nothing) };
+    pub(crate) fn read(&self) -> io::Result<StoredPolicy> {
+        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(StoredPolicy::Nothing) };
         let text = String::from_utf8_lossy(&bytes);
         let Some((digest, rest)) = text.split_once('\n').filter(|(digest, rest)| *digest == sha256(rest)) else {
             return self.set_aside("its digest is not that of its content");
         };
         let snapshot: Snapshot = match serde_json::from_str(rest) {
             Ok(snapshot) => snapshot,
-            Err(error) => return Ok(Found::Refused(format!("this build cannot read it: {error}"))),
+            Err(error) => return Ok(StoredPolicy::Refused(format!("this build cannot read it: {error}"))),
         };
         let mut log = self.log();
         *log = self.log_of(digest, rest.len(), &snapshot);
@@ -175,7 +175,7 @@ impl LastGood {
         } else {
             unreadable
         };
-        Ok(Found::Whole { snapshot: Box::new(snapshot), deltas, lost })
+        Ok(StoredPolicy::Whole { snapshot: Box::new(snapshot), deltas, lost })
     }
 
     /// Without a line.
@@ -192,10 +192,10 @@ impl LastGood {
     }
 
     /// Gives a file that is of no use another name, so that it can be looked at.
-    pub(crate) fn set_aside(&self, why: &str) -> io::Result<Found> {
+    pub(crate) fn set_aside(&self, why: &str) -> io::Result<StoredPolicy> {
         let (from, to) = (self.folder.join(FILE), self.folder.join(DAMAGED));
         fs::rename(&from, &to)?;
-        Ok(Found::Damaged(format!("{} cannot be used ({why}) and is {} now", from.display(), to.display())))
+        Ok(StoredPolicy::Damaged(format!("{} cannot be used ({why}) and is {} now", from.display(), to.display())))
     }
 }
 
@@ -267,10 +267,10 @@ mod tests {
         let folder = TempDir::new().expect("a folder");
         let place = folder.path().join("new");
         let last_good = LastGood::in_folder(&place).expect("it is made");
-        assert!(matches!(last_good.read(), Ok(Found::Nothing)));
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Nothing)));
         for version in 1..4 {
             last_good.write(&snapshot(version)).expect("it is written");
-            let Ok(Found::Whole { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
+            let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
             assert_eq!(*read, snapshot(version));
         }
         let whole = fs::read(place.join(FILE)).expect("it is there");
@@ -280,7 +280,7 @@ mod tests {
             damaged[byte] ^= 4;
             for content in [&damaged[..], &whole[..byte]] {
                 fs::write(place.join(FILE), content).expect("written");
-                assert!(matches!(last_good.read(), Ok(Found::Damaged(_))), "byte {byte}");
+                assert!(matches!(last_good.read(), Ok(StoredPolicy::Damaged(_))), "byte {byte}");
                 assert!(!place.join(FILE).exists() && place.join(DAMAGED).exists());
             }
         }
@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    fn versions(found: io::Result<Found>) -> Vec<u64> {
-        let Ok(Found::Whole { snapshot, deltas, .. }) = found else { return Vec::new() };
+    fn versions(found: io::Result<StoredPolicy>) -> Vec<u64> {
+        let Ok(StoredPolicy::Whole { snapshot, deltas, .. }) = found else { return Vec::new() };
         [snapshot.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
     }
 
@@ -329,13 +329,16 @@ mod tests {
             fs::write(&file, &whole[..end]).expect("written");
             let lines = ends.iter().filter(|line| **line <= end).count();
             let found = again().read();
-            assert!(matches!(&found, Ok(Found::Whole { lost: None, .. })), "it was not told to be kept: {found:?}");
+            assert!(
+                matches!(&found, Ok(StoredPolicy::Whole { lost: None, .. })),
+                "it was not told to be kept: {found:?}"
+            );
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
             let mut damaged = whole.clone();
             damaged[end] ^= 4;
             fs::write(&file, &damaged).expect("written");
             let found = again().read();
-            let is_told = matches!(&found, Ok(Found::Whole { lost: Some(_), .. }));
+            let is_told = matches!(&found, Ok(StoredPolicy::Whole { lost: Some(_), .. }));
             // The end of the last line may be what is damaged.
             assert!(is_told || end == whole.len() - 1, "{end}: {found:?}");
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
@@ -356,7 +359,7 @@ mod tests {
         fs::create_dir(folder.path().join(DAMAGED_DELTAS)).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(Found::Whole { lost: Some(why), .. }) if why.contains("could not be copied")),
+            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("could not be copied")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
@@ -364,7 +367,7 @@ mod tests {
         fs::create_dir(&file).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(Found::Whole { lost: Some(why), .. }) if why.contains("cannot be read")),
+            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("cannot be read")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
@@ -388,7 +391,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         replace(folder.path(), FILE, format_args!("{}\n{{}}", sha256("{}"))).expect("written");
         for _ in 0..2 {
-            assert!(matches!(last_good.read(), Ok(Found::Refused(_))));
+            assert!(matches!(last_good.read(), Ok(StoredPolicy::Refused(_))));
         }
     }
 
@@ -413,7 +416,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
         fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
-        let Ok(Found::Whole { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
+        let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
     }

@@ -1,5 +1,6 @@
-//! Decisions as they are made, for whoever asks to see them: of one identity, or the next ones. The engine is watched while
-//! somebody asks, and a while longer for whoever goes on asking, so that nothing is missed between two questions.
+//! The live tail: decisions as they are made, of one identity or the next ones. The engine is observed while a caller
+//! asks, and for some seconds after each question of a caller that goes on asking, so that no decision is missed
+//! between two questions.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -33,10 +34,10 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// Who looks at an engine's decisions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lookout(Arc<Mutex<Vec<Arc<Watch>>>>);
+pub(crate) struct LiveTail(Arc<Mutex<Vec<Arc<Subscription>>>>);
 
 #[derive(Debug)]
-struct Watch {
+struct Subscription {
     /// Under which it is asked for again; none: it is asked for once.
     name: Option<String>,
     /// Anybody, if nobody.
@@ -47,7 +48,7 @@ struct Watch {
     /// By the engine's clock, Unix milliseconds.
     since_ms: u64,
     /// Held for the length of a push, by checks too; one that finds it taken only counts.
-    found: Mutex<Found>,
+    found: Mutex<SeenDecisions>,
     /// Decisions that found it taken, and are not in `found` yet.
     overlooked: AtomicU64,
     asked: Mutex<Instant>,
@@ -61,14 +62,14 @@ enum Keeps {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct SeenDecisions {
     /// With their numbers, oldest first.
     decisions: VecDeque<(u64, Arc<SeenDecision>)>,
     /// Number of the newest.
     seen: u64,
 }
 
-impl Lookout {
+impl LiveTail {
     /// The decisions about `who`, or about anybody, that are made within this time: the first `count` of them.
     pub(crate) async fn see(
         &self,
@@ -92,7 +93,7 @@ impl Lookout {
         GoesOn { watch: name, after }: GoesOn,
         within: Duration,
     ) -> Result<Decisions, &'static str> {
-        let is_it = |watch: &&Arc<Watch>| watch.name.as_ref() == Some(&name) && watch.who.as_ref() == Some(&who);
+        let is_it = |watch: &&Arc<Subscription>| watch.name.as_ref() == Some(&name) && watch.who.as_ref() == Some(&who);
         let known = lock(&self.0).iter().find(is_it).cloned();
         let (watch, after) = if let Some(watch) = known {
             (watch, after)
@@ -118,12 +119,12 @@ impl Lookout {
         name: Option<String>,
         who: Option<Who>,
         keeps: Keeps,
-    ) -> Result<Open, &'static str> {
+    ) -> Result<Subscribed, &'static str> {
         let mut watches = lock(&self.0);
         if watches.len() == WATCHES_MAX {
             return Err("too many questions at once");
         }
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(Subscription {
             name,
             values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
             who,
@@ -135,19 +136,19 @@ impl Lookout {
         });
         watches.push(Arc::clone(&watch));
         let posted = engine.observe(NonZeroU32::MIN, Arc::clone(&watch));
-        Ok(Open { lookout: self.clone(), engine: Arc::clone(engine), watch, posted })
+        Ok(Subscribed { live_tail: self.clone(), engine: Arc::clone(engine), watch, posted })
     }
 }
 
 /// A watch of an engine; dropped, it ends.
-struct Open {
-    lookout: Lookout,
+struct Subscribed {
+    live_tail: LiveTail,
     engine: Arc<Engine>,
-    watch: Arc<Watch>,
+    watch: Arc<Subscription>,
     posted: ObserverId,
 }
 
-impl Open {
+impl Subscribed {
     async fn until_nobody_asks(self) {
         loop {
             let until = *lock(&self.watch.asked) + ASKED_WITHIN;
@@ -159,14 +160,14 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for Subscribed {
     fn drop(&mut self) {
-        lock(&self.lookout.0).retain(|watch| !Arc::ptr_eq(watch, &self.watch));
+        lock(&self.live_tail.0).retain(|watch| !Arc::ptr_eq(watch, &self.watch));
         self.engine.stop_observing(self.posted);
     }
 }
 
-impl Watch {
+impl Subscription {
     fn is_asked(&self) {
         *lock(&self.asked) = Instant::now();
     }
@@ -205,7 +206,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Observer for Watch {
+impl Observer for Subscription {
     fn observe(&self, observed: &Observed<'_>) {
         let is_counted = |value: &[u8]| self.values.iter().any(|counted| counted.as_bytes() == value);
         let is_about = |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && is_counted(value));

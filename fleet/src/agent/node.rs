@@ -12,10 +12,10 @@ use tokio::{
 
 use crate::{
     agent::{
-        http_client::{CallError, Calls},
+        http_client::{AdminClient, CallError},
         last_good::LastGood,
         process::ErrorCounts,
-        queries::Answers,
+        queries::QueryHandler,
         status::{Source, Status},
     },
     store::Shared,
@@ -38,10 +38,10 @@ const GOODBYE: Duration = Duration::from_secs(2);
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) instance: String,
-    pub(crate) calls: Calls,
+    pub(crate) client: AdminClient,
     pub(crate) engine: Arc<Engine>,
     pub(crate) store: Option<Arc<Shared<SystemClock>>>,
-    pub(crate) answers: Answers,
+    pub(crate) answers: QueryHandler,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,
     pub(crate) errors: ErrorCounts,
@@ -68,7 +68,7 @@ impl Node {
         let node = Arc::clone(self);
         tokio::spawn(async move {
             for _ in 0..ACKNOWLEDGE_TRIES {
-                match node.calls.post(wire::ACKNOWLEDGEMENTS, &acknowledgement).await {
+                match node.client.post(wire::ACKNOWLEDGEMENTS, &acknowledgement).await {
                     Ok(()) | Err(CallError::Refused { .. }) => return,
                     Err(CallError::Unreachable(_)) => sleep(REPORT_EVERY).await,
                 }
@@ -78,7 +78,7 @@ impl Node {
 
     pub(super) async fn answer(&self, id: String, told: Told) {
         let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
-        if let Err(error) = self.calls.post(wire::ANSWERS, &answer).await {
+        if let Err(error) = self.client.post(wire::ANSWERS, &answer).await {
             tracing::warn!(%error, "an answer did not arrive");
         }
     }
@@ -86,7 +86,7 @@ impl Node {
     /// Says that it stops.
     pub(crate) async fn say_goodbye(&self) {
         let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
-        match timeout(GOODBYE, self.calls.post(wire::GOODBYES, &goodbye)).await {
+        match timeout(GOODBYE, self.client.post(wire::GOODBYES, &goodbye)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the admin server does not know that this node stops"),
             Err(_) => tracing::warn!("the admin server does not know that this node stops: it does not answer"),

@@ -1,4 +1,4 @@
-//! What a process tells of itself, beside what its engine counts.
+//! What a process reports of itself, beside what its engine counts.
 
 use std::{collections::BTreeMap, fmt, fs, sync::Arc};
 

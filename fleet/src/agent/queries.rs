@@ -1,4 +1,5 @@
-//! What an operator asks of an engine, answered: by a node, and by the admin server for the engine in its own process.
+//! Answers the queries of operators about an engine: on a node, and on the admin server for the engine in its own
+//! process.
 
 use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
@@ -8,25 +9,25 @@ use tidegate::{
 };
 
 use crate::{
-    agent::{describe::standing, live_tail::Lookout},
+    agent::{describe::standing, live_tail::LiveTail},
     store::{Shared, StoreStats},
     wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
 };
 
-/// Answers for one engine.
+/// Answers the queries of operators about one engine.
 #[derive(Debug)]
-pub struct Answers {
+pub struct QueryHandler {
     engine: Arc<Engine>,
     store: Option<Arc<Shared<SystemClock>>>,
-    lookout: Lookout,
+    live_tail: LiveTail,
 }
 
-impl Answers {
+impl QueryHandler {
     /// For this engine, and the store of limits that it shares. Decisions are shown to it while somebody asks for them, which
     /// costs each check some nanoseconds.
     #[must_use]
     pub fn of(engine: Arc<Engine>, store: Option<Arc<Shared<SystemClock>>>) -> Self {
-        Self { engine, store, lookout: Lookout::default() }
+        Self { engine, store, live_tail: LiveTail::default() }
     }
 
     /// Which store it is.
@@ -54,12 +55,12 @@ impl Answers {
             Ask::Watch { who, for_ms, goes_on } => {
                 let (engine, within) = (&self.engine, time(for_ms));
                 let watched = match goes_on {
-                    Some(goes_on) => self.lookout.go_on(engine, who, goes_on, within).await,
-                    None => self.lookout.see(engine, Some(who), usize::MAX, within).await,
+                    Some(goes_on) => self.live_tail.go_on(engine, who, goes_on, within).await,
+                    None => self.live_tail.see(engine, Some(who), usize::MAX, within).await,
                 };
                 watched.map_or_else(failed, Told::Watch)
             }
-            Ask::Sample { count, for_ms } => match self.lookout.see(&self.engine, None, count, time(for_ms)).await {
+            Ask::Sample { count, for_ms } => match self.live_tail.see(&self.engine, None, count, time(for_ms)).await {
                 Ok(decisions) => Told::Sample(decisions),
                 Err(why) => failed(why),
             },
@@ -67,7 +68,7 @@ impl Answers {
         }
     }
 
-    /// Answers about the request that is asked about, if it is one.
+    /// Answers a query about a request, if it is a valid one.
     async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
         let counted = asked.identities.iter().map(|who| self.counted(asked.domain.as_deref(), who));
         let counted = counted.collect::<Result<Vec<_>, _>>()?;
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn a_charge_counts_as_a_check_by_a_door_does() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             let mut each = Vec::new();
             for _ in 0..4 {
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     fn a_peek_charges_nothing_and_a_reset_gives_all_back() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             assert!((0..3).all(|_| check(&engine, "ada")));
             for _ in 0..2 {
@@ -381,7 +382,7 @@ mod tests {
                 "limits": [{"id": "hour", "algorithm": "token_bucket", "limit": 2, "period": "1h"}]}]}}}"#,
         );
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada") && !check(&engine, "bob"));
         let told = run(answers.answer(Ask::Reset { request: question("ada") }));
         let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
@@ -392,7 +393,7 @@ mod tests {
     #[test]
     fn of_each_the_limit_nearest_to_denying_is_told() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada"));
         let who = |kind: &str, value: &str| Who { kind: kind.to_owned(), value: value.to_owned() };
         let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
@@ -430,7 +431,7 @@ mod tests {
 
     #[test]
     fn an_answer_fits_however_long_what_was_seen_is() {
-        let answers = Answers::of(engine(), None);
+        let answers = QueryHandler::of(engine(), None);
         run(async {
             let (sampled, ()) =
                 tokio::join!(answers.answer(Ask::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
@@ -452,7 +453,7 @@ mod tests {
     #[test]
     fn one_identity_is_watched_and_any_sampled() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
             let (watched, sampled, ()) = tokio::join!(
@@ -485,7 +486,7 @@ mod tests {
         );
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
         let engine = Arc::new(engine);
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         let ip = |value: &str| Who { kind: "ip".to_owned(), value: value.to_owned() };
         run(async {
             for (came, spellings) in [
@@ -533,7 +534,7 @@ mod tests {
         );
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
         let engine = Arc::new(engine);
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             for (kind, watched, domain, checked, seen) in [
                 ("ip", "2001:DB8:0:0:1::7", "default", "2001:db8::7", 1),
@@ -561,7 +562,7 @@ mod tests {
     }
 
     /// What a watch of ada saw after the decision of this number.
-    async fn goes_on(answers: &Answers, after: u64) -> Decisions {
+    async fn goes_on(answers: &QueryHandler, after: u64) -> Decisions {
         let goes_on = Some(GoesOn { watch: "a".to_owned(), after });
         match answers.answer(Ask::Watch { who: who("ada"), for_ms: 300, goes_on }).await {
             Told::Watch(decisions) => decisions,
@@ -572,7 +573,7 @@ mod tests {
     #[test]
     fn a_watch_that_goes_on_misses_nothing_between_two_questions() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             let nothing = goes_on(&answers, 0).await;
             assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
@@ -619,7 +620,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told_next() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine), None);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             let _ = goes_on(&answers, 0).await;
             let long = "\u{1}".repeat(1_024);

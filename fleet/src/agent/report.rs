@@ -18,7 +18,7 @@ use crate::{
     counts::{
         counters::Counters,
         owner::owner_of,
-        sampler::{ONE_IN, Watcher},
+        sampler::{ONE_IN, Sampler},
         totals::{Part, Whole},
     },
     store::{Shared, StoreStats},
@@ -38,7 +38,7 @@ pub(crate) struct Reporter {
     engine: Arc<Engine>,
     /// And what it had counted when it was told last.
     store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
-    watcher: Arc<Watcher>,
+    watcher: Arc<Sampler>,
     observing: ObserverId,
     counters: Counters,
     process: Process,
@@ -55,7 +55,7 @@ impl Reporter {
         errors: ErrorCounts,
     ) -> Self {
         let store = store.map(|store| (store, StoreStats::default()));
-        let watcher = Arc::new(Watcher::new(engine.clock().clone()));
+        let watcher = Arc::new(Sampler::new(engine.clock().clone()));
         let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
         // What there was before is in no report.
@@ -178,7 +178,7 @@ impl Node {
                 report.from_last_good = status.source == Some(Source::LastGood);
                 report
             });
-            match self.calls.post(wire::REPORTS, &report).await {
+            match self.client.post(wire::REPORTS, &report).await {
                 Ok(()) => {}
                 // No repeat would change it.
                 Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {

@@ -1,4 +1,4 @@
-//! What an engine is to follow, how it starts, and how it is.
+//! Starts the agent of an engine, and the handle of one that runs.
 
 use std::{
     convert::Infallible,
@@ -19,11 +19,11 @@ use tokio::{
 
 use crate::{
     agent::{
-        http_client::{Calls, Token},
+        http_client::{AdminClient, Token},
         last_good::{LastGood, replace},
         node::Node,
         process::ErrorCounts,
-        queries::Answers,
+        queries::QueryHandler,
         status::Status,
     },
     counts::sampler::ONE_IN,
@@ -37,9 +37,9 @@ const NAME_FILE: &str = "node";
 /// Bytes of the machine's name in it.
 const MACHINE_BYTES: usize = 48;
 
-/// What an engine is to follow. [`start`](Self::start) begins.
+/// The settings of an agent, which keeps an engine on an admin server's policy. [`start`](Self::start) starts it.
 #[derive(Clone, Debug)]
-pub struct Follower {
+pub struct Agent {
     url: String,
     token: Token,
     name: Option<String>,
@@ -50,17 +50,17 @@ pub struct Follower {
     errors: ErrorCounts,
 }
 
-/// An engine that follows. It goes on until this is dropped; the engine then keeps the policy that it has. Who stops on purpose
-/// says so by [`leave`](Self::leave): otherwise the admin server takes it for dead.
+/// An agent that runs. It runs until this is dropped; the engine then keeps the policy that it has. A process that stops on purpose
+/// calls [`leave`](Self::leave): otherwise the admin server takes the node for dead.
 #[derive(Debug)]
-pub struct Following {
+pub struct AgentHandle {
     node: Arc<Node>,
     status: watch::Receiver<Status>,
-    // Dropped, they end.
+    // The tasks end when this is dropped.
     tasks: JoinSet<Infallible>,
 }
 
-/// Why a follower does not start. That the admin server is away is no reason.
+/// An error for which an agent does not start. An admin server that cannot be reached is none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -104,8 +104,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-impl Follower {
-    /// Of the admin server at this address, such as `https://admin.example:8080`, by a token of the scope `node`.
+impl Agent {
+    /// Follows the admin server at this address, such as `https://admin.example:8080`, by a token of the scope `node`.
     #[must_use]
     pub fn new(admin_url: &str, token: Token) -> Self {
         let url = admin_url.trim_end_matches('/').to_owned();
@@ -148,9 +148,9 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// Where something is wrong here. An admin server that is away, or refuses, is asked again and again; [`Following::status`]
+    /// Where something is wrong here. An admin server that is away, or refuses, is asked again and again; [`AgentHandle::status`]
     /// says so.
-    pub async fn start(self, engine: Arc<Engine>) -> Result<Following, StartError> {
+    pub async fn start(self, engine: Arc<Engine>) -> Result<AgentHandle, StartError> {
         if !["http://", "https://"].iter().any(|scheme| self.url.len() > scheme.len() && self.url.starts_with(scheme)) {
             return Err(StartError::Url(self.url));
         }
@@ -167,13 +167,13 @@ impl Follower {
         if !wire::is_name(&name) {
             return Err(StartError::Name(name));
         }
-        let calls = Calls::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
+        let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
         let (status, seen) = watch::channel(Status::default());
         let node = Arc::new(Node {
             name,
             instance: random,
-            calls,
-            answers: Answers::of(Arc::clone(&engine), self.store.clone()),
+            client,
+            answers: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
             process: Process {
                 started_at_ms: engine.clock().wall() / 1_000_000,
@@ -193,11 +193,11 @@ impl Follower {
         tasks.spawn(Arc::clone(&node).report());
         tasks.spawn(Arc::clone(&node).follow_wall_time());
         tasks.spawn(Arc::clone(&node).follow(has));
-        Ok(Following { node, status: seen, tasks })
+        Ok(AgentHandle { node, status: seen, tasks })
     }
 }
 
-impl Following {
+impl AgentHandle {
     /// Under which the admin server knows it.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,6 +1,6 @@
 //! The status of an agent.
 
-/// How a follower is.
+/// The status of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Status {
@@ -10,11 +10,11 @@ pub struct Status {
     pub version: u64,
     /// Where that policy comes from.
     pub source: Option<Source>,
-    /// What is wrong, in words for people; `None` while all is well.
+    /// The present fault, as text for people; `None` while all is well.
     pub trouble: Option<String>,
 }
 
-/// Where a policy comes from.
+/// The source of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// From the disk: the admin server was not heard since the start.

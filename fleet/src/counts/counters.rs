@@ -1,5 +1,5 @@
-//! What an engine counted from second to second: all decisions together, those of limits, and those of tiers and rules, each
-//! request once.
+//! Reads what an engine counted from second to second: all decisions together, those of limits, and those of tiers and
+//! rules, each request once.
 
 use std::collections::{HashMap, HashSet};
 

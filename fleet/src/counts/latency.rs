@@ -1,5 +1,5 @@
-//! How long decisions took: counts in buckets a quarter of an octave wide, which add up, so that a percentile of an hour is
-//! one of all its decisions.
+//! A histogram of the latencies of decisions: counts in buckets a quarter of an octave wide, which add up, so that a
+//! percentile of an hour is one of all its decisions.
 
 /// Below this a duration is in the first bucket, nanoseconds.
 const LEAST_NS: u64 = 1 << 4;

@@ -1,4 +1,4 @@
-//! Tiers and rules: what has limits, and is counted beside them.
+//! Tiers and rules: the owners of limits, which are counted beside them.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

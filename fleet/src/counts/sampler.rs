@@ -1,5 +1,5 @@
-//! What no counter tells: who is behind the figures, how long decisions take, and which were made without a store. Seen in
-//! a sample of decisions, by one observer.
+//! Observes a sample of decisions for what counters do not tell: the identities behind the counts, latencies, and
+//! decisions made without a store.
 
 use std::{
     mem,
@@ -24,7 +24,7 @@ pub const HALF_LIFE: Duration = Duration::from_mins(10);
 
 /// Sees decisions for the figures. A decision that comes while another thread is at it is overlooked, so no check waits.
 #[derive(Debug)]
-pub struct Watcher<A = ()> {
+pub struct Sampler<A = ()> {
     /// The heaviest keys.
     pub hitters: HeavyHitters,
     clock: SystemClock,
@@ -42,17 +42,17 @@ pub struct Sample<A> {
     pub also: A,
 }
 
-/// What else a [`Watcher`] is to see. It may not allocate where it is shown something.
-pub trait Also: Default + Send + 'static {
+/// Further counts that a [`Sampler`] keeps of the decisions that it sees. It must not allocate when it is shown one.
+pub trait SampleExtension: Default + Send + 'static {
     /// Takes a decision in.
     fn add(&mut self, observed: &Observed<'_>);
 }
 
-impl Also for () {
+impl SampleExtension for () {
     fn add(&mut self, _observed: &Observed<'_>) {}
 }
 
-impl<A: Also> Watcher<A> {
+impl<A: SampleExtension> Sampler<A> {
     /// `clock`: that of the engine.
     #[must_use]
     pub fn new(clock: SystemClock) -> Self {
@@ -84,7 +84,7 @@ impl<A: Also> Watcher<A> {
     }
 }
 
-impl<A: Also> Observer for Watcher<A> {
+impl<A: SampleExtension> Observer for Sampler<A> {
     fn observe(&self, observed: &Observed<'_>) {
         // From the reading of the clock, at the beginning, until now.
         let took_ns = self.clock.now().saturating_sub(observed.at());

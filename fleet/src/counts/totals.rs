@@ -1,4 +1,4 @@
-//! What was counted in a stretch of time: of all decisions together, and of one limit, tier or rule.
+//! Totals of a stretch of time: of all decisions together, and of one limit, tier or rule.
 
 use crate::counts::latency::Latency;
 

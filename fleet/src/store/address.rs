@@ -1,4 +1,4 @@
-//! Addresses of a store, read: what is wrong with one is said without a word of it, since it may hold a password.
+//! Parses the addresses of a store. An error shows no part of an address, since it may hold a password.
 
 use std::fmt;
 

@@ -28,14 +28,14 @@ const SECRET_MIN: usize = 16;
 /// values, such as an IPv4 address, is found by trying all of them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum KeySecret {
-    /// Names have none until a follower brings that of its admin server.
+    /// Names have none until an agent brings that of its admin server.
     #[default]
     Unkeyed,
     /// Names have none, also where the admin server sends one: as releases before had them.
     Plain,
     /// Names have these bytes, 16 at least. All nodes of a fleet need the same ones.
     Given(Vec<u8>),
-    /// Names have that of the admin server, which a follower brings. Until then the store is not asked.
+    /// Names have that of the admin server, which an agent brings. Until then the store is not asked.
     Sent,
 }
 

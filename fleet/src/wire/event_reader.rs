@@ -1,5 +1,5 @@
-//! Server-sent events, read as they come in pieces (HTML Living Standard, 9.2.6). Comments tell only that the other side is
-//! there.
+//! Parses server-sent events as they come in pieces (HTML Living Standard, 9.2.6). Comments only show that the other
+//! side is there.
 
 use std::{fmt, mem};
 

@@ -1,5 +1,5 @@
-//! A document on its way: deflated, in base64, so that it fits one line of a stream; and back, no further than it says it
-//! is long, and only if its digest is right.
+//! Packs a document for its way to a node: deflated, in base64, so that it fits one line of a stream. Unpacking stops
+//! at the stated length, and fails unless the digest is right.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! What is told fits into what the admin server takes.
+//! Truncates lists to what the admin server takes in one request.
 
 use std::io::{self, Write};
 

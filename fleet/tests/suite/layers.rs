@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "apply",
             "report",
             "connect",
-            "follower",
+            "start",
         ],
     ),
 ];

@@ -1,5 +1,5 @@
-//! Asks the store: questions that wait for the same slot go out together, and a breaker leaves a store alone that does not
-//! answer.
+//! Batches requests to the store: those that wait for the same slot go out together. A circuit breaker leaves a store
+//! alone that does not answer.
 
 use std::{
     collections::HashMap,

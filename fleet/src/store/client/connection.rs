@@ -1,4 +1,5 @@
-//! The connection to the store: one server, the master of Sentinels, or a cluster; made when it is first needed, and again when it broke.
+//! The connection to the store: one server, the master of Sentinels, or a cluster. It is made when it is first needed,
+//! and again when it breaks.
 
 use std::{sync::Arc, time::Duration};
 

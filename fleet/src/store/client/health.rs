@@ -1,5 +1,5 @@
-//! Watches the store: a probe writes, so that a store that only reads is noticed; once a minute it is seen whether the store
-//! evicts keys, or has lost some.
+//! Monitors the health of the store: a probe writes, so that a store that only reads is noticed; once a minute it is
+//! checked whether the store evicts keys or has lost some.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! What a node holds of one key that is `leased`: tokens that it took ahead. Pure: the time is told, and nobody is asked.
+//! The lease of a node on one key that is `leased`: tokens that it took ahead. Pure: the time is an argument, and
+//! nothing here sends a request.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What this node holds of what is shared, by key, and who looks after it: leases are renewed and go back, and what was spent
-//! of views is told.
+//! The quotas that this node holds of shared limits, by key, and their upkeep: leases are renewed and given back, and
+//! what was spent of synced limits is sent to the store.
 
 use std::{
     collections::VecDeque,

@@ -1,5 +1,5 @@
-//! What a node holds of one key that is `synced`: a view of what all have used, and what it has not told yet. Pure: the time is
-//! told, and nobody is asked.
+//! A node's part of one key that is `synced`: a view of what all nodes have used, and what it has not sent yet. Pure:
+//! the time is an argument, and nothing here sends a request.
 
 use tidegate::{
     Answer,

@@ -1,4 +1,4 @@
-//! Plans the operation on each key of a question, from the record that the store had last.
+//! Plans the operation on each key of a request, from the record that the store had last.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! The script, as a function of what lies there: for tests of what is made of it, and to be compared with the script.
+//! The script as a function of the record: tests run it in place of a store, and compare it with the script.
 
 use std::collections::HashMap;
 
