@@ -33,7 +33,7 @@ pub enum StoreError {
     Silent,
 }
 
-/// A part of [`StoreTls`].
+/// A part of [`StoreTls`](super::StoreTls).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPart {
     /// The authorities whose certificates servers have.

@@ -101,7 +101,7 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Takes the secret with which the admin server has its fleet derive the names of keys; `None`: the server has none. It counts
-    /// unless one was [given](KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
+    /// unless one was [given](super::KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
     /// and each limit starts anew: as with another version of the keys.
     pub fn take_key_secret(&self, sent: Option<&[u8]>) {
         if self.store.keys.take(sent) {
