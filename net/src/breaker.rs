@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Opens after `failures_max` failures in a row, each of a call that began after the one before it had failed, and lets one
-/// call through after each `pause`. Calls that wait at the same time meet the same fault, which may be one short stop of this
-/// process: together they count once.
+/// A circuit breaker. It opens after `failures_max` failures in a row, each of a call that began after the one before it
+/// had failed, and lets one call through after each `pause`. Calls that wait at the same time meet the same fault, which
+/// may be one short stop of this process: together they count once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Breaker {
     /// Failures in a row after which it opens.
     pub failures_max: u32,
-    /// From its opening, or a trial, to the next trial.
+    /// The time from its opening, or from a trial, to the next trial.
     pub pause: Duration,
 }
 
@@ -24,14 +24,14 @@ pub enum State {
     Closed {
         /// Failures in a row.
         failures: u32,
-        /// When the last of them was counted.
+        /// The time at which the last of them was counted.
         counted_at: Option<Instant>,
     },
     /// It is not asked.
     Open {
-        /// When the next call may be made.
+        /// The time from which the next call may be made.
         trial_at: Instant,
-        /// Was it brought forward?
+        /// Whether that time was brought forward.
         hurried: bool,
     },
 }
@@ -42,12 +42,12 @@ impl Default for State {
     }
 }
 
-/// That a call may be made.
+/// The permission to make a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// As all are.
+    /// A call as usual.
     Usual,
-    /// To see whether the server is back.
+    /// A call that shows whether the server is back.
     Trial,
 }
 
@@ -58,7 +58,7 @@ pub enum Outcome {
     Answered,
     /// The server did not answer.
     Failed {
-        /// When the call began.
+        /// The time at which the call began.
         since: Instant,
         /// Failures that it counts as: more than 1 where it waited for as long as several calls would have, one after the
         /// other.
@@ -67,7 +67,7 @@ pub enum Outcome {
 }
 
 impl Breaker {
-    /// May a call be made? A trial whose outcome never comes is followed by another after the pause.
+    /// Returns a permit if a call may be made. A trial whose outcome never comes is followed by another after the pause.
     #[must_use]
     pub fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
         match state {
@@ -100,8 +100,8 @@ impl Breaker {
         }
     }
 
-    /// An answer came to a call that had failed by then: the server is there, and its connection stands now. So the next trial
-    /// is at once; but only one, since a server that is always late would get one after the other.
+    /// Learns that an answer came to a call that had failed by then: the server is there, and its connection stands now. So the
+    /// next trial is at once; but only one, since a server that is always late would get one after the other.
     #[must_use]
     pub fn late(state: State, now: Instant) -> State {
         match state {

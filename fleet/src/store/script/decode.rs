@@ -13,17 +13,17 @@ use crate::store::script::{
     record::StoredRecord,
 };
 
-/// What the script did with a word.
+/// The outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum OpOutcome {
     Charged,
     Refused,
-    /// It fits; another of the same question does not.
+    /// It fits; another of the same request does not.
     Spared,
     Looked,
     /// It was made before.
     Known,
-    /// The word is another than the op was for.
+    /// The record is another than the operation was for.
     Other,
     /// One before it was refused.
     Unasked,
@@ -58,20 +58,20 @@ impl OpOutcome {
     }
 }
 
-/// What became of one word.
+/// The reply to the request for one key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyReply {
     pub(crate) answer: Answer,
-    /// Of a lease.
+    /// The grant, where the request was for a lease.
     pub(crate) grant: Option<Grant>,
-    /// In the numbers of the one who asks, as if all that is lent had been spent.
+    /// The bucket state in the numbers of the requester, as if all that is lent had been spent.
     pub(crate) word: u64,
-    /// As it lies there.
+    /// The text of the record in the store.
     pub(crate) text: String,
     pub(crate) now: Nanos,
 }
 
-/// What became of a question. `None`: it is to be asked again.
+/// Returns the replies to a request. `None`: it must be sent again.
 pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, now: Nanos) -> Option<Vec<KeyReply>> {
     for part in question.iter_mut() {
         part.tries = part.tries.saturating_add(1);
@@ -82,7 +82,7 @@ pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, n
 }
 
 impl KeyRequest {
-    /// Takes in what was done. `None`: it is to be asked again.
+    /// Returns the reply for an outcome. `None`: the request must be sent again.
     pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
         let told = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
         if done == OpOutcome::Unasked {

@@ -14,18 +14,18 @@ use crate::store::script::{
 /// The script.
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
-/// What the script is told.
+/// The keys and arguments of one run of the script.
 #[derive(Default, Debug)]
 pub(crate) struct ScriptCall {
     pub(crate) keys: Vec<String>,
-    /// By charge.
+    /// One argument for each operation.
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// By place of the key: what a swap leaves, if it is made. Another of the same word follows it.
+    /// The record that a swap leaves, if it is made, by place of the key: another operation on the same key follows it.
     left: Vec<Option<String>>,
 }
 
 impl ScriptCall {
-    /// Where a word as it was found refuses, the others of its question are only looked at.
+    /// Adds a request. Where a stored record refuses, the other keys of the request are only looked at.
     pub(crate) fn question(&mut self, question: &mut SlotRequest, now: Nanos) {
         let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
         let sent: Vec<_> = question.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
@@ -59,7 +59,7 @@ impl ScriptCall {
 }
 
 impl KeyRequest {
-    /// What the script is told of this word, whose key is at `place`, and the key of what was sent at another.
+    /// Returns the argument for an operation on the key at `place`; `sent` is that of its second key, or 0. Places begin at 1.
     fn tell(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
         let mut packed = MsgPack::default();
         let (what, from, until) = match &op {
@@ -136,7 +136,7 @@ impl MsgPack {
         self
     }
 
-    /// The script has doubles: beyond 2^53 only that it is large is kept.
+    /// Appends a number. The script has doubles: beyond 2^53 only that it is large is kept.
     fn number(&mut self, number: u64) -> &mut Self {
         self.signed(i64::try_from(number).unwrap_or(i64::MAX))
     }

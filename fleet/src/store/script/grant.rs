@@ -6,20 +6,20 @@ use crate::store::script::record::Record;
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
-/// What a node says of the lease that it has, and what it wants.
+/// A node's request for a lease: the lease that it has, and what it wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LeaseRequest {
-    /// Of the lease: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of them are
-    /// left.
+    /// The lease that it has: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of
+    /// them are left.
     pub(crate) epoch: u64,
     pub(crate) ends: Nanos,
     pub(crate) out: u64,
     pub(crate) left: u64,
-    /// Of those that are left: how many it goes on with.
+    /// How many of those that are left it keeps.
     pub(crate) keep: u64,
     /// How many more it would like.
     pub(crate) want: u64,
-    /// What waits for them: so many, or none.
+    /// The tokens that a check waits for; 0: none waits.
     pub(crate) need: u64,
 }
 
@@ -39,26 +39,26 @@ impl LeaseRequest {
     }
 }
 
-/// What a node may spend.
+/// The tokens that a node may spend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Grant {
     pub(crate) epoch: u64,
-    /// When the window ends in which they count.
+    /// The end of the window in which they count.
     pub(crate) ends: Nanos,
     /// Whether the store still counted the lease that the node had as out.
     pub(crate) is_counted: bool,
-    /// The tokens of it that the node keeps: none unless they were counted. And those that it was given.
+    /// The tokens of its lease that the node keeps (none unless they were counted), and those that it was given.
     pub(crate) kept: u64,
     pub(crate) given: u64,
-    /// The word as if all that others have was spent.
+    /// The bucket state as if all that others hold was spent.
     pub(crate) word: u64,
-    /// What waits, charged at once.
+    /// Whether what a check waits for was charged at once.
     pub(crate) is_charged: bool,
-    /// There was more, but no more may be out.
+    /// Whether there was more, but no more may be lent.
     pub(crate) is_all_out: bool,
 }
 
-/// What a node is granted, and what the store has after it.
+/// Returns the record after a grant, and the grant.
 pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
     let Record { under, word, mut leases } = held;
     let meter = under.meter;

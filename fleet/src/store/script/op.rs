@@ -7,7 +7,7 @@ use crate::store::script::{
     record::{Record, VersionedMeter, head},
 };
 
-/// What to do with a word.
+/// An operation on the record of one key.
 #[derive(Debug)]
 pub(super) enum ScriptOp {
     Look,
@@ -47,8 +47,8 @@ impl ScriptOp {
         Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
     }
 
-    /// Lends what is asked for by additions, which need not know what others did meanwhile: while no more than a quarter is out,
-    /// and no more than the other three are used. `None`: it is to be done by a swap, which knows what there is.
+    /// Lends the requested tokens by additions, which need not know what others did meanwhile: while no more than a quarter is out,
+    /// and no more than the other three are used. `None`: it must be done by a swap, which knows what there is.
     pub(super) fn lend(held: &Record, now: Nanos, ask: &LeaseRequest, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
         let Record { under: VersionedMeter { meter, .. }, word, leases } = held;
         if grant.is_charged || grant.kept + grant.given < ask.wanted() {

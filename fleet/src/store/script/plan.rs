@@ -19,59 +19,59 @@ use crate::store::{
     },
 };
 
-/// A swap that comes later is not made: the first try, and those after it.
+/// The time within which a swap must reach the store, for the first try and those after it. A later one is not made.
 const SWAP_IN: [Nanos; 3] = [SECOND_NS / 10, SECOND_NS, 10 * SECOND_NS];
 
-/// What a swap charges, and what is given back, is reckoned for a time by which the store has it: for the first try, and those after
-/// one that came too late. A race that is lost says nothing of lateness.
+/// The time by which the store is assumed to have a swap, for which its charge is computed, and what is given back: for the first
+/// try, and those after one that came too late. A race that is lost says nothing of lateness.
 const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
-/// What is wished of one word.
+/// The purpose of a request for one key.
 #[derive(Clone, Debug)]
 pub(crate) enum Intent {
-    /// So many tokens.
+    /// Charges so many tokens.
     Charge(u64),
-    /// What a charge of so many tokens (0: of one) would come to.
+    /// Finds out what a charge of so many tokens (0: of one) would come to.
     Look(u64),
-    /// That a charge is taken back.
+    /// Takes a charge back.
     GiveBack(Receipt),
-    /// Tokens that are charged whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
+    /// Charges tokens whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
     Overcharge { tokens: u64, max_debt: u64 },
-    /// Tokens to spend later.
+    /// Takes tokens to spend later.
     Lease(LeaseRequest),
-    /// Tokens that were spent: whether they fit or not, and once only.
+    /// Charges tokens that were spent, whether they fit or not, and once only.
     Delta {
         /// The key of the last number that this node sent.
         sent: String,
         number: u64,
         tokens: u64,
     },
-    /// That all is forgotten.
+    /// Clears the record.
     Reset,
 }
 
-/// One word of a question.
+/// A request for one key.
 #[derive(Debug)]
 pub(crate) struct KeyRequest {
     pub(crate) key: String,
     pub(super) own: VersionedMeter,
     pub(super) intent: Intent,
     pub(super) is_shadow: bool,
-    /// What the store had last.
+    /// The record that the store had last.
     pub(super) found: Option<StoredRecord>,
-    /// What a swap grants, if it is made.
+    /// The grant of a swap, if it is made.
     pub(super) grant: Option<Grant>,
-    /// By what was found it was refused, so that it was only looked at.
+    /// Whether the stored record refused it, so that it was only looked at.
     pub(super) is_refused: bool,
-    /// How often it was asked in vain.
+    /// The number of vain tries.
     pub(super) tries: u8,
-    /// How often the store had it too late, though its word was as it was known.
+    /// The number of tries that came too late, though the record was the expected one.
     pub(super) late: u8,
     /// The life of a lease, and the length of an epoch.
     pub(super) lease_ns: Nanos,
 }
 
-/// Words of one slot that are charged all or none.
+/// Requests for keys of one slot, which are charged all or none.
 pub(crate) type SlotRequest = Vec<KeyRequest>;
 
 impl KeyRequest {
@@ -91,7 +91,7 @@ impl KeyRequest {
         }
     }
 
-    /// Of a key that was asked for before, and what it had then.
+    /// Returns a request for a key that was asked for before; `text` is the record of that time.
     pub(crate) fn again(key: String, own: VersionedMeter, intent: Intent, text: Option<&str>) -> Self {
         let found = text.map(|text| StoredRecord::read(text.to_owned(), &own.meter));
         Self {
@@ -108,17 +108,17 @@ impl KeyRequest {
         }
     }
 
-    /// Reckons with leases of this life from now on.
+    /// Sets the life of leases.
     pub(crate) fn set_lease(&mut self, lease_ns: Nanos) {
         self.lease_ns = lease_ns;
     }
 
-    /// Another key that it is about.
+    /// Returns the second key of the request, if it has one.
     pub(super) fn sent(&self) -> Option<&str> {
         if let Intent::Delta { sent, .. } = &self.intent { Some(sent) } else { None }
     }
 
-    /// What the store has, in the numbers that count: the newest policy's. Also whether it lies there otherwise.
+    /// Returns the record in the numbers that count, the newest policy's, and whether it is written otherwise in the store.
     pub(super) fn held(&self, now: Nanos) -> (Record, bool) {
         match self.found.as_ref().and_then(|found| found.held) {
             Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
@@ -144,7 +144,11 @@ impl KeyRequest {
         self.found.as_ref().map_or("", |found| &found.text)
     }
 
-    /// `Err`: what the word, as it was found, says of it already.
+    /// Returns the operation for the script.
+    ///
+    /// # Errors
+    ///
+    /// The stored record decides already: its verdict.
     pub(super) fn op(&mut self, now: Nanos) -> Result<ScriptOp, Verdict> {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;
@@ -243,7 +247,7 @@ impl KeyRequest {
     }
 }
 
-/// By how many tokens more is used than there is.
+/// Returns by how many tokens more is used than the capacity.
 pub(crate) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
     let over = |used: u64, most: u64| used.saturating_sub(most);
     if is_instant(meter) {

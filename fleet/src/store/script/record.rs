@@ -1,7 +1,7 @@
-//! What lies in the store: a word, beside the numbers that it was written under, the tokens that are out in leases, and the
-//! newest version of the policy by which it was charged.
+//! The record of one key in the store: a bucket state, beside the numbers that it was written under, the tokens that are lent in
+//! leases, and the newest version of the policy by which it was charged.
 //!
-//! As text `NUMBERS;HEAD|[EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as `token_bucket/100/60000000000/20;0||1790000000|5|12`.
+//! Its text is `NUMBERS;HEAD|[EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as `token_bucket/100/60000000000/20;0||1790000000|5|12`.
 
 use tidegate::{
     algorithm::Meter,
@@ -11,17 +11,17 @@ use tidegate::{
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
-/// The numbers that a word is written under.
+/// The numbers of a limit under which a bucket state is written.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct VersionedMeter {
     pub(crate) meter: Meter,
-    /// Of the policy that has them.
+    /// The version of the policy that has these numbers.
     pub(crate) version: u64,
 }
 
 /// Tokens of one key that nodes hold, by the epoch of the store's clock in which they were lent. They are not charged to the
-/// word yet: what is out is taken off the capacity instead, and is charged when a node says that it was spent, or when nobody
-/// said so until the end of the epoch after.
+/// bucket yet: what is lent is taken off the capacity instead. It is charged when a node reports that it was spent, or when no
+/// node did so until the end of the epoch after.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Leases {
     pub(crate) epoch: u64,
@@ -32,17 +32,17 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Is the text of both the same?
+    /// Returns whether the text of both is the same.
     pub(crate) fn lie_as(&self, other: &Self) -> bool {
         self == other || self.out() == 0 && other.out() == 0
     }
 
-    /// All that is out.
+    /// Returns all tokens that are lent.
     pub(crate) fn out(&self) -> u64 {
         self.now.saturating_add(self.before)
     }
 
-    /// As they are at this time, and how many ran out.
+    /// Returns the leases at this time, and how many tokens expired.
     fn at(self, at: Nanos, lease_ns: Nanos) -> (Self, u64) {
         let epoch = at / lease_ns;
         match epoch.saturating_sub(self.epoch) {
@@ -64,8 +64,8 @@ impl Leases {
         rest.is_some()
     }
 
-    /// With so many more out of an epoch and of the one before it, as a script counts. `None`: these are leases of another epoch,
-    /// or do not have what is taken from them.
+    /// Returns the leases with so many more tokens of an epoch and of the one before it, as the script counts. `None`: these are
+    /// leases of another epoch, or do not have what is taken from them.
     pub(crate) fn with(self, epoch: u64, more: [i64; 2]) -> Option<Self> {
         let Self { now, before, .. } = match self {
             it if it.out() == 0 => Self::default(),
@@ -75,13 +75,13 @@ impl Leases {
         Some(Self { epoch, now: now.checked_add_signed(more[0])?, before: before.checked_add_signed(more[1])? })
     }
 
-    /// At a time at which they are [up to date](Self::at).
+    /// Lends tokens. The leases must be [up to date](Self::at) at this time.
     pub(crate) fn lend(&mut self, now: Nanos, tokens: u64, lease_ns: Nanos) {
         self.epoch = now / lease_ns;
         self.now = self.now.saturating_add(tokens);
     }
 
-    /// As they lie in the store.
+    /// Returns the text of the leases in the store.
     pub(crate) fn write(&self) -> String {
         let Self { epoch, now, before } = self;
         if self.out() == 0 { String::new() } else { format!("{epoch},{now},{before}") }
@@ -93,13 +93,13 @@ impl Leases {
         Some(Self { epoch: next()?, now: next()?, before: next()? })
     }
 
-    /// Until when these figures are right.
+    /// Returns the time until which these counts are right.
     pub(crate) fn until(&self, lease_ns: Nanos) -> Nanos {
         if self.out() == 0 { Nanos::MAX } else { (self.epoch + 1).saturating_mul(lease_ns) }
     }
 }
 
-/// What is used and lent of one key.
+/// The tokens of one key that are used and lent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Record {
     pub(crate) under: VersionedMeter,
@@ -108,7 +108,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// As it is at this time: leases that ran out, and those of a window that is over, count as spent.
+    /// Returns the record at this time: leases that expired, and those of a window that is over, count as spent.
     pub(crate) fn at(self, at: Nanos, lease_ns: Nanos) -> Self {
         let Self { under, word, leases } = self;
         let end = under.meter.ends(word);
@@ -123,17 +123,17 @@ impl Record {
         Self { under, word, leases }
     }
 
-    /// The word as if all that is out had been charged.
+    /// Returns the bucket state as if all lent tokens had been charged.
     pub(crate) fn full(&self, now: Nanos) -> u64 {
         self.with(self.leases.out(), now)
     }
 
-    /// The word as if so many tokens more had been charged.
+    /// Returns the bucket state as if so many tokens more had been charged.
     pub(crate) fn with(&self, tokens: u64, now: Nanos) -> u64 {
         if tokens == 0 { self.word } else { self.under.meter.overcharge(self.word, now, tokens) }
     }
 
-    /// As it lies in the store.
+    /// Returns the text of the record in the store.
     pub(crate) fn write(&self) -> String {
         let meter = &self.under.meter;
         let tail = meter.tail(self.word);
@@ -142,17 +142,17 @@ impl Record {
     }
 }
 
-/// A value, read.
+/// A value of the store, parsed.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct StoredRecord {
-    /// As it lies there; empty: nothing does.
+    /// The text in the store; empty: there is none.
     pub(crate) text: String,
     /// `None`: there is nothing, or nothing that this build understands.
     pub(crate) held: Option<Record>,
 }
 
 impl StoredRecord {
-    /// Reads what was written under these numbers, or under those that its text says.
+    /// Parses a text that was written under these numbers, or under those that it states.
     pub(crate) fn read(text: String, own: &Meter) -> Self {
         let held = read(&text, own);
         Self { text, held }
@@ -174,12 +174,12 @@ fn read(text: &str, own: &Meter) -> Option<Record> {
     Some(Record { under: VersionedMeter { meter, version: version.parse().ok()? }, word, leases })
 }
 
-/// What stands before the leases and the tail of a word.
+/// Returns the part of the text before the leases and the tail of a bucket state.
 pub(crate) fn head(meter: &Meter, word_head: u64) -> String {
     format!("{meter};{word_head:x}")
 }
 
-/// A tail as a script counts it, whose numbers are doubles: seconds and nanoseconds of an instant; a count, and 0.
+/// Returns a tail as the script counts it, whose numbers are doubles: seconds and nanoseconds of an instant; a count, and 0.
 pub(crate) fn parts(is_instant: bool, tail: Nanos) -> (u64, u64) {
     if is_instant { (tail / SECOND_NS, tail % SECOND_NS) } else { (tail, 0) }
 }

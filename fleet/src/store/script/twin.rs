@@ -92,10 +92,10 @@ fn added(
     OpOutcome::Charged
 }
 
-/// A intent about one key, of a node that knows its word as it was some scripts ago.
+/// An intent for one key, of a node that knows its record as it was some scripts ago.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Which intent, from 0 to 8.
+    /// The index of the intent, from 0 to 8.
     pub what: usize,
     /// Tokens that it is about.
     pub tokens: u64,
@@ -432,7 +432,7 @@ impl Comparison {
     }
 
     /// Puts the batch of the last command to the function, and compares what the real store answered. Returns what was done to each
-    /// key, and by which op.
+    /// key, and by which operation.
     ///
     /// # Panics
     ///
@@ -506,7 +506,7 @@ mod tests {
         assert!(value.starts_with("fixed_window/90/"), "{value}");
     }
 
-    /// Runs a intent of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
+    /// Runs an intent of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
     /// in the epoch before, so that it is a swap. Returns the tokens that are left then, and those that are out.
     fn left_after(intent: Intent) -> (u64, u64) {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
