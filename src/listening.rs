@@ -4,11 +4,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
     CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, Periods, Settings, Source, Tokens,
     Traces, http::Browsers,
 };
-use tidegate_tls::{Tls, TlsFiles};
 
 use crate::{cli::connections, output::Failure};
 

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tidegate_fleet::{ErrorCounts, Follower, Following, Source, Status, Token};
+use tidegate_fleet::{Agent, AgentHandle, ErrorCounts, Source, Status, Token};
 use tidegate_service::{self as service, Errors, grpc::Admin};
 use tokio::sync::watch;
 
@@ -31,8 +31,7 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
     let failure = |error: io::Error| Failure(error.to_string());
     let urls = listeners.urls.clone();
     let engine = arguments.door.engine();
-    let mut follower =
-        Follower::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
+    let mut follower = Agent::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
     if let Some(name) = &arguments.name {
         follower = follower.named(name);
     }
@@ -85,7 +84,7 @@ impl service::Source for Followed {
 }
 
 /// Where everything is.
-fn greeting(arguments: &NodeArguments, following: &Following, urls: &Urls) -> String {
+fn greeting(arguments: &NodeArguments, following: &AgentHandle, urls: &Urls) -> String {
     let (version, name) = (env!("CARGO_PKG_VERSION"), following.name());
     let (admin, data, urls) = (&arguments.admin_url, arguments.data.display(), urls.lines());
     let Status { version: policy, source, .. } = following.status();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use actix_web::{HttpRequest, http::header::HeaderValue, web::Data};
 use openidconnect::url::{Host, Url};
-use tidegate_middleware::address::{self, Forwarding};
+use tidegate_net::trusted_proxy::{Forwarding, client};
 
 use crate::server::State;
 
@@ -17,7 +17,7 @@ pub(crate) fn address(request: &HttpRequest) -> String {
     let trusted = request.app_data::<Data<State>>().map_or(&[][..], |state| &state.trusted_proxies);
     let Some(peer) = request.peer_addr() else { return String::new() };
     let told: Vec<&[u8]> = request.headers().get_all(FORWARDING.header()).map(HeaderValue::as_bytes).collect();
-    address::client(peer.ip(), &told, FORWARDING, trusted).to_string()
+    client(peer.ip(), &told, FORWARDING, trusted).to_string()
 }
 
 /// Does what is sent there stay on this machine?
@@ -32,5 +32,7 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 
 /// Whom an address is counted with: of IPv6 its network of so many bits.
 pub(crate) fn network(address: &str, bits: u8) -> String {
-    address.parse::<IpAddr>().map_or_else(|_| address.to_owned(), |address| address::network(address, bits).to_string())
+    address
+        .parse::<IpAddr>()
+        .map_or_else(|_| address.to_owned(), |address| tidegate::network(address, bits).to_string())
 }

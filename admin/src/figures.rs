@@ -23,7 +23,7 @@ use std::{
 };
 
 use tidegate::{Engine, Hitter};
-use tidegate_fleet::{Counted, Counters, Watcher, owner_of, wire::Report};
+use tidegate_fleet::{Counted, Counters, Sampler, owner_of, wire::Report};
 pub(crate) use tidegate_fleet::{ENTRIES, HALF_LIFE, ONE_IN, Owner};
 use tidegate_replay::client_limit_name;
 use tokio::{
@@ -67,7 +67,7 @@ pub(crate) struct Figures {
     node: String,
     clock: FiguresClock,
     privacy: Privacy,
-    watcher: Arc<Watcher<Seen>>,
+    watcher: Arc<Sampler<Seen>>,
     events: Arc<Events>,
     now: Mutex<Now>,
     /// There is a minute to be written.
@@ -119,7 +119,7 @@ impl Figures {
         events: Arc<Events>,
         has_figures: bool,
     ) -> Self {
-        let watcher = Arc::new(Watcher::new(engine.clock().clone()));
+        let watcher = Arc::new(Sampler::new(engine.clock().clone()));
         engine.observe(ONE_IN, Arc::clone(&watcher));
         let before = Before { at: Instant::now(), whole: Whole::default(), shadow_denied: 0 };
         let now = Now {

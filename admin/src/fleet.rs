@@ -19,7 +19,7 @@ use std::{
 use actix_web::web::Bytes;
 use serde_json::json;
 use tidegate_fleet::{
-    Answers, ErrorCounts,
+    ErrorCounts, QueryHandler,
     wire::{Acknowledgement, ErrorCount, Goodbye, Hello, Process, Report, bounded_errors, is_name},
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -73,7 +73,7 @@ pub(crate) struct Fleet {
     /// Tells the nodes of this process from those of other servers, and of the process before.
     server: String,
     /// Answers for the engine of this process, if it decides.
-    here: Option<Answers>,
+    here: Option<QueryHandler>,
     own: OwnProcess,
     pub(crate) periods: Periods,
 }
@@ -173,7 +173,7 @@ impl Fleet {
     pub(crate) fn new(
         events: Arc<Events>,
         figures: Arc<Figures>,
-        here: Option<Answers>,
+        here: Option<QueryHandler>,
         own: OwnProcess,
         periods: Periods,
     ) -> Self {
@@ -359,7 +359,7 @@ impl Fleet {
         if row.is_here() {
             let OwnProcess { process, errors } = &self.own;
             let (process, errors) = (Some(process.clone()), bounded_errors(errors.now()));
-            let overshoot = self.overshoot(&nodes, self.here.as_ref().and_then(Answers::store_id));
+            let overshoot = self.overshoot(&nodes, self.here.as_ref().and_then(QueryHandler::store_id));
             return Ok(NodeDetails { row, process, errors, overshoot, events: nodes.here.events() });
         }
         let node = nodes.by_name.get(name).ok_or_else(|| absent(name))?;
@@ -376,7 +376,7 @@ impl Fleet {
     /// Of the nodes that are there and share limits through this store.
     fn overshoot(&self, nodes: &Nodes, store: Option<u64>) -> Option<Overshoot> {
         store?;
-        let here = self.here.as_ref().filter(|here| here.store_id() == store).and_then(Answers::store_report);
+        let here = self.here.as_ref().filter(|here| here.store_id() == store).and_then(QueryHandler::store_report);
         let there = nodes.by_name.values().filter(|node| node.is_there() && node.hello.store == store);
         Some(Overshoot::of(here.into_iter().chain(there.filter_map(|node| node.figures.store.clone()))))
     }

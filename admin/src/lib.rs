@@ -80,4 +80,4 @@ pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
 pub use tidegate_fleet::{ErrorCounts, wire::Process};
 pub use tidegate_listener::ConnectionCaps;
-pub use tidegate_tls::TlsFiles;
+pub use tidegate_net::tls::TlsFiles;

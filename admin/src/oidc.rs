@@ -19,7 +19,7 @@ use openidconnect::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tidegate_tls::ClientTls;
+use tidegate_net::tls::ClientTls;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},

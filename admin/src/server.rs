@@ -35,9 +35,9 @@ use tidegate::{
     Engine, Publish,
     clock::{Clock, SystemClock},
 };
-use tidegate_fleet::{Answers, ErrorCounts, store::Shared, wire::Process};
+use tidegate_fleet::{ErrorCounts, QueryHandler, store::Shared, wire::Process};
 use tidegate_listener::{ConnectionCaps, ConnectionLimiter, HttpListener, HttpPeriods};
-use tidegate_tls::{Tls, TlsFiles};
+use tidegate_net::tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -261,7 +261,7 @@ pub(crate) struct State {
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
     /// What is wrong with it.
-    pub(crate) certificate: tidegate_tls::Trouble,
+    pub(crate) certificate: tidegate_net::tls::Trouble,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
@@ -383,7 +383,7 @@ impl Admin {
         let has_figures = store.has_figures().await.map_err(failed)?;
         let (of, told) = (Arc::clone(&engine), Arc::clone(&events));
         let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
-        let decides = is_node.then(|| Answers::of(Arc::clone(&engine), shared));
+        let decides = is_node.then(|| QueryHandler::of(Arc::clone(&engine), shared));
         let own = OwnProcess { process: started(process, record), errors };
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own, periods));
         let changes =
@@ -420,7 +420,7 @@ impl Admin {
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
-            certificate: tidegate_tls::Trouble::default(),
+            certificate: tidegate_net::tls::Trouble::default(),
             trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
@@ -621,7 +621,7 @@ impl Cookies {
 }
 
 /// Follows the files of the certificate, for ever.
-async fn follow_certificate(tls: Option<Tls>, trouble: &tidegate_tls::Trouble) -> Infallible {
+async fn follow_certificate(tls: Option<Tls>, trouble: &tidegate_net::tls::Trouble) -> Infallible {
     match tls {
         Some(tls) => tls.follow(trouble).await,
         None => pending().await,

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf};
 
 use tidegate::{Problems, PublishError};
-use tidegate_tls::TlsError;
+use tidegate_net::tls::TlsError;
 
 /// Why the admin server does not start. Nothing was changed.
 #[derive(Debug)]

@@ -7,13 +7,13 @@
 //! # async fn follow() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //! use tidegate::Engine;
-//! use tidegate_fleet::{Follower, Token};
+//! use tidegate_fleet::{Agent, Token};
 //!
 //! let engine = Arc::new(Engine::new());
-//! let follower = Follower::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
-//! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
-//! // ... engine.check(...); the engine follows until `following` is dropped. One that leaves is missed by nobody.
-//! following.leave().await;
+//! let agent = Agent::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
+//! let handle = agent.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
+//! // ... engine.check(...); the engine follows until `handle` is dropped. After `leave` the admin server raises no alert.
+//! handle.leave().await;
 //! # Ok(())
 //! # }
 //! ```
@@ -21,43 +21,43 @@
 //! Without the admin server it starts with the last good policy, and goes on with the one it has; it comes back by itself,
 //! with pauses that grow and are never those of its neighbours.
 //!
-//! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
-//! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
-//! `payload` (a document on its way), `fit` (what is told fits), `sse` (the stream, read), `compiled` (a policy as a follower
-//! has it), `last_good` (what lies on the disk), `steps` (how long to wait before the next connection), `words` (how a limit stands), `lookout` and `answers`
-//! (what an operator asks), `process` (what a process tells of itself), [`store`] (limits that nodes share through Redis), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
+//! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
+//!
+//! * `src`: `lock`, `counts`, `store`, `wire`, `agent`;
+//! * `counts` (counts of decisions): `latency`, `totals`, `owner`, `sampler`, `counters`;
+//! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
+//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `twin`;
+//! * `store/client` (connections, and what goes out together): `clock`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
+//! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
+//! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
+//! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;
+//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `start`.
 
-mod answers;
-mod calls;
-mod compiled;
-mod counted;
-mod counters;
-mod fit;
-mod follower;
-mod last_good;
-mod latency;
-mod lookout;
-mod node;
-mod owners;
-pub mod payload;
-mod process;
-mod reports;
-mod sse;
-mod steps;
+mod agent;
+mod counts;
+mod lock;
 pub mod store;
-mod watcher;
 pub mod wire;
-pub mod words;
 
-pub use answers::Answers;
-pub use counted::{Part, Whole};
-pub use counters::{Counted, Counters, Figure};
-pub use follower::{Follower, Following, Source, StartError, Status, Token};
-pub use latency::Latency;
-pub use owners::{Owner, owner_of};
-pub use process::{ErrorCounts, resident_bytes};
-pub use sse::{Event, EventReader, TooLong};
-pub use watcher::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher};
+pub use agent::{
+    describe,
+    http_client::Token,
+    process::{ErrorCounts, resident_bytes},
+    queries::QueryHandler,
+    start::{Agent, AgentHandle, StartError},
+    status::{Source, Status},
+};
+pub use counts::{
+    counters::{Counted, Counters, Figure},
+    latency::Latency,
+    owner::{Owner, owner_of},
+    sampler::{ENTRIES, HALF_LIFE, ONE_IN, Sample, SampleExtension, Sampler},
+    totals::{Part, Whole},
+};
+pub use wire::{
+    event_reader::{Event, EventReader, TooLong},
+    payload,
+};
 
 /// The code of the document is compiled.
 #[cfg(doctest)]

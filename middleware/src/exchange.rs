@@ -23,18 +23,13 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::ClientConfig;
+use tidegate_net::breaker::{self, Breaker, Permit, State};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
 };
 
-use crate::{
-    breaker::{self, Breaker, Permit, State},
-    headers,
-    remote::RemoteError,
-    ruling::Ruling,
-    wire,
-};
+use crate::{headers, remote::RemoteError, ruling::Ruling, wire};
 
 /// How long the answer to a check that was given up is still read.
 const LATE: Duration = Duration::from_secs(1);

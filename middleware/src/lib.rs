@@ -11,15 +11,13 @@
 //!
 //! With the features `tower` (also `axum` and `tonic`) or `actix`: a `Guard`, which stands before a service; the modules
 //! `answer`, `guard`, `tower`, `actix`. With `remote`: a client of Tidegate servers that decides in the place of an engine;
-//! `breaker`, `wire`, `exchange`, `remote`.
+//! `wire`, `exchange`, `remote`.
 
 #[cfg(feature = "actix")]
 pub mod actix;
 pub mod address;
 #[cfg(feature = "guard")]
 pub mod answer;
-#[cfg(feature = "breaker")]
-pub mod breaker;
 #[cfg(feature = "remote")]
 mod exchange;
 pub mod extract;

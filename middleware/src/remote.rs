@@ -16,14 +16,14 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Uri, uri::Scheme};
 use tidegate::{Request, policy::OnError};
-pub use tidegate_tls::{ClientTls, Own};
+use tidegate_net::breaker::Breaker;
+pub use tidegate_net::tls::{ClientTls, Own};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
 };
 
 use crate::{
-    breaker::Breaker,
     exchange::{Failure, Means, Outcome, Question, Server, client},
     ruling::{Decider, Ruling},
     wire::CheckBody,

@@ -8,7 +8,7 @@ use std::{
 
 use tidegate::clock::Clock;
 use tidegate_listener::{ConnectionCaps, ConnectionLimiter, PeerNetwork};
-use tidegate_tls::Tls;
+use tidegate_net::tls::Tls;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{

@@ -12,7 +12,7 @@ use tidegate::{
     clock::{WallStep, WallSteps},
     time::Nanos,
 };
-use tidegate_fleet::store::{StoreFault, StoreFigures};
+use tidegate_fleet::store::{StoreFault, StoreStats};
 
 use crate::reservations::OPEN_MAX;
 
@@ -114,8 +114,8 @@ impl Fault {
     }
 
     /// What is wrong with a store of these figures, if anything is.
-    pub(crate) fn of_store(figures: StoreFigures) -> Option<Self> {
-        let StoreFigures { is_open: is_away, faults, .. } = figures;
+    pub(crate) fn of_store(figures: StoreStats) -> Option<Self> {
+        let StoreStats { is_open: is_away, faults, .. } = figures;
         // The store's own words are not for everyone who may ask for the health.
         let faults: Vec<_> = faults.iter().map(|fault| fault.code).collect();
         (is_away || !faults.is_empty()).then_some(Self::Store { is_away, faults })

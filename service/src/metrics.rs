@@ -352,7 +352,7 @@ impl<C> fmt::Debug for OfStore<C> {
 
 impl<C: Clock> Collector for OfStore<C> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(figures) = self.0.store().map(|store| store.figures()) else { return Ok(()) };
+        let Some(figures) = self.0.store().map(|store| store.stats()) else { return Ok(()) };
         for (name, help, value) in [
             (
                 "store_up",

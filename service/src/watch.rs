@@ -14,7 +14,7 @@ use tidegate::{
     clock::{Clock, SystemClock, WallStep},
     time::Nanos,
 };
-use tidegate_tls::Trouble;
+use tidegate_net::tls::Trouble;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
@@ -108,7 +108,7 @@ impl<C: Clock> Watch<C> {
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let silence = self.source.is_some().then(|| self.since(self.seen().heard));
         let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
-        faults.extend(self.decider.store().and_then(|store| Fault::of_store(store.figures())));
+        faults.extend(self.decider.store().and_then(|store| Fault::of_store(store.stats())));
         let (open, _) = self.decider.reservations().counts();
         faults.extend(Fault::of_reservations(open));
         let engine = self.decider.engine();

@@ -8,11 +8,11 @@ use std::{
 };
 
 use tidegate::{Engine, Snapshot, formats::Format};
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
     Decider, Doors, Settings, Tokens,
     http::{Authorize, Http},
 };
-use tidegate_tls::{Tls, TlsFiles};
 
 use tidegate_testkit::{certificate::Authority, port::ReservedPort};
 

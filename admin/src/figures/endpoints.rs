@@ -7,7 +7,7 @@ use std::{
 };
 
 use tidegate::{Observed, policy::Rule};
-use tidegate_fleet::Also;
+use tidegate_fleet::SampleExtension;
 
 use crate::privacy::Privacy;
 
@@ -86,7 +86,7 @@ impl Default for Seen {
     }
 }
 
-impl Also for Seen {
+impl SampleExtension for Seen {
     fn add(&mut self, observed: &Observed<'_>) {
         let Some((request, path)) = observed.request().and_then(|request| Some((request, request.endpoint?))) else {
             return;

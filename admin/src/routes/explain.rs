@@ -16,7 +16,7 @@ use tidegate::{
     TierFrom, WhoIs,
     policy::{DoorSettings, Override, Rule, Sharing},
 };
-use tidegate_fleet::words::standing;
+use tidegate_fleet::describe::standing;
 use tidegate_middleware::headers;
 use tokio::{sync::watch, time::timeout};
 

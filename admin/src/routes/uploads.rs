@@ -6,7 +6,7 @@ use actix_web::web::{Data, Json, Path, Payload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tidegate_middleware::address::{AddressError, parse_network};
+use tidegate_net::trusted_proxy::{AddressError, parse_network};
 use tidegate_replay::{
     ClientOptions, LogFormat, LogKey, LogOptions, private_networks,
     traffic::{LogPreviewError, preview_log},

@@ -8,7 +8,7 @@ use tidegate::{
     policy::{Algorithm, Limit, Mode, OnFailure, Per, Rule, Sharing, Tier},
     time::parse_period,
 };
-use tidegate_fleet::words::{count, length};
+use tidegate_fleet::describe::{count, length};
 
 /// An object in plain words.
 #[derive(PartialEq, Debug, Serialize, JsonSchema)]

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::{Engine, Identity, Request};
 use tidegate_benches::admin_session::AdminSession;
-use tidegate_fleet::{Follower, Following, Token};
+use tidegate_fleet::{Agent, AgentHandle, Token};
 use tokio::runtime::{self, Runtime};
 
 #[global_allocator]
@@ -168,10 +168,10 @@ fn checks(runtime: &Runtime, admin: &Admin, rounds: usize) -> Outcome<()> {
 fn followers(runtime: &Runtime, admin: &Admin, followers: usize) -> Outcome<()> {
     let before = admin.resident_kb()?;
     let started = (0..followers).map(|node| {
-        let follower = Follower::new(&admin.session.url, Token::file(&admin.token)).named(format!("idle-{node}"));
+        let follower = Agent::new(&admin.session.url, Token::file(&admin.token)).named(format!("idle-{node}"));
         runtime.block_on(follower.start(Arc::new(Engine::with_max_keys(1))))
     });
-    let started = started.collect::<Result<Vec<Following>, _>>()?;
+    let started = started.collect::<Result<Vec<AgentHandle>, _>>()?;
     for following in &started {
         runtime.block_on(following.has_policy());
     }
@@ -189,7 +189,7 @@ fn followers(runtime: &Runtime, admin: &Admin, followers: usize) -> Outcome<()> 
 /// A node of this process.
 struct Node {
     engine: Arc<Engine>,
-    _following: Following,
+    _following: AgentHandle,
 }
 
 impl Node {
@@ -198,7 +198,7 @@ impl Node {
         let engine = Arc::new(Engine::with_max_keys(10_000));
         let name = format!("node-{}", folder.display()).replace('/', "-");
         let follower =
-            Follower::new(&admin.session.url, Token::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
+            Agent::new(&admin.session.url, Token::file(&admin.token)).named(&name[name.len().saturating_sub(60)..]);
         let following = runtime.block_on(follower.keeping_in(folder).start(Arc::clone(&engine)))?;
         runtime.block_on(following.has_policy());
         Ok(Self { engine, _following: following })

@@ -103,13 +103,13 @@ fn take(outage: Outage, runtime: &runtime::Runtime) -> Outcome<Seen> {
         }
     }
     thread::sleep(happens.saturating_duration_since(Instant::now()));
-    if nodes.iter().any(|node| node.figures().opened > 0) {
+    if nodes.iter().any(|node| node.stats().opened > 0) {
         return Err("the store was left alone before it was gone: this machine is too busy".into());
     }
     let pid = Pid::from_raw(i32::try_from(server.id())?).ok_or("no process")?;
     let happened = Instant::now();
     kill_process(pid, outage.signal)?;
-    while !nodes.iter().all(|node| node.figures().is_open) {
+    while !nodes.iter().all(|node| node.stats().is_open) {
         if happened.elapsed() > AFTER {
             return Err("it was not noticed".into());
         }

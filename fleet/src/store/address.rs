@@ -1,4 +1,4 @@
-//! Addresses of a store, read: what is wrong with one is said without a word of it, since it may hold a password.
+//! Parses the addresses of a store. An error shows no part of an address, since it may hold a password.
 
 use std::fmt;
 
@@ -6,9 +6,12 @@ use percent_encoding::percent_decode_str;
 use redis::{
     ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
 };
-use tidegate_tls::{ClientTls, Own, install_provider};
+use tidegate_net::tls::{ClientTls, Own, install_provider};
 
-use super::{KeySecret, StoreError, TlsPart, sentinel::WatchedMaster};
+use crate::store::{
+    error::{StoreError, TlsPart},
+    key::KeySecret,
+};
 
 const HOW: &str = "write redis://HOST:PORT or redis://USER:PASSWORD@HOST:PORT, and rediss:// for TLS";
 
@@ -78,7 +81,7 @@ impl fmt::Debug for ClientCertificate {
 
 impl StoreTls {
     /// Checks the certificates, if the servers are reached over TLS (`is_used`).
-    pub(super) fn check(&self, is_used: bool) -> Result<Option<TlsCertificates>, StoreError> {
+    pub(crate) fn check(&self, is_used: bool) -> Result<Option<TlsCertificates>, StoreError> {
         let of = |part| move |why: String| StoreError::Tls { part, why };
         let given = match self {
             Self { authorities: Some(_), .. } => Some(TlsPart::Authorities),
@@ -118,7 +121,7 @@ impl fmt::Debug for StoreAddress {
 }
 
 /// The servers that URLs name.
-pub(super) enum Servers {
+pub(crate) enum Servers {
     Single(ConnectionInfo),
     /// Some servers of a cluster.
     Cluster(Vec<ConnectionInfo>),
@@ -127,7 +130,7 @@ pub(super) enum Servers {
 
 impl Servers {
     /// Returns the servers of the URLs themselves.
-    pub(super) fn infos(&self) -> &[ConnectionInfo] {
+    pub(crate) fn infos(&self) -> &[ConnectionInfo] {
         match self {
             Self::Single(info) => std::slice::from_ref(info),
             Self::Cluster(infos) => infos,
@@ -135,9 +138,18 @@ impl Servers {
         }
     }
 
-    pub(super) fn use_tls(&self) -> bool {
+    pub(crate) fn use_tls(&self) -> bool {
         self.infos().iter().any(is_tls)
     }
+}
+
+/// A master, and the Sentinels that look after it.
+#[derive(Clone)]
+pub(crate) struct WatchedMaster {
+    pub(crate) sentinels: Vec<ConnectionInfo>,
+    pub(crate) name: String,
+    /// User, password and database of the servers.
+    pub(crate) settings: RedisConnectionInfo,
 }
 
 /// A URL, read.
@@ -148,7 +160,7 @@ struct Read {
 }
 
 /// Reads the URLs of a store.
-pub(super) fn read(urls: &[String]) -> Result<Servers, StoreError> {
+pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
     let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
     let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
     let mut all = each.collect::<Result<Vec<_>, _>>()?;

@@ -1,38 +1,22 @@
 //! Faults of a store: why it refuses or fails, under codes that stay the same in logs, metrics, alerts and documents.
 
-use std::{
-    fmt,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
-
-use super::lock;
-
-/// How long a fault counts as there after it was met last.
-pub(super) const HOLD: Duration = Duration::from_secs(10);
-
-/// How long a fault that ends by itself, such as a slot that moves, must last before it is reported.
-const SETTLES_IN: Duration = Duration::from_secs(1);
-
-/// The longest detail of a fault, bytes.
-const DETAIL_MAX: usize = 200;
 
 /// Parts of the texts of rustls' errors.
 const TLS_ERRORS: [&str; 5] =
     ["certificate", "fatal alert", "corrupt message", "peer is incompatible", "peer misbehaved"];
 
+/// How long a fault that ends by itself, such as a slot that moves, must last before it is reported.
+pub(crate) const SETTLES_IN: Duration = Duration::from_secs(1);
+
 /// The time at which a fault is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Report {
+pub(crate) enum Report {
     /// The fault is reported when it is met.
     AtOnce,
     /// The fault is reported when it has lasted for [`SETTLES_IN`], or the store is left alone.
@@ -87,7 +71,7 @@ macro_rules! faults {
                 }
             }
 
-            fn report(self) -> Report {
+            pub(crate) fn report(self) -> Report {
                 match self {
                     $(Self::$fault => Report::$report,)+
                     Self::Unknown => Report::AtOnce,
@@ -178,7 +162,7 @@ impl StoreFault {
     }
 
     /// Returns the fault that an error of the client shows.
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(crate) fn of(error: &RedisError) -> Self {
         // Before Redis 7 the code of what a script met stands in the text of another error.
         let text = said(error);
         let mut words = text.split_ascii_whitespace().map(|word| word.trim_start_matches('-').trim_end_matches(':'));
@@ -225,7 +209,7 @@ impl StoreFault {
 }
 
 /// Returns an error in one line, as the server said it, or in the words of the client.
-fn said(error: &RedisError) -> String {
+pub(crate) fn said(error: &RedisError) -> String {
     let text = match error.code() {
         Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
         // The script's arguments are no text.
@@ -255,7 +239,7 @@ pub struct FaultReport {
 }
 
 impl FaultReport {
-    fn new(code: StoreFault, detail: &str) -> Self {
+    pub(crate) fn new(code: StoreFault, detail: &str) -> Self {
         let said = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         Self { code, message: format!("{}{said}; {}", code.means(), code.advice()) }
     }
@@ -264,155 +248,6 @@ impl FaultReport {
 impl fmt::Display for FaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.message)
-    }
-}
-
-/// The faults of one store, as one node meets them.
-#[derive(Debug, Default)]
-pub(super) struct Faults {
-    met: Mutex<Met>,
-    counts: [AtomicU64; StoreFault::ALL.len()],
-}
-
-#[derive(Debug, Default)]
-struct Met {
-    entries: [Option<Entry>; StoreFault::ALL.len()],
-    /// The fault that was met last, other than warnings.
-    last: Option<StoreFault>,
-    /// When all of them were over.
-    recovered_at: Option<Instant>,
-    /// Whether the log says that a fault is there.
-    logged: [bool; StoreFault::ALL.len()],
-}
-
-#[derive(Debug)]
-struct Entry {
-    first: Instant,
-    last: Instant,
-    /// The time until which it counts as there.
-    until: Instant,
-    /// Whether it is reported while the store is asked.
-    is_shown: bool,
-    detail: String,
-}
-
-/// A change of the faults that are there.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) enum FaultChange {
-    Began(FaultReport),
-    Ended(StoreFault),
-}
-
-impl Faults {
-    /// Takes in an error of the client. Returns which fault that is.
-    pub(super) fn meet(&self, error: &RedisError) -> StoreFault {
-        let fault = StoreFault::of(error);
-        self.counts[fault as usize].fetch_add(1, Ordering::Relaxed);
-        self.note(fault, HOLD, || said(error));
-        fault
-    }
-
-    /// Takes in what became of a question that counted as a timeout `since` then, unless the store has answered since.
-    pub(super) fn meet_late(&self, error: &RedisError, since: Instant) {
-        if lock(&self.met).recovered_at.is_none_or(|at| at < since) {
-            self.note(StoreFault::of(error), HOLD, || said(error));
-        }
-    }
-
-    /// Takes in that a fault is there for `lasts` from now on.
-    pub(super) fn note(&self, fault: StoreFault, lasts: Duration, detail: impl FnOnce() -> String) {
-        let now = Instant::now();
-        let mut met = lock(&self.met);
-        if !fault.is_warning() {
-            met.last = Some(fault);
-        }
-        let before = met.entries[fault as usize].take().filter(|entry| now <= entry.until);
-        let is_shown = before.as_ref().is_some_and(|entry| entry.is_shown);
-        // A fault that ended by itself and comes again later has not lasted.
-        let before = before.filter(|entry| now <= entry.last + SETTLES_IN);
-        let first = before.map_or(now, |entry| entry.first);
-        let mut detail = detail();
-        detail.truncate(detail.floor_char_boundary(DETAIL_MAX));
-        met.entries[fault as usize] = Some(Entry { first, last: now, until: now + lasts, is_shown, detail });
-    }
-
-    /// Reports a fault of a part of the store, while the rest answers.
-    pub(super) fn show(&self, fault: StoreFault) {
-        if let Some(entry) = &mut lock(&self.met).entries[fault as usize] {
-            entry.is_shown = true;
-        }
-    }
-
-    /// Takes in that all parts of the store answer.
-    pub(super) fn hide_parts(&self) {
-        lock(&self.met).entries.iter_mut().flatten().for_each(|entry| entry.is_shown = false);
-    }
-
-    /// Takes in that a fault is over.
-    pub(super) fn end(&self, fault: StoreFault) {
-        let mut met = lock(&self.met);
-        met.entries[fault as usize] = None;
-        met.last = met.last.filter(|last| *last != fault);
-    }
-
-    /// Takes in that the store answers again: all faults but warnings are over.
-    pub(super) fn end_all(&self) {
-        let mut met = lock(&self.met);
-        (met.last, met.recovered_at) = (None, Some(Instant::now()));
-        let is_over = |fault: &StoreFault| !fault.is_warning() && *fault != StoreFault::NoSecret;
-        for fault in StoreFault::ALL.into_iter().filter(is_over) {
-            met.entries[fault as usize] = None;
-        }
-    }
-
-    /// Returns how often each fault was met since the start.
-    pub(super) fn counts(&self) -> [u64; StoreFault::ALL.len()] {
-        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
-    }
-
-    /// Returns the faults that are there now. `is_away`: the store is left alone.
-    pub(super) fn current(&self, is_away: bool) -> Vec<FaultReport> {
-        let (met, now) = (lock(&self.met), Instant::now());
-        StoreFault::ALL.into_iter().filter_map(|fault| met.current(fault, is_away, now)).collect()
-    }
-
-    /// Returns whether the store refuses something now.
-    pub(super) fn is_refusing(&self) -> bool {
-        let (met, now) = (lock(&self.met), Instant::now());
-        StoreFault::ALL.into_iter().any(|fault| !fault.is_warning() && met.current(fault, false, now).is_some())
-    }
-
-    /// Returns what has begun and ended since this was called last.
-    pub(super) fn changes(&self, is_away: bool) -> Vec<FaultChange> {
-        let (mut met, now) = (lock(&self.met), Instant::now());
-        let mut changes = Vec::new();
-        for fault in StoreFault::ALL {
-            let current = met.current(fault, is_away, now);
-            let was_there = std::mem::replace(&mut met.logged[fault as usize], current.is_some());
-            match current {
-                Some(report) if !was_there => changes.push(FaultChange::Began(report)),
-                None if was_there => changes.push(FaultChange::Ended(fault)),
-                _ => {}
-            }
-        }
-        changes
-    }
-}
-
-impl Met {
-    fn current(&self, fault: StoreFault, is_away: bool, now: Instant) -> Option<FaultReport> {
-        let entry = self.entries[fault as usize].as_ref();
-        // The cause why a store is left alone is its last answer, however old that is.
-        if is_away && self.last == Some(fault) {
-            return Some(FaultReport::new(fault, entry.map_or("", |it| &it.detail)));
-        }
-        let entry = entry.filter(|entry| now < entry.until)?;
-        let is_there = match fault.report() {
-            Report::AtOnce => true,
-            Report::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
-            Report::Away => entry.is_shown,
-        };
-        is_there.then(|| FaultReport::new(fault, &entry.detail))
     }
 }
 
@@ -487,78 +322,5 @@ mod tests {
         codes.sort_unstable();
         assert!(codes.windows(2).all(|pair| pair[0] != pair[1]), "{codes:?}");
         assert_eq!(serde_json::from_str::<StoreFault>("\"of_tomorrow\"").expect("a fault"), StoreFault::Unknown);
-    }
-
-    fn codes(reports: &[FaultReport]) -> Vec<&'static str> {
-        reports.iter().map(|report| report.code.code()).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_reported_at_once_and_logged_once() {
-        let faults = Faults::default();
-        for _ in 0..3 {
-            faults.meet(&error("OOM command not allowed"));
-        }
-        assert_eq!(codes(&faults.current(false)), ["out_of_memory"]);
-        assert!(
-            matches!(&faults.changes(false)[..], [FaultChange::Began(report)] if report.message.contains("(OOM command not allowed); raise maxmemory"))
-        );
-        assert_eq!(faults.changes(false), []);
-        assert_eq!(faults.counts()[StoreFault::OutOfMemory as usize], 3);
-        tokio::time::advance(HOLD).await;
-        assert_eq!(faults.changes(false), [FaultChange::Ended(StoreFault::OutOfMemory)]);
-        assert_eq!(faults.current(false), []);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_settles_by_itself_is_reported_when_it_does_not() {
-        let faults = Faults::default();
-        for (pause, is_reported) in [(0, false), (2_000, false), (700, false), (700, true)] {
-            tokio::time::advance(Duration::from_millis(pause)).await;
-            faults.meet(&error("LOADING Redis is loading the dataset in memory"));
-            faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
-            let expected: &[&str] = if is_reported { &["loading"] } else { &[] };
-            assert_eq!(codes(&faults.current(false)), expected, "{pause}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_part_of_a_store_that_does_not_answer_is_reported() {
-        let faults = Faults::default();
-        faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
-        faults.show(StoreFault::Timeout);
-        assert_eq!(codes(&faults.current(false)), ["timeout"]);
-        faults.hide_parts();
-        faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
-        assert_eq!(faults.current(false), [], "a timeout of a check");
-        faults.show(StoreFault::Timeout);
-        tokio::time::advance(HOLD).await;
-        assert_eq!(faults.current(false), []);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_question_came_to_before_the_store_was_back_is_no_fault() {
-        let (faults, asked_at) = (Faults::default(), Instant::now());
-        let wrong = error("WRONGPASS invalid username-password pair");
-        faults.meet_late(&wrong, asked_at);
-        assert_eq!(codes(&faults.current(false)), ["wrong_password"]);
-        tokio::time::advance(Duration::from_millis(1)).await;
-        faults.end_all();
-        faults.meet_late(&wrong, asked_at);
-        assert_eq!(faults.current(false), []);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_left_alone_has_a_cause_until_it_answers() {
-        let faults = Faults::default();
-        faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
-        tokio::time::advance(10 * HOLD).await;
-        assert_eq!(codes(&faults.current(true)), ["timeout"]);
-        faults.note(StoreFault::Evicts, HOLD, || "allkeys-lru".to_owned());
-        assert_eq!(codes(&faults.current(true)), ["timeout", "evicts"]);
-        faults.end_all();
-        assert_eq!(codes(&faults.current(false)), ["evicts"]);
-        faults.end(StoreFault::Evicts);
-        assert_eq!(faults.current(false), []);
     }
 }

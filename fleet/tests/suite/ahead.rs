@@ -22,10 +22,10 @@ fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
             let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
             let nodes = four(&[redis.url()], &limit("leased", algorithm, 1_000, period)).await;
             let found = allowed(&nodes, 400, "ada").await;
-            let left: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+            let left: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
             assert!(found <= 1_000, "{algorithm}: {found}");
             assert!(found as u64 + left >= 1_000, "{algorithm}: {found}, {left}");
-            let asked: u64 = nodes.iter().map(|node| node.shared.figures().asked).sum();
+            let asked: u64 = nodes.iter().map(|node| node.shared.stats().asked).sum();
             assert!(asked < 400, "{algorithm}: {asked} scripts for 1,600 checks");
         }
     });
@@ -67,7 +67,7 @@ fn leases_that_were_lost(least: impl Fn(&[Seen]) -> usize, lasts_at_most: Durati
         assert!(found.lasted < lasts_at_most, "{found:?}");
         // What comes back is used, and some of what was there.
         assert!((least(&seen)..=found.most()).contains(&found.admitted), "{found:?}");
-        let held: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+        let held: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
         let scripts = redis.commands()["evalsha"];
         assert!(held < 10 && scripts > 1_000, "they charged the store: {held} held, {scripts} scripts");
     });
@@ -90,8 +90,8 @@ fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
             }
             // Each finds that three others took tokens since it did.
             for node in &nodes {
-                let asked = node.shared.figures().asked;
-                while node.shared.figures().asked == asked {
+                let asked = node.shared.stats().asked;
+                while node.shared.stats().asked == asked {
                     assert!(node.check_of(&[("user", "ada")], 1_000).await.allowed);
                 }
                 sleep(Duration::from_millis(60)).await;
@@ -118,7 +118,7 @@ fn views_under_load(least: impl Fn(&[Seen]) -> usize, unseen_at_most: Option<u64
         for node in &nodes {
             node.shared.close().await;
         }
-        let untold = nodes.iter().map(|node| node.shared.figures().untold_max).sum();
+        let untold = nodes.iter().map(|node| node.shared.stats().untold_max).sum();
         let most = found.most() + unseen_at_most.unwrap_or(untold) as usize;
         assert!((least(&seen)..=most).contains(&found.admitted), "{untold}: {found:?}");
     });
@@ -136,9 +136,9 @@ fn what_was_taken_and_not_used_goes_back() {
         let one = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1d")).await;
         let other = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1d")).await;
         assert!(one.check("ada").await.allowed);
-        assert!(one.shared.figures().leased_out > 1);
+        assert!(one.shared.stats().leased_out > 1);
         one.shared.close().await;
-        assert_eq!(one.shared.figures().leased_out, 0);
+        assert_eq!(one.shared.stats().leased_out, 0);
         // All but the one that was used.
         assert_eq!(other.check_of(&[("user", "ada")], 999).await.remaining, Some(0));
         assert!(!other.check_of(&[("user", "ada")], 1).await.allowed);
@@ -182,7 +182,7 @@ async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
     let start = async || node(&[redis.url()], settings, &leased).await;
     let (dead, other, began) = (start().await, start().await, Instant::now());
     assert!(dead.check("ada").await.allowed);
-    let held = dead.shared.figures().leased_out;
+    let held = dead.shared.stats().leased_out;
     // It dies: nothing is given back, and its last counts are lost.
     dead.shared.forget(&Request::new(&[Identity::new("user", "ada").expect("valid")]).expect("valid"));
     assert!(other.check("ada").await.allowed);
@@ -205,7 +205,7 @@ async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
     // A lease may be under way.
     let mut left = 0;
     until("all that is out is of those that live", async || {
-        left = after.iter().map(|node| node.shared.figures().leased_out).sum();
+        left = after.iter().map(|node| node.shared.stats().leased_out).sum();
         out_of(redis) == left
     })
     .await;
@@ -258,8 +258,8 @@ fn what_a_view_spends_is_told_in_each_interval() {
     run(async {
         let one = node(&[redis.url()], PATIENT, &limit("synced", "fixed_window", 1_000_000, "300d")).await;
         let began = Instant::now();
-        while one.shared.figures().asked < 10 {
-            assert!(began.elapsed() < 20 * 10 * PATIENT.sync_interval, "{:?}", one.shared.figures());
+        while one.shared.stats().asked < 10 {
+            assert!(began.elapsed() < 20 * 10 * PATIENT.sync_interval, "{:?}", one.shared.stats());
             assert!(one.check("ada").await.allowed);
             sleep(Duration::from_millis(5)).await;
         }
@@ -284,7 +284,7 @@ fn tell_many_views(timeout: Duration) {
         for user in [&users[0], &users[USERS / 2], &users[USERS - 1]] {
             left_becomes(&late, &[("user", user)], 7).await;
         }
-        let figures = one.shared.figures();
+        let figures = one.shared.stats();
         assert!(figures.asked >= USERS as u64 / 64 && figures.opened == 0, "{figures:?}");
     });
 }
@@ -307,18 +307,18 @@ fn new_keys_without_end_are_charged_in_the_store() {
         for user in 0..VIEWS {
             assert!(one.check(&format!("u-{user}")).await.allowed);
         }
-        assert_eq!(one.shared.figures().asked, 0, "nothing is told for an hour");
+        assert_eq!(one.shared.stats().asked, 0, "nothing is told for an hour");
         for used in 1..=LIMIT {
             assert!(one.check("ada").await.allowed);
             let left = (LIMIT - used) as u64;
             assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(left), "at once");
         }
         assert!(!one.check("ada").await.allowed);
-        let asked = one.shared.figures().asked;
+        let asked = one.shared.stats().asked;
         assert_eq!(asked, LIMIT as u64 + 1, "one for each check");
         // Views that there are go on.
         assert!(one.check("u-0").await.allowed);
-        assert_eq!(one.shared.figures().asked, asked);
+        assert_eq!(one.shared.stats().asked, asked);
     });
 }
 

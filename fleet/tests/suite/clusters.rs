@@ -99,7 +99,7 @@ fn a_slot_that_is_moved_under_load_keeps_its_limit() {
             // The others ask the store seldom.
             assert!(sharing != "strict" || met[1] > 0 && met[2] > 0, "{met:?}");
             for node in &nodes {
-                assert_eq!(node.shared.figures().faults, [], "{sharing}: a slot that moves is no fault");
+                assert_eq!(node.shared.stats().faults, [], "{sharing}: a slot that moves is no fault");
                 node.shared.close().await;
             }
             let used = LIMIT

@@ -115,12 +115,12 @@ fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
 
 /// Returns how many tokens views may have spent at most that no other view knew of.
 fn untold(nodes: &[Arc<Node>]) -> usize {
-    usize::try_from(nodes.iter().map(|node| node.shared.figures().untold_max).sum::<u64>()).expect("few")
+    usize::try_from(nodes.iter().map(|node| node.shared.stats().untold_max).sum::<u64>()).expect("few")
 }
 
 /// Waits until each node leaves the store alone. A load lasts so long; after it, this makes the checks by which that is noticed.
 async fn is_left_alone(nodes: &[Arc<Node>], began: Instant, (load_lasts, limit): (Duration, Duration)) {
-    while !nodes.iter().all(|node| node.shared.figures().is_open) {
+    while !nodes.iter().all(|node| node.shared.stats().is_open) {
         assert!(began.elapsed() < limit, "the store is not left alone");
         tokio::time::sleep(Duration::from_millis(1)).await;
         if began.elapsed() > load_lasts {
@@ -184,7 +184,7 @@ fn a_store_goes_on(is_idle: bool) {
             let (at_first, connections) = (redis.scripts(), redis.connections());
             tokio::time::sleep(seconds(1.5)).await;
             let (then, stands) = (redis.scripts(), Instant::now());
-            let asked = || nodes.iter().map(|node| node.shared.figures().asked).sum::<u64>();
+            let asked = || nodes.iter().map(|node| node.shared.stats().asked).sum::<u64>();
             redis.pause();
             let before = asked();
             tokio::time::sleep(seconds(2.0)).await;
@@ -241,19 +241,19 @@ fn checks_that_wait_at_the_same_time_are_one_failure() {
     run(async {
         let settings = StoreSettings { timeout: Duration::from_secs(1), pause: PATIENCE, ..PATIENT };
         let nodes = [Arc::new(node(&[proxy.url()], settings, &closed("strict", "token_bucket", 1_000, "1s")).await)];
-        let figures = || nodes[0].shared.figures();
+        let stats = || nodes[0].shared.stats();
         until("the store answers", async || meet(&nodes, 1).await == 0).await;
         proxy.hold(true);
         assert_eq!(meet(&nodes, 50).await, 50, "each waits in vain");
-        assert_eq!((figures().is_open, figures().opened), (false, 0));
+        assert_eq!((stats().is_open, stats().opened), (false, 0));
         proxy.hold(false);
         until("the store answers again", async || meet(&nodes, 1).await == 0).await;
         proxy.hold(true);
         for failures in 1..=5 {
-            assert!(!figures().is_open, "before failure {failures}");
+            assert!(!stats().is_open, "before failure {failures}");
             assert_eq!(meet(&nodes, 10).await, 10, "each waits in vain");
         }
-        assert_eq!((figures().is_open, figures().opened), (true, 1));
+        assert_eq!((stats().is_open, stats().opened), (true, 1));
     });
 }
 
@@ -410,7 +410,7 @@ fn a_store_that_comes_back_empty_admits_one_burst_more() {
                     }
                 }
             }
-            let left: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+            let left: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
             assert!(before <= 1_000 && found <= 2_000, "{sharing}: {before}, {found}");
             assert!(found as u64 + left >= 1_900, "{sharing}: {before}, {found}, {left}");
         });
@@ -435,7 +435,7 @@ fn releases_with_keys_of_other_versions(unseen_at_most: Option<usize>) {
                 found += allowed(&nodes, 200, "ada").await;
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
-            let left: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+            let left: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
             // Views do not know of each other for an interval, in which all checks of a turn are made.
             let unseen = if sharing == "synced" { unseen_at_most.unwrap_or_else(|| untold(&nodes)) } else { 0 };
             assert!(found <= 800 + unseen && found as u64 + left >= 800, "{sharing}: {found}, {left}");
@@ -499,7 +499,7 @@ fn a_replica_that_lacks_what_was_granted<S: FailsOver>(start: impl Fn() -> S, un
             let master = cluster.cut_off();
             let lost = allowed(&nodes, 50, "ada").await;
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let out: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+            let out: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
             cluster.kill(master);
             found += lost;
             let began = Instant::now();
@@ -583,7 +583,7 @@ mod long {
             let stands = began.elapsed();
             is_left_alone(&nodes, began, (seconds(130.0), stands + PATIENCE)).await;
             let opened = began.elapsed();
-            let asked = || nodes.iter().map(|node| node.shared.figures().asked).sum::<u64>();
+            let asked = || nodes.iter().map(|node| node.shared.stats().asked).sum::<u64>();
             let before = asked();
             tokio::time::sleep((stands + seconds(120.0)).saturating_sub(opened)).await;
             let (in_vain, goes_on) = (asked() - before, began.elapsed());

@@ -4,6 +4,7 @@ mod ahead;
 mod clusters;
 mod faults;
 mod histories;
+mod layers;
 mod load;
 mod nodes;
 mod people;

@@ -95,13 +95,13 @@ fn people_wait_for_a_store_that_is_too_slow_for_checks() {
         for _ in 0..10 {
             assert!(one.check("bob").await.degraded.is_some(), "five milliseconds are not enough");
         }
-        assert!(one.shared.figures().is_open);
+        assert!(one.shared.stats().is_open);
         assert_eq!(used(&one, &["ada"]).await, [[Some(5); 3]]);
         let who = [Identity::new("user", "ada").expect("valid")];
         let ada = Request::new(&who).expect("valid");
         assert_eq!(one.shared.clear(&ada).await.expect("it answers"), 2);
         assert_eq!(used(&quick, &["ada"]).await, [[Some(0), Some(0), Some(5)]]);
-        assert!(one.shared.figures().is_open, "checks learn nothing from it");
+        assert!(one.shared.stats().is_open, "checks learn nothing from it");
         // But not for ever.
         let usual = node(&[proxy.url()], StoreSettings::default(), &strict).await;
         share(&usual);

@@ -33,7 +33,7 @@ async fn all_modes_decide(urls: &[String]) -> bool {
             // A view is told, and a lease goes back.
             node.shared.close().await;
             tokio::time::sleep(2 * SETTINGS.watch_interval).await;
-            let figures = node.shared.figures();
+            let figures = node.shared.stats();
             if figures.failed > 0 || figures.leased_out > 0 || !figures.faults.is_empty() {
                 return false;
             }

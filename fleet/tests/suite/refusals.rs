@@ -41,11 +41,11 @@ async fn strict_node(urls: &[String]) -> Node {
 
 /// Returns what a node reports of this fault, if it has it.
 fn reported(node: &Node, fault: StoreFault) -> Option<String> {
-    node.shared.figures().faults.into_iter().find(|report| report.code == fault).map(|report| report.message)
+    node.shared.stats().faults.into_iter().find(|report| report.code == fault).map(|report| report.message)
 }
 
 fn errors(node: &Node, fault: StoreFault) -> u64 {
-    let counts = node.shared.figures().fault_counts;
+    let counts = node.shared.stats().fault_counts;
     StoreFault::ALL.into_iter().zip(counts).find(|(its, _)| *its == fault).expect("it is one of them").1
 }
 
@@ -175,13 +175,13 @@ fn the_cause_is_named_with_the_usual_settings_too() {
             let node = node(&[url], settings, &limit("strict", "fixed_window", 100, "300d")).await;
             until("it is left alone", async || {
                 node.check("ada").await;
-                node.shared.figures().is_open
+                node.shared.stats().is_open
             })
             .await;
             // Over some trials.
             tokio::time::sleep(Duration::from_secs(3)).await;
             until("the cause is named", async || reported(&node, fault).is_some()).await;
-            let others: Vec<_> = node.shared.figures().faults.into_iter().filter(|it| it.code != fault).collect();
+            let others: Vec<_> = node.shared.stats().faults.into_iter().filter(|it| it.code != fault).collect();
             assert!(others.iter().all(|it| it.code == StoreFault::WrongPassword), "{others:?}");
         }
     });
@@ -202,15 +202,15 @@ fn a_replica_stays_away_while_it_is_read() {
         tell(&redis, &[&format!("REPLICAOF 127.0.0.1 {}", master.address().port())]);
         until("it is left alone", async || {
             node.check("bob").await;
-            node.shared.figures().is_open
+            node.shared.stats().is_open
         })
         .await;
-        let opened = node.shared.figures().opened;
+        let opened = node.shared.stats().opened;
         for _ in 0..100 {
             assert!(node.check("ada").await.degraded.is_some());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let figures = node.shared.figures();
+        let figures = node.shared.stats();
         assert_eq!((figures.is_open, figures.opened), (true, opened), "over some pauses");
         assert!(reported(&node, StoreFault::ReadOnly).is_some());
     });
@@ -225,7 +225,7 @@ fn a_part_of_a_cluster_that_does_not_answer() {
         assert!(node.check("ada").await.degraded.is_none());
         cluster.pause(cluster.place_of_master("{18}"));
         until("it is reported", async || reported(&node, StoreFault::Timeout).is_some()).await;
-        assert!(!node.shared.figures().is_open, "the others are asked");
+        assert!(!node.shared.stats().is_open, "the others are asked");
     });
 }
 
@@ -378,7 +378,7 @@ fn keys_that_are_evicted_are_noticed() {
             allowed
         };
         assert_eq!((allowed().await, allowed().await), (50, 0));
-        until("it was seen how many keys were evicted so far", async || node.shared.figures().asked > 0).await;
+        until("it was seen how many keys were evicted so far", async || node.shared.stats().asked > 0).await;
         tokio::time::sleep(3 * SETTINGS.watch_interval).await;
         assert_eq!(reported(&node, StoreFault::KeysLost), None);
         let used: u64 = redis.info("memory", "used_memory").parse().expect("bytes");

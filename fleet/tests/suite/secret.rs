@@ -36,7 +36,7 @@ fn a_store_is_not_asked_before_the_secret_is_sent() {
         run(async {
             let node = with(&redis, KeySecret::Sent, sharing).await;
             assert!(node.check("ada").await.degraded.is_some(), "{sharing}");
-            let faults = |node: &Node| node.shared.figures().faults.into_iter().map(|it| it.code).collect::<Vec<_>>();
+            let faults = |node: &Node| node.shared.stats().faults.into_iter().map(|it| it.code).collect::<Vec<_>>();
             assert_eq!(faults(&node), [StoreFault::NoSecret]);
             assert_eq!(redis.keys().expect("few"), Vec::<String>::new());
             node.shared.take_key_secret(Some(b"a secret"));

@@ -64,7 +64,7 @@ fn nodes_go_on_with_the_promoted_server_when_the_master_is_killed_under_load() {
             let last =
                 Load::between(&seen, killed.saturating_sub(Duration::from_secs(1)), killed + Duration::from_secs(1));
             let all = Load::of(&seen);
-            let untold: u64 = nodes.iter().map(|node| node.shared.figures().untold_max).sum();
+            let untold: u64 = nodes.iter().map(|node| node.shared.stats().untold_max).sum();
             let untold = if sharing == "synced" { usize::try_from(untold).expect("few") } else { 0 };
             assert!(all.admitted <= 1_000 + last.admitted + untold, "{sharing}: {untold}: {all:?}, {last:?}");
             assert!(all.degraded > 0 || sharing == "leased", "{sharing}: the master was gone: {all:?}");
@@ -84,7 +84,7 @@ fn a_promotion_ends_the_pause() {
         servers.kill(servers.master());
         until("it is left alone", async || {
             node.check("ada").await;
-            node.shared.figures().is_open
+            node.shared.stats().is_open
         })
         .await;
         until("the promoted server answers", async || node.check("ada").await.degraded.is_none()).await;

@@ -19,12 +19,12 @@ async fn is_alone(node: &Node) {
     for _ in 0..5 {
         assert!(node.check("ada").await.degraded.is_some(), "nobody is there to ask");
     }
-    until("it is left alone", async || node.shared.figures().is_open).await;
+    until("it is left alone", async || node.shared.stats().is_open).await;
 }
 
 /// Has the store counted it? It is back soon, whether or not somebody checks.
 async fn joins(node: &Node) -> u64 {
-    until("no check is made, and it sees that the store is back", async || !node.shared.figures().is_open).await;
+    until("no check is made, and it sees that the store is back", async || !node.shared.stats().is_open).await;
     let mut said = node.check("ada").await;
     until("it is asked", async || {
         if said.degraded.is_some() {

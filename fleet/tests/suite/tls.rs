@@ -6,12 +6,12 @@ use tidegate::Engine;
 use tidegate_fleet::store::{
     ClientCertificate, Shared, StoreAddress, StoreError, StoreFault, StoreSettings, StoreTls, TlsPart,
 };
+use tidegate_net::tls::ClientTls;
 use tidegate_testkit::{
     certificate::{Authority, CertificateFiles},
     cluster::Cluster,
     redis::TlsRedis,
 };
-use tidegate_tls::ClientTls;
 
 use crate::nodes::{PATIENT, limit, node_at, run, until};
 
@@ -166,7 +166,7 @@ fn a_connection_that_cannot_be_secured_is_named() {
             let node = node_at(&over(&[url], trusting(&authority)), settings, &limit, 0).await;
             until("it is named", async || {
                 node.check("ada").await;
-                node.shared.figures().faults.iter().any(|fault| fault.code == StoreFault::Tls)
+                node.shared.stats().faults.iter().any(|fault| fault.code == StoreFault::Tls)
             })
             .await;
         }

@@ -13,11 +13,11 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
     Decider, Doors, Settings,
     http::{Authorize, Http},
 };
-use tidegate_tls::{Tls, TlsFiles};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{self, TcpStream},

@@ -6,7 +6,8 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tidegate_middleware::address::{Forwarding, V6_BITS, client, parse_address};
+use tidegate::IPV6_PREFIX;
+use tidegate_net::trusted_proxy::{Forwarding, client, parse_address};
 
 use super::line_error::LineError;
 
@@ -27,7 +28,7 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { trusted_proxies: private_networks(), ipv6_prefix: V6_BITS, host_names: false }
+        Self { trusted_proxies: private_networks(), ipv6_prefix: IPV6_PREFIX, host_names: false }
     }
 }
 

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate_listener::{OwnerCounts, PeerNetwork};
-use tidegate_tls::{ClientTls, TlsError, to_oneself};
+use tidegate_net::tls::{ClientTls, TlsError, to_oneself};
 use tonic::{Code, Request, Status};
 
 use crate::resp::{IsOperator, Operators};

@@ -14,7 +14,7 @@ use super::{
     node::{Limit, Node, snapshot},
     run::EPOCH,
 };
-use crate::store::StoreSettings;
+use crate::store::config::StoreSettings;
 
 /// Returns whether a check of so many tokens is admitted.
 async fn is_admitted(node: &Node, cost: u64) -> bool {

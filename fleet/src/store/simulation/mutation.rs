@@ -6,7 +6,7 @@ use tidegate::policy::Sharing;
 
 /// A mistake in the arithmetic of leases and views.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) enum Mutation {
+pub(crate) enum Mutation {
     /// A lease is granted as if other nodes held none.
     GrantIgnoresOthers,
     /// Leases that ran out do not count as spent.
@@ -44,7 +44,7 @@ impl Mutation {
     }
 
     /// Returns whether this thread makes the mistake.
-    pub(in crate::store) fn is_on(self) -> bool {
+    pub(crate) fn is_on(self) -> bool {
         CURRENT.get() == Some(self)
     }
 

@@ -16,9 +16,9 @@ use tokio::{
 };
 
 use super::random::Random;
-use crate::store::{
-    ask::script::{ScriptTwin, read},
-    lock,
+use crate::{
+    lock::lock,
+    store::script::twin::{ScriptTwin, read},
 };
 
 /// How messages travel. Chances are in thousandths.
@@ -180,7 +180,7 @@ impl State {
 }
 
 /// The end of the network at one node.
-pub(in crate::store) struct Wire {
+pub(crate) struct Wire {
     network: Arc<Network>,
     is_cut: AtomicBool,
     is_dead: AtomicBool,
@@ -195,7 +195,7 @@ impl Wire {
     }
 
     /// Whether the store is a cluster.
-    pub(in crate::store) fn is_cluster(&self) -> bool {
+    pub(crate) fn is_cluster(&self) -> bool {
         self.network.is_cluster
     }
 
@@ -223,7 +223,7 @@ impl Wire {
     }
 
     /// Sends a command, and returns the answer. Messages overtake each other.
-    pub(in crate::store) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         if self.is_dead() {
             return Err(broken());
         }

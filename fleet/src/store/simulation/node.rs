@@ -12,7 +12,13 @@ use tidegate::{
 use tokio::time::Instant;
 
 use super::network::{Network, Wire};
-use crate::store::{KeySecret, Shared, StoreSettings, keys::Keys, link::Link};
+use crate::store::{
+    client::connection::Connection,
+    config::StoreSettings,
+    key::{KeyNames, KeySecret},
+    script::encode::SCRIPT,
+    shared::Shared,
+};
 
 /// A limit that nodes share.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +101,9 @@ impl Node {
         let engine = Engine::for_simulation(64, NodeClock { began, at_first }, place as u64);
         engine.publish(Publish::of(snapshot).under_version(version)).expect("few limits");
         let wire = Wire::new(network);
-        let link = Link::simulated(Arc::clone(&wire), include_str!("../script.lua"));
-        let keys = Keys::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
-        let shared = Shared::over(Arc::new(engine), link, keys, settings).await;
+        let connection = Connection::simulated(Arc::clone(&wire), SCRIPT);
+        let keys = KeyNames::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
+        let shared = Shared::over(Arc::new(engine), connection, keys, settings).await;
         Self { place, shared, wire, began }
     }
 
@@ -110,7 +116,7 @@ impl Node {
 
     /// Returns the most tokens of a key that the node has spent and that no answer covered: so far, or now.
     pub(super) fn untold_max(&self) -> u64 {
-        self.shared.figures().untold_max.max(self.shared.holdings.unanswered_max())
+        self.shared.stats().untold_max.max(self.shared.holdings.unanswered_max())
     }
 
     /// Returns the name of the key of a limit.

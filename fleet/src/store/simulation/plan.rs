@@ -19,7 +19,7 @@ use super::{
     random::Random,
     run::EPOCH,
 };
-use crate::store::{StoreSettings, lock};
+use crate::{lock::lock, store::config::StoreSettings};
 
 /// What is simulated: keys by Zipf's law with an exponent of 1, each of which some of the nodes are asked for.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,13 @@ use super::{
     node::{Limit, Node, place_of, snapshot},
     random::Random,
 };
-use crate::store::{StoreSettings, ask::excess, lock, value::Found};
+use crate::{
+    lock::lock,
+    store::{
+        config::StoreSettings,
+        script::{plan::excess, record::StoredRecord},
+    },
+};
 
 /// When simulations begin, by the store's clock: 2026.
 pub(super) const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;
@@ -462,7 +468,7 @@ impl Run {
             let node = &self.nodes[0];
             let text = self.network.value(&node.key(&key.to_string(), 0));
             let meter = self.meter(0);
-            let held = Found::read(text.clone(), &meter).held;
+            let held = StoredRecord::read(text.clone(), &meter).held;
             let counted = held.map_or(0, |held| held.under.meter.tail(held.word));
             let admissions = lock(&self.history).admissions.clone();
             let admitted: u64 = admissions.iter().filter(|it| it.key == key).map(|it| it.cost).sum();
@@ -497,7 +503,8 @@ impl Run {
         // What comes back first is what is owed.
         let meter = self.meter(0);
         let text = self.network.value(&self.nodes[0].key("0", 0));
-        let owed = Found::read(text, &meter).held.map_or(0, |held| excess(&meter, held.word, self.network.now()));
+        let owed =
+            StoredRecord::read(text, &meter).held.map_or(0, |held| excess(&meter, held.word, self.network.now()));
         let refill = limit.capacity().max(limit.tokens).saturating_add(owed).div_ceil(limit.tokens) * limit.period_s;
         let wait = 2 * self.scenario.settings.lease + Duration::from_secs(refill + limit.period_s + 1);
         if wait > Duration::from_secs(40) {

@@ -10,6 +10,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
     Periods, Settings,
     grpc::proto::tidegate::v1::{
@@ -18,7 +19,6 @@ use tidegate_service::{
     },
 };
 use tidegate_testkit::PATIENCE;
-use tidegate_tls::{Tls, TlsFiles};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

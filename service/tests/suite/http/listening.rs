@@ -16,9 +16,9 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{ConnectionCaps, Periods, Settings, Tokens, TokensError};
 use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
-use tidegate_tls::{Tls, TlsFiles};
 
 use super::{
     HUNDRED,

@@ -17,12 +17,12 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 use tempfile::TempDir;
+use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
     Periods, Settings, Tokens,
     resp::{IsOperator, Operators},
 };
 use tidegate_testkit::{PATIENCE, certificate::Authority, hostile, wait_until};
-use tidegate_tls::{Tls, TlsFiles};
 use tokio::time::Instant;
 
 use super::{

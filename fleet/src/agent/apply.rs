@@ -1,0 +1,112 @@
+//! Puts policies in force: the last good one at the start, and those that the admin server sends.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tidegate::{Publish, algorithm::Carry};
+
+use crate::{
+    agent::{
+        compiled_policy::{ApplyError, CompiledPolicy},
+        last_good::StoredPolicy,
+        node::Node,
+        status::Source,
+    },
+    wire::{Delta, Snapshot, payload::unpack},
+};
+
+/// A policy that was sent.
+#[derive(Debug)]
+pub(super) enum SentPolicy {
+    Whole(Snapshot),
+    Delta(Delta),
+}
+
+impl SentPolicy {
+    pub(super) fn version(&self) -> u64 {
+        match self {
+            Self::Whole(sent) => sent.version,
+            Self::Delta(sent) => sent.version,
+        }
+    }
+}
+
+impl Node {
+    /// Starts with the last good policy.
+    pub(crate) fn begin(&self) -> Option<CompiledPolicy> {
+        let last_good = self.last_good.as_ref()?;
+        match last_good.read_store_keys() {
+            Ok(None) => {}
+            Ok(Some(secret)) => drop(self.take_store_keys(Some(&secret))),
+            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
+        }
+        let found = match last_good.read() {
+            Ok(StoredPolicy::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
+                Ok((compiled, refused)) => {
+                    tracing::info!(version = compiled.version, "started with the last good policy");
+                    self.is_in_force(compiled.version, Source::LastGood);
+                    if let Some(why) = refused.map(|why| why.to_string()).or(lost) {
+                        self.has_trouble(format!("later policies were kept, but cannot be put in force: {why}"));
+                    }
+                    return Some(compiled);
+                }
+                Err(ApplyError::Damaged(why)) => last_good.set_aside(&why.to_string()),
+                Err(why @ (ApplyError::Refused(_) | ApplyError::Elsewhere)) => {
+                    Ok(StoredPolicy::Refused(why.to_string()))
+                }
+            },
+            other => other,
+        };
+        match found {
+            Ok(StoredPolicy::Nothing | StoredPolicy::Whole { .. }) => {}
+            Ok(StoredPolicy::Damaged(why)) => self.has_trouble(why),
+            Ok(StoredPolicy::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
+            Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
+        }
+        None
+    }
+
+    /// As far as they go, and why not further.
+    fn begin_with(
+        &self,
+        snapshot: &Snapshot,
+        deltas: &[Delta],
+    ) -> Result<(CompiledPolicy, Option<ApplyError>), ApplyError> {
+        let (mut last, mut refused) = (CompiledPolicy::whole(snapshot)?, None);
+        for delta in deltas {
+            match last.and(delta) {
+                Ok(next) => last = next,
+                Err(why) => {
+                    refused = Some(why);
+                    break;
+                }
+            }
+        }
+        self.enforce(&last, &BTreeMap::new())?;
+        Ok((last, refused))
+    }
+
+    /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
+    /// than that of the policy in force: its database may have been put back from a backup.
+    pub(super) fn apply(&self, sent: &SentPolicy, has: Option<CompiledPolicy>) -> Result<CompiledPolicy, ApplyError> {
+        let (compiled, carry) = match sent {
+            SentPolicy::Whole(sent) => {
+                let is_that = |has: &CompiledPolicy| has.sha256 == sent.sha256 && sent.version == self.engine.version();
+                if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
+                    // Asked for again.
+                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
+                    return Ok(has);
+                }
+                (CompiledPolicy::whole(sent)?, &sent.carry)
+            }
+            SentPolicy::Delta(sent) => (has.ok_or(ApplyError::Elsewhere)?.and(sent)?, &sent.carry),
+        };
+        self.enforce(&compiled, carry)?;
+        Ok(compiled)
+    }
+
+    fn enforce(&self, compiled: &CompiledPolicy, carry: &BTreeMap<String, Carry>) -> Result<(), ApplyError> {
+        let publish = Publish::of(Arc::clone(&compiled.snapshot)).under_version(compiled.version).counted_anew();
+        let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        self.engine.publish(publish).map(drop).map_err(|error| ApplyError::Refused(error.to_string()))
+    }
+}

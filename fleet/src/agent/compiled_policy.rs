@@ -1,0 +1,72 @@
+//! A policy that an admin server sent: unpacked, checked and compiled.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::from_str;
+use tidegate::policy::borrowed;
+
+use crate::wire::{
+    Delta, Snapshot,
+    payload::{Damaged, unpack},
+};
+
+/// A policy that can be put in force, and which it is.
+#[derive(Clone, Debug)]
+pub(crate) struct CompiledPolicy {
+    pub(crate) version: u64,
+    /// Of its document, hex.
+    pub(crate) sha256: String,
+    pub(crate) snapshot: Arc<tidegate::Snapshot>,
+    /// All of it was read from the document of that digest.
+    pub(crate) is_whole: bool,
+}
+
+/// Why a policy is not in force.
+#[derive(Debug)]
+pub(crate) enum ApplyError {
+    /// It is to be sent again.
+    Damaged(Damaged),
+    /// No repeat would change it.
+    Refused(String),
+    /// What differs was sent, but from another document.
+    Elsewhere,
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(damaged) => damaged.fmt(f),
+            Self::Refused(why) => f.write_str(why),
+            Self::Elsewhere => f.write_str("it differs from a policy that is not here"),
+        }
+    }
+}
+
+impl CompiledPolicy {
+    /// Of what was sent whole.
+    pub(crate) fn whole(sent: &Snapshot) -> Result<Self, ApplyError> {
+        let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
+        let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
+        let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
+    }
+
+    /// The one that differs from this by what was sent.
+    pub(crate) fn and(&self, sent: &Delta) -> Result<Self, ApplyError> {
+        if self.sha256 != sent.since_sha256 {
+            return Err(ApplyError::Elsewhere);
+        }
+        let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(ApplyError::Damaged)?;
+        let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
+        let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: false })
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> ApplyError {
+    ApplyError::Refused(format!("this build cannot read it: {error}"))
+}
+
+fn refused(problems: &tidegate::Problems) -> ApplyError {
+    ApplyError::Refused(problems.to_string())
+}

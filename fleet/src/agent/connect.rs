@@ -1,0 +1,440 @@
+//! The connection of an agent to its admin server: it takes what is published, answers queries, and connects again when the
+//! connection breaks.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use serde_json::from_str;
+use tidegate::{clock::Clock, policy::SCHEMA};
+use tidegate_net::backoff::{Backoff, Disconnect};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    agent::{
+        apply::SentPolicy,
+        compiled_policy::{ApplyError, CompiledPolicy},
+        http_client::CallError,
+        last_good::LastGood,
+        node::{Node, random},
+        status::Source,
+    },
+    wire::{
+        self, Acknowledgement, Bye, Command, Current, Hello, StoreKeys, Told,
+        event_reader::{Event, EventReader},
+    },
+};
+
+/// The admin server says that it is alive every ten seconds; after this it is not.
+const SILENCE: Duration = Duration::from_secs(25);
+
+/// The state of an agent's connection.
+#[derive(Debug, Default)]
+struct ConnectionState {
+    backoff: Backoff,
+    /// The policy in force; none: nothing is known of it here.
+    has: Option<CompiledPolicy>,
+    wants: Wants,
+    /// The policy in force is not on the disk, where it should be.
+    is_not_kept: bool,
+    /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
+    is_behind: bool,
+    /// The admin server sent the secret of the keys in the store over this connection.
+    is_keyed: bool,
+}
+
+/// What the next connection is to bring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Wants {
+    /// What is other than the policy in force, as short as can be.
+    #[default]
+    News,
+    /// The same, the first policy whole.
+    Whole,
+    /// The policy in force, whole.
+    Again,
+}
+
+impl Node {
+    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: for
+    /// example of an agent before.
+    pub(crate) async fn follow(self: Arc<Self>, has: Option<CompiledPolicy>) -> Infallible {
+        let mut position = ConnectionState { has, ..ConnectionState::default() };
+        loop {
+            let ended = self.connection(&mut position).await;
+            self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
+            sleep(position.backoff.pause(ended, random())).await;
+        }
+    }
+
+    /// One connection, to its end.
+    async fn connection(self: &Arc<Self>, position: &mut ConnectionState) -> Disconnect {
+        // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
+        let digest =
+            |has: &CompiledPolicy| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
+        let sha256 = position.has.as_ref().map(digest);
+        (position.is_behind, position.is_keyed) = (false, false);
+        let hello = Hello {
+            name: self.name.clone(),
+            instance: self.instance.clone(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: SCHEMA,
+            version: sha256.as_ref().map(|_| self.engine.version()),
+            sha256,
+            deltas: Some(if position.wants == Wants::Whole { 0 } else { self.deltas() }),
+            store: self.answers.store_id(),
+            says_goodbye: true,
+        };
+        let mut stream = match self.client.open(&hello).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.has_trouble(error.to_string());
+                return match error {
+                    CallError::Unreachable(_) => Disconnect::Broken,
+                    CallError::Refused { .. } => Disconnect::Refused,
+                };
+            }
+        };
+        self.status.send_modify(|status| {
+            status.is_connected = true;
+            status.trouble = None;
+        });
+        let mut reader = EventReader::default();
+        loop {
+            let mut events = Vec::new();
+            let trouble = match timeout(SILENCE, stream.chunk()).await {
+                Ok(Ok(Some(piece))) => match reader.read(&piece, |event| events.push(event)) {
+                    Ok(()) => None,
+                    Err(error) => Some(error.to_string()),
+                },
+                Ok(Ok(None)) => Some("the admin server ended the stream".to_owned()),
+                Ok(Err(error)) => Some(format!("the stream broke: {error}")),
+                Err(_) => Some("the admin server was not heard for too long".to_owned()),
+            };
+            for event in events {
+                if let Some(end) = self.hear(event, position).await {
+                    return end;
+                }
+            }
+            if let Some(trouble) = trouble {
+                self.has_trouble(trouble);
+                return Disconnect::Broken;
+            }
+        }
+    }
+
+    /// Does what an event says; answers how the connection is to end, if it is.
+    async fn hear(self: &Arc<Self>, event: Event, position: &mut ConnectionState) -> Option<Disconnect> {
+        if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
+            // It would have come first: the server is of a release without.
+            let _ = self.take_store_keys(None);
+        }
+        match event.name.as_str() {
+            wire::STORE_KEYS => {
+                position.is_keyed = true;
+                let secret = match from_str(&event.data) {
+                    Ok(StoreKeys { secret }) => secret,
+                    Err(error) => {
+                        self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}"));
+                        return None;
+                    }
+                };
+                if !self.take_store_keys(Some(&secret)) {
+                    return None;
+                }
+                if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
+                    self.has_trouble(format!(
+                        "the secret of the keys in the store is not kept for the next start: {error}"
+                    ));
+                }
+            }
+            wire::SNAPSHOT => return self.take(from_str(&event.data).map(SentPolicy::Whole), position).await,
+            wire::DELTA => return self.take(from_str(&event.data).map(SentPolicy::Delta), position).await,
+            wire::CURRENT => {
+                let Current { .. } = from_str(&event.data).ok()?;
+                position.backoff.reset();
+                self.is_in_force(self.engine.version(), Source::Admin);
+            }
+            wire::COMMAND => {
+                let command: Command = from_str(&event.data).ok()?;
+                if command.ask.get("what").is_some_and(|what| what == "resync") {
+                    self.answer(command.id, Told::Resync {}).await;
+                    position.wants = Wants::Again;
+                    return Some(Disconnect::Restart);
+                }
+                let node = Arc::clone(self);
+                tokio::spawn(async move { node.obey(command).await });
+            }
+            wire::RESTART => return Some(Disconnect::Restart),
+            wire::BYE => {
+                let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
+                self.has_trouble(format!("the admin server ended the stream: {why}"));
+                return Some(Disconnect::Restart);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Takes in a policy that was sent.
+    async fn take(
+        self: &Arc<Self>,
+        sent: serde_json::Result<SentPolicy>,
+        position: &mut ConnectionState,
+    ) -> Option<Disconnect> {
+        if position.is_behind {
+            // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
+            return Some(Disconnect::Restart);
+        }
+        let began = Instant::now();
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                self.has_trouble(format!("the policy was damaged on its way: {error}"));
+                position.wants = position.wants.max(Wants::Whole);
+                return Some(Disconnect::Broken);
+            }
+        };
+        let is_delta = matches!(sent, SentPolicy::Delta(_));
+        if is_delta && position.is_not_kept {
+            // What differs can only be kept beside what it differs from.
+            position.wants = Wants::Whole;
+            return Some(Disconnect::Restart);
+        }
+        let version = sent.version();
+        let (node, has) = (Arc::clone(self), position.has.clone());
+        // Beside the threads that answer: with a hundred thousand clients it takes a while.
+        let done = spawn_blocking(move || {
+            let applied = node.apply(&sent, has);
+            let took = began.elapsed();
+            let kept = node.last_good.as_ref().filter(|_| applied.is_ok()).map(|last_good| match &sent {
+                SentPolicy::Whole(sent) => last_good.write(sent),
+                SentPolicy::Delta(sent) => last_good.add(sent),
+            });
+            (applied, took, kept)
+        });
+        let (applied, took, kept) = done.await.unwrap_or_else(|error| {
+            (Err(ApplyError::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
+        });
+        let refused = applied.as_ref().err().map(ToString::to_string);
+        if let Some(why) = refused.as_ref().filter(|_| is_delta) {
+            tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
+            position.wants = Wants::Whole;
+            return Some(Disconnect::Restart);
+        }
+        let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
+        self.acknowledge(Acknowledgement {
+            name: self.name.clone(),
+            instance: self.instance.clone(),
+            version,
+            at_ms: self.engine.clock().wall() / 1_000_000,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            refused,
+            not_kept: not_kept.clone(),
+        });
+        match applied {
+            Ok(compiled) => {
+                tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
+                position.backoff.reset();
+                position.has = Some(compiled);
+                position.wants = Wants::News;
+                position.is_not_kept = not_kept.is_some();
+                self.is_in_force(version, Source::Admin);
+                if let Some(why) = not_kept {
+                    self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
+                }
+                None
+            }
+            Err(not_applied) => {
+                position.is_behind = true;
+                if matches!(not_applied, ApplyError::Refused(_)) {
+                    // No repeat would change it.
+                    position.wants = Wants::News;
+                }
+                self.has_trouble(format!("version {version} is not in force: {not_applied}"));
+                matches!(not_applied, ApplyError::Damaged(_)).then_some(Disconnect::Broken)
+            }
+        }
+    }
+
+    /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
+    fn deltas(&self) -> u32 {
+        let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
+        let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
+        most.saturating_sub(kept)
+    }
+
+    async fn obey(&self, Command { id, deadline_ms, ask }: Command) {
+        let told = match serde_json::from_value(ask) {
+            Ok(ask) => match timeout(Duration::from_millis(deadline_ms), self.answers.answer(ask)).await {
+                Ok(told) => told,
+                // Nobody waits for it any more.
+                Err(_) => return,
+            },
+            Err(error) => Told::Failed { why: format!("this build does not know the question: {error}") },
+        };
+        self.answer(id, told).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        fs,
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+        path::Path,
+        sync::mpsc,
+        thread,
+    };
+
+    use serde_json::json;
+    use tempfile::TempDir;
+    use tidegate::{
+        Engine,
+        policy::{self, Policy},
+    };
+    use tokio::runtime;
+
+    use super::*;
+    use crate::{
+        agent::{http_client::Token, last_good::StoredPolicy, start::Agent},
+        wire::{
+            Delta, Snapshot,
+            payload::{pack, sha256},
+        },
+    };
+
+    const GOOD: &str = r#"{"domains":{"default":{}}}"#;
+    const REFUSED: &str = r#"{"domains":{"default":{"from":"the future"}}}"#;
+
+    fn snapshot(version: u64, document: &str) -> Snapshot {
+        Snapshot {
+            version,
+            sha256: sha256(document),
+            published_at: String::new(),
+            carry: BTreeMap::new(),
+            bytes: document.len() as u64,
+            document: pack(document),
+        }
+    }
+
+    fn event(version: u64, document: &str) -> String {
+        format!("event: {}\ndata: {}\n\n", wire::SNAPSHOT, json!(snapshot(version, document)))
+    }
+
+    fn run<T>(what: impl Future<Output = T>) -> T {
+        runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(what)
+    }
+
+    fn delta(version: u64, before: &str, after: &str) -> String {
+        let policy = |text| from_str::<Policy>(text).expect("it is right");
+        let (before_policy, after_policy) = (policy(before), policy(after));
+        let text = json!(policy::Delta::between(&before_policy, &after_policy)).to_string();
+        let delta = Delta {
+            version,
+            sha256: sha256(after),
+            published_at: String::new(),
+            since_sha256: sha256(before),
+            carry: BTreeMap::new(),
+            bytes: text.len() as u64,
+            delta_sha256: sha256(&text),
+            delta: pack(&text),
+        };
+        format!("event: {}\ndata: {}\n\n", wire::DELTA, json!(delta))
+    }
+
+    /// Follows a server that says these, one to each connection, until this version is in force, and answers what it was
+    /// asked. It does not hear what is posted.
+    fn follow(says: Vec<String>, folder: &Path, version: u64) -> Vec<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (asked, asks) = mpsc::channel();
+        thread::spawn(move || {
+            let mut said = says.into_iter();
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("it connects");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("it asks");
+                if !line.starts_with("GET ") {
+                    continue;
+                }
+                let Some(events) = said.next() else { break };
+                asked.send(line).expect("it is waited for");
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}").expect("it reads");
+                open.push(stream);
+            }
+        });
+        run(async {
+            let follower = Agent::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
+            let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
+            let mut status = following.watch();
+            let newest = timeout(SILENCE, status.wait_for(|status| status.version == version)).await;
+            assert!(newest.is_ok_and(|newest| newest.is_ok()), "{:?}", following.status());
+        });
+        asks.try_iter().collect()
+    }
+
+    #[test]
+    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+        let folder = TempDir::new().expect("a folder");
+        let says = vec![event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)];
+        let asks = follow(says, folder.path(), 3);
+        assert!(asks.len() == 2 && !asks[0].contains("&version=") && asks[1].contains("&version=1&"), "{asks:?}");
+    }
+
+    #[test]
+    fn what_differs_is_taken_in_and_kept_and_what_does_not_fit_is_asked_for_whole() {
+        let document = |clients: &[&str]| {
+            let client = |value: &&str| json!({"kind": "user", "value": value, "override": {"unlimited": true}});
+            let clients = clients.iter().map(client).collect::<Vec<_>>();
+            json!({"domains": {"default": {"clients": clients}}}).to_string()
+        };
+        let (one, two, three, four) =
+            (document(&["a"]), document(&["a", "b"]), document(&["b", "c"]), document(&["c", "d"]));
+        let folder = TempDir::new().expect("a folder");
+        let says = vec![
+            event(1, &one) + &delta(2, &one, &two) + &delta(3, &two, &three) + &delta(5, &one, &four),
+            event(5, &four) + &delta(6, &four, &one),
+        ];
+        let asks = follow(says, folder.path(), 6);
+        assert!(asks.len() == 2 && asks[0].contains("&deltas="), "{asks:?}");
+        assert!(asks[1].contains("&version=3&") && asks[1].contains("&deltas=0&"), "{asks:?}");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        let found = last_good.read();
+        assert!(
+            matches!(&found, Ok(StoredPolicy::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
+            "{found:?}"
+        );
+
+        // The next start has all of it, whoever is away.
+        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
+        assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
+    }
+
+    #[test]
+    fn after_a_policy_that_was_not_kept_the_next_one_is_whole() {
+        let folder = TempDir::new().expect("a folder");
+        // Nothing can be renamed over it.
+        let in_the_way = folder.path().join("last-good.json");
+        fs::create_dir_all(in_the_way.join("x")).expect("made");
+        let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
+        let asks = follow(says, folder.path(), 2);
+        assert!(asks.len() == 2 && asks[1].contains("&version=1&") && asks[1].contains("&deltas=0&"), "{asks:?}");
+    }
+
+    #[test]
+    fn a_last_good_policy_that_is_refused_stays() {
+        let folder = TempDir::new().expect("a folder");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        last_good.write(&snapshot(2, REFUSED)).expect("written");
+        let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
+        assert_eq!(following.status().version, 0);
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Whole { .. })));
+    }
+}

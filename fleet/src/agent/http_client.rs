@@ -1,0 +1,157 @@
+//! The HTTP client of an agent: its requests to the admin server, and its token.
+
+use std::{fmt, fs, io, path::PathBuf, time::Duration};
+
+use reqwest::{Client, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use tidegate_net::tls::ClientTls;
+
+use crate::wire::{Hello, STREAM};
+
+/// To make a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For a call to be answered.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept for the next call: shorter than the admin server keeps it (75 s).
+const IDLE: Duration = Duration::from_secs(3);
+
+/// The secret by which the admin server knows a node.
+#[derive(Clone)]
+pub struct Token(TokenSource);
+
+#[derive(Clone)]
+enum TokenSource {
+    Text(String),
+    File(PathBuf),
+}
+
+impl Token {
+    /// This one.
+    #[must_use]
+    pub fn text(token: impl Into<String>) -> Self {
+        Self(TokenSource::Text(token.into()))
+    }
+
+    /// The one in this file, which is read before each connection: another one in it is used from then on.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self(TokenSource::File(path.into()))
+    }
+
+    pub(crate) fn read(&self) -> io::Result<String> {
+        match &self.0 {
+            TokenSource::Text(token) => Ok(token.clone()),
+            TokenSource::File(path) => fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No log has the secret.
+        f.write_str(match self.0 {
+            TokenSource::Text(_) => "Token(..)",
+            TokenSource::File(_) => "Token(file)",
+        })
+    }
+}
+
+/// Why a call has no answer that is of use.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// There was none.
+    Unreachable(String),
+    /// The admin server refused; its code and words.
+    Refused { status: u16, code: String, why: String },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "the admin server cannot be reached: {why}"),
+            Self::Refused { status, code, why } => write!(f, "the admin server refuses ({status} {code}): {why}"),
+        }
+    }
+}
+
+/// The way to an admin server.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminClient {
+    client: Client,
+    url: String,
+    token: Token,
+}
+
+/// What a refusal says, as far as a node reads it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    detail: String,
+}
+
+impl AdminClient {
+    /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
+    pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
+        let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls.config().map_err(|error| error.to_string())?)
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("tidegate-fleet/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| told(&error))?;
+        Ok(Self { client, url: url.to_owned(), token })
+    }
+
+    /// Opens the stream. Its body may last for ever.
+    pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
+        let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
+        // A refusal has to be here whole by then.
+        let opened =
+            async { judged(request.send().await.map_err(|error| CallError::Unreachable(told(&error)))?).await };
+        let opened = tokio::time::timeout(ANSWER, opened).await;
+        opened.unwrap_or_else(|_| Err(CallError::Unreachable("it does not answer".to_owned())))
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(self.token()?);
+        let answered = request.timeout(ANSWER).json(body).send().await;
+        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await.map(drop)
+    }
+
+    fn token(&self) -> Result<String, CallError> {
+        self.token.read().map_err(|error| CallError::Unreachable(format!("there is no token: {error}")))
+    }
+}
+
+async fn judged(response: Response) -> Result<Response, CallError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    // Whoever stands between may answer anything.
+    let Problem { code, detail } = response.json().await.unwrap_or_default();
+    let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Err(CallError::Unreachable(format!("{status}: {why}")))
+        }
+        _ => Err(CallError::Refused { status: status.as_u16(), code, why }),
+    }
+}
+
+/// An error with what caused it.
+fn told(error: &reqwest::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

@@ -1,0 +1,248 @@
+//! The live tail: decisions as they are made, of one identity or the next ones. The engine is observed while a caller
+//! asks, and for some seconds after each question of a caller that goes on asking, so that no decision is missed
+//! between two questions.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::wire::{
+    DECISIONS_MAX, Decisions, GoesOn, SeenDecision, SeenIdentity, Who,
+    truncate::{ROOM, keep_what_fits},
+};
+
+/// Watches at once.
+const WATCHES_MAX: usize = 8;
+/// A watch that goes on ends when nobody asked for so long.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
+/// How often a watch that goes on is looked at until it saw something.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// A path is cut after so many characters.
+const PATH_CHARACTERS: usize = 512;
+/// So is a method.
+const METHOD_CHARACTERS: usize = 32;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Who looks at an engine's decisions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveTail(Arc<Mutex<Vec<Arc<Subscription>>>>);
+
+#[derive(Debug)]
+struct Subscription {
+    /// Under which it is asked for again; none: it is asked for once.
+    name: Option<String>,
+    /// Anybody, if nobody.
+    who: Option<Who>,
+    /// The values by which it may be counted; which of them depends on what the policy of a domain names.
+    values: BTreeSet<String>,
+    keeps: Keeps,
+    /// By the engine's clock, Unix milliseconds.
+    since_ms: u64,
+    /// Held for the length of a push, by checks too; one that finds it taken only counts.
+    found: Mutex<SeenDecisions>,
+    /// Decisions that found it taken, and are not in `found` yet.
+    overlooked: AtomicU64,
+    asked: Mutex<Instant>,
+}
+
+/// Which decisions, where there are more.
+#[derive(Clone, Copy, Debug)]
+enum Keeps {
+    First(usize),
+    Last(usize),
+}
+
+#[derive(Debug, Default)]
+struct SeenDecisions {
+    /// With their numbers, oldest first.
+    decisions: VecDeque<(u64, Arc<SeenDecision>)>,
+    /// Number of the newest.
+    seen: u64,
+}
+
+impl LiveTail {
+    /// The decisions about `who`, or about anybody, that are made within this time: the first `count` of them.
+    pub(crate) async fn see(
+        &self,
+        engine: &Arc<Engine>,
+        who: Option<Who>,
+        count: usize,
+        within: Duration,
+    ) -> Result<Decisions, &'static str> {
+        // Whoever stops to wait leaves nothing behind.
+        let open = self.open(engine, None, who, Keeps::First(count.min(DECISIONS_MAX)))?;
+        sleep(within).await;
+        Ok(open.watch.found(0))
+    }
+
+    /// The decisions about `who` since those that were told, as soon as there are some, or after this time. Where nobody asked
+    /// for too long they are seen from now on, which `since_ms` tells.
+    pub(crate) async fn go_on(
+        &self,
+        engine: &Arc<Engine>,
+        who: Who,
+        GoesOn { watch: name, after }: GoesOn,
+        within: Duration,
+    ) -> Result<Decisions, &'static str> {
+        let is_it = |watch: &&Arc<Subscription>| watch.name.as_ref() == Some(&name) && watch.who.as_ref() == Some(&who);
+        let known = lock(&self.0).iter().find(is_it).cloned();
+        let (watch, after) = if let Some(watch) = known {
+            (watch, after)
+        } else {
+            let open = self.open(engine, Some(name), Some(who), Keeps::Last(DECISIONS_MAX))?;
+            let watch = Arc::clone(&open.watch);
+            tokio::spawn(open.until_nobody_asks());
+            (watch, 0)
+        };
+        let until = Instant::now() + within;
+        watch.is_asked();
+        while watch.seen() <= after && Instant::now() < until {
+            sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
+        }
+        watch.is_asked();
+        Ok(watch.found(after))
+    }
+
+    /// Has the engine watched.
+    fn open(
+        &self,
+        engine: &Arc<Engine>,
+        name: Option<String>,
+        who: Option<Who>,
+        keeps: Keeps,
+    ) -> Result<Subscribed, &'static str> {
+        let mut watches = lock(&self.0);
+        if watches.len() == WATCHES_MAX {
+            return Err("too many questions at once");
+        }
+        let watch = Arc::new(Subscription {
+            name,
+            values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
+            who,
+            keeps,
+            since_ms: engine.clock().wall() / NS_PER_MS,
+            found: Mutex::default(),
+            overlooked: AtomicU64::new(0),
+            asked: Mutex::new(Instant::now()),
+        });
+        watches.push(Arc::clone(&watch));
+        let posted = engine.observe(NonZeroU32::MIN, Arc::clone(&watch));
+        Ok(Subscribed { live_tail: self.clone(), engine: Arc::clone(engine), watch, posted })
+    }
+}
+
+/// A watch of an engine; dropped, it ends.
+struct Subscribed {
+    live_tail: LiveTail,
+    engine: Arc<Engine>,
+    watch: Arc<Subscription>,
+    posted: ObserverId,
+}
+
+impl Subscribed {
+    async fn until_nobody_asks(self) {
+        loop {
+            let until = *lock(&self.watch.asked) + ASKED_WITHIN;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        lock(&self.live_tail.0).retain(|watch| !Arc::ptr_eq(watch, &self.watch));
+        self.engine.stop_observing(self.posted);
+    }
+}
+
+impl Subscription {
+    fn is_asked(&self) {
+        *lock(&self.asked) = Instant::now();
+    }
+
+    /// Number of the newest decision.
+    fn seen(&self) -> u64 {
+        // What was overlooked orders nothing else: it is a count.
+        lock(&self.found).seen + self.overlooked.load(Ordering::Relaxed)
+    }
+
+    /// What came after the decision of this number. Of a watch that goes on, what does not fit is told next.
+    fn found(&self, after: u64) -> Decisions {
+        let (new, seen) = {
+            let mut found = lock(&self.found);
+            found.seen += self.overlooked.swap(0, Ordering::Relaxed);
+            let new = found.decisions.iter().filter(|(number, _)| *number > after).cloned();
+            (new.collect::<Vec<_>>(), found.seen)
+        };
+        let mut decisions: Vec<SeenDecision> = new.iter().map(|(_, decision)| SeenDecision::clone(decision)).collect();
+        keep_what_fits(&mut decisions, &mut { ROOM });
+        let last = match new.get(decisions.len()) {
+            Some((next, _)) if self.name.is_some() => next - 1,
+            _ => seen,
+        };
+        Decisions { decisions, seen: last.saturating_sub(after), last, since_ms: self.since_ms }
+    }
+}
+
+/// Returns the values by which an identity may be counted.
+fn counted_values(engine: &Engine, Who { kind, value }: &Who) -> BTreeSet<String> {
+    Identity::new(kind, value).map(|identity| engine.counted_values(identity)).unwrap_or_default()
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Observer for Subscription {
+    fn observe(&self, observed: &Observed<'_>) {
+        let is_counted = |value: &[u8]| self.values.iter().any(|counted| counted.as_bytes() == value);
+        let is_about = |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && is_counted(value));
+        if self.who.as_ref().is_some_and(|who| !is_about(who)) {
+            return;
+        }
+        let Ok(mut found) = self.found.try_lock() else {
+            self.overlooked.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        found.seen += 1 + self.overlooked.swap(0, Ordering::Relaxed);
+        match self.keeps {
+            Keeps::First(count) if found.decisions.len() >= count => return,
+            Keeps::Last(count) if found.decisions.len() >= count => drop(found.decisions.pop_front()),
+            Keeps::First(_) | Keeps::Last(_) => {}
+        }
+        let number = found.seen;
+        found.decisions.push_back((number, Arc::new(seen(observed))));
+    }
+}
+
+fn seen(observed: &Observed<'_>) -> SeenDecision {
+    let (decision, request) = (observed.decision(), observed.request());
+    let first = |text: &str, characters: usize| text.chars().take(characters).collect();
+    let who = |(kind, value): (&str, &[u8])| SeenIdentity {
+        kind: kind.to_owned(),
+        value: String::from_utf8_lossy(value).into_owned(),
+    };
+    SeenDecision {
+        at_ms: observed.wall() / NS_PER_MS,
+        allowed: decision.is_allowed(),
+        limit_id: decision.limit_id().map(str::to_owned),
+        remaining: decision.remaining(),
+        identities: observed.identities().map(who).collect(),
+        endpoint: request.and_then(|request| request.endpoint).map(|path| first(path, PATH_CHARACTERS)),
+        method: request.and_then(|request| request.method).map(|method| first(method, METHOD_CHARACTERS)),
+        cost: request.map(|request| request.cost),
+    }
+}

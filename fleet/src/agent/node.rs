@@ -1,0 +1,131 @@
+//! The state that the tasks of an agent share, and what each of them does with it.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use tidegate::{Engine, clock::SystemClock};
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    agent::{
+        http_client::{AdminClient, CallError},
+        last_good::LastGood,
+        process::ErrorCounts,
+        queries::QueryHandler,
+        status::{Source, Status},
+    },
+    store::Shared,
+    wire::{self, Acknowledgement, Answer, Goodbye, Process, Told},
+};
+
+/// How often the engine follows wall time.
+const WALL_EVERY: Duration = Duration::from_secs(5);
+/// Between two reports.
+pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// An acknowledgement that is lost is told by the next report too.
+const ACKNOWLEDGE_TRIES: u32 = 3;
+/// Bytes of the secret of the keys in the store.
+const STORE_KEYS_BYTES: usize = 32;
+/// For the admin server to hear that the node stops, which waits for it.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What the tasks share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) instance: String,
+    pub(crate) client: AdminClient,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) store: Option<Arc<Shared<SystemClock>>>,
+    pub(crate) answers: QueryHandler,
+    pub(crate) last_good: Option<LastGood>,
+    pub(crate) process: Process,
+    pub(crate) errors: ErrorCounts,
+    pub(crate) status: watch::Sender<Status>,
+}
+
+impl Node {
+    /// Takes the secret of the keys in the store: 32 bytes, base64url. Returns whether it is one.
+    pub(super) fn take_store_keys(&self, secret: Option<&str>) -> bool {
+        let Some(store) = &self.store else { return false };
+        let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
+        match decoded.map(|secret| secret.map(<[u8; STORE_KEYS_BYTES]>::try_from)) {
+            Ok(None) => store.take_key_secret(None),
+            Ok(Some(Ok(secret))) => store.take_key_secret(Some(&secret)),
+            Ok(Some(Err(_))) | Err(_) => {
+                self.has_trouble("the secret of the keys in the store is damaged".to_owned());
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            for _ in 0..ACKNOWLEDGE_TRIES {
+                match node.client.post(wire::ACKNOWLEDGEMENTS, &acknowledgement).await {
+                    Ok(()) | Err(CallError::Refused { .. }) => return,
+                    Err(CallError::Unreachable(_)) => sleep(REPORT_EVERY).await,
+                }
+            }
+        });
+    }
+
+    pub(super) async fn answer(&self, id: String, told: Told) {
+        let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
+        if let Err(error) = self.client.post(wire::ANSWERS, &answer).await {
+            tracing::warn!(%error, "an answer did not arrive");
+        }
+    }
+
+    /// Says that it stops.
+    pub(crate) async fn say_goodbye(&self) {
+        let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
+        match timeout(GOODBYE, self.client.post(wire::GOODBYES, &goodbye)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the admin server does not know that this node stops"),
+            Err(_) => tracing::warn!("the admin server does not know that this node stops: it does not answer"),
+        }
+    }
+
+    /// Has the engine follow wall time, again and again.
+    pub(crate) async fn follow_wall_time(self: Arc<Self>) -> Infallible {
+        let mut ticks = interval(WALL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let engine = Arc::clone(&self.engine);
+            // Where windows change in a large table, this takes a while. Nothing in it panics.
+            let _ = spawn_blocking(move || engine.follow_wall_time()).await;
+        }
+    }
+
+    pub(super) fn is_in_force(&self, version: u64, source: Source) {
+        self.status.send_modify(|status| {
+            status.version = version;
+            status.source = Some(source);
+            status.trouble = None;
+        });
+    }
+
+    pub(super) fn has_trouble(&self, trouble: String) {
+        self.status.send_if_modified(|status| {
+            if status.trouble.as_ref() == Some(&trouble) {
+                return false;
+            }
+            tracing::warn!(version = status.version, "{trouble}");
+            status.trouble = Some(trouble);
+            true
+        });
+    }
+}
+
+/// For pauses: where there are no random numbers, some middle one.
+pub(super) fn random() -> u64 {
+    getrandom::u64().unwrap_or(u64::MAX / 2)
+}

@@ -1,0 +1,643 @@
+//! Answers the queries of operators about an engine: on a node, and on the admin server for the engine in its own
+//! process.
+
+use std::{fmt::Display, slice, sync::Arc, time::Duration};
+
+use tidegate::{
+    Answer, CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Pending, Request,
+    RequestError, Retry, clock::SystemClock,
+};
+
+use crate::{
+    agent::{describe::standing, live_tail::LiveTail},
+    store::{Shared, StoreStats},
+    wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
+};
+
+/// Answers the queries of operators about one engine.
+#[derive(Debug)]
+pub struct QueryHandler {
+    engine: Arc<Engine>,
+    store: Option<Arc<Shared<SystemClock>>>,
+    live_tail: LiveTail,
+}
+
+impl QueryHandler {
+    /// For this engine, and the store of limits that it shares. Decisions are shown to it while somebody asks for them, which
+    /// costs each check some nanoseconds.
+    #[must_use]
+    pub fn of(engine: Arc<Engine>, store: Option<Arc<Shared<SystemClock>>>) -> Self {
+        Self { engine, store, live_tail: LiveTail::default() }
+    }
+
+    /// Which store it is.
+    #[must_use]
+    pub fn store_id(&self) -> Option<u64> {
+        self.store.as_ref().map(|store| store.store_id())
+    }
+
+    /// How the store is, with the average since the start.
+    #[must_use]
+    pub fn store_report(&self) -> Option<StoreReport> {
+        self.store.as_ref().map(|store| StoreReport::of(&store.stats(), &StoreStats::default()))
+    }
+
+    /// Answers. What watches takes as long as it is told to; the rest microseconds, and a round trip where a store is asked.
+    pub async fn answer(&self, ask: Ask) -> Told {
+        match ask {
+            Ask::Peek { ref request }
+            | Ask::Reset { ref request }
+            | Ask::Clear { ref request }
+            | Ask::Charge { ref request } => self.about(request, &ask).await.unwrap_or_else(failed),
+            Ask::Fullest { domain, each } => {
+                Told::Fullest { each: self.fullest(domain.as_deref(), &each[..each.len().min(FULLEST_MAX)]).await }
+            }
+            Ask::Watch { who, for_ms, goes_on } => {
+                let (engine, within) = (&self.engine, time(for_ms));
+                let watched = match goes_on {
+                    Some(goes_on) => self.live_tail.go_on(engine, who, goes_on, within).await,
+                    None => self.live_tail.see(engine, Some(who), usize::MAX, within).await,
+                };
+                watched.map_or_else(failed, Told::Watch)
+            }
+            Ask::Sample { count, for_ms } => match self.live_tail.see(&self.engine, None, count, time(for_ms)).await {
+                Ok(decisions) => Told::Sample(decisions),
+                Err(why) => failed(why),
+            },
+            Ask::Resync {} => Told::Resync {},
+        }
+    }
+
+    /// Answers a query about a request, if it is a valid one.
+    async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
+        let counted = asked.identities.iter().map(|who| self.counted(asked.domain.as_deref(), who));
+        let counted = counted.collect::<Result<Vec<_>, _>>()?;
+        let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
+        let request = asked.of(&identities)?;
+        Ok(match ask {
+            Ask::Reset { .. } => self.reset(&request),
+            Ask::Clear { .. } => self.clear(&request).await,
+            Ask::Charge { .. } => {
+                let decision = match &self.store {
+                    Some(store) => store.decide(&request).await,
+                    None => self.engine.check(&request),
+                };
+                Told::Charge {
+                    policy_version: decision.policy_version(),
+                    allowed: decision.is_allowed(),
+                    limit_id: decision.limit_id().map(str::to_owned),
+                    unknown_domain: !self.engine.has_domain(asked.domain.as_deref().unwrap_or(DEFAULT_DOMAIN)),
+                    retry_after_ms: wait_ms(decision.retry()),
+                }
+            }
+            _ => self.peek(&request).await,
+        })
+    }
+
+    /// Returns an identity as it is counted. A value of the kind `ip` that is no address is one of a listener that counts it as
+    /// it is.
+    fn counted<'w>(&self, domain: Option<&str>, who: &'w Who) -> Result<CountedIdentity<'w>, RequestError> {
+        let identity = Identity::new(&who.kind, &who.value)?;
+        let counted = self.engine.counted(domain.unwrap_or(DEFAULT_DOMAIN), identity);
+        Ok(counted.unwrap_or_else(|_| identity.into()))
+    }
+
+    /// What the store has of the limits of a request that nodes share, for [`Engine::inspect_with`]; nothing where there is no
+    /// store.
+    pub async fn stored(&self, request: &Request<'_>) -> Option<Vec<Answer>> {
+        let (store, pending) = (self.store.as_ref()?, self.engine.pend_inspection(request)?);
+        store.look(&[&pending]).await.pop()
+    }
+
+    /// The store is asked for all of them at once.
+    async fn inspect(&self, requests: &[Request<'_>]) -> Vec<Inspection<'_>> {
+        let Some(store) = &self.store else { return requests.iter().map(|one| self.engine.inspect(one)).collect() };
+        let pending: Vec<_> = requests.iter().map(|request| self.engine.pend_inspection(request)).collect();
+        let asked: Vec<&Pending<'_>> = pending.iter().flatten().collect();
+        let mut answers = store.look(&asked).await.into_iter();
+        let each = requests.iter().zip(&pending).map(|(request, pending)| match pending {
+            Some(pending) => self.engine.inspect_with(pending, &answers.next().unwrap_or_default()),
+            None => self.engine.inspect(request),
+        });
+        each.collect()
+    }
+
+    async fn peek(&self, request: &Request<'_>) -> Told {
+        let Some(found) = self.inspect(slice::from_ref(request)).await.pop() else {
+            return failed("nothing was found");
+        };
+        Told::Peek {
+            policy_version: found.decision.policy_version(),
+            allowed: found.decision.is_allowed(),
+            limit_id: found.decision.limit_id().filter(|_| !found.decision.is_allowed()).map(str::to_owned),
+            retry_after_ms: wait_ms(found.decision.retry()),
+            limits: found.limits.iter().map(|limit| PeekedLimit::of(limit, self.store.is_some())).collect(),
+        }
+    }
+
+    /// What is counted here, and held of what the store has.
+    fn reset(&self, request: &Request<'_>) -> Told {
+        let cleared = used(&self.engine.inspect(request), false).collect();
+        // That the keys are used no more is told with the answer, so it is done before.
+        let keys = self.engine.reset(request) as u64;
+        if let Some(store) = &self.store {
+            store.forget(request);
+        }
+        Told::Reset { keys, cleared }
+    }
+
+    /// In the store alone.
+    async fn clear(&self, request: &Request<'_>) -> Told {
+        let Some(store) = &self.store else { return failed("this node shares no limits through a store") };
+        let found = self.inspect(slice::from_ref(request)).await;
+        let cleared: Vec<_> =
+            found.iter().flat_map(|found| used(found, true)).filter(|limit| limit.is_stored).collect();
+        match store.clear(request).await {
+            Ok(_) => Told::Clear { keys: cleared.len() as u64, cleared },
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Of requests of each identity alone; not of shadows, nor of limits that deny everything.
+    async fn fullest(&self, domain: Option<&str>, each: &[Who]) -> Vec<Option<PeekedLimit>> {
+        let counted: Vec<_> = each.iter().map(|who| self.counted(domain, who).ok()).collect();
+        let who: Vec<_> = counted.iter().map(|counted| counted.as_ref().map(CountedIdentity::identity)).collect();
+        let request = |who| {
+            let request = Request::new(slice::from_ref(who)).ok()?;
+            Some(domain.map_or(request, |domain| request.domain(domain)))
+        };
+        let requests: Vec<_> = who.iter().map(|who| request(who.as_ref()?)).collect();
+        let asked: Vec<_> = requests.iter().flatten().copied().collect();
+        let mut found = self.inspect(&asked).await.into_iter();
+        let fullest = |found: Inspection<'_>| {
+            let limits = found.limits.iter().map(|limit| PeekedLimit::of(limit, self.store.is_some()));
+            let limits = limits.filter(|limit| !limit.is_shadow && limit.limit > 0);
+            // Of several that are as full, the first that is checked.
+            limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
+        };
+        requests.iter().map(|request| request.and_then(|_| fullest(found.next()?))).collect()
+    }
+}
+
+/// The limits of which something is used, which a reset is about.
+fn used(found: &Inspection<'_>, is_asked: bool) -> impl Iterator<Item = PeekedLimit> {
+    let each = found.limits.iter().map(move |limit| PeekedLimit::of(limit, is_asked));
+    each.filter(|limit| limit.remaining < limit.limit)
+}
+
+/// Rounded up: whoever comes then is not too early.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn wait_ms(retry: Retry) -> Option<u64> {
+    match retry {
+        Retry::Now => Some(0),
+        Retry::After(wait) => Some(ms(wait)),
+        Retry::Never => None,
+    }
+}
+
+impl PeekedLimit {
+    /// `is_asked`: there is a store, and it was asked.
+    fn of(limit: &Inspected<'_>, is_asked: bool) -> Self {
+        Self {
+            limit_id: limit.limit_id.to_owned(),
+            limit: limit.state.limit(),
+            remaining: limit.state.remaining(),
+            reset_after_ms: ms(limit.state.reset_after()),
+            retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
+            remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
+            is_shadow: limit.is_shadow,
+            sharing: limit.sharing,
+            is_stored: limit.is_stored,
+            says: standing(limit, is_asked),
+        }
+    }
+
+    /// Of its tokens, has a larger share been used?
+    #[must_use]
+    pub fn is_fuller(&self, other: &Self) -> bool {
+        let left_here = u128::from(self.remaining) * u128::from(other.limit);
+        left_here < u128::from(other.remaining) * u128::from(self.limit)
+    }
+}
+
+impl Question {
+    /// Can this be a request?
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let each = self.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
+        self.of(&each.collect::<Result<Vec<_>, _>>()?).map(drop)
+    }
+
+    /// About this identity alone.
+    #[must_use]
+    pub fn of_one(who: Who) -> Self {
+        Self { domain: None, identities: vec![who], endpoint: None, method: None, cost: None }
+    }
+
+    /// As a request of these identities.
+    fn of<'q>(&'q self, identities: &'q [Identity<'q>]) -> Result<Request<'q>, RequestError> {
+        let mut request = Request::new(identities)?;
+        if let Some(domain) = &self.domain {
+            request = request.domain(domain);
+        }
+        if let Some(endpoint) = &self.endpoint {
+            request = request.endpoint(endpoint)?;
+        }
+        if let Some(method) = &self.method {
+            request = request.method(method);
+        }
+        if let Some(cost) = self.cost {
+            request = request.cost(cost)?;
+        }
+        Ok(request)
+    }
+}
+
+fn time(ms: u64) -> Duration {
+    Duration::from_millis(ms.min(WATCH_MS_MAX))
+}
+
+fn failed(why: impl Display) -> Told {
+    Told::Failed { why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tidegate::{Snapshot, policy::Sharing};
+    use tokio::{
+        runtime,
+        time::{Instant, sleep},
+    };
+
+    use super::*;
+    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Decisions, GoesOn, SeenDecision};
+
+    fn engine() -> Arc<Engine> {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"user": "free"}, "tiers": [
+                {"id": "free", "limits": [{"id": "minute", "algorithm": "fixed_window", "limit": 3, "period": "1h"}]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        Arc::new(engine)
+    }
+
+    fn check(engine: &Engine, user: &str) -> bool {
+        let who = [Identity::new("user", user).expect("valid")];
+        engine.check(&Request::new(&who).expect("valid")).is_allowed()
+    }
+
+    fn question(user: &str) -> Question {
+        let identities = vec![Who { kind: "user".to_owned(), value: user.to_owned() }];
+        Question { domain: None, identities, endpoint: None, method: None, cost: None }
+    }
+
+    /// Runs a future by a clock that stands still while a task can run, and then jumps to the next timer.
+    fn run<T>(what: impl Future<Output = T>) -> T {
+        runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+            .block_on(what)
+    }
+
+    #[test]
+    fn a_charge_counts_as_a_check_by_a_door_does() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            let mut each = Vec::new();
+            for _ in 0..4 {
+                let told = answers.answer(Ask::Charge { request: question("ada") }).await;
+                let Told::Charge { policy_version: 1, allowed, limit_id, unknown_domain: false, retry_after_ms } = told
+                else {
+                    panic!("{told:?}")
+                };
+                assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
+                each.push((allowed, retry_after_ms == Some(0)));
+            }
+            assert_eq!(each, [(true, true), (true, true), (true, true), (false, false)]);
+            assert!(!check(&engine, "ada") && check(&engine, "bob"));
+            // Of whom nothing is limited, and where nobody is.
+            let planet = Question::of_one(Who { kind: "planet".to_owned(), value: "mars".to_owned() });
+            let elsewhere = Question { domain: Some("nowhere".to_owned()), ..question("ada") };
+            for (request, is_unknown) in [(planet, false), (elsewhere, true)] {
+                let told = answers.answer(Ask::Charge { request }).await;
+                let Told::Charge { allowed: true, limit_id: None, unknown_domain, .. } = told else {
+                    panic!("{told:?}")
+                };
+                assert_eq!(unknown_domain, is_unknown);
+            }
+        });
+    }
+
+    #[test]
+    fn a_peek_charges_nothing_and_a_reset_gives_all_back() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            assert!((0..3).all(|_| check(&engine, "ada")));
+            for _ in 0..2 {
+                let Told::Peek { policy_version: 1, allowed: false, limit_id, retry_after_ms, limits } =
+                    answers.answer(Ask::Peek { request: question("ada") }).await
+                else {
+                    panic!("it looks")
+                };
+                assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
+                // The window ends, and all comes back.
+                assert!(retry_after_ms > Some(0) && retry_after_ms <= Some(limits[0].reset_after_ms), "{limits:?}");
+                assert_eq!((limits[0].retry_after_ms, limits[0].remaining_after), (retry_after_ms, 0));
+                assert_eq!((limits.len(), limits[0].limit, limits[0].remaining), (1, 3, 0));
+                assert_eq!(limits[0].limit_id, "default/tier:free/minute");
+                assert!(limits[0].says.starts_with("Fixed window: 3 of 3 are used"), "{limits:?}");
+            }
+            let told = answers.answer(Ask::Reset { request: question("ada") }).await;
+            let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+            // As it stood.
+            assert_eq!((cleared.len(), cleared[0].limit, cleared[0].remaining), (1, 3, 0));
+            assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
+            // Of whom there is nothing.
+            let nothing = Told::Reset { keys: 0, cleared: Vec::new() };
+            assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, nothing);
+            let nobody = Question { identities: Vec::new(), ..question("ada") };
+            assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
+        });
+    }
+
+    #[test]
+    fn a_reset_forgets_what_everyone_uses_together_and_tells_of_it() {
+        let engine = engine();
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"rules": [{"id": "all", "endpoint": "*", "per": "everyone",
+                "limits": [{"id": "hour", "algorithm": "token_bucket", "limit": 2, "period": "1h"}]}]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        assert!(check(&engine, "ada") && check(&engine, "ada") && !check(&engine, "bob"));
+        let told = run(answers.answer(Ask::Reset { request: question("ada") }));
+        let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+        assert_eq!((cleared.len(), &*cleared[0].limit_id, cleared[0].remaining), (1, "default/rule:all/hour", 0));
+        assert!(check(&engine, "bob") && check(&engine, "bob"));
+    }
+
+    #[test]
+    fn of_each_the_limit_nearest_to_denying_is_told() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        assert!(check(&engine, "ada") && check(&engine, "ada"));
+        let who = |kind: &str, value: &str| Who { kind: kind.to_owned(), value: value.to_owned() };
+        let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
+        let asked = |domain: Option<&str>| Ask::Fullest { domain: domain.map(str::to_owned), each: each.clone() };
+        let Told::Fullest { each: told } = run(answers.answer(asked(None))) else { panic!("it looks") };
+        let left: Vec<_> = told.iter().map(|limit| limit.as_ref().map(|limit| limit.remaining)).collect();
+        assert_eq!(left, [Some(1), Some(3), None, None], "{told:?}");
+        let Told::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
+        assert_eq!(told, [None, None, None, None]);
+        // Nothing was charged, and no more are looked at than may be asked about.
+        let many = Ask::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
+        let Told::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
+        assert_eq!(told.len(), FULLEST_MAX);
+        assert!(told.iter().flatten().all(|limit| limit.remaining == 1));
+    }
+
+    #[test]
+    fn the_fuller_limit_has_less_left_of_what_it_gives() {
+        let limit = |limit, remaining| PeekedLimit {
+            limit_id: String::new(),
+            limit,
+            remaining,
+            reset_after_ms: 0,
+            retry_after_ms: Some(0),
+            remaining_after: 0,
+            sharing: Sharing::Local,
+            is_stored: false,
+            is_shadow: false,
+            says: String::new(),
+        };
+        assert!(limit(10, 1).is_fuller(&limit(1_000, 101)) && !limit(10, 1).is_fuller(&limit(1_000, 99)));
+        assert!(!limit(10, 1).is_fuller(&limit(20, 2)), "as full");
+        assert!(limit(u64::MAX, 0).is_fuller(&limit(u64::MAX, 1)));
+    }
+
+    #[test]
+    fn an_answer_fits_however_long_what_was_seen_is() {
+        let answers = QueryHandler::of(engine(), None);
+        run(async {
+            let (sampled, ()) =
+                tokio::join!(answers.answer(Ask::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
+                    sleep(Duration::from_millis(50)).await;
+                    let value = "\u{1}".repeat(1_024);
+                    let kinds: Vec<String> = (0..8).map(|kind| format!("kind{kind}")).collect();
+                    let who: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, &value).expect("valid")).collect();
+                    for _ in 0..DECISIONS_MAX {
+                        let _ = answers.engine.check(&Request::new(&who).expect("valid"));
+                    }
+                });
+            let bytes = serde_json::to_vec(&sampled).expect("JSON").len();
+            assert!((BODY_BYTES_MAX * 9 / 10..BODY_BYTES_MAX - 512).contains(&bytes), "{bytes}");
+            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            assert_eq!(sampled.seen, DECISIONS_MAX as u64);
+        });
+    }
+
+    #[test]
+    fn one_identity_is_watched_and_any_sampled() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
+            let (watched, sampled, ()) = tokio::join!(
+                answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }),
+                answers.answer(Ask::Sample { count: 2, for_ms: 300 }),
+                async {
+                    sleep(Duration::from_millis(50)).await;
+                    for user in ["ada", "bob", "ada", "ada", "ada"] {
+                        check(&engine, user);
+                    }
+                },
+            );
+            assert!(format!("{:?}", answers.engine).contains("observers: 0"), "nobody asks any more");
+            let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+            let allowed: Vec<bool> = watched.decisions.iter().map(|decision| decision.allowed).collect();
+            assert_eq!((watched.seen, allowed), (4, vec![true, true, true, false]));
+            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            assert_eq!((sampled.seen, sampled.decisions.len()), (5, 2));
+            assert_eq!(sampled.decisions[1].identities[0].value, "bob");
+        });
+    }
+
+    #[test]
+    fn an_address_is_found_in_every_spelling() {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"ip": "free"}, "tiers": [
+                {"id": "free", "limits": [{"id": "minute", "algorithm": "fixed_window", "limit": 3, "period": "1h"}]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let engine = Arc::new(engine);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        let ip = |value: &str| Who { kind: "ip".to_owned(), value: value.to_owned() };
+        run(async {
+            for (came, spellings) in [
+                ("::ffff:192.0.2.7", ["192.0.2.7", "::FFFF:192.0.2.7"]),
+                ("2001:db8::7", ["2001:DB8:0:0::7", "2001:db8::8"]),
+            ] {
+                let counted = engine.counted(DEFAULT_DOMAIN, Identity::new("ip", came).expect("valid"));
+                let counted = counted.expect("an address");
+                let identities = [counted.identity()];
+                let request = Request::new(&identities).expect("valid");
+                for spelling in spellings {
+                    let (watched, ()) = tokio::join!(
+                        answers.answer(Ask::Watch { who: ip(spelling), for_ms: 300, goes_on: None }),
+                        async {
+                            sleep(Duration::from_millis(50)).await;
+                            assert!(engine.check(&request).is_allowed());
+                        },
+                    );
+                    let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+                    assert_eq!(watched.seen, 1, "{spelling}");
+                }
+                for spelling in spellings {
+                    let told = answers.answer(Ask::Peek { request: Question::of_one(ip(spelling)) }).await;
+                    let Told::Peek { limits, .. } = told else { panic!("{told:?}") };
+                    assert_eq!(limits[0].remaining, 1, "{spelling}");
+                    let told = answers.answer(Ask::Fullest { domain: None, each: vec![ip(spelling)] }).await;
+                    let Told::Fullest { each } = told else { panic!("{told:?}") };
+                    assert_eq!(each[0].as_ref().map(|limit| limit.remaining), Some(1), "{spelling}");
+                }
+                let told = answers.answer(Ask::Reset { request: Question::of_one(ip(spellings[0])) }).await;
+                let Told::Reset { keys: 1, .. } = told else { panic!("{told:?}") };
+                assert_eq!(engine.peek(&request).remaining(), Some(2), "of three one would be charged");
+            }
+        });
+    }
+
+    #[test]
+    fn a_watch_takes_the_values_of_all_domains_and_of_its_kind_alone() {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {}, "shop": {
+                "clients": [{"kind": "ip", "value": "2001:db8:0:0:1::/80", "tier": "free"}],
+                "tiers": [{"id": "free", "unlimited": true}]
+            }}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let engine = Arc::new(engine);
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            for (kind, watched, domain, checked, seen) in [
+                ("ip", "2001:DB8:0:0:1::7", "default", "2001:db8::7", 1),
+                ("ip", "2001:DB8:0:0:1::7", "shop", "2001:db8:0:0:1::9", 1),
+                ("remote_address", "2001:DB8::7", "shop", "2001:db8::7", 1),
+                ("user", "2001:DB8::7", "shop", "2001:db8::7", 0),
+                ("user", "2001:DB8::7", "shop", "2001:DB8::7", 1),
+            ] {
+                let who = Who { kind: kind.to_owned(), value: watched.to_owned() };
+                let (told, ()) = tokio::join!(answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }), async {
+                    sleep(Duration::from_millis(50)).await;
+                    let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
+                    let counted = counted.expect("an address");
+                    let identities = [counted.identity()];
+                    let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
+                });
+                let Told::Watch(decisions) = told else { panic!("{told:?}") };
+                assert_eq!(decisions.seen, seen, "{kind} {watched}: {checked} in {domain}");
+            }
+        });
+    }
+
+    fn who(user: &str) -> Who {
+        Who { kind: "user".to_owned(), value: user.to_owned() }
+    }
+
+    /// What a watch of ada saw after the decision of this number.
+    async fn goes_on(answers: &QueryHandler, after: u64) -> Decisions {
+        let goes_on = Some(GoesOn { watch: "a".to_owned(), after });
+        match answers.answer(Ask::Watch { who: who("ada"), for_ms: 300, goes_on }).await {
+            Told::Watch(decisions) => decisions,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_watch_that_goes_on_misses_nothing_between_two_questions() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            let nothing = goes_on(&answers, 0).await;
+            assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
+            // Nobody asks just now.
+            let identities = [Identity::new("user", "ada").expect("valid")];
+            let request = Request::new(&identities).expect("valid").method("POST").endpoint("/a").expect("valid");
+            let _ = engine.check(&request.cost(2).expect("valid"));
+            check(&engine, "bob");
+            let told = goes_on(&answers, 0).await;
+            assert_eq!((told.seen, told.last, told.since_ms), (1, 1, nothing.since_ms));
+            let SeenDecision { method, endpoint, cost, .. } = &told.decisions[0];
+            assert_eq!((method.as_deref(), endpoint.as_deref(), *cost), (Some("POST"), Some("/a"), Some(2)));
+            // An answer that was lost is told again; what had no room is counted.
+            for _ in 0..DECISIONS_MAX + 50 {
+                check(&engine, "ada");
+            }
+            for _ in 0..2 {
+                let told = goes_on(&answers, 1).await;
+                assert_eq!((told.seen, told.last), (DECISIONS_MAX as u64 + 50, DECISIONS_MAX as u64 + 51));
+                assert_eq!(told.decisions.len(), DECISIONS_MAX);
+            }
+            let now = Instant::now();
+            let later = async {
+                sleep(Duration::from_millis(20)).await;
+                check(&engine, "ada");
+            };
+            let last = DECISIONS_MAX as u64 + 51;
+            let goes_on_with = Some(GoesOn { watch: "a".to_owned(), after: last });
+            let asked = Ask::Watch { who: who("ada"), for_ms: 1_500, goes_on: goes_on_with };
+            let (told, ()) = tokio::join!(answers.answer(asked), later);
+            assert!(matches!(&told, Told::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
+            assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
+            // Whoever does not come back is waited for, and then nothing is watched any more.
+            sleep(Duration::from_secs(9)).await;
+            assert!(format!("{engine:?}").contains("observers: 1"));
+            sleep(Duration::from_millis(1_500)).await;
+            assert!(format!("{engine:?}").contains("observers: 0"));
+            // `since_ms` is of the engine's clock, which the paused one does not move.
+            thread::sleep(Duration::from_millis(2));
+            assert_ne!(goes_on(&answers, last + 1).await.since_ms, nothing.since_ms);
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_next() {
+        let engine = engine();
+        let answers = QueryHandler::of(Arc::clone(&engine), None);
+        run(async {
+            let _ = goes_on(&answers, 0).await;
+            let long = "\u{1}".repeat(1_024);
+            let kinds: Vec<String> = (0..7).map(|kind| format!("kind{kind}")).collect();
+            let mut identities: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, &long).expect("valid")).collect();
+            identities.push(Identity::new("user", "ada").expect("valid"));
+            for _ in 0..DECISIONS_MAX {
+                let _ = engine.check(&Request::new(&identities).expect("valid"));
+            }
+            let first = goes_on(&answers, 0).await;
+            assert!(first.last < DECISIONS_MAX as u64 && first.seen == first.decisions.len() as u64, "{}", first.seen);
+            let mut last = first.last;
+            while last < DECISIONS_MAX as u64 {
+                let told = goes_on(&answers, last).await;
+                assert_eq!((told.seen, told.last), (told.decisions.len() as u64, last + told.seen));
+                last = told.last;
+            }
+        });
+    }
+}

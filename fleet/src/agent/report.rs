@@ -1,0 +1,295 @@
+//! Reports of a node: what it counted, second by second.
+
+use std::{cmp::Reverse, convert::Infallible, sync::Arc};
+
+use tidegate::{
+    Engine, Hitter, LimitIndex, ObserverId,
+    clock::{Clock, SystemClock},
+};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::{
+    agent::{
+        http_client::CallError,
+        node::{Node, REPORT_EVERY, random},
+        process::{ErrorCounts, resident_bytes},
+        status::Source,
+    },
+    counts::{
+        counters::Counters,
+        owner::owner_of,
+        sampler::{ONE_IN, Sampler},
+        totals::{Part, Whole},
+    },
+    store::{Shared, StoreStats},
+    wire::{
+        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
+        bounded_errors,
+        truncate::{ROOM, json_bytes, keep_what_fits},
+    },
+};
+
+/// In one report of so many a node says what process it is: an admin server that was started again is to know it soon.
+const PROCESS_ONE_IN: u64 = 10;
+
+/// Makes the reports of one engine.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    engine: Arc<Engine>,
+    /// And what it had counted when it was told last.
+    store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
+    watcher: Arc<Sampler>,
+    observing: ObserverId,
+    counters: Counters,
+    process: Process,
+    errors: ErrorCounts,
+    sequence: u64,
+}
+
+impl Reporter {
+    /// What is counted from now on, in this process.
+    pub(crate) fn of(
+        engine: Arc<Engine>,
+        store: Option<Arc<Shared<SystemClock>>>,
+        process: Process,
+        errors: ErrorCounts,
+    ) -> Self {
+        let store = store.map(|store| (store, StoreStats::default()));
+        let watcher = Arc::new(Sampler::new(engine.clock().clone()));
+        let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
+        let mut counters = Counters::default();
+        // What there was before is in no report.
+        counters.count(&engine, &watcher.take());
+        Self { engine, store, watcher, observing, counters, process, errors, sequence: 0 }
+    }
+
+    /// What was counted since the last one; without a name, which the caller gives it.
+    pub(crate) fn next(&mut self) -> Report {
+        let counted = self.counters.count(&self.engine, &self.watcher.take());
+        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
+        let name = |limit| Some(self.engine.limit_name(limit));
+        let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
+        let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
+        let store = self.store.as_mut().map(|(store, before)| {
+            let now = store.stats();
+            let report = StoreReport::of(&now, before);
+            *before = now;
+            report
+        });
+        self.sequence += 1;
+        let report = Report {
+            sequence: self.sequence,
+            at_ms: self.engine.clock().wall() / 1_000_000,
+            policy_version: self.engine.version(),
+            counts: NodeCounts {
+                allowed: *allowed,
+                denied: *denied,
+                no_limit: *no_limit,
+                unknown_domain: *unknown_domain,
+                degraded: *degraded,
+            },
+            latency: latency.buckets().map(|(bucket, count)| (bucket as u16, count)).collect(),
+            limits,
+            limits_left_out,
+            owners,
+            owners_left_out,
+            fill: self.engine.fill(),
+            overflow_charges: self.engine.overflow_charges(),
+            keys: Some(self.engine.live_keys()),
+            memory_bytes: resident_bytes(),
+            store,
+            errors: bounded_errors(self.errors.now()),
+            process: (self.sequence % PROCESS_ONE_IN == 1).then(|| self.process.clone()),
+            ..Report::default()
+        };
+        self.with_heavy(report)
+    }
+
+    /// With the heaviest keys. Long ones may not all fit beside the counts: the lightest are left out, and those that are
+    /// denied have half of the room at most.
+    fn with_heavy(&self, mut report: Report) -> Report {
+        let mut room = ROOM.saturating_sub(json_bytes(&report));
+        let mut for_denied = room / 2;
+        room -= for_denied;
+        report.denied = self.heavy(self.watcher.hitters.denied());
+        keep_what_fits(&mut report.denied, &mut for_denied);
+        room += for_denied;
+        report.hot = self.heavy(self.watcher.hitters.hot());
+        keep_what_fits(&mut report.hot, &mut room);
+        report
+    }
+
+    fn heavy(&self, hitters: Vec<Hitter>) -> Vec<HeavyKey> {
+        let key = |hitter: Hitter| HeavyKey {
+            limit_id: self.engine.limit_name(hitter.limit).to_owned(),
+            identities: hitter
+                .identities
+                .into_iter()
+                .map(|(kind, value)| SeenIdentity { kind, value: String::from_utf8_lossy(&value).into_owned() })
+                .collect(),
+            count: hitter.count,
+            error: hitter.error,
+        };
+        hitters.into_iter().take(HITTERS_MAX).map(key).collect()
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.engine.stop_observing(self.observing);
+    }
+}
+
+/// Those with the most requests, by name, and how many others there are.
+fn busiest<'n>(
+    mut parts: Vec<(LimitIndex, Part)>,
+    name: impl Fn(LimitIndex) -> Option<&'n str>,
+) -> (Vec<PartCounts>, u64) {
+    let left_out = parts.len().saturating_sub(PARTS_MAX);
+    parts.sort_by_key(|(_, part)| Reverse(part.requests()));
+    parts.truncate(PARTS_MAX);
+    let counts = parts.into_iter().filter_map(|(limit, part)| {
+        let Part { allowed, denied, shadow_denied } = part;
+        Some(PartCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
+    });
+    (counts.collect(), left_out as u64)
+}
+
+impl Node {
+    /// Tells what is counted, for ever, while there is somebody to tell.
+    pub(crate) async fn report(self: Arc<Self>) -> Infallible {
+        let mut reporter =
+            Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
+        // Nodes that started together do not report together.
+        let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
+        let mut ticks = interval_at(first, REPORT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending = None;
+        loop {
+            ticks.tick().await;
+            let status = self.status.borrow().clone();
+            if !status.is_connected {
+                continue;
+            }
+            let report = pending.take().unwrap_or_else(|| {
+                let mut report = reporter.next();
+                report.name.clone_from(&self.name);
+                report.instance.clone_from(&self.instance);
+                report.from_last_good = status.source == Some(Source::LastGood);
+                report
+            });
+            match self.client.post(wire::REPORTS, &report).await {
+                Ok(()) => {}
+                // No repeat would change it.
+                Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
+                    tracing::warn!(code, why, "a report was refused");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a report did not arrive");
+                    pending = Some(report);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tidegate::{Identity, Request, Snapshot};
+
+    use super::*;
+    use crate::wire::BODY_BYTES_MAX;
+
+    /// A thousand limits and tiers with the longest names have counts, and the longest keys are the heaviest.
+    #[test]
+    fn a_report_with_the_longest_names_and_keys_fits_with_all_its_counts() {
+        let long = |letter: char, number: usize| format!("{}{number:04}", String::from(letter).repeat(60));
+        let domain = long('d', 0);
+        // Each takes six bytes in JSON.
+        let value = |number: usize| format!("{number:04}{}", "\u{1}".repeat(1_020));
+        let limit = json!({ "id": long('l', 0), "algorithm": "token_bucket", "limit": 10, "period": "1h" });
+        let tiers: Vec<_> = (0..PARTS_MAX).map(|tier| json!({ "id": long('t', tier), "limits": [limit] })).collect();
+        let clients: Vec<_> = (0..HITTERS_MAX)
+            .map(|client| json!({ "kind": "user", "value": value(client), "tier": long('t', 0), "override": { "limits": [limit] } }))
+            .chain(
+                (0..PARTS_MAX).map(|tier| json!({ "kind": "team", "value": tier.to_string(), "tier": long('t', tier) })),
+            )
+            .collect();
+        let policy = json!({ "domains": { &domain: { "tiers": tiers, "clients": clients } } });
+        let engine = Arc::new(Engine::with_max_keys(10_000));
+        let policy = serde_json::from_value(policy).expect("a policy");
+        engine.publish(Snapshot::compile(&policy).expect("valid")).expect("it fits");
+        let mut reporter = Reporter::of(Arc::clone(&engine), None, Process::default(), ErrorCounts::default());
+        let check = |kind: &str, value: &str| {
+            let who = [Identity::new(kind, value).expect("valid")];
+            let _ = engine.check(&Request::new(&who).expect("valid").domain(&domain));
+        };
+        for round in 0..1_000 {
+            (0..HITTERS_MAX).for_each(|client| check("user", &value(client)));
+            check("team", &(round % PARTS_MAX).to_string());
+        }
+        let report = Report { name: "n".repeat(64), instance: "i".repeat(64), ..reporter.next() };
+        let bytes = serde_json::to_vec(&report).expect("JSON").len();
+        assert!(bytes <= BODY_BYTES_MAX, "{bytes}");
+        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "what fits is told: {bytes}");
+        assert_eq!(report.counts.allowed + report.counts.denied, 1_000 * (1 + HITTERS_MAX as u64));
+        assert_eq!((report.limits.len(), report.owners.len()), (PARTS_MAX, PARTS_MAX));
+        assert_eq!((report.limits_left_out, report.owners_left_out), (0, 0));
+        for list in [&report.denied, &report.hot] {
+            assert!((5..HITTERS_MAX).contains(&list.len()), "{}", list.len());
+            assert!(list.is_sorted_by(|one, next| one.count >= next.count));
+        }
+    }
+
+    #[test]
+    fn reports_add_up_to_what_was_counted() {
+        let engine = Arc::new(Engine::with_max_keys(1_000));
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"user": "free"}, "tiers": [
+                {"id": "free", "limits": [
+                    {"id": "hour", "algorithm": "fixed_window", "limit": 3, "period": "1h"},
+                    {"id": "day", "algorithm": "fixed_window", "limit": 30, "period": "1d"}
+                ]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let mut reporter = Reporter::of(Arc::clone(&engine), None, Process::default(), ErrorCounts::default());
+        let mut sum = (0, 0);
+        for second in 0..5u64 {
+            for _ in 0..second {
+                let who = [Identity::new("user", "ada").expect("valid")];
+                let _ = engine.check(&Request::new(&who).expect("valid"));
+            }
+            let report = reporter.next();
+            assert_eq!((report.sequence, report.policy_version), (second + 1, 1));
+            let counts = (report.counts.allowed, report.counts.denied);
+            // Each limit counts a request, and the tier counts it once.
+            let ids = report.limits.iter().map(|limit| limit.id.as_str());
+            assert_eq!(ids.filter(|id| id.ends_with("hour")).count(), usize::from(second > 0));
+            let sums = |parts: &[PartCounts]| {
+                parts.iter().fold((0, 0), |(allowed, denied), part| (allowed + part.allowed, denied + part.denied))
+            };
+            assert_eq!(sums(&report.limits), (2 * counts.0, counts.1));
+            assert_eq!(sums(&report.owners), counts);
+            assert!(report.owners.iter().all(|owner| owner.id == "default/tier:free"));
+            sum = (sum.0 + counts.0, sum.1 + counts.1);
+        }
+        assert_eq!(sum, (3, 7));
+        drop(reporter);
+        assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
+    }
+    #[test]
+    fn a_report_says_how_the_process_is_and_now_and_then_which_it_is() {
+        let engine = Arc::new(Engine::with_max_keys(1_000));
+        let process = Process { max_keys: Some(1_000), commit: Some("abc".to_owned()), ..Process::default() };
+        let errors = ErrorCounts::of(|| [("overload", 3)].into());
+        let mut reporter = Reporter::of(engine, None, process.clone(), errors);
+        let reports: Vec<Report> = (0..21).map(|_| reporter.next()).collect();
+        let with: Vec<u64> =
+            reports.iter().filter(|report| report.process.is_some()).map(|report| report.sequence).collect();
+        assert_eq!((with, reports[0].process.as_ref()), (vec![1, 11, 21], Some(&process)));
+        assert!(reports.iter().all(|report| report.errors[0].count == 3 && report.keys == Some(0)));
+        assert_eq!(reports[0].memory_bytes.is_some(), cfg!(target_os = "linux"));
+    }
+}

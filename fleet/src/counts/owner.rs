@@ -1,0 +1,50 @@
+//! Tiers and rules: the owners of limits, which are counted beside them.
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What has limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Owner {
+    /// A tier.
+    Tier,
+    /// A rule.
+    Rule,
+}
+
+impl Owner {
+    /// Is this full name one of a tier, or of a rule?
+    #[must_use]
+    pub fn is(self, full_name: &str) -> bool {
+        let kind = match self {
+            Self::Tier => "tier:",
+            Self::Rule => "rule:",
+        };
+        full_name.split_once('/').is_some_and(|(_, id)| id.starts_with(kind))
+    }
+}
+
+/// Full name of the tier or rule that has this limit, if one has it.
+#[must_use]
+pub fn owner_of(limit_id: &str) -> Option<&str> {
+    let (owner, _) = limit_id.rsplit_once('/')?;
+    (Owner::Tier.is(owner) || Owner::Rule.is(owner)).then_some(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_tiers_and_rules_have_owners() {
+        assert_eq!(owner_of("default/tier:free/minute"), Some("default/tier:free"));
+        assert_eq!(owner_of("default/rule:search/ip"), Some("default/rule:search"));
+        for nobodys in ["default/client:user:a/b/minute", "default/client:user:tier:a/minute", "minute", ""] {
+            assert_eq!(owner_of(nobodys), None, "{nobodys}");
+        }
+        assert!(Owner::Tier.is("default/tier:free") && !Owner::Rule.is("default/tier:free"));
+    }
+}

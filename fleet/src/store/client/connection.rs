@@ -1,0 +1,198 @@
+//! The connection to the store: one server, the master of Sentinels, or a cluster. It is made when it is first needed,
+//! and again when it breaks.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout};
+
+use crate::store::{
+    address::Servers,
+    client::{
+        cluster::Cluster,
+        connect::{ANSWER_IN, CONNECT_IN, open, tcp},
+        fault_log::FaultLog,
+        server::{Server, ServerConnection},
+    },
+};
+
+#[derive(Clone)]
+enum Target {
+    Server(Arc<ServerConnection>),
+    Cluster(Arc<Cluster>),
+    #[cfg(test)]
+    Simulated(Arc<crate::store::simulation::Wire>),
+}
+
+/// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    target: Target,
+    pub(crate) faults: Arc<FaultLog>,
+    id: u64,
+    code: &'static str,
+    hash: String,
+}
+
+impl Connection {
+    /// Returns a connection to servers that need not be there yet.
+    pub(crate) fn to(
+        servers: Servers,
+        tls: Option<TlsCertificates>,
+        prefix: &str,
+        code: &'static str,
+    ) -> RedisResult<Self> {
+        let id = id_of(&servers, prefix);
+        let to = |server| Target::Server(Arc::new(ServerConnection::to(server)));
+        let target = match servers {
+            Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
+            Servers::Watched(master) => to(Server::Watched(master, tls)),
+            Servers::Cluster(infos) => Target::Cluster(Arc::new(Cluster::of(infos, tls)?)),
+        };
+        Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
+    }
+
+    /// Returns a connection to the store of a simulation.
+    #[cfg(test)]
+    pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
+        let hash = Script::new(code).get_hash().to_owned();
+        Self { target: Target::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+    }
+
+    /// Returns a number of 52 bits that the same addresses and the same prefix have.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        match &self.target {
+            Target::Server(_) => false,
+            Target::Cluster(_) => true,
+            #[cfg(test)]
+            Target::Simulated(wire) => wire.is_cluster(),
+        }
+    }
+
+    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server
+    /// that is back. The client of a cluster does this itself.
+    pub(crate) fn reconnect(&self) {
+        if let Target::Server(server) = &self.target {
+            server.reconnect();
+        }
+    }
+
+    /// Returns how many connections were made since the start; to a cluster 0.
+    pub(crate) fn connections(&self) -> u64 {
+        if let Target::Server(server) = &self.target { server.made() } else { 0 }
+    }
+
+    /// Runs the script, and loads it where it is not known. An error: it may have run.
+    pub(crate) async fn run(
+        &self,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+        patience: Duration,
+    ) -> RedisResult<Vec<String>> {
+        let by_hash = call("EVALSHA", &self.hash, keys, arguments);
+        match self.send(by_hash, patience).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(call("EVAL", self.code, keys, arguments), patience).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Returns what each server says of itself: of a cluster each master.
+    pub(crate) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
+        let target = self.target.clone();
+        let asked = async move {
+            match target {
+                Target::Server(server) => Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?]),
+                Target::Cluster(cluster) => cluster.info().await,
+                #[cfg(test)]
+                Target::Simulated(wire) => Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?]),
+            }
+        };
+        timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
+        let target = self.target.clone();
+        let mut asked = Box::pin(async move {
+            match target {
+                Target::Server(server) => server.send(&command).await,
+                Target::Cluster(cluster) => cluster.send(&command).await,
+                #[cfg(test)]
+                Target::Simulated(wire) => wire.send(&command).await,
+            }
+        });
+        if let Ok(answer) = timeout(patience, &mut asked).await {
+            return redis::from_redis_value(answer?).map_err(RedisError::from);
+        }
+        // A connection that is being made is made for the next. What becomes of it says why there was no answer.
+        let (faults, since) = (Arc::clone(&self.faults), Instant::now());
+        tokio::spawn(async move {
+            if let Ok(Err(error)) = timeout(CONNECT_IN + ANSWER_IN, asked).await {
+                faults.meet_late(&error, since);
+            }
+        });
+        Err(late())
+    }
+}
+
+fn late() -> RedisError {
+    RedisError::from((ErrorKind::Io, "it took too long"))
+}
+
+/// The server that was asked did not run the script, since the key has moved: it may be sent again.
+pub(crate) fn has_moved(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+fn id_of(servers: &Servers, prefix: &str) -> u64 {
+    let name = |info: &ConnectionInfo| format!("{} {}", info.addr(), info.redis_settings().db());
+    let mut names: Vec<_> = servers.infos().iter().map(name).collect();
+    names.sort();
+    if let Servers::Watched(master) = servers {
+        names.push(format!("{} {}", master.name, master.settings.db()));
+    }
+    names.push(prefix.to_owned());
+    let digest = Sha256::digest(names.join("\n"));
+    digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12
+}
+
+fn call(how: &str, script: &str, keys: &[String], arguments: &[Vec<u8>]) -> Cmd {
+    let mut command = redis::cmd(how);
+    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::address;
+
+    fn id(urls: &[&str], prefix: &str) -> u64 {
+        let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
+        id_of(&address::read(&urls).expect("addresses"), prefix)
+    }
+
+    #[test]
+    fn a_store_is_known_by_its_addresses_its_master_and_its_prefix() {
+        let (a, b) = ("redis-sentinel://a/limits", "redis-sentinel://b/limits");
+        let of_two = id(&[a, b], "tidegate");
+        assert_eq!(of_two, id(&[b, "redis-sentinel://a:26379/limits?sentinel_password=x"], "tidegate"));
+        assert_eq!(id(&["redis://a"], "p"), id(&["redis://user:password@a:6379/0"], "p"));
+        let others = [
+            id(&[a, b], "shop"),
+            id(&[a], "tidegate"),
+            id(&["redis-sentinel://a/others", "redis-sentinel://b/others"], "tidegate"),
+            id(&["redis-sentinel://a/limits/1", "redis-sentinel://b/limits/1"], "tidegate"),
+            id(&["redis://a:26379", "redis://b:26379"], "tidegate"),
+        ];
+        assert!(!others.contains(&of_two), "{of_two}: {others:?}");
+        assert!(others.iter().all(|id| *id < 1 << 52));
+    }
+}

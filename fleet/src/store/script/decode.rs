@@ -1,0 +1,157 @@
+//! Decodes the answers of the script.
+
+use tidegate::{
+    Answer,
+    algorithm::{Carry, Meter, Verdict},
+    time::Nanos,
+};
+
+use crate::store::script::{
+    grant::Grant,
+    op::ScriptOp,
+    plan::{Intent, KeyRequest, SlotRequest},
+    record::StoredRecord,
+};
+
+/// The outcome of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum OpOutcome {
+    Charged,
+    Refused,
+    /// It fits; another of the same request does not.
+    Spared,
+    Looked,
+    /// It was made before.
+    Known,
+    /// The record is another than the operation was for.
+    Other,
+    /// One before it was refused.
+    Unasked,
+}
+
+impl OpOutcome {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "charged" => Self::Charged,
+            "refused" => Self::Refused,
+            "spared" => Self::Spared,
+            "looked" => Self::Looked,
+            "known" => Self::Known,
+            "other" => Self::Other,
+            "unasked" => Self::Unasked,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name that the script gives it.
+    #[cfg(any(test, feature = "model"))]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Charged => "charged",
+            Self::Refused => "refused",
+            Self::Spared => "spared",
+            Self::Looked => "looked",
+            Self::Known => "known",
+            Self::Other => "other",
+            Self::Unasked => "unasked",
+        }
+    }
+}
+
+/// The reply to the request for one key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyReply {
+    pub(crate) answer: Answer,
+    /// The grant, where the request was for a lease.
+    pub(crate) grant: Option<Grant>,
+    /// The bucket state in the numbers of the requester, as if all that is lent had been spent.
+    pub(crate) word: u64,
+    /// The text of the record in the store.
+    pub(crate) text: String,
+    pub(crate) now: Nanos,
+}
+
+/// Returns the replies to a request. `None`: it must be sent again.
+pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, now: Nanos) -> Option<Vec<KeyReply>> {
+    for part in question.iter_mut() {
+        part.tries = part.tries.saturating_add(1);
+    }
+    let answers: Vec<_> =
+        question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
+    answers.into_iter().collect()
+}
+
+impl KeyRequest {
+    /// Returns the reply for an outcome. `None`: the request must be sent again.
+    pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
+        let told = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
+        if done == OpOutcome::Unasked {
+            return Some(told(Answer::Failed, 0, String::new()));
+        }
+        if done == OpOutcome::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
+            self.late = self.late.saturating_add(1);
+        }
+        self.found = Some(StoredRecord::read(text.clone(), &self.own.meter));
+        let (held, _) = self.held(now);
+        let own = self.own.meter;
+        let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
+        let (word, full) = (seen(held.word), seen(held.full(now)));
+        let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
+        match self.intent {
+            // Taken back or charged, or there is nothing left to take, or no room to owe more.
+            Intent::GiveBack(_) | Intent::Overcharge { .. } => {
+                failed(done == OpOutcome::Charged || self.op(now).is_err())
+            }
+            Intent::Reset => failed(done == OpOutcome::Charged),
+            Intent::Delta { .. } => failed(matches!(done, OpOutcome::Charged | OpOutcome::Known)),
+            Intent::Lease(ask) => {
+                match done {
+                    OpOutcome::Charged => {}
+                    // There was nothing to swap, and is nothing now.
+                    OpOutcome::Looked if self.op(now).is_ok_and(|op| matches!(op, ScriptOp::Look)) => {}
+                    _ => return None,
+                }
+                // Others may have used and lent more meanwhile.
+                let grant = self.grant?;
+                let others = held.leases.out().saturating_sub(grant.kept + grant.given);
+                let grant = Grant { word: seen(held.with(others, now)), ..grant };
+                let verdict = match own.step(full, now, ask.need.max(1)) {
+                    _ if grant.is_charged || grant.kept + grant.given >= ask.need => Verdict::Admit(grant.word),
+                    // By what was known at an earlier time it did not fit.
+                    Verdict::Admit(_) => Verdict::Later { wait_ns: 1 },
+                    refused => refused,
+                };
+                let answer = Answer::Decided { verdict, word: grant.word, now };
+                Some(KeyReply { grant: Some(grant), ..told(answer, full, text) })
+            }
+            // A look is a step of one token whose word is not stored.
+            Intent::Look(cost) => {
+                let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
+                    Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
+                    verdict => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+            Intent::Charge(cost) => {
+                let step = held.under.meter.step(held.full(now), now, cost);
+                let answer = match (done, step) {
+                    (OpOutcome::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
+                    // It fits by now, and was not charged.
+                    (OpOutcome::Looked, Verdict::Admit(_)) if self.is_refused => return None,
+                    (OpOutcome::Spared, _) | (OpOutcome::Looked, Verdict::Admit(_)) => {
+                        Answer::WouldAdmit { word: full, now }
+                    }
+                    // By what was known at an earlier time it did not fit.
+                    (OpOutcome::Refused, Verdict::Admit(_))
+                    | (OpOutcome::Other | OpOutcome::Unasked | OpOutcome::Known, _) => return None,
+                    (OpOutcome::Refused | OpOutcome::Looked, verdict) => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+        }
+    }
+}
+
+fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {
+    from.carry_over(word, now, to, Carry::Keep)
+}

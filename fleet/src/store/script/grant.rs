@@ -1,0 +1,95 @@
+//! The exchange of leases: what a node asks for, and what the store grants.
+
+use tidegate::time::Nanos;
+
+use crate::store::script::record::Record;
+#[cfg(test)]
+use crate::store::simulation::Mutation;
+
+/// A node's request for a lease: the lease that it has, and what it wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeaseRequest {
+    /// The lease that it has: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of
+    /// them are left.
+    pub(crate) epoch: u64,
+    pub(crate) ends: Nanos,
+    pub(crate) out: u64,
+    pub(crate) left: u64,
+    /// How many of those that are left it keeps.
+    pub(crate) keep: u64,
+    /// How many more it would like.
+    pub(crate) want: u64,
+    /// The tokens that a check waits for; 0: none waits.
+    pub(crate) need: u64,
+}
+
+impl LeaseRequest {
+    /// Returns the tokens with which the node would like to go on.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.keep.saturating_add(self.want)
+    }
+
+    /// Returns the tokens of the lease that were spent.
+    pub(super) fn spent(&self) -> u64 {
+        #[cfg(test)]
+        if Mutation::SpentTokensAreNotCharged.is_on() {
+            return 0;
+        }
+        self.out.saturating_sub(self.left)
+    }
+}
+
+/// The tokens that a node may spend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant {
+    pub(crate) epoch: u64,
+    /// The end of the window in which they count.
+    pub(crate) ends: Nanos,
+    /// Whether the store still counted the lease that the node had as out.
+    pub(crate) is_counted: bool,
+    /// The tokens of its lease that the node keeps (none unless they were counted), and those that it was given.
+    pub(crate) kept: u64,
+    pub(crate) given: u64,
+    /// The bucket state as if all that others hold was spent.
+    pub(crate) word: u64,
+    /// Whether what a check waits for was charged at once.
+    pub(crate) is_charged: bool,
+    /// Whether there was more, but no more may be lent.
+    pub(crate) is_all_out: bool,
+}
+
+/// Returns the record after a grant, and the grant.
+pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
+    let Record { under, word, mut leases } = held;
+    let meter = under.meter;
+    let mut word = meter.rolled(word, now);
+    let ends = meter.ends(word);
+    // Tokens that the store still counts as out are kept. Others were counted as spent, or with a window that is over: the node asks
+    // for as many anew, which are there or not.
+    let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
+    let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.wanted()) };
+    if is_counted {
+        word = Record { under, word, leases }.with(ask.spent(), now);
+    }
+    let others = leases.out();
+    #[cfg(test)]
+    let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
+    let taken = Record { under, word, leases }.with(others + kept, now);
+    let room = meter.remaining(taken, now);
+    // At most a quarter is lent.
+    let lendable = (meter.capacity() / 4).saturating_sub(others + kept);
+    let mut given = want.min(room).min(lendable);
+    let is_all_out = given < want.min(room);
+    let is_short = kept + given < ask.need;
+    let is_charged = is_short && ask.need <= room;
+    if is_short {
+        given = 0;
+    }
+    if is_charged {
+        word = Record { under, word, leases }.with(ask.need, now);
+    }
+    leases.lend(now, kept + given, lease_ns);
+    let after = Record { under, word, leases };
+    let word = after.with(others, now);
+    (after, Grant { epoch: leases.epoch, ends, is_counted, kept, given, word, is_charged, is_all_out })
+}

@@ -1,0 +1,10 @@
+//! The script that the store runs: its arguments, its answers, and the records that it reads and writes.
+
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod grant;
+mod op;
+pub(crate) mod plan;
+pub(crate) mod record;
+#[cfg(any(test, feature = "model"))]
+pub(crate) mod twin;

@@ -1,0 +1,451 @@
+//! An engine whose shared limits are kept in a store.
+
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use redis::RedisError;
+use tidegate::{
+    Answer, Begun, Decide, Decision, Engine, Pending, Request, Reservation, StoreCharge,
+    algorithm::{NUMBER_MAX, Receipt, Verdict},
+    clock::Clock,
+    policy::{DoorSettings, Sharing},
+};
+use tokio::time::{Instant, timeout};
+
+use crate::store::{
+    address::{self, StoreAddress},
+    client::{batcher::Batcher, connect::CONNECT_IN, connection::Connection},
+    config::StoreSettings,
+    error::StoreError,
+    fault::StoreFault,
+    key::{KeyName, KeyNames},
+    local::quota::{LocalAnswer, LocalQuotas},
+    script::{
+        decode::KeyReply,
+        encode::SCRIPT,
+        plan::{Intent, KeyRequest},
+        record::VersionedMeter,
+    },
+    stats::StoreStats,
+};
+
+/// How long the fault of a secret that was not sent counts as there: longer than it can be.
+const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
+
+/// An engine whose shared limits are kept in a store: see [`Decide`]. Leases are given back, and what
+/// is untold is told, by [`close`](Self::close).
+pub struct Shared<C> {
+    engine: Arc<Engine<C>>,
+    store: Arc<Batcher>,
+    pub(super) holdings: Arc<LocalQuotas>,
+}
+
+impl<C> fmt::Debug for Shared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Shared<C> {
+    /// Shares the limits of an engine through the store at an address. The store is greeted, for a second at most; one that
+    /// does not answer is connected to when it does, and limits do meanwhile what they say for that case.
+    ///
+    /// # Errors
+    ///
+    /// The address is none.
+    pub async fn new(
+        engine: Arc<Engine<C>>,
+        address: &StoreAddress,
+        settings: StoreSettings,
+    ) -> Result<Self, StoreError> {
+        let StoreAddress { urls, prefix, tls, secret } = address;
+        let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
+        let keys = KeyNames::with(prefix, secret)?;
+        let servers = address::read(urls)?;
+        let tls = tls.check(servers.use_tls())?;
+        let connection = Connection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
+        Ok(Self::over(engine, connection, keys, settings).await)
+    }
+
+    /// Shares the limits of an engine over this connection.
+    pub(super) async fn over(
+        engine: Arc<Engine<C>>,
+        connection: Connection,
+        keys: KeyNames,
+        settings: StoreSettings,
+    ) -> Self {
+        let store = Arc::new(Batcher::new(connection, keys, settings));
+        if store.keys.are_awaited() {
+            store.faults.note(StoreFault::NoSecret, NO_SECRET_FOR, String::new);
+        }
+        let greeted = store.greet(CONNECT_IN).await;
+        if let Err(fault) = greeted {
+            tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
+        }
+        store.runtime().spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
+        let holdings = LocalQuotas::new(&store, settings.sync_interval);
+        Self { engine, store, holdings }
+    }
+
+    /// Which store it is: the same addresses and the same prefix have the same number, below 2^53.
+    #[must_use]
+    pub fn store_id(&self) -> u64 {
+        self.store.id()
+    }
+
+    /// Takes the secret with which the admin server has its fleet derive the names of keys; `None`: the server has none. It counts
+    /// unless one was [given](super::KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
+    /// and each limit starts anew: as with another version of the keys.
+    pub fn take_key_secret(&self, sent: Option<&[u8]>) {
+        if self.store.keys.take(sent) {
+            tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
+            self.holdings.release_all();
+        }
+        if !self.store.keys.are_awaited() {
+            self.store.faults.end(StoreFault::NoSecret);
+        }
+    }
+
+    /// The engine that decides.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine<C>> {
+        &self.engine
+    }
+
+    /// Begins a check: see [`Engine::begin`]. What this node holds of leased and synced limits is charged at once, so where
+    /// that is enough the check is decided.
+    pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
+        let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
+            LocalAnswer::Answer(answer) => Some(answer),
+            LocalAnswer::Waits(_) | LocalAnswer::Store => None,
+        };
+        let (begun, in_vain) = self.engine.begin_with(request, held);
+        if let Some(in_vain) = in_vain {
+            self.take_back(in_vain.charges().filter_map(|charge| charged(self.keys(), &charge)));
+        }
+        begun
+    }
+
+    /// Begins a check, or a look, without charging anything: see [`Engine::pend`].
+    #[must_use]
+    pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
+        self.engine.pend(request, is_look)
+    }
+
+    /// Has the store charge what a check needs, and this node's holdings; the answers are for [`finish`](Self::finish). No
+    /// longer than the timeout.
+    pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
+        let mut answers = Vec::new();
+        let mut waits = Vec::new();
+        let mut questions: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
+        let mut views = Vec::new();
+        for (place, charge) in pending.charges().enumerate() {
+            answers.push(charge.answered.unwrap_or(Answer::Failed));
+            if charge.answered.is_some() {
+                continue;
+            }
+            match self.charge(&charge, true) {
+                LocalAnswer::Answer(answer) => answers[place] = answer,
+                LocalAnswer::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
+                LocalAnswer::Store => {
+                    add(&mut questions, part(self.keys(), &charge), place);
+                    if charge.sharing == Sharing::Synced {
+                        views.push((place, charge.hash, charge.meter));
+                    }
+                }
+            }
+        }
+        let (store, holdings) = (Arc::clone(&self.store), Arc::clone(&self.holdings));
+        async move {
+            if waits.is_empty() && questions.is_empty() {
+                return answers;
+            }
+            let began = Instant::now();
+            // Those that wait for a lease, first: what it is not enough for goes out with the others.
+            for (place, answer, part) in waits {
+                let left = store.timeout().saturating_sub(began.elapsed());
+                match timeout(left, answer).await {
+                    Ok(Ok(Some(answer))) => answers[place] = answer,
+                    // The lease was not enough for all that waited.
+                    Ok(Ok(None)) => add(&mut questions, part, place),
+                    _ => {}
+                }
+            }
+            // What could not be answered in time is not charged.
+            if !questions.is_empty() && began.elapsed() < store.timeout() {
+                let mut asked = Vec::with_capacity(questions.len());
+                let mut places = Vec::with_capacity(questions.len());
+                for (slot, parts, at) in questions {
+                    asked.push((slot, parts));
+                    places.push(at);
+                }
+                for (places, told) in places.iter().zip(store.ask(asked, began).await) {
+                    for (&place, told) in places.iter().zip(told.into_iter().flatten()) {
+                        answers[place] = told.answer;
+                    }
+                }
+            }
+            for (place, hash, meter) in views {
+                holdings.heard(hash, &meter, &answers[place]);
+            }
+            store.counts.waits.count(began.elapsed());
+            answers
+        }
+    }
+
+    /// What the store has of the limits of each inspection, whatever this node holds of them; for
+    /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
+    pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
+        if self.store.keys.are_awaited() {
+            return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
+        }
+        let charges = pending.iter().flat_map(|pending| pending.charges());
+        let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
+        let mut told = self.store.ask_for_people(asked).await.into_iter();
+        let answer = |told: Option<KeyReply>| told.map_or(Answer::Failed, |told| told.answer);
+        let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
+        pending.iter().map(of).collect()
+    }
+
+    /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
+    pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
+        let (decision, in_vain) = self.engine.finish(pending, answers);
+        if let Some(in_vain) = in_vain {
+            self.take_back(in_vain.charges().filter_map(|charge| charged(self.keys(), &charge)));
+        }
+        decision
+    }
+
+    /// As [`finish`](Self::finish), and what was charged can be settled.
+    pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
+        let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
+        let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
+        if in_vain.is_some() {
+            self.take_back(stored.into_iter());
+            return (decision, None);
+        }
+        (decision, here.map(|here| Reserved { here, estimate, stored }))
+    }
+
+    /// A check is not finished after all: gives back what was charged for it.
+    pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
+        self.take_back(all_charged(self.keys(), pending, answers).into_iter());
+    }
+
+    /// Settles a reservation: see [`Engine::settle`].
+    pub fn settle(&self, reserved: Reserved, actual: u64) {
+        let Reserved { here, estimate, stored } = reserved;
+        self.engine.settle(here, actual);
+        for charged in stored {
+            let whole = u128::from(charged.receipt.cost) * u128::from(actual.min(NUMBER_MAX));
+            let actual = u64::try_from(whole.div_ceil(u128::from(estimate.max(1)))).unwrap_or(u64::MAX);
+            let cost = charged.receipt.cost.abs_diff(actual);
+            match actual.cmp(&charged.receipt.cost) {
+                Ordering::Less => {
+                    let receipt = Receipt { cost, ..charged.receipt };
+                    self.take_back(std::iter::once(Charged { receipt, ..charged }));
+                }
+                Ordering::Equal => {}
+                Ordering::Greater => self.overcharge(charged, cost),
+            }
+        }
+    }
+
+    /// Has the store forget what was used of the limits of a request that are kept there, as [`Engine::reset`] does of those of
+    /// this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget) on each. Answers how many; an
+    /// error: the store did not answer.
+    pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
+        let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
+        if self.store.keys.are_awaited() {
+            return Err(StoreError::Silent);
+        }
+        let cleared = |charge: StoreCharge<'_>| {
+            let KeyName { slot, key } = self.keys().name(&charge);
+            (slot, KeyRequest::new(key, &charge, Intent::Reset))
+        };
+        let asked: Vec<_> = pending.charges().map(cleared).collect();
+        let count = asked.len();
+        if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
+            return Err(StoreError::Silent);
+        }
+        Ok(count)
+    }
+
+    /// Forgets what this node holds of the limits of a request that nodes share: leases, which the store goes on to count as out
+    /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
+    pub fn forget(&self, request: &Request<'_>) {
+        if let Some(pending) = self.engine.pend_inspection(request) {
+            pending.charges().for_each(|charge| self.holdings.forget(charge.hash));
+        }
+    }
+
+    /// How the store and this node's holdings are.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let (counts, held) = (&self.store.counts, &self.holdings.figures);
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        StoreStats {
+            is_open: self.store.is_open(),
+            opened: read(&counts.opened),
+            asked: read(&counts.asked),
+            failed: read(&counts.failed),
+            faults: self.store.faults.current(self.store.is_open()),
+            fault_counts: self.store.faults.counts(),
+            took: Duration::from_nanos(read(&counts.took_ns)),
+            waits: counts.waits.read(),
+            leased_out: u64::try_from(held.out.load(Relaxed)).unwrap_or(0),
+            overshoots: read(&held.overshoots),
+            overshoot_max: read(&held.overshoot_max),
+            untold_max: read(&held.untold_max),
+            sync_lag: Duration::from_nanos(read(&held.lag_ns)),
+        }
+    }
+
+    /// Returns the store's time as this node knows it, 0 or more behind, and the tokens of the synced limits of a request that this
+    /// node spent and that no answer of the store has covered yet.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unanswered(&self, request: &Request<'_>) -> (u64, u64) {
+        let pending = self.engine.pend_inspection(request);
+        let charges = pending.iter().flat_map(Pending::charges);
+        (self.store.moment().store, charges.map(|charge| self.holdings.unanswered(charge.hash)).sum())
+    }
+
+    /// Gives back leases, and tells what is untold: before the process ends. Within a second.
+    pub async fn close(&self) {
+        self.holdings.close(self.store.close_timeout()).await;
+    }
+
+    pub(super) fn keys(&self) -> &KeyNames {
+        &self.store.keys
+    }
+
+    fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
+        // The key has no name yet.
+        if self.store.keys.are_awaited() {
+            return LocalAnswer::Answer(Answer::Failed);
+        }
+        // Without its store a view is nobody's: what the limit says for that case decides.
+        if charge.sharing == Sharing::Synced && self.store.is_away() {
+            self.holdings.note_view();
+            return LocalAnswer::Answer(Answer::Failed);
+        }
+        self.holdings.charge(charge, is_patient)
+    }
+
+    fn take_back(&self, charged: impl Iterator<Item = Charged>) {
+        for Charged { hash, name, receipt, own, sharing, .. } in charged {
+            let left = match sharing {
+                Sharing::Strict => receipt.cost,
+                _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
+            };
+            if left > 0 {
+                let intent = Intent::GiveBack(Receipt { cost: left, ..receipt });
+                self.store.tell(name.slot, KeyRequest::again(name.key, own, intent, None));
+            }
+        }
+    }
+
+    fn overcharge(&self, charged: Charged, tokens: u64) {
+        let Charged { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
+        if sharing != Sharing::Synced || !self.holdings.overcharge(hash, tokens, max_debt) {
+            self.store.tell(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
+        }
+    }
+}
+
+impl<C: Clock> Decide for Shared<C> {
+    async fn decide<'a>(&'a self, request: &'a Request<'a>) -> Decision<'a> {
+        match self.begin(request) {
+            Begun::Decided(decision) => decision,
+            Begun::Pending(pending) => {
+                let answers = self.ask(&pending).await;
+                self.finish(pending, &answers)
+            }
+        }
+    }
+
+    fn door_settings(&self, domain: &str) -> DoorSettings {
+        self.engine.door_settings(domain)
+    }
+}
+
+/// A reservation of which the store, or what this node holds of it, charged a part.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stands as charged"]
+pub struct Reserved {
+    here: Reservation,
+    estimate: u64,
+    stored: Vec<Charged>,
+}
+
+impl Reserved {
+    /// Returns whether nothing was charged: see [`Reservation::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.stored.is_empty()
+    }
+
+    /// Returns the largest cost at which it should be settled: see [`Reservation::actual_max`].
+    #[must_use]
+    pub fn actual_max(&self, multiple: u64) -> u64 {
+        self.here.actual_max(multiple)
+    }
+}
+
+/// What was charged, and how it is taken back.
+#[derive(Debug)]
+struct Charged {
+    hash: u64,
+    sharing: Sharing,
+    name: KeyName,
+    own: VersionedMeter,
+    max_debt: u64,
+    receipt: Receipt,
+}
+
+fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
+    let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
+    Some(Charged {
+        hash: charge.hash,
+        sharing: charge.sharing,
+        name: keys.name(charge),
+        own: VersionedMeter { meter: charge.meter, version: charge.version },
+        max_debt: charge.max_debt,
+        receipt: Receipt { cost: charge.cost, charged_at: now, word, moved_ns: u64::MAX },
+    })
+}
+
+fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+    let each = pending.charges().zip(answers);
+    each.filter_map(|(mut charge, &answer)| {
+        charge.answered = Some(answer);
+        charged(keys, &charge)
+    })
+    .collect()
+}
+
+fn part(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
+    let KeyName { slot, key } = keys.name(charge);
+    let intent = if charge.is_look { Intent::Look(charge.cost) } else { Intent::Charge(charge.cost) };
+    (slot, KeyRequest::new(key, charge, intent))
+}
+
+/// Puts a part to the others of its slot.
+fn add(questions: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>, (slot, part): (String, KeyRequest), place: usize) {
+    match questions.iter_mut().find(|(of, ..)| *of == slot) {
+        Some((_, parts, places)) => {
+            parts.push(part);
+            places.push(place);
+        }
+        None => questions.push((slot, vec![part], vec![place])),
+    }
+}
