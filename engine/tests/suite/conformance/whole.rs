@@ -76,7 +76,7 @@ impl Subject for Whole {
                 });
             }
             SubjectCall::Settle { charge, actual } => {
-                engine.settle(self.reserved.remove(&charge).expect("open"), actual)
+                engine.settle(self.reserved.remove(&charge).expect("open"), actual);
             }
             SubjectCall::Refund { charge } => engine.refund(self.reserved.remove(&charge).expect("open")),
             SubjectCall::Reset { key } => {
