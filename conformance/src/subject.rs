@@ -162,11 +162,6 @@ pub trait Subject {
     fn can_stall(&self) -> bool {
         false
     }
-
-    /// Unit of reported waits and resets, which are rounded up to a multiple of it.
-    fn resolution_ns(&self) -> u64 {
-        1
-    }
 }
 
 /// The implementation under test. It creates limiters with given numbers, or returns `None` if it cannot represent them.

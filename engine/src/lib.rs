@@ -89,6 +89,9 @@ pub use storage::{
 };
 
 /// The meaning of the entries of Envoy's descriptors.
+///
+/// The importer and the listener for Envoy both ask [`Dimension::of`](descriptor::Dimension::of), so an imported limit holds for
+/// the descriptors that its file was written for.
 pub mod descriptor {
     pub use crate::policy::descriptor::*;
 }
@@ -100,6 +103,10 @@ pub mod formats {
 }
 
 /// Policies from the files of other limiters, with a report of what is not carried over as it was.
+///
+/// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
+/// values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here and in the listener for
+/// Envoy.
 #[cfg(feature = "formats")]
 pub mod import {
     pub use crate::policy::import::*;

@@ -12,7 +12,7 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// The way in which a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disconnect {
-    /// It could not be made, broke, or was silent for too long.
+    /// The connection could not be made, broke, or was silent for too long.
     Broken,
     /// The server refused the client: its token, its name or its address.
     Refused,

@@ -27,7 +27,7 @@ pub enum State {
         /// The time at which the last of them was counted.
         counted_at: Option<Instant>,
     },
-    /// It is not asked.
+    /// Calls are refused until the next trial.
     Open {
         /// The time from which the next call may be made.
         trial_at: Instant,

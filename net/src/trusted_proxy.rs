@@ -129,7 +129,7 @@ impl<'a> Iterator for FromRight<'a> {
 /// A setting of addresses that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressError {
-    /// So many bits of an IPv6 address.
+    /// A prefix of this many bits, which an IPv6 address does not have.
     Bits(u8),
     /// Neither an address nor a network.
     Network,
@@ -214,9 +214,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client writes itself, the nearest address stays the nearest.
+        /// The nearest address stays the nearest, whatever a client writes into the header.
         #[test]
-        fn nobody_gives_himself_another_address(said in "[\\x20-\\x7e]{0,60}", own_line: bool) {
+        fn a_client_cannot_choose_another_address_for_itself(said in "[\\x20-\\x7e]{0,60}", own_line: bool) {
             for (forwarding, added) in [
                 (Forwarding::XForwardedFor, "198.51.100.7, 10.0.0.2"),
                 (Forwarding::Forwarded, "for=198.51.100.7;host=\"x\\\\\", for=10.0.0.2"),

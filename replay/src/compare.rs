@@ -131,7 +131,7 @@ impl Comparison {
                 self.series.count_one(self.clients.client_series(client), now, counts);
             }
         }
-        self.totals.count_denial(first, now, is_denied);
+        self.totals.note_first_denial(first, now, is_denied);
         if self.series.are_too_many() {
             self.series.coarsen(self.clients.series_mut());
         }

@@ -1,5 +1,11 @@
 //! Policies: requests and documents, how they are compiled for the hot path, and which limits a request meets.
 //!
+//! The types here are the policy document, as people write it. `Snapshot::compile` says whether it is right. With the feature
+//! `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in JSON Schema how they are
+//! written.
+//!
+//! Its files, from the ground up:
+//!
 //! * `request`: who asks for what, at what cost
 //! * `error`: what is wrong with a policy, and where
 //! * `document`: the policy document, as people write it

@@ -66,9 +66,12 @@ fn test_modules(parent: &[String], text: &str) -> Vec<Vec<String>> {
     declared(parent, text).filter_map(|(path, is_test)| is_test.then_some(path)).collect()
 }
 
-/// Lines of code without comments and without the tests at the end.
+/// Lines of code without comments and without the module of tests at the end.
 fn code(text: &str) -> impl Iterator<Item = &str> {
-    let end = ["\n#[cfg(test)]", "\n#[cfg(all(test"].iter().filter_map(|mark| text.find(mark)).min();
+    let is_tests =
+        |at: usize| text[at..].lines().nth(2).is_some_and(|line| line.starts_with("mod ") && line.ends_with('{'));
+    let marks = ["\n#[cfg(test)]", "\n#[cfg(all(test"].into_iter().flat_map(|mark| text.match_indices(mark));
+    let end = marks.map(|(at, _)| at).filter(|&at| is_tests(at)).min();
     text[..end.unwrap_or(text.len())].lines().filter(|line| !line.trim_start().starts_with("//"))
 }
 

@@ -1,4 +1,4 @@
-//! The state that the tasks of an agent share, and what each of them does with it.
+//! The state that the tasks of an agent share.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ const STORE_KEYS_BYTES: usize = 32;
 /// For the admin server to hear that the node stops, which waits for it.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What the tasks share.
+/// State of an agent, which its tasks share.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,

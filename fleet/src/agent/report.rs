@@ -279,6 +279,7 @@ mod tests {
         drop(reporter);
         assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
     }
+
     #[test]
     fn a_report_says_how_the_process_is_and_now_and_then_which_it_is() {
         let engine = Arc::new(Engine::with_max_keys(1_000));

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_kept_anonymized_they_name() {
+    fn paths_are_kept_without_identities() {
         let who = [("user", "ada@example.com"), ("org", "a/b/c"), ("id", "7"), ("key", "sk_1")];
         let who = who.map(|(kind, value)| Identity::new(kind, value).expect("valid"));
         for (path, hidden) in [

@@ -49,7 +49,7 @@ impl TotalCounts {
     }
 
     /// Remembers the first denials; `client` is the first listed identity of the request.
-    pub(crate) fn count_denial(&mut self, client: Option<u32>, now: Nanos, is_denied: [bool; SIDES]) {
+    pub(crate) fn note_first_denial(&mut self, client: Option<u32>, now: Nanos, is_denied: [bool; SIDES]) {
         for (first, is_denied) in self.first_denied.iter_mut().zip(is_denied) {
             if is_denied {
                 first.get_or_insert((now, client));

@@ -11,7 +11,7 @@ use crate::store::script::{
     record::{StoredRecord, parts},
 };
 
-/// The script.
+/// The script that the store runs: it compares, adds and sets, and knows no algorithm.
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
 /// The keys and arguments of one run of the script.
