@@ -112,21 +112,7 @@ pub mod import {
     pub use crate::policy::import::*;
 }
 
-/// The code of the documents is compiled and run.
+/// Compiles and runs the code of the package's README.
 #[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../README.md")]
-    struct Readme;
-
-    #[doc = include_str!("../../docs/choosing-an-algorithm.md")]
-    struct ChoosingAnAlgorithm;
-
-    #[doc = include_str!("../../docs/guarantees.md")]
-    struct Guarantees;
-
-    #[doc = include_str!("../../docs/library.md")]
-    struct Library;
-
-    #[doc = include_str!("../../docs/sizing.md")]
-    struct Sizing;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -58,10 +58,3 @@ pub use wire::{
     event_reader::{Event, EventReader, TooLong},
     payload,
 };
-
-/// The code of the document is compiled.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../docs/fleet.md")]
-    struct Fleet;
-}

@@ -32,10 +32,3 @@ pub mod ruling;
 pub mod tower;
 #[cfg(feature = "remote")]
 mod wire;
-
-/// The code of the document is compiled and run.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../docs/middleware.md")]
-    struct Middleware;
-}

@@ -6,6 +6,8 @@
 
 pub mod certificate;
 pub mod cluster;
+#[cfg(doctest)]
+mod documents;
 pub mod fault_proxy;
 pub mod hostile;
 pub mod port;
