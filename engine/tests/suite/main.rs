@@ -22,6 +22,7 @@ mod many_clients;
 mod nothing_else;
 mod observer;
 mod policies;
+mod public_api;
 mod reservations;
 mod room;
 mod shared;
