@@ -75,7 +75,8 @@ pub use policy::{
     explain::{Explanation, RuleMatch, TierFrom, WhoIs},
     lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode},
     named_values::NamedValues,
-    path::{Endpoints, fitting_path, plain_path},
+    path::{fitting_path, plain_path},
+    pattern::Endpoints,
     request::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
         RequestParts, VALUE_BYTES_MAX,

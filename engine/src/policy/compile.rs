@@ -14,6 +14,7 @@ use crate::{
     algorithm::NUMBER_MAX,
     base::{address::IP, hash::kind_hash, time::Nanos},
     policy::{
+        client_map::ClientMap,
         compiled::{
             CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet,
             Snapshot,
@@ -24,8 +25,8 @@ use crate::{
         },
         error::{Problems, Report},
         limit_numbers::{LimitNumbers, numbers},
-        matcher::{ClientMap, Matcher},
-        path::{Pattern, PatternTree},
+        matcher::Matcher,
+        pattern::{Pattern, PatternTree},
         request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
         rule_list::{Rule, RuleList},
         specificity::Closeness,

@@ -11,9 +11,9 @@ use crate::{
         time::Nanos,
     },
     policy::{
+        client_map::ClientMap,
         document::{DescriptorSettings, DoorSettings, OnFailure, Sharing},
-        matcher::ClientMap,
-        path::PatternTree,
+        pattern::PatternTree,
         rule_list::RuleList,
     },
 };

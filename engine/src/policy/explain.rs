@@ -9,7 +9,8 @@ use crate::{
     policy::{
         document::{Client, Domain, EVERYONE, Per, Rule},
         matcher::Matcher,
-        path::{PathBuffer, Pattern, PatternTree, made_plain},
+        path::{PathBuffer, made_plain},
+        pattern::{Pattern, PatternTree},
         request::{Identity, Request},
     },
 };

@@ -23,7 +23,7 @@ use crate::policy::{
     document::{Domain, Limit, Mode, Policy, Rule},
     explain::kinds,
     matcher::Matcher,
-    path::Pattern,
+    pattern::Pattern,
     specificity::Closeness,
 };
 

@@ -12,8 +12,11 @@
 //! * `delta`: what a document changes of the one before it
 //! * `diff`: the differences of two documents, by field
 //! * `descriptor`: what the entries of Envoy's descriptors mean
-//! * `path`: plain paths, and the patterns of endpoints
-//! * `matcher`: which client an identity is
+//! * `path`: paths of requests, normalized and truncated
+//! * `pattern`: patterns of endpoints, and the closest one for a path
+//! * `matcher`: tests of a value against an exact text, an address block or a prefix
+//! * `matcher_map`: a map by such matchers
+//! * `client_map`: the clients of one kind of identity, shared by versions of a policy
 //! * `rule_list`: the rules of one pattern
 //! * `named_values`: the values that policies name
 //! * `specificity`: which of several rules is the closest to a request
@@ -27,6 +30,7 @@
 //! * `formats`: documents from and to TOML, YAML and JSON
 //! * `import`: policies from the files of other limiters
 
+mod client_map;
 pub(crate) mod compile;
 pub(crate) mod compiled;
 #[cfg(feature = "serde")]
@@ -44,8 +48,10 @@ pub(crate) mod import;
 mod limit_numbers;
 pub(crate) mod lint;
 pub(crate) mod matcher;
+mod matcher_map;
 pub(crate) mod named_values;
 pub(crate) mod path;
+pub(crate) mod pattern;
 pub(crate) mod planner;
 pub(crate) mod request;
 mod rule_list;

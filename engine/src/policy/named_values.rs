@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::policy::{
+    client_map::ClientMap,
     document::Policy,
     error::{Problems, Report},
-    matcher::{ClientMap, Matcher},
+    matcher::Matcher,
 };
 
 /// Fields that are told of a policy with other values.

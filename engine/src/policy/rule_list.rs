@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::policy::matcher::{Matcher, MatcherMap};
+use crate::policy::{matcher::Matcher, matcher_map::MatcherMap};
 
 /// A rule, compiled.
 #[derive(Debug)]

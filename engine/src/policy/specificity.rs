@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use crate::policy::{
     document,
     matcher::{Matcher, Nearness},
-    path::Pattern,
+    pattern::Pattern,
 };
 
 /// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.

@@ -16,7 +16,7 @@ use crate::{
         descriptor::Dimension,
         document::{self, DescriptorPaths, EVERYONE},
         matcher::Matcher,
-        path::Pattern,
+        pattern::Pattern,
         request::{BEGINNING_BYTES_MAX, VALUE_BYTES_MAX},
         specificity::Closeness,
     },

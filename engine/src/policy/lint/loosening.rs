@@ -6,7 +6,7 @@ use super::{Warning, WarningCode, accepts_all, bounds::per_second, overlaps::ove
 use crate::policy::{
     document::{Client, Descriptors, Domain, Limit, Mode, OnError, OnFailure, Override, Policy, Rule, Sharing, Tier},
     explain::kinds,
-    path::Pattern,
+    pattern::Pattern,
 };
 
 /// From here on it is much more: as many times as before.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::path::{Part, Pattern};
+use crate::policy::pattern::{Part, Pattern};
 
 /// A tree of patterns, by their parts. What is kept is their places in a list.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use super::{Node, NodeLimit};
 use crate::policy::{
     document::{self, EVERYONE, Rule},
     import::{Notes, regions::Match},
-    path::Pattern,
+    pattern::Pattern,
     specificity::Closeness,
 };
 

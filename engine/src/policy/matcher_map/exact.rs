@@ -1,0 +1,118 @@
+//! A hash map by exact text: short keys stand in their entries, long ones one after the other in a common buffer.
+
+use std::{fmt, hash::BuildHasher, hint::black_box, mem, ops::Range};
+
+use arrayvec::ArrayString;
+use hashbrown::{HashTable, hash_table::Entry};
+use rapidhash::fast::RandomState as RapidState;
+
+/// Values that match as they are. A long one stands behind the one before it: a hundred thousand pieces of memory would take as
+/// long to make as all the rest of a snapshot.
+#[derive(Clone)]
+pub(super) struct Exact<T> {
+    /// The long ones.
+    texts: String,
+    table: HashTable<(Text, T)>,
+    hasher: RapidState,
+}
+
+/// The most bytes of a value that stands in its entry.
+const SHORT_MAX: usize = 16;
+
+/// A value: in its entry where it is short, which saves a wait for memory, or its place among the texts of its map.
+#[derive(Clone)]
+enum Text {
+    Short(ArrayString<SHORT_MAX>),
+    Long(Range<usize>),
+}
+
+impl Text {
+    /// Returns the text of a value, which is written behind the `texts` where it is long.
+    fn new(value: &str, texts: &mut String) -> Self {
+        ArrayString::from(value).map_or_else(
+            |_| {
+                let start = texts.len();
+                texts.push_str(value);
+                Self::Long(start..texts.len())
+            },
+            Self::Short,
+        )
+    }
+
+    #[inline(always)]
+    fn of<'t>(&'t self, texts: &'t str) -> &'t str {
+        match self {
+            Self::Short(value) => value,
+            Self::Long(place) => &texts[place.clone()],
+        }
+    }
+}
+
+impl<T> Default for Exact<T> {
+    fn default() -> Self {
+        Self::with_room_for(0)
+    }
+}
+
+impl<T> Exact<T> {
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn with_room_for(values: usize) -> Self {
+        Self { texts: String::new(), table: HashTable::with_capacity(values), hasher: RapidState::default() }
+    }
+
+    pub(super) fn set(&mut self, value: &str, client: T) -> Option<T> {
+        match self.entry_of(value) {
+            (Entry::Occupied(known), _) => Some(mem::replace(&mut known.into_mut().1, client)),
+            (Entry::Vacant(free), texts) => {
+                free.insert((Text::new(value, texts), client));
+                None
+            }
+        }
+    }
+
+    pub(super) fn entry(&mut self, value: &str) -> &mut T
+    where
+        T: Default,
+    {
+        match self.entry_of(value) {
+            (Entry::Occupied(known), _) => &mut known.into_mut().1,
+            (Entry::Vacant(free), texts) => &mut free.insert((Text::new(value, texts), T::default())).into_mut().1,
+        }
+    }
+
+    /// Returns the entry of a value, and the texts to which a new one is added.
+    fn entry_of(&mut self, value: &str) -> (Entry<'_, (Text, T)>, &mut String) {
+        let Self { texts, table, hasher } = self;
+        let is_it = |(known, _): &(Text, T)| known.of(texts) == value;
+        let hash = |(known, _): &(Text, T)| hasher.hash_one(known.of(texts));
+        (table.entry(hasher.hash_one(value), is_it, hash), texts)
+    }
+
+    pub(super) fn get(&self, value: &str) -> Option<&T> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let found = self.table.find(self.hasher.hash_one(value), |(known, _)| known.of(&self.texts) == value);
+        found.map(|(_, client)| client)
+    }
+
+    pub(super) fn fetch(&self, value: &str) {
+        if !self.table.is_empty() {
+            let likely = self.table.find(self.hasher.hash_one(value), |_| true);
+            black_box(likely.is_some_and(|(known, _)| matches!(known, Text::Short(_))));
+        }
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.table.iter().map(|(known, client)| (known.of(&self.texts), client))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Exact<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.each()).finish()
+    }
+}
