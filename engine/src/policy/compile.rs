@@ -1,35 +1,33 @@
 //! Compiles a policy document to a snapshot: resolves every name and checks every number. A document that compiles is valid.
 
+mod checks;
+mod kinds;
 mod previous;
+mod rules;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
-    iter,
-};
+use std::collections::HashSet;
 
 use rapidhash::RapidHashMap;
 
-use self::previous::Before;
+use self::{
+    checks::{check_description, check_id, check_tags, check_unique, read_instant, read_matcher},
+    kinds::kinds_of,
+    previous::Before,
+};
 use crate::{
-    algorithm::NUMBER_MAX,
-    base::{address::IP, hash::kind_hash, time::Nanos},
+    base::address::IP,
     policy::{
         client_map::ClientMap,
         compiled::{
             CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet,
             Snapshot,
         },
-        document::{
-            self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, DoorSettings, EVERYONE,
-            Per, Policy, TAGS_MAX, is_id,
-        },
+        document::{self, ClientRef, DescriptorSettings, DoorSettings, EVERYONE, Policy},
         error::{Problems, Report},
         limit_numbers::{LimitNumbers, numbers},
         matcher::Matcher,
-        pattern::{Pattern, PatternTree},
-        request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
-        rule_list::{Rule, RuleList},
-        specificity::Closeness,
+        request::{IDENTITIES_MAX, is_kind},
+        rule_list::RuleList,
         timezone::Zone,
     },
 };
@@ -148,15 +146,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
-        let conditions = rule_sets
-            .iter()
-            .flat_map(|set| set.patterns.each().flat_map(RuleList::iter))
-            .flat_map(|rule| &rule.condition);
-        let of_addresses = conditions.filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
-        let mut named_blocks = ClientMap::default();
-        for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
-            named_blocks.insert(Matcher::Block(block), ());
-        }
+        let named_blocks = named_blocks(&rule_sets, &kinds);
         let mut domain = Domain {
             tier_hint,
             descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },
@@ -220,7 +210,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
                 self.exception(&mut report.field("override"), &owner, tier, exception)
             });
-            let matcher = matcher(&mut report.field("value"), client.kind, client.value);
+            let matcher = read_matcher(&mut report.field("value"), client.kind, client.value);
             let (Some(place), Some(matcher)) = (kind, matcher) else { continue };
             let kind = &mut self.kinds[place as usize];
             let known = kind.joins(tier, exception, &mut free[place as usize]);
@@ -237,7 +227,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         tier: Option<u32>,
         source: &document::Override,
     ) -> Option<Exception> {
-        let until = source.until.as_ref().and_then(|until| instant(&mut report.field("until"), until));
+        let until = source.until.as_ref().and_then(|until| read_instant(&mut report.field("until"), until));
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
@@ -262,118 +252,6 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             }
         };
         Some(Exception { tier, until, grants })
-    }
-
-    fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
-        let mut ids = HashSet::new();
-        // By counted kinds, then by everything that makes one rule closer than another: the file's order is forgotten.
-        let mut sets: BTreeMap<u64, BTreeMap<_, (&str, Rule)>> = BTreeMap::new();
-        for (place, source) in self.source.rules.iter().enumerate() {
-            let report = &mut report.item("rules", place);
-            check_id(&mut report.field("id"), &source.id);
-            check_unique(&mut report.field("id"), &mut ids, &source.id, "rule");
-            let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
-            if self.source.descriptor_paths == DescriptorPaths::Identity {
-                Self::report_endpoint(report, source);
-            }
-            let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
-            let limits_before = self.limits.len();
-            let rule = self.rule(report, source, kinds.unwrap_or_default());
-            if !source.enabled {
-                // It was checked; its limits are not the policy's.
-                self.limits.truncate(limits_before);
-                continue;
-            }
-            let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
-            for limit in &mut self.limits[limits_before..] {
-                limit.kinds = Some(kinds);
-            }
-            let same = sets.entry(kinds).or_default();
-            match same.entry(Closeness::new(pattern, source)) {
-                Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
-                Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
-                    "rule `{}` has the same pattern, method, `per`, `tiers` and `where`",
-                    taken.get().0
-                )),
-            }
-        }
-        // The tightest combination last: fewer kinds first.
-        let mut sets: Vec<_> = sets.into_iter().collect();
-        sets.sort_by_key(|(kinds, _)| kinds.count_ones());
-        let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let rules = rules.into_iter().map(|(closeness, (_, rule))| (closeness.pattern, rule));
-            let mut patterns = PatternTree::new(rules, RuleList::push);
-            patterns.for_each_mut(RuleList::build_index);
-            RuleSet { kinds, patterns }
-        });
-        compiled.collect()
-    }
-
-    /// Reports an endpoint or a method in a domain to whose descriptors a path is an identity: no descriptor would meet it.
-    fn report_endpoint(report: &mut Report<'_>, source: &document::Rule) {
-        let endpoint = Some(&source.endpoint).filter(|endpoint| *endpoint != "*");
-        for (field, kind, value) in [("endpoint", "path", endpoint), ("method", "method", source.method.as_ref())] {
-            if let Some(value) = value {
-                report.field(field).wrong(format!(
-                    "with `descriptor_paths = \"identity\"` a rule has none; write `where = {{ {kind} = \"{value}\" }}`"
-                ));
-            }
-        }
-    }
-
-    fn rule(&mut self, report: &mut Report<'_>, source: &document::Rule, counted: u64) -> Rule {
-        if source
-            .method
-            .as_ref()
-            .is_some_and(|method| method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic()))
-        {
-            report.field("method").wrong("a method is letters, such as GET");
-        }
-        if source.limits.is_empty() {
-            report.field("limits").wrong("a rule needs at least one limit");
-        }
-        if source.cost == 0 || source.cost > NUMBER_MAX {
-            report.field("cost").wrong(format!("{} is out of range; from 1 to {NUMBER_MAX} fit", source.cost));
-        }
-        let tiers = source.tiers.as_ref().map(|tiers| {
-            if tiers.is_empty() {
-                report.field("tiers").wrong("an empty list would match nobody; leave it out to match every tier");
-            }
-            let each = tiers.iter().enumerate();
-            each.filter_map(|(place, tier)| self.tier(&mut report.item("tiers", place), tier)).collect()
-        });
-        let mut condition = Vec::new();
-        for (name, value) in &source.condition {
-            let report = &mut report.field("where");
-            let kind = self.kind(&mut report.field(name), name);
-            let matcher = matcher(&mut report.field(name), name, value);
-            condition.extend(kind.zip(matcher.map(Matcher::owned)));
-        }
-        let kinds = condition.iter().fold(counted, |kinds, (kind, _)| kinds | 1 << kind);
-        let owner = format!("{}/rule:{}", self.name, source.id);
-        let limits = self.limits_of(report, &owner, &source.limits);
-        Rule { kinds, method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
-    }
-
-    fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
-        let kinds = match per {
-            Per::One(everyone) if everyone == EVERYONE => return Some(0),
-            Per::One(kind) => std::slice::from_ref(kind),
-            Per::Each(kinds) if kinds.is_empty() => {
-                report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
-                return None;
-            }
-            Per::Each(kinds) => kinds,
-        };
-        let mut set = 0;
-        for kind in kinds {
-            let bit = 1 << self.kind(report, kind)?;
-            if set & bit != 0 {
-                report.wrong(format!("`{kind}` stands here twice"));
-            }
-            set |= bit;
-        }
-        Some(set)
     }
 
     fn limits_of(&mut self, report: &mut Report<'_>, owner: &str, limits: &[document::Limit]) -> Limits {
@@ -423,6 +301,17 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 }
 
+/// Returns the blocks of addresses that conditions of the rules name.
+fn named_blocks(rule_sets: &[RuleSet], kinds: &[Kind]) -> ClientMap<()> {
+    let rules = rule_sets.iter().flat_map(|set| set.patterns.each().flat_map(RuleList::iter));
+    let of_addresses = rules.flat_map(|rule| &rule.condition).filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
+    let mut blocks = ClientMap::default();
+    for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
+        blocks.insert(Matcher::Block(block), ());
+    }
+    blocks
+}
+
 /// The numbers of tiers by their places; new ones are given to those that have none.
 fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec<u32> {
     let each = (0..).zip(tiers).map(|(place, (id, _))| {
@@ -445,57 +334,6 @@ fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
     })
 }
 
-/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key. Those
-/// that were there go on with the clients that they have.
-fn kinds_of<'p>(
-    domain: &'p document::Domain,
-    clients: impl Iterator<Item = ClientRef<'p>>,
-    had: Vec<Kind>,
-) -> Vec<Kind> {
-    let mut had: BTreeMap<Box<str>, Kind> = had.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
-    let per = |rule: &'p document::Rule| match &rule.per {
-        Per::One(kind) => std::slice::from_ref(kind),
-        Per::Each(kinds) => kinds,
-    };
-    let with_clients: Vec<_> =
-        had.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
-    let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
-    names.extend(with_clients.iter().map(|name| &**name));
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (client, count) in runs(clients, |one, other| one.kind == other.kind) {
-        *counts.entry(client.kind).or_default() += count;
-    }
-    names.extend(counts.keys());
-    names
-        .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
-    let new = |name: &str| Kind {
-        hash: kind_hash(name),
-        name: name.into(),
-        default_tier: None,
-        clients: ClientMap::with_room_for(name, counts.get(name).copied().unwrap_or(0)),
-        exceptions: Vec::new(),
-        members: Vec::new(),
-    };
-    let kind = |name: &str| had.remove(name).unwrap_or_else(|| new(name));
-    names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
-}
-
-/// Clients of which neighbours are mostly alike: the first of each run, and how many those are.
-fn runs<'p>(
-    clients: impl Iterator<Item = ClientRef<'p>>,
-    is_like: impl Fn(&ClientRef<'p>, &ClientRef<'p>) -> bool,
-) -> impl Iterator<Item = (ClientRef<'p>, usize)> {
-    let mut clients = clients.peekable();
-    iter::from_fn(move || {
-        let first = clients.next()?;
-        let mut count = 1;
-        while clients.next_if(|next| is_like(&first, next)).is_some() {
-            count += 1;
-        }
-        Some((first, count))
-    })
-}
-
 /// The place of a name, looked for where it is not the last one again.
 fn as_before<'p>(
     last: &mut Option<(&'p str, u32)>,
@@ -506,65 +344,6 @@ fn as_before<'p>(
         *last = Some((name, find(name)?));
     }
     last.map(|(_, place)| place)
-}
-
-fn matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
-    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
-        report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
-        return None;
-    }
-    // Not every database can keep it, and no request is meant to send it.
-    if value.contains('\0') {
-        report.wrong("a NUL character cannot be part of a value".to_owned());
-        return None;
-    }
-    Matcher::parse(kind, value).map_err(|why| report.wrong(why)).ok()
-}
-
-fn instant(report: &mut Report<'_>, text: &str) -> Option<Nanos> {
-    let instant = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_nanosecond()).ok());
-    if instant.is_none() {
-        report.wrong(format!("`{text}` is not an instant; write RFC 3339, such as 2027-01-01T00:00:00Z"));
-    }
-    instant
-}
-
-fn check_id(report: &mut Report<'_>, id: &str) {
-    if !is_id(id) {
-        report
-            .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
-    }
-}
-
-fn check_description(report: &mut Report<'_>, text: &str) {
-    let characters = text.chars().count();
-    if characters > DESCRIPTION_CHARACTERS_MAX {
-        report.wrong(format!("{characters} characters; at most {DESCRIPTION_CHARACTERS_MAX} fit"));
-    }
-    if let Some(control) = text.chars().find(|character| character.is_control() && *character != '\n') {
-        report.wrong(format!(
-            "the control character U+{:04X} cannot be part of it; take it out (line feeds may stay)",
-            u32::from(control)
-        ));
-    }
-}
-
-fn check_tags(report: &mut Report<'_>, tags: &[String]) {
-    if tags.len() > TAGS_MAX {
-        report.field("tags").wrong(format!("{} tags; at most {TAGS_MAX} fit", tags.len()));
-    }
-    let mut known = HashSet::new();
-    for (place, tag) in tags.iter().enumerate() {
-        let report = &mut report.item("tags", place);
-        check_id(report, tag);
-        check_unique(report, &mut known, tag, "tag");
-    }
-}
-
-fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p str, what: &str) {
-    if !ids.insert(id) {
-        report.wrong(format!("another {what} here is called `{id}`"));
-    }
 }
 
 /// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.

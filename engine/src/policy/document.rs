@@ -5,8 +5,11 @@
 
 #[cfg(feature = "serde")]
 pub mod borrowed;
+mod client;
 #[cfg(feature = "serde")]
 mod fields;
+mod limit;
+mod rule;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +18,12 @@ use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "schema")]
-use crate::{algorithm::NUMBER_MAX, policy::request::VALUE_BYTES_MAX};
+pub(crate) use self::{client::ClientRef, rule::EVERYONE};
+pub use self::{
+    client::{Client, Override},
+    limit::{Algorithm, Limit, Mode, OnFailure, Sharing},
+    rule::{Per, Rule},
+};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
 /// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
@@ -253,237 +260,6 @@ pub struct Tier {
     pub unlimited: bool,
 }
 
-/// A limit.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Limit {
-    /// Unique within the tier, rule or client.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
-    pub id: String,
-    /// How it counts.
-    pub algorithm: Algorithm,
-    /// Tokens per period; 0 denies everything.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "fields::whole"))]
-    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
-    pub limit: u64,
-    /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar
-    /// in the domain's time zone.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|s|m|h|d)|day|week|month)$")))]
-    pub period: String,
-    /// Most tokens at once, for the buckets; the limit unless given.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
-    pub burst: Option<u64>,
-    /// Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
-    pub max_debt: Option<u64>,
-    /// Does it deny, or only count what it would deny?
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
-    pub mode: Mode,
-    /// How nodes share it.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
-    pub sharing: Sharing,
-    /// What happens when sharing fails.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub on_failure: Option<OnFailure>,
-}
-
-impl Limit {
-    /// Is its period one of the calendar, which is that of the domain's time zone?
-    pub(crate) fn is_of_calendar(&self) -> bool {
-        ["day", "week", "month"].contains(&self.period.as_str())
-    }
-}
-
-/// How a limit counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Algorithm {
-    /// A bucket that refills at a constant rate.
-    TokenBucket,
-    /// A queue that drains at a constant rate.
-    LeakyBucket,
-    /// A count per window; windows end together for everyone.
-    FixedWindow,
-    /// Two windows, weighted.
-    SlidingWindowCounter,
-    /// Every admission remembered.
-    SlidingWindowLog,
-}
-
-/// Does a limit deny?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Mode {
-    /// Yes.
-    #[default]
-    Enforce,
-    /// No: it only counts what it would have denied.
-    Shadow,
-}
-
-/// How nodes share a limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Sharing {
-    /// Each node counts alone.
-    #[default]
-    Local,
-    /// Every check swaps the state in the store.
-    Strict,
-    /// A node takes tokens ahead.
-    Leased,
-    /// Nodes exchange what they counted.
-    Synced,
-}
-
-/// What happens to a shared limit when the store is gone.
-#[derive(Clone, Copy, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum OnFailure {
-    /// Allow.
-    Open,
-    /// Deny.
-    Closed,
-    /// Count alone, with this fraction of the limit.
-    Local(f64),
-}
-
-/// An identity that was given a tier or an override.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Client {
-    /// Kind of the identity.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_]{0,31}$")))]
-    pub kind: String,
-    /// Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = VALUE_BYTES_MAX)))]
-    pub value: String,
-    /// Its tier; the default of its kind unless given.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub tier: Option<String>,
-    /// A name for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub label: Option<String>,
-    /// By which people find it, in their order, none twice; they decide nothing.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(length(max = TAGS_MAX), inner(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")), extend("uniqueItems" = true))
-    )]
-    pub tags: Vec<String>,
-    /// A note for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub note: Option<String>,
-    /// What it gets for a while instead of what its tier says.
-    #[cfg_attr(feature = "serde", serde(default, rename = "override", skip_serializing_if = "Option::is_none"))]
-    pub exception: Option<Override>,
-}
-
-/// What a snapshot needs of a client.
-#[derive(Clone, Copy)]
-pub(crate) struct ClientRef<'p> {
-    pub(crate) kind: &'p str,
-    pub(crate) value: &'p str,
-    pub(crate) tier: Option<&'p str>,
-    pub(crate) exception: Option<&'p Override>,
-    /// Looked at, and not kept.
-    pub(crate) tags: &'p [String],
-}
-
-impl<'p> From<&'p Client> for ClientRef<'p> {
-    fn from(client: &'p Client) -> Self {
-        let Client { kind, value, tier, exception, tags, label: _, note: _ } = client;
-        Self { kind, value, tier: tier.as_deref(), exception: exception.as_ref(), tags }
-    }
-}
-
-/// What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`.
-#[derive(Clone, PartialEq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Override {
-    /// Every request is denied.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
-    pub blocked: bool,
-    /// The tier's limits do not apply.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
-    pub unlimited: bool,
-    /// These replace the tier's limits of the same id, and the others are added.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
-    pub limits: Vec<Limit>,
-    /// RFC 3339 instant at which it ends.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
-    pub until: Option<String>,
-    /// Why, for people.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub reason: Option<String>,
-}
-
-/// Limits of an endpoint.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Rule {
-    /// `[a-z][a-z0-9_-]{0,63}`.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
-    pub id: String,
-    /// A note for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub note: Option<String>,
-    /// `/exact`, `/users/{id}`, `/api/*` or `*`.
-    pub endpoint: String,
-    /// Only requests with this method.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z]+$")))]
-    pub method: Option<String>,
-    /// Whom it counts.
-    pub per: Per,
-    /// Only requests with an identity of one of these tiers.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub tiers: Option<Vec<String>>,
-    /// Only requests whose identities of these kinds have these values; a `*` at the end matches the rest.
-    #[cfg_attr(
-        feature = "serde",
-        serde(
-            default,
-            rename = "where",
-            deserialize_with = "fields::each_key_once",
-            skip_serializing_if = "BTreeMap::is_empty"
-        )
-    )]
-    pub condition: BTreeMap<String, String>,
-    /// Multiplies the request's cost.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default = "fields::one", deserialize_with = "fields::whole", skip_serializing_if = "fields::is_one")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
-    pub cost: u64,
-    /// Its limits, checked in this order.
-    pub limits: Vec<Limit>,
-    /// Off when false.
-    #[cfg_attr(feature = "serde", serde(default = "fields::yes", skip_serializing_if = "fields::is_true"))]
-    pub enabled: bool,
-}
-
-/// A rule whose `per` says this counts all identities together.
-pub(crate) const EVERYONE: &str = "everyone";
-
 /// The longest id of a domain, tier, rule or limit, in bytes.
 pub(crate) const ID_BYTES_MAX: usize = 64;
 
@@ -493,19 +269,4 @@ pub(crate) fn is_id(id: &str) -> bool {
     bytes.len() <= ID_BYTES_MAX
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
-}
-
-/// Whom a rule counts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(untagged, expecting = "expected a kind, a list of kinds, or \"everyone\"")
-)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Per {
-    /// One kind, or `everyone`.
-    One(String),
-    /// Each combination of values of these kinds.
-    Each(Vec<String>),
 }
