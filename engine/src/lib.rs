@@ -73,7 +73,7 @@ pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
     explain::{Explanation, RuleMatch, TierFrom, WhoIs},
-    lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode},
+    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
     named_values::NamedValues,
     path::{fitting_path, plain_path},
     pattern::Endpoints,

@@ -2,22 +2,18 @@
 //! one, patterns that take requests away from a tighter rule.
 
 mod bounds;
+mod comparison;
+mod finding;
 mod loosening;
 mod newly_enforced;
 mod overlaps;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::finding::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode};
 use self::{
     bounds::{admits_more, bounds},
     overlaps::overlaps,
-};
-pub use self::{
-    loosening::{Loosening, LooseningCode},
-    newly_enforced::{Refusing, RefusingCode},
 };
 use crate::policy::{
     document::{Domain, Limit, Mode, Policy, Rule},
@@ -30,64 +26,6 @@ use crate::policy::{
 /// The most overlaps of patterns that are looked at in a domain, so that no policy takes long: a hundred rules for every path
 /// beside ten thousand others have as many.
 const OVERLAPS_MAX: usize = 1 << 20;
-
-/// Something that is hardly meant.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub struct Warning {
-    /// What is the matter.
-    pub code: WarningCode,
-    /// The domain that it is in.
-    pub domain: String,
-    /// `tier`, `rule` or `client`.
-    pub kind: &'static str,
-    /// Of the tier or rule; `KIND:VALUE` of a client.
-    pub id: String,
-    /// Where it is about one limit.
-    pub limit: Option<String>,
-    /// What is the matter, in words.
-    pub message: String,
-}
-
-/// What is the matter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum WarningCode {
-    /// No request can ever meet the rule.
-    NeverMatches,
-    /// The limit never denies what another one lets through.
-    NeverBinds,
-    /// The rule takes requests out of a tighter one, which no longer counts them.
-    Shadows,
-    /// Nobody can be in the tier.
-    UnusedTier,
-    /// The override has no end.
-    NoEnd,
-}
-
-impl WarningCode {
-    /// As documents name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NeverMatches => "never_matches",
-            Self::NeverBinds => "never_binds",
-            Self::Shadows => "shadows",
-            Self::UnusedTier => "unused_tier",
-            Self::NoEnd => "no_end",
-        }
-    }
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:{}", self.domain, self.kind, self.id)?;
-        if let Some(limit) = &self.limit {
-            write!(f, "/{limit}")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
 
 impl Policy {
     /// Looks for what is hardly meant. The policy is taken as valid. Where patterns of its rules overlap in more than a million
@@ -103,7 +41,7 @@ impl Policy {
     /// assert_eq!(policy.lint()[0].limit.as_deref(), Some("hour"), "60 a minute are at most 3,660 in an hour");
     /// ```
     #[must_use]
-    pub fn lint(&self) -> Vec<Warning> {
+    pub fn lint(&self) -> Vec<Finding<WarningCode>> {
         let mut found = Vec::new();
         for (name, domain) in &self.domains {
             Lint { name, domain, found: &mut found }.run();
@@ -115,7 +53,7 @@ impl Policy {
 struct Lint<'p> {
     name: &'p str,
     domain: &'p Domain,
-    found: &'p mut Vec<Warning>,
+    found: &'p mut Vec<Finding<WarningCode>>,
 }
 
 impl<'p> Lint<'p> {
@@ -161,12 +99,13 @@ impl<'p> Lint<'p> {
     }
 
     fn warn(&mut self, code: WarningCode, kind: &'static str, id: &str, limit: Option<&Limit>, message: String) {
-        self.found.push(Warning {
+        self.found.push(Finding {
             code,
             domain: self.name.to_owned(),
             kind,
             id: id.to_owned(),
             limit: limit.map(|limit| limit.id.clone()),
+            objects: 1,
             message,
         });
     }
@@ -259,7 +198,7 @@ impl<'p> Lint<'p> {
                     "its requests are no longer counted by rule `{}`, and it allows more than `{}` there",
                     wide.id, limit.id
                 );
-                self.warn(WarningCode::Shadows, "rule", &rule.id, None, message);
+                self.warn(WarningCode::ShadowsRule, "rule", &rule.id, None, message);
             }
         }
     }
