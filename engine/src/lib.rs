@@ -69,11 +69,14 @@ pub use engine::{
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;
 pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
+#[cfg(feature = "tools")]
+pub use policy::{
+    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
+};
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
-    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
-    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
     named_values::NamedValues,
     path::{fitting_path, plain_path},
     pattern::Endpoints,
@@ -108,7 +111,7 @@ pub mod formats {
 /// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
 /// values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here and in the listener for
 /// Envoy.
-#[cfg(feature = "formats")]
+#[cfg(feature = "tools")]
 pub mod import {
     pub use crate::policy::import::*;
 }

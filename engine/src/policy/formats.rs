@@ -81,7 +81,8 @@ impl Snapshot {
     }
 }
 
-/// Reads any YAML document, of which `wanted` says what it is. The problem names the field and the line.
+/// Reads a YAML document. A problem names the field and the line, and says that `wanted` would be right.
+#[cfg(feature = "tools")]
 pub(crate) fn read_yaml_document<T: DeserializeOwned>(text: &str, wanted: &str) -> Result<T, Problem> {
     read_yaml(text).map_err(|problem| {
         syntax::other_document(text, Format::Yaml, wanted).unwrap_or_else(|| {

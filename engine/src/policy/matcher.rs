@@ -148,6 +148,7 @@ impl<S: Deref<Target = str>> Matcher<S> {
     }
 
     /// Does it match every value that `other` matches?
+    #[cfg(feature = "tools")]
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Prefix(prefix), Self::Prefix(value) | Self::Exact(value)) => value.starts_with(&**prefix),

@@ -40,12 +40,14 @@ pub(crate) mod descriptor;
 pub(crate) mod diff;
 pub(crate) mod document;
 pub(crate) mod error;
+#[cfg(feature = "tools")]
 pub(crate) mod explain;
 #[cfg(feature = "formats")]
 pub(crate) mod formats;
-#[cfg(feature = "formats")]
+#[cfg(feature = "tools")]
 pub(crate) mod import;
 mod limit_numbers;
+#[cfg(feature = "tools")]
 pub(crate) mod lint;
 pub(crate) mod matcher;
 mod matcher_map;
