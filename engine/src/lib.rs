@@ -69,11 +69,6 @@ pub use engine::{
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;
 pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
-#[cfg(feature = "tools")]
-pub use policy::{
-    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
-    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
-};
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
@@ -84,6 +79,11 @@ pub use policy::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
         RequestParts, VALUE_BYTES_MAX,
     },
+};
+#[cfg(feature = "tools")]
+pub use policy::{
+    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
 };
 pub use storage::{
     bucket::Bucket,

@@ -39,8 +39,8 @@ pub use meter::Meter;
 pub use remote_step::Transition;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
-pub use token_bucket::TokenBucket;
 pub(crate) use token_bucket::OneToken;
+pub use token_bucket::TokenBucket;
 #[cfg(feature = "tools")]
 pub(crate) use token_bucket::refill;
 pub use verdict::{Receipt, Verdict};

@@ -1,4 +1,4 @@
-//! A map from clients' values to what is known of them, of which a copy shares all that did not change.
+//! The client map: finds the client of a policy that an identity matches. Copies of a map share the clients that did not change.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -7,12 +7,12 @@ use crate::policy::{
     matcher_map::MatcherMap,
 };
 
-/// What is known of each client of one kind. A copy shares what was there when it was made: of a hundred thousand clients
-/// most are the same in the next version of a policy.
+/// A map from the values of the clients of one kind to `T`. A copy shares the entries that existed when it was made: of a hundred
+/// thousand clients most are the same in the next version of a policy.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMap<T> {
     base: Arc<MatcherMap<T>>,
-    /// What is other than in the base: another client, or none.
+    /// The entries that differ from the base; `None` marks a client that was removed.
     over: Option<Box<MatcherMap<Option<T>>>>,
     len: usize,
 }
@@ -24,7 +24,7 @@ impl<T> Default for ClientMap<T> {
 }
 
 impl<T> ClientMap<T> {
-    /// For about so many clients of a kind.
+    /// Returns an empty map with room for about this many clients of a kind.
     pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
         Self { base: Arc::new(MatcherMap::with_room_for(kind, clients)), over: None, len: 0 }
     }
@@ -33,7 +33,7 @@ impl<T> ClientMap<T> {
         self.len
     }
 
-    /// Adds a client; false when its value was there.
+    /// Adds a client. Returns false, and changes nothing, if there is one of the same value.
     pub(crate) fn insert(&mut self, matcher: Matcher<&str>, client: T) -> bool {
         let is_new = match Arc::get_mut(&mut self.base) {
             Some(base) if self.over.is_none() => base.set(matcher, client).is_none(),
@@ -48,7 +48,7 @@ impl<T> ClientMap<T> {
         is_new
     }
 
-    /// Takes a client away.
+    /// Removes a client and returns it.
     pub(crate) fn remove(&mut self, matcher: Matcher<&str>) -> Option<T>
     where
         T: Copy,
@@ -59,15 +59,15 @@ impl<T> ClientMap<T> {
         Some(removed)
     }
 
-    /// The client of this very value.
+    /// Returns the client that was added with this matcher.
     pub(crate) fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
         match self.over.as_ref().and_then(|over| over.get(matcher)) {
-            Some(told) => told.as_ref(),
+            Some(changed) => changed.as_ref(),
             None => self.base.get(matcher),
         }
     }
 
-    /// The client that `value` is.
+    /// Returns the closest client that matches the value of an identity.
     #[inline]
     pub(crate) fn find(&self, value: &str) -> Option<&T> {
         if self.len == 0 {
@@ -79,8 +79,8 @@ impl<T> ClientMap<T> {
         }
     }
 
-    /// Reads the entry where a value that matches as it is most likely stands, and waits for nothing: a look-up that comes soon finds
-    /// it at hand.
+    /// Reads the entry where an exact match of `value` would be, without waiting for the memory: a look-up soon after finds it in
+    /// the cache.
     pub(crate) fn fetch(&self, value: &str) {
         self.base.fetch(value);
     }
@@ -97,11 +97,11 @@ impl<T> ClientMap<T> {
     }
 }
 
-/// A layer of this part of its base is paid by each look-up; a copy of both is paid once.
+/// A layer costs each look-up a little, a copy costs once: a layer above this fraction of its base is copied together with it.
 const OVER_PARTS: usize = 8;
 
 impl<T: Copy> ClientMap<T> {
-    /// A copy to be changed, of one kind.
+    /// Returns a copy to change, of the clients of `kind`.
     pub(crate) fn to_be_changed(&self, kind: &str) -> Self {
         match &self.over {
             Some(over) if over.len() > self.base.len() / OVER_PARTS => {
@@ -109,7 +109,7 @@ impl<T: Copy> ClientMap<T> {
                 for (matcher, client) in self.base.each().filter(|(matcher, _)| over.get(matcher).is_none()) {
                     copy.insert(matcher, *client);
                 }
-                for (matcher, client) in over.each().filter_map(|(matcher, told)| Some((matcher, (*told)?))) {
+                for (matcher, client) in over.each().filter_map(|(matcher, changed)| Some((matcher, (*changed)?))) {
                     copy.insert(matcher, client);
                 }
                 copy
@@ -156,6 +156,6 @@ mod tests {
         for (value, expected) in [("q", 0), ("p-", 1), ("p-é", 2), ("p-é2", 2), ("p-é1", 3), ("p-ê", 1)] {
             assert_eq!(clients.find(value), Some(&expected), "{value}");
         }
-        assert!(!clients.insert(Matcher::parse("api_key", "p-*").expect("valid"), 9), "a repeated value is told");
+        assert!(!clients.insert(Matcher::parse("api_key", "p-*").expect("valid"), 9), "a repeated value is refused");
     }
 }

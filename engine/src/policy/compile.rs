@@ -1,4 +1,7 @@
 //! Compiles a policy document to a snapshot: resolves every name and checks every number. A document that compiles is valid.
+//!
+//! The files of the folder compile parts of a domain: `rules`, `kinds`, single fields (`checks`), and the clients of the
+//! snapshot before (`previous`).
 
 mod checks;
 mod kinds;
@@ -33,7 +36,11 @@ use crate::{
 };
 
 impl Snapshot {
-    /// Compiles a policy, or says everything that is wrong with it.
+    /// Compiles a policy.
+    ///
+    /// # Errors
+    ///
+    /// Returns all problems of the policy.
     pub fn compile(policy: &Policy) -> Result<Self, Problems> {
         Self::of(policy.domains.iter().map(|(name, domain)| {
             let clients = domain.clients.iter().map(ClientRef::from);
@@ -41,7 +48,7 @@ impl Snapshot {
         }))
     }
 
-    /// The same of a document that was read for this alone.
+    /// Compiles a document whose clients are borrowed from its text.
     #[cfg(feature = "serde")]
     pub fn compile_borrowed(policy: &document::borrowed::Policy<'_>) -> Result<Self, Problems> {
         Self::of(policy.domains.iter().map(|(name, of)| Source {
@@ -52,14 +59,15 @@ impl Snapshot {
         }))
     }
 
-    /// Compiles the document that differs by `delta` from the one that this is of. Clients that are as they were are shared:
-    /// this takes as long as tiers, rules, overrides and what differs are long, whatever the number of other clients, but for
-    /// the time in many in which the layers of clients are made one again.
+    /// Compiles the document that `delta` makes of the one that this snapshot was compiled from.
+    ///
+    /// Unchanged clients are shared with this snapshot: the time depends on the tiers, rules, overrides and changes, not on the
+    /// number of other clients, except when the layers of a client map are merged, which happens rarely.
     ///
     /// # Errors
     ///
-    /// Where the document is wrong, or the delta is none of the document that this is of, as far as that is seen: whoever
-    /// keeps deltas keeps what they are between, too.
+    /// Returns the problems of the document, or that the delta does not fit this snapshot. Not every such mismatch is detected:
+    /// callers must keep with each delta the versions that it is between.
     #[cfg(feature = "serde")]
     pub fn compile_delta(&self, delta: &document::borrowed::Delta<'_>) -> Result<Self, Problems> {
         Self::of(delta.policy.domains.iter().map(|(name, of)| {
@@ -93,16 +101,16 @@ impl Snapshot {
     }
 }
 
-/// A domain to be compiled.
+/// A domain to compile.
 struct Source<'p, C> {
     name: &'p str,
     domain: &'p document::Domain,
-    /// Those of the domain, wherever they stand; beside `before` those that are new or other.
+    /// The clients of the domain; with `before`, only those that are new or changed.
     clients: C,
     before: Option<Before<'p>>,
 }
 
-/// Compiles one domain. Goes on after a problem, to find all of them.
+/// Compiles one domain. It continues after a problem, to find all of them.
 struct Compiler<'p, 'l, C> {
     name: &'p str,
     source: &'p document::Domain,
@@ -124,7 +132,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let timezone = self.source.timezone.as_deref();
         let mut numbered = Vec::new();
         if let Some(before) = self.before.take() {
-            // While exceptions still name their limits as they were before.
+            // Exceptions still refer to limits of the previous snapshot here.
             before.check(report, &self.kinds, timezone);
             before.limits_go_on(&mut self.kinds, self.limits);
             numbered = before.tiers_go_on(report, &self.kinds, &tiers);
@@ -189,7 +197,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         tiers
     }
 
-    /// `numbers` are those of tiers, by their places.
+    /// Compiles the clients. `numbers` has the numbers of the tiers by their indices.
     fn clients(&mut self, report: &mut Report<'_>, numbers: &[u32]) {
         let is_free = |(place, exception): (usize, &Option<Exception>)| exception.is_none().then_some(place as u32);
         let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
@@ -278,7 +286,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         first..self.limits.len() as u32
     }
 
-    /// Place of a kind.
+    /// Returns the index of a kind.
     fn kind(&self, report: &mut Report<'_>, name: &str) -> Option<u32> {
         if !is_kind(name) || name == EVERYONE {
             report.wrong(format!(
@@ -312,7 +320,7 @@ fn named_blocks(rule_sets: &[RuleSet], kinds: &[Kind]) -> ClientMap<()> {
     blocks
 }
 
-/// The numbers of tiers by their places; new ones are given to those that have none.
+/// Returns the numbers of tiers by their indices, and adds numbers for new tiers.
 fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec<u32> {
     let each = (0..).zip(tiers).map(|(place, (id, _))| {
         let known = numbered.iter().position(|tier| tier.id == *id);
@@ -325,7 +333,7 @@ fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec
     each.collect()
 }
 
-/// The time zone of the domain's calendar periods.
+/// Returns the time zone of the domain's calendar periods.
 fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
     let named = domain.timezone.as_deref().map_or(Ok(Zone::UTC), Zone::named);
     named.unwrap_or_else(|why| {
@@ -334,7 +342,7 @@ fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
     })
 }
 
-/// The place of a name, looked for where it is not the last one again.
+/// Returns the index of a name, searching only if the name differs from the last one.
 fn as_before<'p>(
     last: &mut Option<(&'p str, u32)>,
     name: &'p str,
@@ -346,7 +354,7 @@ fn as_before<'p>(
     last.map(|(_, place)| place)
 }
 
-/// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
+/// Returns the most limits that could apply to one request: those of the eight kinds with the most, and of every set of rules.
 fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
     let tier = |place: u32| domain.tiers[place as usize].1.clone();
     let numbered = |number: u32| domain.place(number).map_or(0..0, tier);

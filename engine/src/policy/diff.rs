@@ -1,4 +1,5 @@
-//! What differs between two policies: structured, by object, limit and field.
+//! Diffs for people: the differences of two policies by object, limit and field, as the API and the command line show them. For
+//! the message that a node applies, see [`delta`](super::delta).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::policy::document::Policy;
 
-/// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
+/// One difference of two policies. Without `field`, the whole object or limit is new (`from` is absent) or removed (`to` is
+/// absent).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
@@ -15,23 +17,23 @@ pub struct Difference {
     pub domain: String,
     /// `tier`, `rule`, `client`, or `domain` for the settings of one.
     pub kind: String,
-    /// The object's; of a client `KIND:VALUE`, of a domain its name.
+    /// The id of the object; for a client `KIND:VALUE`, for a domain its name.
     pub id: String,
-    /// The id of the limit in which it is.
+    /// The id of the limit that has the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The field, `override.` before those of an override whose limits are compared; `order` where limits are the same but for their order.
+    /// The field, with `override.` before fields of an override whose limits are compared; `order` where only the order of limits differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What was there.
+    /// The former value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
-    /// What is there instead.
+    /// The present value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
 }
 
-/// What differs, object by object: tiers, rules, clients, then the settings of domains, in the order of their names.
+/// Returns the differences object by object: tiers, rules, clients, then the settings of domains, each in the order of names.
 ///
 /// ```
 /// use tidegate::{formats::Format, policy::{Policy, differences}};
@@ -71,7 +73,7 @@ impl Kind {
     }
 }
 
-/// What an object is, its domain, its id.
+/// The kind of an object, its domain and its id.
 type Key<'p> = (Kind, &'p str, String);
 
 fn by_key(policy: &Policy) -> BTreeMap<Key<'_>, Value> {
@@ -91,7 +93,7 @@ fn by_key(policy: &Policy) -> BTreeMap<Key<'_>, Value> {
     objects
 }
 
-/// Whose differences they are.
+/// The object that is compared.
 struct Of<'a> {
     domain: &'a str,
     kind: &'a str,
@@ -140,7 +142,7 @@ impl Of<'_> {
                 (None, Some(Value::Array(from)), Some(Value::Array(to))) if field == "limits" => {
                     self.compare_limits(from, to, found);
                 }
-                // The limits of an override one by one, like those of a tier.
+                // The limits of an override are compared one by one, like those of a tier.
                 (None, Some(Value::Object(from)), Some(Value::Object(to)))
                     if field == "override" && from.contains_key("limits") && to.contains_key("limits") =>
                 {
@@ -155,7 +157,7 @@ impl Of<'_> {
         }
     }
 
-    /// Limits are the same by their id, wherever they stand; where only the order differs, that is the difference.
+    /// Compares limits by their ids, in any order. If only the order differs, that is the difference.
     fn compare_limits(&self, from: &[Value], to: &[Value], found: &mut Vec<Difference>) {
         let id = |limit: &Value| limit["id"].as_str().unwrap_or_default().to_owned();
         let by_id =
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_object_limit_and_field() {
+    fn differences_name_object_limit_and_field() {
         let from = policy(&json!({
             "defaults": { "user": "free" },
             "tiers": [
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_an_override_are_told_one_by_one() {
+    fn limits_of_an_override_are_compared_one_by_one() {
         let with = |minute: u64, day: u64, reason: &str| {
             let exception = json!({ "limits": [limit("minute", minute), limit("day", day)], "reason": reason });
             policy(&json!({ "clients": [{ "kind": "user", "value": "bob", "override": exception }] }))

@@ -1,7 +1,7 @@
-//! The policy document: plain types, as people write it. `Snapshot::compile` says whether it is valid.
+//! The policy document: plain types that mirror what people write. `Snapshot::compile` validates it.
 //!
-//! With the feature `serde` the types can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
-//! JSON Schema how they are written.
+//! With the feature `serde` the types can be serialized; `formats` reads them from TOML, YAML and JSON; `schema` describes them in
+//! JSON Schema.
 
 #[cfg(feature = "serde")]
 pub mod borrowed;
@@ -25,7 +25,7 @@ pub use self::{
     rule::{Per, Rule},
 };
 
-/// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
+/// The newest schema version of documents that this build reads: 2 has calendar periods (`day`, `week`, `month`),
 /// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
 /// 5 has the `max_debt` of limits; 6 has the `descriptors` of domains; 7 has their `descriptor_paths`.
 pub const SCHEMA: u32 = 7;
@@ -36,7 +36,7 @@ pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
 /// The most tags of a client.
 pub const TAGS_MAX: usize = 16;
 
-/// The whole document.
+/// A policy document.
 ///
 /// ```
 /// use tidegate::policy::Policy;
@@ -55,7 +55,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The oldest schema that has all that this document says: who knows an older one cannot read it.
+    /// Returns the oldest schema version that has all fields of this document: a reader of an older version cannot read it.
     #[must_use]
     pub fn schema(&self) -> u32 {
         let of_domain = |domain: &Domain| {
@@ -87,38 +87,38 @@ impl Policy {
     }
 }
 
-/// One domain: a name space of tiers, clients and rules.
+/// A domain: a name space of tiers, clients and rules.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Domain {
-    /// Per kind of identity, the tier of those that nobody assigned.
+    /// The default tier of each kind of identity, for identities without a tier of their own.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "fields::each_key_once", skip_serializing_if = "BTreeMap::is_empty")
     )]
     pub defaults: BTreeMap<String, String>,
-    /// May a request name its own tier?
+    /// Whether a request may name its own tier.
     pub tier_hint: bool,
-    /// Which limits a descriptor of Envoy meets.
+    /// The limits that apply to a descriptor of Envoy.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub descriptors: Descriptors,
-    /// The part of a request that the path and the method in a descriptor of Envoy are.
+    /// The part of a request that the path and the method in a descriptor of Envoy give.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub descriptor_paths: DescriptorPaths,
-    /// What a door answers when it cannot decide.
+    /// The answer of the server when it cannot decide.
     pub on_error: OnError,
-    /// The response headers of a door.
+    /// The family of response headers.
     pub headers: Headers,
-    /// What `X-RateLimit-Reset` carries.
+    /// The content of `X-RateLimit-Reset`.
     pub reset: Reset,
-    /// IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given.
+    /// The IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub timezone: Option<String>,
     /// Tiers.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub tiers: Vec<Tier>,
-    /// Clients that were given a tier or an override.
+    /// Clients with a tier or an override of their own.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub clients: Vec<Client>,
     /// Rules.
@@ -127,7 +127,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Its settings, without its tiers, clients and rules.
+    /// Returns the settings of the domain, without its tiers, clients and rules.
     #[must_use]
     pub fn settings(&self) -> Self {
         let Self {
@@ -157,19 +157,19 @@ impl Domain {
     }
 }
 
-/// Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities.
+/// The limits that apply to a descriptor of Envoy. To a request over another API, those of all its identities apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Descriptors {
-    /// The rules that name exactly its kinds in `per` and `where` together, and the tier of a single identity.
+    /// The rules whose `per` and `where` together name exactly its kinds, and the tier of a single identity.
     #[default]
     Exact,
-    /// Every rule that names some of its kinds or none, and the tiers of all of its identities.
+    /// Every rule that names some of its kinds or none, and the tiers of all its identities.
     Subset,
 }
 
-/// The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy are.
+/// The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -177,32 +177,32 @@ pub enum DescriptorPaths {
     /// The endpoint and the method, which rules name in `endpoint` and `method`.
     #[default]
     Endpoint,
-    /// Identities as other entries are, so that a descriptor with a path is another than one without, and a path is the text
-    /// that it is. Rules name them in `per` and `where`, and have no `endpoint` and no `method`.
+    /// Identities like those of other entries. A descriptor with a path then differs from one without, and a path is a plain text.
+    /// Rules name them in `per` and `where`, and have no `endpoint` and no `method`.
     Identity,
 }
 
 /// The settings of a domain for descriptors of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DescriptorSettings {
-    /// Which limits a descriptor meets.
+    /// The limits that apply to a descriptor.
     pub descriptors: Descriptors,
-    /// The part of a request that its path and its method are.
+    /// The part of a request that its path and its method give.
     pub paths: DescriptorPaths,
 }
 
-/// What a domain asks of the doors.
+/// The response settings of a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DoorSettings {
-    /// What they answer when they cannot decide.
+    /// The answer of the server when it cannot decide.
     pub on_error: OnError,
-    /// Their response headers.
+    /// The family of response headers.
     pub headers: Headers,
-    /// What `X-RateLimit-Reset` carries.
+    /// The content of `X-RateLimit-Reset`.
     pub reset: Reset,
 }
 
-/// What a door answers when it cannot decide.
+/// The answer of the server when it cannot decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -228,7 +228,7 @@ pub enum Headers {
     None,
 }
 
-/// What `X-RateLimit-Reset` carries.
+/// The content of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -248,22 +248,22 @@ pub struct Tier {
     /// `[a-z][a-z0-9_-]{0,63}`.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
-    /// What it is for, for people: in one line or more, without other control characters than line feeds.
+    /// A description for people, in one line or more, without control characters other than line feeds.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "schema", schemars(length(max = DESCRIPTION_CHARACTERS_MAX)))]
     pub description: Option<String>,
-    /// Its limits, checked in this order.
+    /// The limits, checked in this order.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub limits: Vec<Limit>,
-    /// Instead of limits.
+    /// Whether the tier has no limits.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_false"))]
     pub unlimited: bool,
 }
 
-/// The longest id of a domain, tier, rule or limit, in bytes.
+/// The most bytes of the id of a domain, tier, rule or limit.
 pub(crate) const ID_BYTES_MAX: usize = 64;
 
-/// Is this `[a-z][a-z0-9_-]{0,63}`?
+/// Returns whether a text is an id: `[a-z][a-z0-9_-]{0,63}`.
 pub(crate) fn is_id(id: &str) -> bool {
     let bytes = id.as_bytes();
     bytes.len() <= ID_BYTES_MAX

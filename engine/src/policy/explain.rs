@@ -1,8 +1,6 @@
-//! Why a policy decides about a request as it does: each identity's tier and where it comes from, and each rule with what
-//! keeps it from applying.
+//! Explanations: the tier of each identity of a request and its origin, and for each rule why it applies or not.
 //!
-//! This reads the document, one rule and one client after the other, where the compiled snapshot looks things up; a test
-//! holds both against each other.
+//! The code reads every rule and client of the document, where the compiled snapshot uses indexes; a test compares both.
 
 use crate::{
     base::time::Nanos,
@@ -15,66 +13,66 @@ use crate::{
     },
 };
 
-/// What a domain makes of a request.
+/// The explanation of a decision: the identities of a request, and the rules of its domain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation<'a> {
-    /// In the request's order.
+    /// The identities in the request's order.
     pub identities: Vec<WhoIs<'a>>,
     /// All rules of the domain, as [`Domain::rules_by_closeness`] orders them.
     pub rules: Vec<(&'a Rule, RuleMatch<'a>)>,
 }
 
-/// What a domain knows of an identity.
+/// An identity with its client, tier and override in the domain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WhoIs<'a> {
-    /// Who.
+    /// The identity.
     pub identity: Identity<'a>,
-    /// The configured client that it is, the closest of those that match.
+    /// The closest of the clients that match the identity.
     pub client: Option<&'a Client>,
-    /// Its tier, and where that comes from.
+    /// The tier, and where it comes from.
     pub tier: Option<(&'a str, TierFrom)>,
-    /// The client's override ended at the instant that it names.
+    /// Whether the client's override has ended.
     pub has_ended: bool,
 }
 
-/// Where a tier comes from.
+/// The origin of an identity's tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TierFrom {
-    /// The client was given it.
+    /// The client has it.
     Client,
-    /// The request named it, and the domain hears that.
+    /// The request names it, and the domain has `tier_hint`.
     Hint,
-    /// It is the default of the identity's kind.
+    /// The identity's kind has it as its default.
     Default,
 }
 
-/// Does a rule apply to a request? The first reason that keeps it from that.
+/// Whether a rule applies to a request, or else the first reason why not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RuleMatch<'a> {
-    /// Its limits count the request.
+    /// The rule applies: its limits count the request.
     Applies,
-    /// It is not enabled.
+    /// The rule is not enabled.
     Disabled,
-    /// Its pattern is of other paths.
+    /// The pattern does not match the path.
     Endpoint,
-    /// It is for another method.
+    /// The rule is for another method.
     Method,
-    /// It counts per a kind that the request lacks.
+    /// The rule counts per this kind, which the request lacks.
     NoIdentity(&'a str),
-    /// None of the request's identities is of its tiers.
+    /// None of the request's identities is in one of the rule's tiers.
     Tiers,
-    /// The request's identity of this kind is absent, or has another value.
+    /// The request has no identity of this kind, or one with another value.
     Where(&'a str),
-    /// It would, but of the rules that count the same kinds this one is closer.
+    /// A closer rule, with this id, counts the same kinds and applies instead.
     Closer(&'a str),
 }
 
 impl Domain {
-    /// Why the request meets the limits that it meets, at time `now` (Unix nanoseconds). The policy is taken as valid.
+    /// Explains which limits apply to the request at time `now` (Unix nanoseconds), and why. The policy must be valid.
     #[must_use]
     pub fn explain<'a>(&'a self, request: &Request<'a>, now: Nanos) -> Explanation<'a> {
         let identities: Vec<_> =
@@ -116,7 +114,7 @@ impl Domain {
         }
     }
 
-    /// Does the domain name this kind anywhere?
+    /// Returns whether the domain names this kind anywhere.
     fn speaks_of(&self, kind: &str) -> bool {
         self.defaults.contains_key(kind)
             || self.clients.iter().any(|client| client.kind == kind)
@@ -124,7 +122,7 @@ impl Domain {
     }
 }
 
-/// The kinds that a rule counts, in order; none: everyone together.
+/// Returns the kinds that a rule counts separately, in order; none if it counts all identities together.
 pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
     let mut kinds: Vec<&str> = match &rule.per {
         Per::One(everyone) if everyone == EVERYONE => Vec::new(),

@@ -1,5 +1,8 @@
-//! Warnings about a policy that is valid but hardly meant: rules that never match, limits that can never bind beside a tighter
-//! one, patterns that take requests away from a tighter rule.
+//! The lint: warns of parts of a valid policy that are probably mistakes, such as rules that never match, limits that can never
+//! bind beside a tighter one, and patterns that take requests away from a tighter rule.
+//!
+//! The files of the folder also compare two policies: `loosening` finds what a change admits, `newly_enforced` what it begins to
+//! deny. `comparison` has the code that both share, and `finding` the type of all results.
 
 mod bounds;
 mod comparison;
@@ -23,13 +26,13 @@ use crate::policy::{
     specificity::Closeness,
 };
 
-/// The most overlaps of patterns that are looked at in a domain, so that no policy takes long: a hundred rules for every path
-/// beside ten thousand others have as many.
+/// The most overlaps of patterns that the lint examines in a domain, which bounds its time: a hundred rules for every path beside
+/// ten thousand others have as many.
 const OVERLAPS_MAX: usize = 1 << 20;
 
 impl Policy {
-    /// Looks for what is hardly meant. The policy is taken as valid. Where patterns of its rules overlap in more than a million
-    /// ways, some of what rules do beside each other is not told.
+    /// Finds parts of the policy that are probably mistakes. The policy must be valid. If the patterns of its rules overlap in more
+    /// than a million ways, some findings about pairs of rules are missing.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -74,7 +77,7 @@ impl<'p> Lint<'p> {
                 let message = "no kind has it as its default, and no client is in it";
                 self.warn(WarningCode::UnusedTier, "tier", &tier.id, None, message.to_owned());
             }
-            // For some client another limit may stand in its place.
+            // An override of some client may replace the limit.
             let stays = |limit: &Limit| !replaced.contains(limit.id.as_str());
             self.bound_by_neighbours("tier", &tier.id, &tier.limits, stays);
         }
@@ -110,7 +113,8 @@ impl<'p> Lint<'p> {
         });
     }
 
-    /// Limits of one list count the same requests. Of two that bound each other the later is told.
+    /// Warns of limits that a neighbour in their list bounds, since both count the same requests. Of two limits that bound each
+    /// other, the later has the warning.
     fn bound_by_neighbours(&mut self, kind: &'static str, id: &str, limits: &[Limit], stays: impl Fn(&Limit) -> bool) {
         for (place, limit) in limits.iter().enumerate() {
             let bounds = |&(other, by): &(usize, &Limit)| {
@@ -123,7 +127,7 @@ impl<'p> Lint<'p> {
         }
     }
 
-    /// The tiers that identities of a kind can be in, for kinds all of whose identities have their tier's limits.
+    /// Returns the tiers that identities of a kind can be in, for the kinds without overrides.
     fn tiers_by_kind(&self) -> BTreeMap<&'p str, BTreeSet<&'p str>> {
         let domain = self.domain;
         if domain.tier_hint {
@@ -142,7 +146,7 @@ impl<'p> Lint<'p> {
         tiers
     }
 
-    /// A rule that counts one kind sees a part of what the tiers of that kind let through.
+    /// Warns of limits of a rule for one kind that the tiers of that kind bound: the rule counts a part of what the tiers admit.
     fn bound_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
         let (domain, kinds) = (self.domain, kinds(rule));
         let &[kind] = kinds.as_slice() else { return };
@@ -159,7 +163,7 @@ impl<'p> Lint<'p> {
         }
     }
 
-    /// Of the rules that count the same kinds only the closest applies.
+    /// Warns of rules that hide each other: of the rules that count the same kinds, only the closest applies.
     fn rules_beside_each_other(&mut self) {
         let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Closeness<'_>)>> = BTreeMap::new();
         for rule in self.domain.rules.iter().filter(|rule| rule.enabled) {
@@ -176,14 +180,15 @@ impl<'p> Lint<'p> {
         }
     }
 
-    /// `closer` are the rules that are closer than `wide` to each of their requests, and all of whose paths `wide` matches.
+    /// Warns of `wide` or of rules in `closer`. Those are closer than `wide` to each of their requests, and `wide` matches all of
+    /// their paths.
     fn rule_beside_closer<'r>(
         &mut self,
         wide: &Rule,
         closeness: &Closeness<'_>,
         closer: impl Iterator<Item = &'r (&'r Rule, Closeness<'r>)> + Clone,
     ) {
-        // A pattern that covers another is less close, or the same.
+        // A pattern that covers another is less specific, or the same.
         let mut same = closer.clone().filter(|(_, other)| other.pattern == closeness.pattern);
         if let Some((rule, _)) = same.find(|(rule, _)| accepts_all(rule, wide)) {
             let message = format!("rule `{}` is closer to every request that it is for", rule.id);
@@ -204,7 +209,7 @@ impl<'p> Lint<'p> {
     }
 }
 
-/// Beside the path: does `wide` take every request that `narrow` takes?
+/// Returns whether `wide` accepts every request that `narrow` accepts, apart from the path.
 fn accepts_all(wide: &Rule, narrow: &Rule) -> bool {
     let method = match (&wide.method, &narrow.method) {
         (None, _) => true,

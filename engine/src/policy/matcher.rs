@@ -1,19 +1,19 @@
-//! Matchers: tests whether a value is the exact text, in the address block, or begins with the prefix that a policy names.
+//! Matchers: test the value of an identity against an exact text, an address block or a prefix that a policy names.
 
 use std::{cmp::Reverse, net::IpAddr, ops::Deref};
 
 use crate::base::address::{IP, REMOTE_ADDRESS};
 
-/// How a client's value matches. `S` is `&str` of one that was just read.
+/// A test of an identity's value, as clients and conditions of rules name it. `S` is `&str` while a policy is read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Matcher<S = Box<str>> {
     Exact(S),
-    /// Addresses that share the first bits.
+    /// Matches addresses of the block.
     Block(Block),
     Prefix(S),
 }
 
-/// A block of addresses. One address is a block of all its bits, so that every way to write it is the same client.
+/// A block of addresses. One address is a block of all its bits, so that all spellings of it are the same client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Block {
     pub(crate) bits: u8,
@@ -32,18 +32,18 @@ impl Block {
         Self { bits, is_v6, network }
     }
 
-    /// The block of this address alone, whichever way it is written.
+    /// Returns the block of one address, in its canonical form.
     fn whole(address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self::of(address, if address.is_ipv4() { 32 } else { 128 })
     }
 
-    /// Returns whether the block has this address, which is in its usual form: see [`IpAddr::to_canonical`].
+    /// Returns whether the block contains this address, which must be in its canonical form: see [`IpAddr::to_canonical`].
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         self == Self::of(address, self.bits)
     }
 
-    /// The block of the addresses that begin with `10.1.` or `2001:db8:`.
+    /// Returns the block of a textual prefix of addresses such as `10.1.` or `2001:db8:`.
     fn of_prefix(prefix: &str) -> Option<Self> {
         let (parts, separator, part_bits, parts_max) = match prefix.strip_suffix('.') {
             Some(parts) => (parts, '.', 8, 3),
@@ -60,20 +60,21 @@ impl Block {
     }
 }
 
-/// Of matchers that match the same value, the least is the closest.
+/// The specificity of a matcher. Of matchers that match the same value, the one with the least is the closest: the exact value,
+/// then the smallest block, then the longest prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Nearness {
     Exact,
-    /// Its bits.
+    /// Ordered by the bits of the block.
     Block(Reverse<u8>),
-    /// Its bytes.
+    /// Ordered by the bytes of the prefix.
     Prefix(Reverse<usize>),
 }
 
 impl<'v> Matcher<&'v str> {
-    /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block. A
-    /// prefix of addresses is a block, so that the longest wins whichever way it is written. Of the kind `remote_address` an
-    /// address is one in each spelling, and everything else a text.
+    /// Parses the value of a client or condition: an exact text, a prefix with `*` at the end, or for the kind `ip` an address or
+    /// a CIDR block. A prefix of addresses becomes a block, so that the longest wins in either notation. For the kind
+    /// `remote_address` all spellings of an address are equal, and everything else is a text.
     pub(crate) fn parse(kind: &str, value: &'v str) -> Result<Self, String> {
         if let Some(prefix) = value.strip_suffix('*') {
             return match prefix {
@@ -109,7 +110,7 @@ impl<'v> Matcher<&'v str> {
         Ok(Self::Block(block))
     }
 
-    /// With a text of its own.
+    /// Returns the matcher with an owned text.
     pub(crate) fn owned(self) -> Matcher {
         match self {
             Self::Exact(value) => Matcher::Exact(value.into()),
@@ -120,7 +121,7 @@ impl<'v> Matcher<&'v str> {
 }
 
 impl Matcher {
-    /// Returns the same with the text of this one.
+    /// Returns the matcher with a borrowed text.
     pub(crate) fn borrowed(&self) -> Matcher<&str> {
         match self {
             Self::Exact(value) => Matcher::Exact(value),
@@ -139,7 +140,7 @@ impl<S: Deref<Target = str>> Matcher<S> {
         }
     }
 
-    /// Returns the block, if it is one.
+    /// Returns the block of a block matcher.
     pub(crate) fn block(&self) -> Option<Block> {
         match self {
             Self::Block(block) => Some(*block),
@@ -147,12 +148,12 @@ impl<S: Deref<Target = str>> Matcher<S> {
         }
     }
 
-    /// Does it match every value that `other` matches?
+    /// Returns whether this matches every value that `other` matches.
     #[cfg(feature = "tools")]
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Prefix(prefix), Self::Prefix(value) | Self::Exact(value)) => value.starts_with(&**prefix),
-            // What is no address matches no block.
+            // A block matches addresses only.
             (Self::Prefix(prefix), Self::Block(_)) => prefix.is_empty(),
             (Self::Exact(exact), Self::Exact(value)) => **exact == **value,
             (Self::Block(wide), Self::Block(narrow)) => {
@@ -163,7 +164,7 @@ impl<S: Deref<Target = str>> Matcher<S> {
         }
     }
 
-    /// Does it match this value? For conditions; clients are looked up in a [`ClientMap`].
+    /// Returns whether this matches a value. Clients are looked up in a [`ClientMap`](super::client_map::ClientMap) instead.
     pub(crate) fn matches(&self, value: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *value,
@@ -173,7 +174,7 @@ impl<S: Deref<Target = str>> Matcher<S> {
     }
 }
 
-/// An address that somebody sent. An IPv4 address that an IPv6 socket wrote (`::ffff:192.0.2.7`) is that IPv4 address.
+/// Parses the address of a request. An IPv4-mapped IPv6 address (`::ffff:192.0.2.7`) becomes the IPv4 address.
 pub(crate) fn address(value: &str) -> Option<IpAddr> {
     value.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_are_none_are_refused() {
+    fn invalid_addresses_are_refused() {
         for value in [
             "10*",
             "10.1*",

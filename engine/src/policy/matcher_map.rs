@@ -1,4 +1,4 @@
-//! A map from matchers to values, with look-ups of the closest and of all matchers that match a text.
+//! The matcher map: finds the values whose matchers (exact texts, address blocks, prefixes) match a text.
 
 mod exact;
 
@@ -10,15 +10,15 @@ use crate::{
     policy::matcher::{Block, Matcher, address},
 };
 
-/// Values by what they match: texts, blocks of addresses, and beginnings of texts.
+/// A map from [`Matcher`]s to `T`.
 #[derive(Clone, Debug)]
 pub(crate) struct MatcherMap<T> {
     exact: Exact<T>,
     blocks: RapidHashMap<Block, T>,
-    /// Sizes of the blocks, in bits, largest (the smallest block) first; of a layer over another, those of both.
+    /// The sizes of the blocks in bits, the largest number (the smallest block) first; in a layer over another map, those of both.
     block_bits: Vec<u8>,
     prefixes: RapidHashMap<Box<str>, T>,
-    /// Lengths of the prefixes, longest first; of a layer over another, those of both.
+    /// The lengths of the prefixes, the longest first; in a layer over another map, those of both.
     prefix_lengths: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ impl<T> Default for MatcherMap<T> {
 impl<T> MatcherMap<T> {
     pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
         let mut layer = Self::default();
-        // Addresses are blocks, most others exact.
+        // Addresses are blocks; most values of other kinds are exact.
         if kind == IP {
             layer.blocks.reserve(clients);
         } else {
@@ -50,7 +50,7 @@ impl<T> MatcherMap<T> {
         self.exact.len() + self.blocks.len() + self.prefixes.len()
     }
 
-    /// What was there.
+    /// Sets the value of a matcher and returns the value that it had.
     pub(crate) fn set(&mut self, matcher: Matcher<&str>, client: T) -> Option<T> {
         match matcher {
             Matcher::Exact(value) => self.exact.set(value, client),
@@ -102,7 +102,7 @@ impl<T> MatcherMap<T> {
         MatcherMap { block_bits, prefix_lengths, ..MatcherMap::default() }
     }
 
-    /// Returns the place of a matcher, to add to.
+    /// Returns the value of a matcher to change, the default if there is none.
     pub(crate) fn entry(&mut self, matcher: &Matcher) -> &mut T
     where
         T: Default,
@@ -120,7 +120,7 @@ impl<T> MatcherMap<T> {
         }
     }
 
-    /// Returns what is kept for each matcher that matches a value, in no order.
+    /// Returns the value of each matcher that matches `value`, in no order.
     pub(crate) fn matching(&self, value: &str) -> impl Iterator<Item = &T> {
         let blocks = address(value).filter(|_| !self.block_bits.is_empty()).into_iter().flat_map(move |address| {
             let most = if address.is_ipv4() { 32 } else { 128 };
@@ -132,11 +132,11 @@ impl<T> MatcherMap<T> {
         self.exact.get(value).into_iter().chain(blocks).chain(prefixes)
     }
 
-    /// What `get` has for the closest of the blocks and prefixes that match a value.
+    /// Returns the first result of `get` for the blocks and prefixes that match a value, the closest first.
     #[inline]
     pub(crate) fn closest<'c, C>(&self, value: &str, get: impl Fn(&Matcher<&str>) -> Option<&'c C>) -> Option<&'c C> {
         self.closest_block(value, &get).or_else(|| {
-            // A prefix is a text: it does not end within a character.
+            // A prefix does not end within a character.
             let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.get(..length));
             starts.find_map(|start| get(&Matcher::Prefix(start)))
         })

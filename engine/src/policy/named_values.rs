@@ -1,4 +1,4 @@
-//! The values that policies name: those of clients and of the conditions of rules.
+//! Named values: the values of identities that policies name in clients and in the conditions of rules.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::policy::{
     matcher::Matcher,
 };
 
-/// Fields that are told of a policy with other values.
+/// The most fields that [`NamedValues::check`] reports.
 const TOLD_MAX: usize = 20;
 
-/// The values by which policies tell one identity from another of the same kind: of their clients, and of `where` in their
-/// rules. `*`, which is everybody, names nobody.
+/// The values by which policies distinguish identities of the same kind: those of clients, and of `where` in rules. `*`, which
+/// matches every identity, is not among them.
 ///
 /// ```
 /// use tidegate::{NamedValues, policy::Policy};
@@ -30,7 +30,7 @@ pub struct NamedValues {
 }
 
 impl NamedValues {
-    /// Of these policies together, in all of their domains. What is no value of its kind is left out.
+    /// Collects the named values of all domains of these policies. Values that are invalid for their kind are left out.
     #[must_use]
     pub fn of<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Self {
         let mut named = Self::default();
@@ -44,18 +44,17 @@ impl NamedValues {
         named
     }
 
-    /// Is this identity one of those that are named?
+    /// Returns whether a policy names this identity.
     #[must_use]
     pub fn has(&self, kind: &str, value: &str) -> bool {
         self.kinds.get(kind).is_some_and(|named| named.find(value).is_some())
     }
 
-    /// Refuses a policy that has other values than these, at the field of each. How a value is written does not matter:
-    /// `10.1.*` is `10.1.0.0/16`.
+    /// Checks that a policy names no other values than these. The notation does not matter: `10.1.*` is `10.1.0.0/16`.
     ///
     /// # Errors
     ///
-    /// Those fields, the first twenty, each with `message`.
+    /// Reports `message` for the first twenty fields with another value.
     pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
         let mut found = Vec::new();
         each(policy, |kind, value, place| {
@@ -73,7 +72,7 @@ impl NamedValues {
     }
 }
 
-/// Where a value stands.
+/// The field that has a value.
 struct Place<'p> {
     domain: &'p str,
     list: &'static str,
@@ -81,7 +80,7 @@ struct Place<'p> {
     field: String,
 }
 
-/// Shows every value of a policy, with its kind.
+/// Calls `see` with the kind, value and field of every value of a policy.
 fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>)) {
     for (domain, settings) in &policy.domains {
         for (number, client) in settings.clients.iter().enumerate() {
@@ -96,7 +95,7 @@ fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>
     }
 }
 
-/// A value that tells somebody from others of the kind.
+/// Parses a value that distinguishes some identities of the kind from others.
 fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
     Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
 }
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_known_however_they_are_written_and_no_wider_or_narrower_ones() {
+    fn a_value_is_named_in_any_notation_but_not_if_it_is_wider_or_narrower() {
         let published = policy(&[("ip", "10.1.*"), ("user", "ada"), ("user", "*")], &[("api_key", "sk_live_*")]);
         let named = NamedValues::of([&published]);
         let same = policy(&[("ip", "10.1.0.0/16"), ("api_key", "sk_live_*"), ("api_key", "*")], &[("user", "ada")]);

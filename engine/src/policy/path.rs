@@ -1,4 +1,4 @@
-//! Paths of requests: normalization (RFC 3986) as rules see them, and truncation of those that are too long for a request.
+//! Request paths: normalizes them (RFC 3986) for the match with rules, and truncates those that are too long for a request.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,14 @@ use arrayvec::ArrayVec;
 
 use crate::policy::request::ENDPOINT_BYTES_MAX;
 
-/// Segments that a pattern may have.
+/// The most segments of a pattern.
 pub(crate) const SEGMENTS_MAX: usize = 64;
 
-/// Room for a path that has to be written anew, on the stack.
+/// A buffer on the stack for a path that normalization changes.
 pub(crate) type PathBuffer = ArrayVec<u8, ENDPOINT_BYTES_MAX>;
 
-/// A path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed. Case and a trailing
-/// slash stay. For whoever counts or compares paths outside of a policy.
+/// Returns a path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed. Case and a
+/// trailing slash stay. Use it to count or compare paths outside of a policy.
 ///
 /// ```
 /// assert_eq!(tidegate::plain_path("/a//./%62?q=1"), "/a/b");
@@ -28,10 +28,10 @@ pub fn plain_path(endpoint: &str) -> Cow<'_, str> {
     }
 }
 
-/// An endpoint as it is where it fits into a [`Request`](crate::Request), and of a longer one as much as rules need: a path as
-/// they see it, with as many segments as patterns may have and one more, the long ones cut. For whoever is not to refuse what
-/// an end user wrote, nor to let it go uncounted: it matches what the whole path matches, but for patterns in which a segment
-/// is longer than it was cut to, which is 64 bytes at least.
+/// Returns an endpoint that fits into a [`Request`](crate::Request). A longer one is normalized, keeps one segment more than
+/// patterns may have, and has its long segments cut. Use it where a long path of an end user must be neither refused nor left
+/// uncounted: the result matches the patterns that the whole path matches, except those with a segment longer than it was cut
+/// to, which is at least 64 bytes.
 ///
 /// ```
 /// let path = format!("{}search?q=1", "/".repeat(10_000));
@@ -50,7 +50,7 @@ fn fitted(path: &str) -> Cow<'_, str> {
     let Some(below) = path.strip_prefix('/') else {
         return Cow::Borrowed(&path[..path.floor_char_boundary(ENDPOINT_BYTES_MAX)]);
     };
-    // How many there are beyond those that are kept.
+    // `beyond` counts the segments after those that are kept.
     let (mut segments, mut beyond, mut ends_with_slash) = (Vec::new(), 0_usize, false);
     for segment in below.split('/') {
         let mut plain = Vec::new();
@@ -79,10 +79,10 @@ fn without_query(endpoint: &str) -> &str {
     &endpoint[..endpoint.find(['?', '#']).unwrap_or(endpoint.len())]
 }
 
-/// A path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed (RFC 3986,
-/// sections 5.2.4 and 6.2.2). Case and a trailing slash stay. What does not begin with `/` is only cut.
+/// Returns a path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed (RFC 3986,
+/// sections 5.2.4 and 6.2.2). Case and a trailing slash stay. An endpoint that does not begin with `/` is only cut.
 pub(crate) fn made_plain<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
-    // Nearly every endpoint is plain as it is.
+    // Nearly every endpoint is normalized already.
     if endpoint.starts_with('/') && is_plain(endpoint) {
         return endpoint;
     }
@@ -91,19 +91,20 @@ pub(crate) fn made_plain<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &
         return path;
     }
     remove_dots(path.as_bytes(), buffer);
-    // Only whole ASCII characters were written or left out, so this is UTF-8 as before.
+    // Only whole ASCII characters were written or left out, so this is still UTF-8.
     std::str::from_utf8(buffer).unwrap_or(path)
 }
 
-/// Returns whether a path that begins with `/` is plain as it is.
+/// Returns whether a path that begins with `/` is normalized already.
 fn is_plain(path: &str) -> bool {
     let is_odd =
         |pair: &[u8]| matches!(pair[1], b'?' | b'#' | b'%') | (pair[0] == b'/' && matches!(pair[1], b'/' | b'.'));
-    // To the end, without a way out: that takes fewer steps for each byte.
+    // The loop does not stop early: that takes fewer instructions for each byte.
     !path.as_bytes().windows(2).fold(false, |is_any, pair| is_any | is_odd(pair))
 }
 
-/// `path` begins with `/` and has at most [`ENDPOINT_BYTES_MAX`] bytes; `plain` gets no more than that.
+/// Writes `path` without empty and dot segments to `plain`. The path must begin with `/` and have at most
+/// [`ENDPOINT_BYTES_MAX`] bytes; `plain` gets no more than that.
 fn remove_dots(path: &[u8], plain: &mut PathBuffer) {
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();
     while let Some(segment) = segments.next() {
@@ -125,7 +126,7 @@ fn remove_dots(path: &[u8], plain: &mut PathBuffer) {
     }
 }
 
-/// Decodes `%XX` where it stands for a letter, a digit, `-`, `.`, `_` or `~`; writes the others with capital digits.
+/// Decodes `%XX` if it stands for a letter, a digit, `-`, `.`, `_` or `~`; writes other triplets with capital digits.
 fn decode_unreserved(segment: &[u8], plain: &mut impl Extend<u8>) {
     let hex = |byte: u8| (byte as char).to_digit(16);
     let is_unreserved = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
@@ -153,7 +154,7 @@ mod tests {
     use crate::policy::pattern::Endpoints;
 
     #[test]
-    fn paths_are_made_plain() {
+    fn paths_are_normalized() {
         for (endpoint, plain) in [
             ("/a/b", "/a/b"),
             ("/a/b?q=1#f", "/a/b"),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_made_to_fit_and_matches_what_it_did() {
+    fn a_long_path_is_truncated_and_matches_the_same_patterns() {
         let (much, slashes) = ("x".repeat(ENDPOINT_BYTES_MAX), "/".repeat(ENDPOINT_BYTES_MAX + 1));
         for (endpoint, plain) in [
             (format!("{slashes}search"), "/search".to_owned()),
@@ -214,7 +215,7 @@ mod tests {
         let fitting = fitting_path(&all_long);
         assert!(fitting.len() <= ENDPOINT_BYTES_MAX && fitting.split('/').skip(1).count() == 65);
         assert!(fitting.split('/').skip(1).take(64).all(|segment| segment.len() >= 64), "{fitting}");
-        assert_eq!(fitting_path("/a/../b?q"), "/a/../b?q", "what fits is as it was");
+        assert_eq!(fitting_path("/a/../b?q"), "/a/../b?q", "a path that fits is unchanged");
         let endpoints = |pattern| Endpoints::parse([pattern]).expect("a pattern");
         for pattern in ["/files/{id}/download", "/files/*", "/{any}/{id}/{what}"] {
             let has = |path: &str| endpoints(pattern).has(&fitting_path(path));
@@ -224,7 +225,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_made_to_fit_is_plain_as_ever(path in "(/|/[.]|/[.][.]|[a-c%2Ee?#é]){0,40}") {
+        fn truncation_normalizes_as_a_check_does(path in "(/|/[.]|/[.][.]|[a-c%2Ee?#é]){0,40}") {
             let long = "/".repeat(ENDPOINT_BYTES_MAX + 1) + &path;
             let fitting = fitting_path(&long);
             let (plain, mut buffer) = (format!("/{path}"), PathBuffer::new());

@@ -1,4 +1,4 @@
-//! Endpoint patterns, such as `/users/{id}` and `/api/*`, and a tree that finds the closest pattern for a path.
+//! Endpoint patterns, such as `/users/{id}` and `/api/*`, and the tree that finds the closest pattern for a path.
 
 use rapidhash::RapidHashMap;
 
@@ -7,26 +7,26 @@ use crate::policy::{
     request::ENDPOINT_BYTES_MAX,
 };
 
-/// A part of a pattern.
+/// A segment of a pattern.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Part {
     Literal(Box<str>),
-    /// `{name}`: one segment that is not empty.
+    /// `{name}`: matches one segment that is not empty.
     Parameter,
-    /// `*` at the end: all that is left, at least the slash before it.
+    /// `*` at the end: matches the rest of the path, which has at least the slash before it.
     Rest,
 }
 
-/// An endpoint pattern. Of patterns that match the same path, the closest is the least.
+/// An endpoint pattern. Of patterns that match the same path, the closest is the least in this order.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Pattern {
     Path(Vec<Part>),
-    /// `*`: everything, also a request without endpoint.
+    /// `*`: matches every request, also one without endpoint.
     Any,
 }
 
 impl Pattern {
-    /// Reads `/exact`, `/users/{id}`, `/api/*` or `*`.
+    /// Parses `/exact`, `/users/{id}`, `/api/*` or `*`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Any);
@@ -59,8 +59,8 @@ impl Pattern {
     }
 }
 
-/// Finds the pattern that matches a path most closely: segment by segment from the left, a literal before `{name}`
-/// before a trailing `*`.
+/// A tree of patterns that finds the closest one for a path: segment by segment from the left, a literal before `{name}` before
+/// a trailing `*`.
 #[derive(Debug, Default)]
 pub(crate) struct PatternTree<T> {
     root: Node<T>,
@@ -69,18 +69,18 @@ pub(crate) struct PatternTree<T> {
 
 #[derive(Debug, Default)]
 struct Node<T> {
-    /// The literal segments that are the only way on, up to the next choice; then all other ways are empty.
+    /// The literal segments up to the next branch, if they are the only child; the other children are then empty.
     only: Option<Box<(Box<str>, Node<T>)>>,
     literals: RapidHashMap<Box<str>, Node<T>>,
     parameter: Option<Box<Node<T>>>,
-    /// Of the pattern that ends here.
+    /// The value of the pattern that ends here.
     here: Option<T>,
-    /// Of the pattern that goes on with `*`.
+    /// The value of the pattern that continues with `*`.
     rest: Option<T>,
 }
 
 impl<T: Default> PatternTree<T> {
-    /// Returns the tree of these patterns, whose values `set` makes of those of before, or the default.
+    /// Returns the tree of these patterns. `set` adds a value to the one that its pattern has, which is the default at first.
     pub(crate) fn new<V>(patterns: impl IntoIterator<Item = (Pattern, V)>, set: impl Fn(&mut T, V)) -> Self {
         let mut tree = Self::default();
         for (pattern, value) in patterns {
@@ -126,8 +126,8 @@ impl<T: Default> PatternTree<T> {
         values.into_iter()
     }
 
-    /// Returns the first that `find` finds in the values of the patterns that match, closest first. `path` is plain, `None`
-    /// for a request without endpoint.
+    /// Returns the first result of `find` for the values of the patterns that match, the closest first. `path` must be
+    /// normalized; it is `None` for a request without endpoint.
     pub(crate) fn closest<'t, V>(&'t self, path: Option<&str>, find: impl Fn(&'t T) -> Option<V>) -> Option<V> {
         let below = path.and_then(|path| path.strip_prefix('/'));
         below.and_then(|below| self.root.closest(Some(below), &find)).or_else(|| self.any.as_ref().and_then(find))
@@ -135,7 +135,7 @@ impl<T: Default> PatternTree<T> {
 }
 
 impl<T> Node<T> {
-    /// Joins the segments that are the only way on, from here and from all nodes below.
+    /// Joins the segments that are an only child, here and in all nodes below.
     fn join(&mut self) {
         let Self { only, literals, parameter, rest, .. } = self;
         literals.values_mut().chain(parameter.as_deref_mut()).for_each(Self::join);
@@ -150,7 +150,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// `below` is what comes after the slash that leads on from this node, if one does.
+    /// Finds the closest value below this node. `below` is the path after the slash that follows this node, if one does.
     fn closest<'t, V>(&'t self, below: Option<&str>, find: &impl Fn(&'t T) -> Option<V>) -> Option<V> {
         let Some(below) = below else { return self.here.as_ref().and_then(find) };
         if let Some((segments, next)) = self.only.as_deref() {
@@ -161,7 +161,7 @@ impl<T> Node<T> {
                 next.closest(Some(deeper.strip_prefix('/')?), find)
             };
         }
-        // Segments are short: a search that is made for long texts takes longer.
+        // Segments are short: a search that is optimized for long texts takes longer.
         let (segment, deeper) = match below.bytes().position(|byte| byte == b'/') {
             Some(end) => (&below[..end], Some(&below[end + 1..])),
             None => (below, None),
@@ -176,7 +176,7 @@ impl<T> Node<T> {
     }
 }
 
-/// Endpoints by patterns as rules have them: `/exact`, `/users/{id}`, `/api/*`, `*`. For whoever leaves some out before asking.
+/// A set of endpoints, by the patterns of rules: `/exact`, `/users/{id}`, `/api/*`, `*`. Use it to exempt requests from checks.
 ///
 /// ```
 /// use tidegate::Endpoints;
@@ -190,13 +190,13 @@ impl<T> Node<T> {
 pub struct Endpoints(PatternTree<bool>);
 
 impl Endpoints {
-    /// Those that match one of the patterns; in words, which is wrong.
+    /// Returns the set of the endpoints that match one of the patterns. The error names the pattern that is invalid.
     pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let patterns: Vec<_> = patterns.into_iter().map(Pattern::parse).collect::<Result<_, _>>()?;
         Ok(Self(PatternTree::new(patterns.into_iter().map(|pattern| (pattern, true)), |has, is_one| *has = is_one)))
     }
 
-    /// Is this path one of them? Without query and fragment, and with dot segments removed, as rules see it.
+    /// Returns whether a path is in the set. The path is normalized first, as for rules: without query, fragment and dot segments.
     #[must_use]
     pub fn has(&self, endpoint: &str) -> bool {
         self.0.closest(Some(made_plain(endpoint, &mut PathBuffer::new())), |is_one| is_one.then_some(())).is_some()
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closest_pattern_wins_whatever_the_order() {
+    fn the_closest_pattern_wins_in_any_order() {
         let mut patterns =
             ["/*", "*", "/users/{id}", "/users/me", "/users/*", "/users/{id}/posts", "/{x}/me/posts", "/api/*"];
         for _ in 0..2 {
@@ -221,7 +221,7 @@ mod tests {
                 ("/users/7", "/users/{id}"),
                 ("/users/", "/users/*"),
                 ("/users/7/posts", "/users/{id}/posts"),
-                // A literal first segment wins over everything that a later segment could say.
+                // A literal first segment wins over all later segments.
                 ("/users/me/posts", "/users/{id}/posts"),
                 ("/teams/me/posts", "/{x}/me/posts"),
                 ("/users/7/posts/9", "/users/*"),
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Returns whether a pattern matches a path that is plain.
+    /// Returns whether a pattern matches a normalized path.
     fn matches(pattern: &Pattern, path: &str) -> bool {
         let Pattern::Path(parts) = pattern else { return true };
         let segments: Vec<&str> = path[1..].split('/').collect();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_mean_nothing_are_refused() {
+    fn invalid_patterns_are_refused() {
         for pattern in ["", "a", "**", "/a*", "/a/*/b", "/{a", "/x{a}", "/{}", "/a?q=1", "/a#f"] {
             assert!(Pattern::parse(pattern).is_err(), "{pattern}");
         }

@@ -1,4 +1,4 @@
-//! The specificity of rules: which of several rules is the closest to a request.
+//! The specificity of rules: orders the rules that match a request, the closest first.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -8,11 +8,12 @@ use crate::policy::{
     pattern::Pattern,
 };
 
-/// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.
+/// The specificity of a rule. Of the rules that match a request, the one with the least is the closest. Two rules are equal only
+/// if they match the same requests.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Closeness<'p> {
     pub(crate) pattern: Pattern,
-    // With a method before without, then with more conditions before fewer, then, kind by kind, the closer condition.
+    // A rule with a method comes before one without, then more conditions before fewer, then the closer condition of each kind.
     has_no_method: bool,
     conditions: Reverse<usize>,
     has_no_tiers: bool,
@@ -43,7 +44,7 @@ impl<'p> Closeness<'p> {
 }
 
 impl document::Domain {
-    /// Its rules as people look for them: by path, and the closest first of those that match the same path.
+    /// Returns the rules ordered by path, and the closest first among those that match the same path.
     #[must_use]
     pub fn rules_by_closeness(&self) -> Vec<&document::Rule> {
         let mut rules: Vec<_> = self

@@ -1,4 +1,4 @@
-//! Reads and checks single fields of a policy: ids, texts, instants, values of identities.
+//! Reads and checks single fields of a policy: ids, texts, instants and values of identities.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(super) fn read_matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v s
         report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
         return None;
     }
-    // Not every database can keep it, and no request is meant to send it.
+    // Not every database can store it.
     if value.contains('\0') {
         report.wrong("a NUL character cannot be part of a value".to_owned());
         return None;

@@ -1,4 +1,4 @@
-//! Collects the kinds of identities that a domain names.
+//! Collects the kinds of identity that a domain names.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key. Those
-/// that were there go on with the clients that they have.
+/// Returns every kind that the domain names, ordered by name, so that the order of the file does not change any key. Kinds in
+/// `had` keep their clients.
 pub(super) fn kinds_of<'p>(
     domain: &'p document::Domain,
     clients: impl Iterator<Item = ClientRef<'p>>,
@@ -50,7 +50,7 @@ pub(super) fn kinds_of<'p>(
     names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
 }
 
-/// Clients of which neighbours are mostly alike: the first of each run, and how many those are.
+/// Returns the first client of each run of equal neighbours, and the length of the run.
 fn runs<'p>(
     clients: impl Iterator<Item = ClientRef<'p>>,
     is_like: impl Fn(&ClientRef<'p>, &ClientRef<'p>) -> bool,

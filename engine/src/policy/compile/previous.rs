@@ -1,4 +1,4 @@
-//! The parts of the previous snapshot that a new one keeps: the clients that did not change.
+//! The unchanged clients of the previous snapshot, which the next one shares.
 
 use crate::policy::{
     compiled::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},
@@ -6,16 +6,16 @@ use crate::policy::{
     matcher::Matcher,
 };
 
-/// A domain as it was compiled before, to go on from.
+/// A domain of the previous snapshot.
 pub(super) struct Before<'p> {
     pub(super) limits: &'p [CompiledLimit],
     pub(super) domain: &'p Domain,
-    /// Kinds and values of its clients that are other or gone by now.
+    /// The kinds and values of its clients that changed or were removed.
     pub(super) gone: Vec<(&'p str, &'p str)>,
 }
 
 impl Before<'_> {
-    /// Its kinds, without the clients that are other or gone.
+    /// Returns the kinds without the clients that changed or were removed.
     pub(super) fn kinds(&self, report: &mut Report<'_>) -> Vec<Kind> {
         let copy = |kind: &Kind| Kind {
             name: kind.name.clone(),
@@ -39,7 +39,7 @@ impl Before<'_> {
         kinds
     }
 
-    /// Limits of calendar periods were compiled for a time zone: they cannot go on in another.
+    /// Checks that the time zone did not change under clients with limits of calendar periods, which were compiled for it.
     pub(super) fn check(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
         let is_of_calendar = |exception: &Exception| match &exception.grants {
             Grants::Limits(own) => {
@@ -54,7 +54,7 @@ impl Before<'_> {
         }
     }
 
-    /// Says where its numbered tiers are now.
+    /// Returns the numbered tiers with their present indices.
     pub(super) fn tiers_go_on(
         &self,
         report: &mut Report<'_>,
@@ -76,7 +76,7 @@ impl Before<'_> {
         self.domain.numbered.iter().enumerate().map(go_on).collect()
     }
 
-    /// Puts the limits of clients that are as they were among those of now.
+    /// Appends the limits of unchanged clients to the limits of the new snapshot.
     pub(super) fn limits_go_on(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
         for exception in kinds.iter_mut().flat_map(|kind| kind.exceptions.iter_mut().flatten()) {
             let first = limits.len() as u32;
@@ -96,7 +96,7 @@ impl Before<'_> {
 }
 
 impl Kind {
-    /// Takes in a client, in one of the places that are `free`, and answers how it is known.
+    /// Adds a client, with its override in one of the `free` slots, and returns its compiled form.
     pub(super) fn joins(&mut self, tier: Option<u32>, exception: Option<Exception>, free: &mut Vec<u32>) -> Client {
         let exception = exception.map(|exception| {
             let place = free.pop().unwrap_or(self.exceptions.len() as u32);
@@ -106,7 +106,7 @@ impl Kind {
             }
             place
         });
-        // One with neither is no client: the compilation has failed.
+        // A client with neither is invalid: the compilation has failed.
         let client = exception.map_or(Client::OfTier(tier.unwrap_or(u32::MAX)), Client::Excepted);
         if let Some(members) = self.members_with(client) {
             *members += 1;
@@ -114,7 +114,7 @@ impl Kind {
         client
     }
 
-    /// Forgets a client that was taken in.
+    /// Removes a client that was added.
     fn leaves(&mut self, client: Client) {
         if let Client::Excepted(place) = client {
             self.exceptions[place as usize] = None;
@@ -123,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// Of those that a client is counted with, if it is.
+    /// Returns the count of members that includes this client, if one does.
     fn members_with(&mut self, client: Client) -> Option<&mut usize> {
         match client {
             Client::OfTier(tier) => self.members.get_mut(tier as usize),

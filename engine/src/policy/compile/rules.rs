@@ -25,7 +25,7 @@ use crate::{
 impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     pub(super) fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
         let mut ids = HashSet::new();
-        // By counted kinds, then by everything that makes one rule closer than another: the file's order is forgotten.
+        // By counted kinds, then by specificity: the order of the file does not matter.
         let mut sets: BTreeMap<u64, BTreeMap<_, (&str, Rule)>> = BTreeMap::new();
         for (place, source) in self.source.rules.iter().enumerate() {
             let report = &mut report.item("rules", place);
@@ -39,7 +39,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let limits_before = self.limits.len();
             let rule = self.rule(report, source, kinds.unwrap_or_default());
             if !source.enabled {
-                // It was checked; its limits are not the policy's.
+                // A disabled rule is checked, but its limits are not part of the policy.
                 self.limits.truncate(limits_before);
                 continue;
             }
@@ -56,7 +56,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 )),
             }
         }
-        // The tightest combination last: fewer kinds first.
+        // Fewer kinds first: the tightest combination is last.
         let mut sets: Vec<_> = sets.into_iter().collect();
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
@@ -68,7 +68,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         compiled.collect()
     }
 
-    /// Reports an endpoint or a method in a domain to whose descriptors a path is an identity: no descriptor would meet it.
+    /// Reports an endpoint or a method in a domain where the path of a descriptor is an identity: no descriptor would match it.
     fn report_endpoint(report: &mut Report<'_>, source: &document::Rule) {
         let endpoint = Some(&source.endpoint).filter(|endpoint| *endpoint != "*");
         for (field, kind, value) in [("endpoint", "path", endpoint), ("method", "method", source.method.as_ref())] {

@@ -11,24 +11,24 @@ use super::fields;
 #[cfg(feature = "schema")]
 use crate::policy::{document::TAGS_MAX, request::VALUE_BYTES_MAX};
 
-/// An identity that was given a tier or an override.
+/// A client: the identities of one value, prefix or address block, with a tier or an override of their own.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Client {
-    /// Kind of the identity.
+    /// The kind of identity.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_]{0,31}$")))]
     pub kind: String,
-    /// Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins.
+    /// The value of the identity, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = VALUE_BYTES_MAX)))]
     pub value: String,
-    /// Its tier; the default of its kind unless given.
+    /// The tier; the default of the kind unless given.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub tier: Option<String>,
     /// A name for people.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub label: Option<String>,
-    /// By which people find it, in their order, none twice; they decide nothing.
+    /// Labels to search by, in any order, each once. They do not affect decisions.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(
         feature = "schema",
@@ -38,19 +38,19 @@ pub struct Client {
     /// A note for people.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub note: Option<String>,
-    /// What it gets for a while instead of what its tier says.
+    /// The override of the tier's limits.
     #[cfg_attr(feature = "serde", serde(default, rename = "override", skip_serializing_if = "Option::is_none"))]
     pub exception: Option<Override>,
 }
 
-/// What a snapshot needs of a client.
+/// The fields of a client that a snapshot needs.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRef<'p> {
     pub(crate) kind: &'p str,
     pub(crate) value: &'p str,
     pub(crate) tier: Option<&'p str>,
     pub(crate) exception: Option<&'p Override>,
-    /// Looked at, and not kept.
+    /// The tags, which are checked but not kept.
     pub(crate) tags: &'p [String],
 }
 
@@ -61,25 +61,25 @@ impl<'p> From<&'p Client> for ClientRef<'p> {
     }
 }
 
-/// What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`.
+/// An override of a tier's limits for one client: exactly one of `blocked`, `unlimited` and `limits`.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Override {
-    /// Every request is denied.
+    /// Whether every request is denied.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
     pub blocked: bool,
-    /// The tier's limits do not apply.
+    /// Whether the tier's limits do not apply.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
     pub unlimited: bool,
-    /// These replace the tier's limits of the same id, and the others are added.
+    /// Limits that replace the tier's limits of the same id, or are added to them.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub limits: Vec<Limit>,
-    /// RFC 3339 instant at which it ends.
+    /// The RFC 3339 instant at which the override ends.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub until: Option<String>,
-    /// Why, for people.
+    /// The reason, for people.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reason: Option<String>,
 }

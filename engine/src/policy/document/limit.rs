@@ -1,4 +1,4 @@
-//! Limits of the policy document: algorithm, numbers, mode, and how nodes share them.
+//! Limits of the policy document: their algorithm, numbers, mode and sharing.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -18,7 +18,7 @@ pub struct Limit {
     /// Unique within the tier, rule or client.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
-    /// How it counts.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Tokens per period; 0 denies everything.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "fields::whole"))]
@@ -28,39 +28,39 @@ pub struct Limit {
     /// in the domain's time zone.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|s|m|h|d)|day|week|month)$")))]
     pub period: String,
-    /// Most tokens at once, for the buckets; the limit unless given.
+    /// The most tokens at once, for the bucket algorithms; the limit unless given.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
     )]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
     pub burst: Option<u64>,
-    /// Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given.
+    /// The most tokens that settlements may charge above the burst, for the bucket algorithms; what one period repays unless given.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
     )]
     #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
     pub max_debt: Option<u64>,
-    /// Does it deny, or only count what it would deny?
+    /// Whether the limit denies, or only counts what it would deny.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
     pub mode: Mode,
-    /// How nodes share it.
+    /// The way in which nodes share the limit.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
     pub sharing: Sharing,
-    /// What happens when sharing fails.
+    /// The behaviour when sharing fails.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub on_failure: Option<OnFailure>,
 }
 
 impl Limit {
-    /// Is its period one of the calendar, which is that of the domain's time zone?
+    /// Returns whether its period is one of the calendar of the domain's time zone.
     pub(crate) fn is_of_calendar(&self) -> bool {
         ["day", "week", "month"].contains(&self.period.as_str())
     }
 }
 
-/// How a limit counts.
+/// The algorithm of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -69,27 +69,27 @@ pub enum Algorithm {
     TokenBucket,
     /// A queue that drains at a constant rate.
     LeakyBucket,
-    /// A count per window; windows end together for everyone.
+    /// A count per window; the windows of all keys end together.
     FixedWindow,
-    /// Two windows, weighted.
+    /// Counts of two windows, weighted.
     SlidingWindowCounter,
-    /// Every admission remembered.
+    /// A log of every admission.
     SlidingWindowLog,
 }
 
-/// Does a limit deny?
+/// The mode of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Mode {
-    /// Yes.
+    /// The limit denies.
     #[default]
     Enforce,
-    /// No: it only counts what it would have denied.
+    /// The limit only counts what it would have denied.
     Shadow,
 }
 
-/// How nodes share a limit.
+/// The way in which nodes share a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -97,15 +97,15 @@ pub enum Sharing {
     /// Each node counts alone.
     #[default]
     Local,
-    /// Every check swaps the state in the store.
+    /// Every check updates the state in the store.
     Strict,
-    /// A node takes tokens ahead.
+    /// A node takes tokens from the store ahead of the checks.
     Leased,
-    /// Nodes exchange what they counted.
+    /// Nodes exchange their counts.
     Synced,
 }
 
-/// What happens to a shared limit when the store is gone.
+/// The behaviour of a shared limit while the store is unavailable.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -114,6 +114,6 @@ pub enum OnFailure {
     Open,
     /// Deny.
     Closed,
-    /// Count alone, with this fraction of the limit.
+    /// Count on each node alone, with this fraction of the limit.
     Local(f64),
 }

@@ -1,4 +1,4 @@
-//! Rules of the policy document: limits of an endpoint, and the requests that they count.
+//! Rules of the policy document: the limits of an endpoint, and the conditions under which they apply.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::fields;
 #[cfg(feature = "schema")]
 use crate::algorithm::NUMBER_MAX;
 
-/// Limits of an endpoint.
+/// A rule: the limits of an endpoint.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -26,16 +26,16 @@ pub struct Rule {
     pub note: Option<String>,
     /// `/exact`, `/users/{id}`, `/api/*` or `*`.
     pub endpoint: String,
-    /// Only requests with this method.
+    /// The method of matching requests; any unless given.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z]+$")))]
     pub method: Option<String>,
-    /// Whom it counts.
+    /// The kinds of identity whose values are counted separately.
     pub per: Per,
-    /// Only requests with an identity of one of these tiers.
+    /// The tiers of matching requests, which have an identity of one of them; any unless given.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub tiers: Option<Vec<String>>,
-    /// Only requests whose identities of these kinds have these values; a `*` at the end matches the rest.
+    /// The values that identities of these kinds have in matching requests; a `*` at the end matches any rest.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -46,24 +46,24 @@ pub struct Rule {
         )
     )]
     pub condition: BTreeMap<String, String>,
-    /// Multiplies the request's cost.
+    /// A factor of the request's cost.
     #[cfg_attr(
         feature = "serde",
         serde(default = "fields::one", deserialize_with = "fields::whole", skip_serializing_if = "fields::is_one")
     )]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
     pub cost: u64,
-    /// Its limits, checked in this order.
+    /// The limits, checked in this order.
     pub limits: Vec<Limit>,
-    /// Off when false.
+    /// Whether the rule applies at all.
     #[cfg_attr(feature = "serde", serde(default = "fields::yes", skip_serializing_if = "fields::is_true"))]
     pub enabled: bool,
 }
 
-/// A rule whose `per` says this counts all identities together.
+/// The value of `per` in a rule that counts all identities together.
 pub(crate) const EVERYONE: &str = "everyone";
 
-/// Whom a rule counts.
+/// The kinds of identity whose values a rule counts separately.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(
     feature = "serde",
@@ -74,6 +74,6 @@ pub(crate) const EVERYONE: &str = "everyone";
 pub enum Per {
     /// One kind, or `everyone`.
     One(String),
-    /// Each combination of values of these kinds.
+    /// Several kinds: each combination of their values is counted separately.
     Each(Vec<String>),
 }

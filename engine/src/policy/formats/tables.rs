@@ -1,4 +1,5 @@
-//! Refuses a list where a table of keys and values is right: what serde derives takes a list for the values of a table.
+//! A wrapper of deserializers that refuses a list where a table is right: code that serde derives accepts a list of a table's
+//! values.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use serde::de::{
 
 use super::deserializer::TABLE;
 
-/// A deserializer, a seed or an access whose tables are never lists.
+/// A wrapper of a deserializer, a seed or an access that refuses lists for tables.
 pub(super) struct Tables<T>(pub(super) T);
 
-/// A visitor of such a deserializer.
+/// A wrapper of the visitor that a [`Tables`] calls.
 struct Below<V> {
     visitor: V,
     is_table: bool,

@@ -1,5 +1,4 @@
-//! Policy documents as text, laid out as people write them: what has its usual value is left out, and in TOML a limit
-//! stands on a line of its own.
+//! Writes policy documents as people lay them out: without fields of default value, and in TOML with one limit a line.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,11 @@ use crate::policy::{
 };
 
 impl Policy {
-    /// Writes the document. What is read from the text is this very policy.
+    /// Writes the document. Reading the text gives an equal policy.
     ///
-    /// Of a policy that compiles everything can be written; the one problem of the error is a number that no document
-    /// could carry.
+    /// # Errors
+    ///
+    /// Returns one problem for a number that the format cannot hold. A policy that compiles has no such number.
     ///
     /// ```
     /// use tidegate::{formats::Format, policy::Policy};
@@ -42,7 +42,7 @@ struct Document<'p> {
     domains: BTreeMap<&'p str, Plain<'p>>,
 }
 
-/// A domain without what is usual.
+/// A domain whose fields of default value are left out.
 #[derive(Serialize)]
 struct Plain<'p> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -71,7 +71,7 @@ struct Plain<'p> {
 
 impl<'p> Plain<'p> {
     fn of(domain: &'p Domain) -> Self {
-        // Every field: a new one does not get lost here.
+        // Every field is named, so that a new one cannot be forgotten here.
         let Domain {
             defaults,
             tier_hint,
@@ -115,7 +115,7 @@ fn yaml(document: &Document<'_>) -> Result<String, serde_saphyr::ser::Error> {
     serde_saphyr::to_string_with_options(document, options)
 }
 
-/// The domains and their lists as tables with a headline, everything in them inline.
+/// Writes TOML with a header for each domain and each object of its lists, and everything in them inline.
 fn toml(document: &Document<'_>) -> Result<String, String> {
     let mut root = toml_edit::ser::to_document(document).map_err(|error| error.to_string())?;
     let domains = root.remove("domains").unwrap_or_default().into_table().map_err(|_| not_as_expected("domains"))?;
@@ -130,7 +130,7 @@ fn toml(document: &Document<'_>) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// Nothing gets lost without a word, should the library write something else one day.
+/// Returns the error for an unexpected layout of the library's output, from which fields could be lost.
 fn not_as_expected(name: &str) -> String {
     format!("`{name}` is not written as expected; this is a defect of Tidegate")
 }
@@ -150,7 +150,7 @@ fn laid_out(domain: Table) -> Result<Table, String> {
     Ok(table)
 }
 
-/// An object of a list as a table.
+/// Returns an object of a list as a table.
 fn headlined(object: Value, list: &str) -> Result<Table, String> {
     let Value::InlineTable(object) = object else { return Err(not_as_expected(list)) };
     let mut table = object.into_table();
@@ -160,7 +160,7 @@ fn headlined(object: Value, list: &str) -> Result<Table, String> {
     Ok(table)
 }
 
-/// Several limits are a line each.
+/// Puts each of several limits on a line.
 fn one_a_line(limits: &mut Array) {
     if limits.len() < 2 {
         return;

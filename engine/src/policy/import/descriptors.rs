@@ -1,4 +1,4 @@
-//! The descriptors of one domain as a tree, and the rules that decide as a walk through it does.
+//! The descriptor tree of one domain of an Envoy file, and its conversion to rules that make the same decisions.
 
 mod overlaps;
 
@@ -16,37 +16,37 @@ use crate::policy::{
     request::IDENTITIES_MAX,
 };
 
-/// The descriptors of a domain as a tree. A node is named by its place.
+/// The descriptors of a domain as a tree. Nodes refer to each other by index.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     keys: Keys,
 }
 
-/// A descriptor: the entries down to it, and its limit.
+/// A descriptor: the entries from the root to it, and its limit.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) at: Place,
-    /// Its children as the file names them: key, or key and value.
+    /// The children's names in the file: key, or key and value.
     pub(super) composites: BTreeSet<String>,
     children: BTreeMap<(String, Match), usize>,
-    /// Its children whose values end in `*`, in the order of the file.
+    /// The children whose values end in `*`, in the order of the file.
     wild: Vec<usize>,
     pub(super) kinds: Vec<String>,
-    /// The same in alphabetical order.
+    /// The kinds in alphabetical order.
     pub(super) sorted: Vec<String>,
     pub(super) values: Region,
-    /// Entries whose values are counted as one.
+    /// The entries whose values are counted together.
     shared: BTreeSet<usize>,
     pub(super) limit: NodeLimit,
 }
 
-/// The limit of the requests that come to a node.
+/// The limit of the requests that end at a node.
 #[derive(Debug)]
 pub(super) enum NodeLimit {
     /// No limit is set.
     None,
-    /// They are unlimited on purpose.
+    /// The file sets `unlimited`.
     Unlimited,
     /// A limit.
     Limit(NamedLimit),
@@ -59,7 +59,7 @@ pub(super) struct NamedLimit {
     pub(super) name: Option<String>,
 }
 
-/// A descriptor that cannot be carried over: the field, and the reason.
+/// The reason why a descriptor cannot be imported: the field, and the message.
 type Refused = (&'static str, String);
 
 impl Tree {
@@ -80,7 +80,7 @@ impl Tree {
         Self { nodes: vec![root], keys: Keys::default() }
     }
 
-    /// Adds a descriptor below `parent`; an empty value is any.
+    /// Adds a descriptor below `parent`. An empty value matches any.
     pub(super) fn add(
         &mut self,
         parent: usize,
@@ -149,7 +149,7 @@ impl Tree {
         let mut opens = overlaps::to_be_opened(&self.nodes);
         opens.retain(|place| room.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
         let decides = |place: &usize| matches!(self.nodes[*place].limit, NodeLimit::Limit(_)) || opens.contains(place);
-        // By their keys, in the order of the file.
+        // The groups of nodes with the same keys, in the order of the file.
         let mut groups: Vec<(&[String], Vec<usize>)> = Vec::new();
         let mut group_of: BTreeMap<&[String], usize> = BTreeMap::new();
         for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| decides(place)) {
@@ -188,7 +188,7 @@ impl Tree {
         Domain { descriptor_paths: DescriptorPaths::Identity, rules, ..Domain::default() }
     }
 
-    /// Leaves out the limits that a domain has no room for.
+    /// Removes the limits that exceed the capacity of a domain.
     fn make_room(&mut self, notes: &mut Notes) -> Room {
         let mut room = Room::default();
         for node in &mut self.nodes {
@@ -202,8 +202,8 @@ impl Tree {
         room
     }
 
-    /// Returns the rules of the nodes with these keys, each with the place of its node. Given are the keys, the nodes, and all nodes
-    /// on the way to them.
+    /// Returns the rules of the nodes with these keys, each with the index of its node. The arguments are the keys, the nodes, and
+    /// all nodes on the paths to them.
     fn rules(
         &self,
         (kinds, members, on_the_way): (&[String], &[usize], &[usize]),
@@ -272,7 +272,7 @@ impl Tree {
         carving.rules.into_iter().map(named).collect()
     }
 
-    /// Finds the node that requests of these values come to.
+    /// Returns the node where a walk with these values ends.
     fn walk(&self, kinds: &[String], region: &[Match]) -> Option<usize> {
         let mut node = &self.nodes[Self::ROOT];
         let mut place = Self::ROOT;
@@ -291,12 +291,12 @@ impl Tree {
 }
 
 impl Node {
-    /// Returns the kinds that it counts.
+    /// Returns the kinds that the node counts separately.
     pub(super) fn counted_kinds(&self) -> BTreeSet<&str> {
         self.counted().into_iter().map(|place| &*self.kinds[place]).collect()
     }
 
-    /// Returns the places of the entries whose values are counted apart.
+    /// Returns the indices of the entries whose values are counted separately.
     fn counted(&self) -> Counted {
         (0..self.kinds.len()).filter(|place| !self.shared.contains(place)).collect()
     }

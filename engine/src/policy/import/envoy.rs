@@ -1,6 +1,8 @@
-//! Configurations of envoyproxy/ratelimit: a domain a file, descriptors in a tree. For each entry of a request's descriptor
-//! the exact value comes first, then values that end in `*` in the order of the file, then the key without value; there is
-//! no way back from a branch, and a limit counts only descriptors of just its depth.
+//! The importer for configurations of envoyproxy/ratelimit, which have one domain a file and a tree of descriptors.
+//!
+//! For each entry of a request's descriptor, envoyproxy/ratelimit takes the child with the exact value, then one whose value ends
+//! in `*` in the order of the file, then the key without value. It never leaves a branch again, and a limit counts only descriptors
+//! of exactly its depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,11 +69,10 @@ struct Replaces {
     name: String,
 }
 
-/// A document of these files, as errors name it.
+/// The description of a document in errors.
 pub(super) const EACH_DOCUMENT: &str = "a mapping with the fields `domain` and `descriptors`";
 
-/// Makes a policy of configurations of envoyproxy/ratelimit. Files of one domain are one, as with its
-/// `MERGE_DOMAIN_CONFIG`.
+/// Imports configurations of envoyproxy/ratelimit. Files of the same domain are merged, as with its `MERGE_DOMAIN_CONFIG`.
 ///
 /// ```
 /// use tidegate::import::{Source, envoy};
@@ -143,7 +144,7 @@ impl Descriptor {
 }
 
 impl Root {
-    /// Returns each descriptor of the document, those of all levels.
+    /// Returns the descriptors of all levels of the document.
     fn all_descriptors(&self) -> Vec<&Descriptor> {
         let mut all: Vec<&Descriptor> = self.descriptors.iter().flatten().map(|it| &it.value).collect();
         let mut next = 0;
@@ -156,8 +157,8 @@ impl Root {
     }
 }
 
-/// Finds a descriptor that entries of another key of the file match too, since key and value are one text there: its name,
-/// and that key.
+/// Finds a descriptor that entries of another key also match, because envoyproxy/ratelimit joins key and value to one text. Returns
+/// the name of the descriptor and that key.
 fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> {
     let keys: BTreeMap<String, &str> = descriptors.iter().map(|it| (format!("{}_", it.key), &*it.key)).collect();
     descriptors.iter().find_map(|descriptor| {
@@ -172,7 +173,7 @@ fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> 
     })
 }
 
-/// Reports what holds for a file with limits as a whole.
+/// Reports the differences that concern a whole file with limits.
 fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     let descriptors = root.all_descriptors();
     if descriptors.is_empty() {
@@ -204,7 +205,7 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     }
 }
 
-/// Puts a list of descriptors into the tree, below the node `parent`.
+/// Adds a list of descriptors to the tree, below the node `parent`.
 fn plant(
     document: Document<'_>,
     tree: &mut Tree,
@@ -249,7 +250,7 @@ fn plant(
     Ok(())
 }
 
-/// Returns the limit of a descriptor; or the field that is wrong, and why.
+/// Returns the limit of a descriptor, or the wrong field and the reason.
 fn node_limit(
     at: &Place,
     rate_limit: Option<&RateLimit>,

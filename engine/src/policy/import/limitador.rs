@@ -1,8 +1,9 @@
-//! Limits files of limitador: a list of limits, of which all hold whose conditions are met and whose variables are there.
+//! The importer for limits files of limitador, which are lists of limits. All limits apply whose conditions are met and whose variables
+//! the request has.
 //!
-//! Of our rules that count the same kinds the closest holds alone. So what a limit counts together with what its conditions
-//! name is `per` (a value that a condition fixes makes no difference to what is counted), and where several of one such set
-//! meet, a rule has the limits of all.
+//! Of our rules that count the same kinds only the closest applies. So `per` has the kinds of a limit's variables and conditions (a
+//! value that a condition fixes does not change the counting), and where several limits of the same kinds meet, one rule has all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,10 +40,10 @@ pub(super) struct Item {
     pub(super) variables: Option<Vec<String>>,
 }
 
-/// A document of these files, as errors name it.
+/// The description of a document in errors.
 pub(super) const EACH_DOCUMENT: &str = "a list of limits";
 
-/// Makes a policy of limits files of limitador. A namespace is a domain.
+/// Imports limits files of limitador. A namespace becomes a domain.
 ///
 /// ```
 /// use tidegate::import::{Source, limitador};
@@ -108,7 +109,7 @@ pub(super) fn domain_ids<'i>(items: impl Iterator<Item = &'i Item> + Clone) -> B
     ids
 }
 
-/// Reports in which calls limitador has the values that a file names: over RLS only `descriptors[0].x`, over HTTP only `x`.
+/// Reports the notations of a file: limitador evaluates `descriptors[0].x` in RLS calls only, and `x` in HTTP calls only.
 fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
     for file in 0..files {
         for (form, what, instead) in [
@@ -140,20 +141,20 @@ struct Space {
     id: String,
     keys: Keys,
     limits: Vec<LimitEntry>,
-    /// What makes a limit the same as another: its period, conditions and variables.
+    /// The identities of limits: two limits of the same period, conditions and variables are the same.
     identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
-    /// How values are named, and in which files.
+    /// The notations of values, with the files that use them.
     forms: BTreeSet<(usize, Form)>,
 }
 
 struct LimitEntry {
     at: Place,
     limit: Limit,
-    /// What it is called, if it is.
+    /// The name, if the file has one.
     name: Option<String>,
-    /// The values that its conditions ask for.
+    /// The values that the conditions require.
     fixed: BTreeMap<String, String>,
-    /// Kinds that it counts, and kinds that its conditions name.
+    /// The kinds of the variables and of the conditions.
     counted: BTreeSet<String>,
 }
 
@@ -235,7 +236,7 @@ impl Space {
             let instead = format!("of more than {IDENTITIES_MAX} of them only the first count");
             notes.warn(&limit.at, "", what, instead);
         }
-        // Rules that count other kinds hold beside each other. In the order of the file.
+        // Rules that count different kinds apply beside each other. The sets are in the order of the file.
         let mut sets: Vec<(&BTreeSet<String>, Vec<usize>)> = Vec::new();
         let mut set_of: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();
         for (place, found) in self.limits.iter().enumerate() {
@@ -257,7 +258,7 @@ impl Space {
         Domain { descriptors, descriptor_paths, rules, ..Domain::default() }
     }
 
-    /// The rules of the limits that count these kinds, each with the place of its first limit.
+    /// Returns the rules of the limits that count these kinds, each with the index of its first limit.
     fn rules(
         &self,
         counted: &BTreeSet<String>,

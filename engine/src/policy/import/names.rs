@@ -1,4 +1,4 @@
-//! Names that our policies take, made of names that may be anything.
+//! Converts the names of other limiters' files to ids and kinds of our policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +8,46 @@ use crate::{
     policy::document::{ID_BYTES_MAX, is_id},
 };
 
-/// Ids of one list, each once.
+/// The ids of one list, each given once.
 #[derive(Debug, Default)]
 pub(super) struct Ids(Taken);
 
 impl Ids {
-    /// An id like `name`.
+    /// Returns an unused id like `name`.
     pub(super) fn like(&mut self, name: &str) -> String {
         self.0.take(&id_of(name))
     }
 
-    /// Reserves a name that is an id for its owner, so that a name like it gets another.
+    /// Reserves a name that is an id already, so that a similar name gets another id.
     pub(super) fn keep(&mut self, name: &str) {
         if is_id(name) {
             self.0.kept.insert(name.to_owned());
         }
     }
 
-    /// The id of `name`: its own, if it was kept.
+    /// Returns the id for `name`: the name itself, if it is reserved.
     pub(super) fn of(&mut self, name: &str) -> String {
         if self.0.kept.contains(name) { name.to_owned() } else { self.like(name) }
     }
 }
 
-/// `name` as an id: `[a-z][a-z0-9_-]{0,63}`.
+/// Converts a name to an id: `[a-z][a-z0-9_-]{0,63}`.
 pub(super) fn id_of(name: &str) -> String {
     if is_id(name) { name.to_owned() } else { plain(name) }
 }
 
-/// Names of which each is given once.
+/// A set of names, each given once.
 #[derive(Debug, Default)]
 struct Taken {
     names: BTreeSet<String>,
-    /// Reserved for their owners.
+    /// The reserved names.
     kept: BTreeSet<String>,
-    /// With which number to go on, by name: a file may have one name ten thousand times.
+    /// The next number of each name: a file may have one name ten thousand times.
     next: BTreeMap<String, u64>,
 }
 
 impl Taken {
-    /// `name`, or it with the first number that is free.
+    /// Returns `name`, or `name` with the first unused number.
     fn take(&mut self, name: &str) -> String {
         let mut numbered = name.to_owned();
         let next = self.next.entry(name.to_owned()).or_insert(2);
@@ -65,7 +65,7 @@ impl Taken {
 pub(super) struct Keys(BTreeMap<String, BTreeSet<String>>);
 
 impl Keys {
-    /// Reports, at the first place of each key, where it is written otherwise here or is the same as another key.
+    /// Reports, at the first occurrence of each key, that its kind is spelled differently or is also the kind of another key.
     pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, kind: &str) {
         let keys = self.0.entry(kind.to_owned()).or_default();
         let other = keys.first().cloned();
@@ -91,7 +91,7 @@ impl Keys {
     }
 }
 
-/// In lower case, beginning with a letter, with `-` for what an id may not have.
+/// Returns a name in lower case that begins with a letter, with `-` for characters that an id cannot have.
 fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let mut plain: String =
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_to_fit() {
+    fn names_become_unique_ids() {
         let mut ids = Ids::default();
         let long = "a".repeat(70);
         for (name, id) in [
@@ -125,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(ids.like(name), id, "{name}");
         }
-        // A name that is an id stays as it is, wherever it stands.
+        // A reserved name stays the same, at any position.
         ids.keep("silver");
         for (name, id) in [("Silver", "silver-2"), ("silver", "silver"), ("silver", "silver"), ("SILVER", "silver-3")] {
             assert_eq!(ids.of(name), id, "{name}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_written_otherwise_are_told_once() {
+    fn keys_of_another_spelling_are_reported_once() {
         let (at, mut notes, mut keys) =
             (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
         let mut tell = |key: &str, earlier: &[&str]| {

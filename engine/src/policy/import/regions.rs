@@ -1,9 +1,9 @@
-//! Where requests can fall by their values, and the rules that decide there as the file does.
+//! Regions of the values of requests, and the rules that decide in each region like the imported file.
 //!
-//! Our rules know one precedence: of those that count the same kinds the closest wins. Other limiters have their own. So
-//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; of each
-//! kind), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
-//! rule of a region is always the closest there, so what comes out decides as the file does.
+//! Our rules have one precedence: of those that count the same kinds the closest wins. Other limiters have their own. The values
+//! that a file names are therefore divided into regions (this value, the rest of that prefix, everything else; for each kind).
+//! From wide to narrow, a region gets a rule of its own where the closest wider rule decides differently. The rule of a region is
+//! always the closest there, so the result decides like the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// More regions than this are too many.
+/// The most regions of a set of kinds.
 const REGIONS_MAX: usize = 50_000;
 
-/// Returns the kind of an entry with this key, behind entries of other kinds, as [`Dimension::of`] says for a domain with
+/// Returns the kind of an entry with this key after entries of the `earlier` kinds, by [`Dimension::of`] for a domain with
 /// `descriptor_paths = "identity"`.
 pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
     let is_taken = |dimension: &Dimension<'_>| earlier.iter().any(|kind| dimension.kind() == Some(kind));
@@ -36,7 +36,7 @@ pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
     }
 }
 
-/// Values. Wider before narrower.
+/// A set of values of one kind. Wider sets come before narrower ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Match {
     Any,
@@ -45,7 +45,7 @@ pub(super) enum Match {
 }
 
 impl Match {
-    /// Does it match every value that `other` matches?
+    /// Returns whether this matches every value that `other` matches.
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
@@ -55,12 +55,12 @@ impl Match {
         }
     }
 
-    /// Is there a value that both match?
+    /// Returns whether there is a value that both match.
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
-    /// Returns it as rules have it of this kind: an address has one spelling.
+    /// Returns the set in the notation that rules of this kind use, in which an address has one spelling.
     pub(super) fn plain(self, kind: &str) -> Self {
         match self {
             Self::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
@@ -70,7 +70,7 @@ impl Match {
         }
     }
 
-    /// As a condition says it; none for any value.
+    /// Returns the text of a rule's condition; `None` if any value matches.
     pub(super) fn text(&self) -> Option<String> {
         match self {
             Self::Any => None,
@@ -80,25 +80,25 @@ impl Match {
     }
 }
 
-/// A value of each kind.
+/// A region: a set of values for each kind.
 pub(super) type Region = Vec<Match>;
 
 fn covers(wide: &[Match], narrow: &[Match]) -> bool {
     wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
 }
 
-/// The places of the kinds that are counted.
+/// The indices of the kinds whose values are counted separately.
 pub(super) type Counted = BTreeSet<usize>;
 
-/// The numbers of the limits that hold in a region, by the kinds that they count.
+/// The numbers of the limits that apply in a region, by the kinds that they count.
 pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
 
-/// A rule.
+/// A rule for a region.
 #[derive(Debug)]
 pub(super) struct Carved {
     pub(super) region: Region,
     pub(super) counted: Counted,
-    /// None: a wider rule does not hold here.
+    /// The limits; empty for a rule that only hides a wider one.
     pub(super) limits: Vec<usize>,
 }
 
@@ -106,11 +106,11 @@ pub(super) struct Carved {
 #[derive(Debug)]
 pub(super) struct Carving {
     pub(super) rules: Vec<Carved>,
-    /// Limits that stand in several rules though the file counts them as one.
+    /// The limits that are in several rules although the file counts them together.
     pub(super) apart: BTreeSet<usize>,
 }
 
-/// Finds the rules; `None`: there are too many regions. `named` is every combination of values that the file names.
+/// Returns the rules, or `None` if there are too many regions. `named` has every combination of values that the file names.
 pub(super) fn carve(
     kinds: &[String],
     named: &[Region],
@@ -137,15 +137,15 @@ struct Carver<'c, D> {
     counted: &'c BTreeSet<Counted>,
     decide: D,
     rules: Vec<(Carved, document::Rule)>,
-    /// Places of rules by their value of the first kind: a file may have ten thousand.
+    /// The indices of rules by their value of the first kind: a file may have ten thousand.
     by_first: BTreeMap<Match, Vec<usize>>,
-    /// In which rules a limit stands, for the same values of what it counts.
+    /// The rules that have a limit, by the limit and the values that it counts.
     homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
     regions: usize,
 }
 
 impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
-    /// All regions that begin with `region`; `live` are the named combinations that cover it.
+    /// Visits all regions that begin with `region`. `live` has the named combinations that cover it.
     fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
         let depth = region.len();
         if depth == self.kinds.len() {
@@ -157,7 +157,7 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
         for named in live {
             by_match.entry(&named[depth]).or_default().push(named);
         }
-        // An exact value covers nothing but itself, so only the others have to be looked through.
+        // An exact value covers only itself, so only the other values need a search.
         let wide: Vec<&Match> = by_match.keys().copied().filter(|it| !matches!(it, Match::Exact(_))).collect();
         for narrow in by_match.keys().copied() {
             let covering = wide.iter().copied().filter(|wide| *wide != narrow && wide.covers(narrow)).chain([narrow]);
@@ -185,7 +185,7 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
         }
     }
 
-    /// The rule that decides in a region, of those so far.
+    /// Returns the rule that decides in a region, of the rules so far.
     fn closest(&self, counted: &Counted, region: &Region) -> Option<usize> {
         let first = region.first();
         let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, Match::Exact(_)));
@@ -235,7 +235,7 @@ pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> doc
     }
 }
 
-/// Returns what the id of a region's rule is made of.
+/// Returns the text for the id of a region's rule.
 pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
     let parts = kinds.iter().zip(region).map(|(kind, value)| match value.text() {
         None => kind.clone(),
@@ -244,7 +244,7 @@ pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
     parts.collect::<Vec<_>>().join("-")
 }
 
-/// Checks that a rule can have this condition; the error says why not.
+/// Checks that a rule can have this condition.
 pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
     let Some(text) = value.text() else { return Ok(()) };
     let most = if matches!(value, Match::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };

@@ -201,19 +201,19 @@ mod tests {
         json!({ "rules": [made], "tiers": [{ "id": "free", "limits": [] }, { "id": "pro", "limits": [] }] })
     }
 
-    /// As `KIND:ID/LIMIT CODE`, with how many there are of more than one.
+    /// Returns the findings as `KIND:ID/LIMIT CODE`, with the number of clients if there are several.
     fn found(before: &Value, after: &Value) -> Vec<String> {
         let found = policy(before).loosened_by(&policy(after));
-        let told = found.into_iter().map(|Finding { code, kind, id, limit, objects, .. }| {
+        let texts = found.into_iter().map(|Finding { code, kind, id, limit, objects, .. }| {
             let limit = limit.map(|limit| format!("/{limit}")).unwrap_or_default();
             let objects = if objects == 1 { String::new() } else { format!(" {objects}") };
             format!("{kind}:{id}{limit} {}{objects}", code.name())
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]
-    fn of_limits() {
+    fn a_limit_is_loosened_by_rate_burst_mode_or_removal() {
         let with = |number: u64, more: Value| tier(&json!([limit(number, &more)]));
         let now = with(60, json!({}));
         let cases = [
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rules() {
+    fn a_rule_is_loosened_by_cost_scope_or_removal() {
         let now = rule(&json!({ "cost": 20 }));
         let cases = [
             (json!({}), "r/m raised"),
@@ -280,14 +280,14 @@ mod tests {
         gone["rules"] = json!([]);
         assert_eq!(found(&now, &gone), ["rule:r off"]);
         assert_eq!(found(&rule(&json!({ "enabled": false })), &gone), [""; 0]);
-        // A tier that is renamed takes its place.
+        // A renamed tier replaces the former one.
         let mut renamed = rule(&json!({ "tiers": ["best"] }));
         renamed["tiers"][1]["id"] = json!("best");
         assert_eq!(found(&rule(&json!({ "tiers": ["pro"] })), &renamed), [""; 0]);
     }
 
     #[test]
-    fn of_clients_and_domains() {
+    fn clients_and_domains_are_loosened_by_their_tiers_overrides_and_settings() {
         let domain = |defaults: Value, clients: Value| {
             let tier = |id: &str, number: u64| json!({ "id": id, "limits": [limit(number, &json!({}))] });
             json!({ "defaults": defaults, "clients": clients, "tiers": [tier("free", 60), tier("pro", 6_000), { "id": "all", "unlimited": true }] })
@@ -325,11 +325,11 @@ mod tests {
         let blocked = of(json!({ "override": { "blocked": true } }));
         assert_eq!(found(&blocked, &now), ["client:user:ada unblocked 2"]);
         assert_eq!(found(&blocked, &domain(free.clone(), json!([]))), ["client:user:ada unblocked 2"]);
-        // It stays as it is, whatever becomes of its tier: that is told once.
+        // A change of the tier is one finding about the tier, not about its clients.
         let mut wider = now.clone();
         wider["tiers"][0]["limits"][0]["limit"] = json!(600);
         assert_eq!(found(&now, &wider), ["tier:free/m raised"]);
-        // Also by another name.
+        // A tier may also be loosened under another name.
         let mut renamed = domain(json!({ "user": "big" }), json!([client("cy", &json!({ "tier": "huge" }))]));
         renamed["tiers"] = json!([
             { "id": "big", "limits": [limit(60, &json!({}))] }, { "id": "huge", "limits": [limit(60_000, &json!({}))] },

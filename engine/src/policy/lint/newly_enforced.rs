@@ -91,14 +91,14 @@ mod tests {
         json!({ "id": id, "algorithm": "token_bucket", "limit": 60, "period": "1m", "mode": mode })
     }
 
-    /// Fields of `more` in the place of those of `base`.
+    /// Returns `base` with the fields of `more`.
     fn with(base: &Value, more: &Value) -> Value {
         let mut made = base.clone();
         more.as_object().into_iter().flatten().for_each(|(name, value)| made[name] = value.clone());
         made
     }
 
-    /// As `KIND:ID/LIMIT CODE`, with how many there are of more than one.
+    /// Returns the findings as `KIND:ID/LIMIT CODE`, with the number of clients if there are several.
     fn found(before: &Value, after: &Value) -> Vec<String> {
         let [before, after] = [before, after].map(|domain| -> Policy {
             serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_tiers() {
+    fn a_tier_is_newly_enforced_after_shadow_mode_or_unlimited() {
         let tier = |more: Value| json!({ "tiers": [with(&json!({ "id": "free" }), &more)] });
         let limits = |minute: &str, day: &str| tier(json!({ "limits": [limit("minute", minute), limit("day", day)] }));
         let (none, all) = (tier(json!({ "limits": [] })), tier(json!({ "unlimited": true })));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rules() {
+    fn a_rule_is_newly_enforced_after_shadow_mode_or_disabled() {
         let rule = |more: Value| {
             let base = json!({ "id": "r", "endpoint": "/a/*", "per": "user", "limits": [limit("m", "enforce")] });
             json!({ "rules": [with(&base, &more)] })
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn of_clients_and_defaults() {
+    fn clients_and_defaults_are_newly_enforced_after_shadow_mode_or_unlimited() {
         let tiers = json!([
             { "id": "watched", "limits": [limit("m", "shadow")] },
             { "id": "held", "limits": [limit("m", "enforce")] },

@@ -1,4 +1,4 @@
-//! A hash map by exact text: short keys stand in their entries, long ones one after the other in a common buffer.
+//! A hash map by exact text. Short keys are in their entries, long keys one after the other in one buffer.
 
 use std::{fmt, hash::BuildHasher, hint::black_box, mem, ops::Range};
 
@@ -6,20 +6,20 @@ use arrayvec::ArrayString;
 use hashbrown::{HashTable, hash_table::Entry};
 use rapidhash::fast::RandomState as RapidState;
 
-/// Values that match as they are. A long one stands behind the one before it: a hundred thousand pieces of memory would take as
-/// long to make as all the rest of a snapshot.
+/// A hash map from texts to `T`. Long keys share one buffer: a hundred thousand allocations would take as long as all the rest of
+/// a snapshot.
 #[derive(Clone)]
 pub(super) struct Exact<T> {
-    /// The long ones.
+    /// The long keys.
     texts: String,
     table: HashTable<(Text, T)>,
     hasher: RapidState,
 }
 
-/// The most bytes of a value that stands in its entry.
+/// The most bytes of a key that is stored in its entry.
 const SHORT_MAX: usize = 16;
 
-/// A value: in its entry where it is short, which saves a wait for memory, or its place among the texts of its map.
+/// A key: the text itself if it is short, which saves a cache miss, or its range in the buffer of the map.
 #[derive(Clone)]
 enum Text {
     Short(ArrayString<SHORT_MAX>),
@@ -27,7 +27,7 @@ enum Text {
 }
 
 impl Text {
-    /// Returns the text of a value, which is written behind the `texts` where it is long.
+    /// Returns the key for a text, which is appended to `texts` if it is long.
     fn new(value: &str, texts: &mut String) -> Self {
         ArrayString::from(value).map_or_else(
             |_| {
@@ -83,7 +83,7 @@ impl<T> Exact<T> {
         }
     }
 
-    /// Returns the entry of a value, and the texts to which a new one is added.
+    /// Returns the entry of a text, and the buffer to which a new long key is appended.
     fn entry_of(&mut self, value: &str) -> (Entry<'_, (Text, T)>, &mut String) {
         let Self { texts, table, hasher } = self;
         let is_it = |(known, _): &(Text, T)| known.of(texts) == value;

@@ -1,9 +1,8 @@
-//! Descriptors of few keys against those of more.
+//! Overlaps of descriptors with fewer keys and descriptors with more, which matter for requests over other APIs than Envoy's.
 //!
-//! A limit holds for descriptors of just its keys, there and here. A request over another API than Envoy's may have more
-//! identities. Of rules that count the same the closest holds alone, so a limit of more keys takes the place of one of fewer,
-//! and what is unlimited can be said by a rule of its own. Where they do not count the same, such a request meets the wider
-//! limit as well, which is reported.
+//! A limit applies to descriptors with exactly its keys, in Envoy and here. A request over another API may have more identities.
+//! Of rules that count the same kinds only the closest applies, so a limit of more keys replaces one of fewer, and an unlimited
+//! descriptor becomes a rule of its own. If the kinds differ, the wider limit applies to such a request as well, which is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +14,13 @@ use crate::policy::{
     specificity::Closeness,
 };
 
-/// More pairs than this are not compared.
+/// The most pairs that are compared.
 const PAIRS_MAX: usize = 4_000_000;
 
-/// What counts the same holds one at a time.
+/// The kinds that a rule counts separately. Of rules that count the same kinds only one applies.
 type Per<'n> = BTreeSet<&'n str>;
 
-/// The unlimited nodes that need a rule: some limit of fewer keys counts the same as they do.
+/// Returns the unlimited nodes that need a rule because a limit of fewer keys counts the same kinds.
 pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
     let mut limits: BTreeMap<Per<'_>, BTreeSet<&[String]>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| matches!(node.limit, NodeLimit::Limit(_))) {
@@ -34,18 +33,18 @@ pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
     nodes.iter().enumerate().filter(|(_, node)| needs_a_rule(node)).map(|(place, _)| place).collect()
 }
 
-/// Are `few` some, but not all, of `many`? Both are sorted.
+/// Returns whether `few` is a proper subset of `many`. Both are sorted.
 fn is_fewer(few: &[String], many: &[String]) -> bool {
     few.len() < many.len() && few.iter().all(|kind| many.binary_search(kind).is_ok())
 }
 
-/// A rule, or an unlimited node without one: what decides requests of some keys.
+/// A rule, or an unlimited node without a rule, which decides about requests with some keys.
 struct Part<'n> {
-    /// The node that it is of; none lets pass what the file does not name.
+    /// The node of the rule; `None` for a rule that admits requests that the file does not name.
     node: Option<usize>,
     is_limit: bool,
     per: Per<'n>,
-    /// Its values, in the order of the sorted keys.
+    /// The values, in the order of the sorted keys.
     values: Vec<Match>,
     closeness: Option<Closeness<'n>>,
 }
@@ -80,22 +79,22 @@ impl<'n> Part<'n> {
         Self { node: Some(place), is_limit: false, per: node.counted_kinds(), values, closeness: None }
     }
 
-    /// Does a request meet this one of fewer keys, beside the one of more keys or in its place? `at` says which of its
-    /// keys ours are.
+    /// Returns whether this rule of fewer keys applies to a request of the rule of more keys, beside it or instead of it. `at` has
+    /// the indices of this rule's keys in the keys of `more`.
     fn meddles_with(&self, more: &Self, at: &[usize]) -> bool {
         let is_closer = || more.closeness.is_some() && more.closeness < self.closeness;
         let is_other = if self.per == more.per { !is_closer() } else { self.is_limit };
-        // What both let pass, passes.
+        // If neither is a limit, the request passes in any case.
         is_other
             && (self.is_limit || more.is_limit)
             && self.values.iter().zip(at).all(|(own, at)| own.meets(&more.values[*at]))
     }
 }
 
-/// The rules of the nodes with these keys, each with the place of the node that it is of.
+/// The rules of the nodes with these keys, each with the index of its node.
 pub(super) type RulesOf<'n> = (&'n [String], Vec<(usize, Rule)>);
 
-/// Reports where requests over other APIs that have a descriptor of their own are decided by one of fewer keys.
+/// Reports the descriptors of fewer keys that decide about requests over other APIs with a descriptor of their own.
 pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, report: &mut Notes) {
     let mut parts: BTreeMap<&[String], Vec<Part<'_>>> = BTreeMap::new();
     for (keys, rules) in made {
@@ -107,7 +106,7 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             parts.entry(&node.sorted).or_default().push(Part::of_node(place, node));
         }
     }
-    // By limit.
+    // The keys that other descriptors have in addition, by limit.
     let mut beside: BTreeMap<usize, BTreeSet<&String>> = BTreeMap::new();
     let mut instead: BTreeMap<usize, BTreeSet<&String>> = BTreeMap::new();
     let mut pairs = 0;
