@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
-    DEFAULT_DOMAIN, KNOWN_LIMITS_MAX, Warning,
+    DEFAULT_DOMAIN, Finding, KNOWN_LIMITS_MAX, WarningCode,
     clock::{Clock, WallStep, WallSteps},
     policy::{Client, Limit, Mode, Override},
     time::Nanos,
@@ -100,7 +100,7 @@ type Open = (Alert, u64);
 #[derive(Debug, Default)]
 struct Memory {
     /// Warnings of a version.
-    warnings: Option<(u64, Vec<Warning>)>,
+    warnings: Option<(u64, Vec<Finding<WarningCode>>)>,
     /// The hour, Unix seconds, and as of it when each rule was met last.
     matched: Option<(i64, Matched)>,
     /// When something was counted last that should not be, Unix milliseconds, and how often it was.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate::{Loosening, Refusing, policy::Policy};
+use tidegate::{Finding, LooseningCode, NewlyEnforcedCode, policy::Policy};
 
 use crate::{objects::ObjectKey, overrides, published::Published};
 
@@ -61,14 +61,14 @@ impl Effects {
             overrides::end(&mut policy, now);
             policy
         });
-        let loosened = |loosening| {
-            let Loosening { code, domain, kind, id, limit, objects, message, .. } = loosening;
+        let loosened = |loosening: Finding<LooseningCode>| {
+            let Finding { code, domain, kind, id, limit, objects, message, .. } = loosening;
             Loosened { code: code.name(), domain, kind, id, limit, objects, message }
         };
         Self {
             loosens: before.loosened_by(&after).into_iter().map(loosened).collect(),
             starts_to_refuse: before
-                .starts_to_refuse(&after)
+                .newly_enforced_by(&after)
                 .into_iter()
                 .map(|one| StartsToRefuse::of(one, present, now))
                 .collect(),
@@ -77,8 +77,8 @@ impl Effects {
 }
 
 impl StartsToRefuse {
-    fn of(refusing: Refusing, present: &Published, now: Timestamp) -> Self {
-        let Refusing { code, domain, kind, id, limit, objects, message, .. } = refusing;
+    fn of(refusing: Finding<NewlyEnforcedCode>, present: &Published, now: Timestamp) -> Self {
+        let Finding { code, domain, kind, id, limit, objects, message, .. } = refusing;
         // What holds for a client, or for a default, may have changed with the tier.
         let known = matches!(kind, "tier" | "rule").then(|| kind.parse().ok()).flatten();
         let key = known.map(|kind| ObjectKey { kind, domain: domain.clone(), id: id.clone() });

@@ -72,14 +72,18 @@ pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
-    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
-    lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode},
     named_values::NamedValues,
-    path::{Endpoints, fitting_path, plain_path},
+    path::{fitting_path, plain_path},
+    pattern::Endpoints,
     request::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
         RequestParts, VALUE_BYTES_MAX,
     },
+};
+#[cfg(feature = "tools")]
+pub use policy::{
+    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
 };
 pub use storage::{
     bucket::Bucket,
@@ -107,7 +111,7 @@ pub mod formats {
 /// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
 /// values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here and in the listener for
 /// Envoy.
-#[cfg(feature = "formats")]
+#[cfg(feature = "tools")]
 pub mod import {
     pub use crate::policy::import::*;
 }

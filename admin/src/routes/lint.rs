@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use tidegate::{
-    Warning,
+    Finding, WarningCode,
     policy::{Difference, Policy, differences},
 };
 
@@ -60,8 +60,8 @@ struct Warned {
 }
 
 impl Warned {
-    fn of(warning: Warning, is_new: Option<bool>) -> Self {
-        let Warning { code, domain, kind, id, limit, message, .. } = warning;
+    fn of(warning: Finding<WarningCode>, is_new: Option<bool>) -> Self {
+        let Finding { code, domain, kind, id, limit, message, .. } = warning;
         Self { code: code.name(), domain, kind, id, limit, message, is_new }
     }
 }
@@ -107,7 +107,7 @@ async fn validate(
     let (place, tried) = place.whole(async move { state.publisher.try_list(body.value).await }).await?;
     let (before, after) = tried?;
     let compare = move |before: Shared, after: Policy| {
-        let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();
+        let known: BTreeSet<Finding<WarningCode>> = before.policy.lint().into_iter().collect();
         let found = after.lint();
         let warnings = found.into_iter().map(|warning| {
             let is_new = !known.contains(&warning);

@@ -33,12 +33,14 @@ pub use bounds::{NUMBER_MAX, Unfit};
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
 pub use fixed_window::FixedWindow;
-#[cfg(feature = "formats")]
+#[cfg(feature = "tools")]
 pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use meter::Meter;
 pub use remote_step::Transition;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
+pub(crate) use token_bucket::OneToken;
 pub use token_bucket::TokenBucket;
-pub(crate) use token_bucket::{OneToken, refill};
+#[cfg(feature = "tools")]
+pub(crate) use token_bucket::refill;
 pub use verdict::{Receipt, Verdict};

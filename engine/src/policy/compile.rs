@@ -1,51 +1,57 @@
 //! Compiles a policy document to a snapshot: resolves every name and checks every number. A document that compiles is valid.
+//!
+//! The files of the folder compile parts of a domain: `rules`, `kinds`, single fields (`checks`), and the clients of the
+//! snapshot before (`previous`).
 
+mod checks;
+mod kinds;
 mod previous;
+mod rules;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
-    iter,
-};
+use std::collections::HashSet;
 
 use rapidhash::RapidHashMap;
 
-use self::previous::Before;
+use self::{
+    checks::{check_description, check_id, check_tags, check_unique, read_instant, read_matcher},
+    kinds::kinds_of,
+    previous::PreviousDomain,
+};
 use crate::{
-    algorithm::NUMBER_MAX,
-    base::{address::IP, hash::kind_hash, time::Nanos},
+    base::address::IP,
     policy::{
+        client_map::ClientMap,
         compiled::{
-            CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet,
-            Snapshot,
+            CompiledDomain, CompiledLimit, CompiledOverride, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX,
+            RuleSet, Snapshot,
         },
-        document::{
-            self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, DoorSettings, EVERYONE,
-            Per, Policy, TAGS_MAX, is_id,
-        },
+        document::{self, ClientRef, DescriptorSettings, DoorSettings, EVERYONE, Policy},
         error::{Problems, Report},
         limit_numbers::{LimitNumbers, numbers},
-        matcher::{ClientMap, Matcher},
-        path::{Pattern, PatternTree},
-        request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
-        rule_list::{Rule, RuleList},
-        specificity::Closeness,
+        matcher::Matcher,
+        request::{IDENTITIES_MAX, is_kind},
+        rule_list::RuleList,
         timezone::Zone,
     },
 };
 
 impl Snapshot {
-    /// Compiles a policy, or says everything that is wrong with it.
+    /// Compiles a policy.
+    ///
+    /// # Errors
+    ///
+    /// Returns all problems of the policy.
     pub fn compile(policy: &Policy) -> Result<Self, Problems> {
         Self::of(policy.domains.iter().map(|(name, domain)| {
             let clients = domain.clients.iter().map(ClientRef::from);
-            Source { name, domain, clients, before: None }
+            DomainSource { name, domain, clients, before: None }
         }))
     }
 
-    /// The same of a document that was read for this alone.
+    /// Compiles a document whose clients are borrowed from its text.
     #[cfg(feature = "serde")]
     pub fn compile_borrowed(policy: &document::borrowed::Policy<'_>) -> Result<Self, Problems> {
-        Self::of(policy.domains.iter().map(|(name, of)| Source {
+        Self::of(policy.domains.iter().map(|(name, of)| DomainSource {
             name,
             domain: &of.domain,
             clients: of.clients(),
@@ -53,25 +59,26 @@ impl Snapshot {
         }))
     }
 
-    /// Compiles the document that differs by `delta` from the one that this is of. Clients that are as they were are shared:
-    /// this takes as long as tiers, rules, overrides and what differs are long, whatever the number of other clients, but for
-    /// the time in many in which the layers of clients are made one again.
+    /// Compiles the document that `delta` makes of the one that this snapshot was compiled from.
+    ///
+    /// Unchanged clients are shared with this snapshot: the time depends on the tiers, rules, overrides and changes, not on the
+    /// number of other clients, except when the layers of a client map are merged, which happens rarely.
     ///
     /// # Errors
     ///
-    /// Where the document is wrong, or the delta is none of the document that this is of, as far as that is seen: whoever
-    /// keeps deltas keeps what they are between, too.
+    /// Returns the problems of the document, or that the delta does not fit this snapshot. Not every such mismatch is detected:
+    /// callers must keep with each delta the versions that it is between.
     #[cfg(feature = "serde")]
     pub fn compile_delta(&self, delta: &document::borrowed::Delta<'_>) -> Result<Self, Problems> {
         Self::of(delta.policy.domains.iter().map(|(name, of)| {
-            let of_before = |domain| Before { limits: &self.limits, domain, gone: delta.gone(name).collect() };
+            let of_before = |domain| PreviousDomain { limits: &self.limits, domain, gone: delta.gone(name).collect() };
             let before = self.domains.get(name.as_str()).map(of_before);
-            Source { name, domain: &of.domain, clients: of.clients(), before }
+            DomainSource { name, domain: &of.domain, clients: of.clients(), before }
         }))
     }
 
     fn of<'p, C: Iterator<Item = ClientRef<'p>> + Clone>(
-        each: impl ExactSizeIterator<Item = Source<'p, C>>,
+        each: impl ExactSizeIterator<Item = DomainSource<'p, C>>,
     ) -> Result<Self, Problems> {
         let (mut found, mut limits) = (Vec::new(), Vec::new());
         let mut report = Report::new(&mut found);
@@ -80,12 +87,12 @@ impl Snapshot {
         if each.len() == 0 {
             under_domains.wrong("the policy has no domain; requests that name none are in `default`");
         }
-        for Source { name, domain, clients, before } in each {
+        for DomainSource { name, domain, clients, before } in each {
             let mut report = under_domains.field(name);
             check_id(&mut report, name);
             let zone = zone_of(&mut report, domain);
-            let had = before.as_ref().map(|before| before.kinds(&mut report)).unwrap_or_default();
-            let kinds = kinds_of(domain, clients.clone(), had);
+            let previous = before.as_ref().map(|before| before.kinds(&mut report)).unwrap_or_default();
+            let kinds = kinds_of(domain, clients.clone(), previous);
             let compiler = Compiler { name, source: domain, clients, before, zone, limits: &mut limits, kinds };
             domains.insert(name.into(), compiler.run(&mut report));
         }
@@ -94,28 +101,28 @@ impl Snapshot {
     }
 }
 
-/// A domain to be compiled.
-struct Source<'p, C> {
+/// A domain to compile.
+struct DomainSource<'p, C> {
     name: &'p str,
     domain: &'p document::Domain,
-    /// Those of the domain, wherever they stand; beside `before` those that are new or other.
+    /// The clients of the domain; with `before`, only those that are new or changed.
     clients: C,
-    before: Option<Before<'p>>,
+    before: Option<PreviousDomain<'p>>,
 }
 
-/// Compiles one domain. Goes on after a problem, to find all of them.
+/// Compiles one domain. It continues after a problem, to find all of them.
 struct Compiler<'p, 'l, C> {
     name: &'p str,
     source: &'p document::Domain,
     clients: C,
-    before: Option<Before<'p>>,
+    before: Option<PreviousDomain<'p>>,
     zone: Zone,
     limits: &'l mut Vec<CompiledLimit>,
     kinds: Vec<Kind>,
 }
 
 impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
-    fn run(mut self, report: &mut Report<'_>) -> Domain {
+    fn run(mut self, report: &mut Report<'_>) -> CompiledDomain {
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -125,10 +132,10 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let timezone = self.source.timezone.as_deref();
         let mut numbered = Vec::new();
         if let Some(before) = self.before.take() {
-            // While exceptions still name their limits as they were before.
-            before.check(report, &self.kinds, timezone);
-            before.limits_go_on(&mut self.kinds, self.limits);
-            numbered = before.tiers_go_on(report, &self.kinds, &tiers);
+            // Exceptions still refer to limits of the previous snapshot here.
+            before.check_timezone(report, &self.kinds, timezone);
+            before.copy_limits(&mut self.kinds, self.limits);
+            numbered = before.renumber_tiers(report, &self.kinds, &tiers);
         }
         let numbers = number(&tiers, &mut numbered);
         for kind in &mut self.kinds {
@@ -147,16 +154,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
-        let conditions = rule_sets
-            .iter()
-            .flat_map(|set| set.patterns.each().flat_map(RuleList::iter))
-            .flat_map(|rule| &rule.condition);
-        let of_addresses = conditions.filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
-        let mut named_blocks = ClientMap::default();
-        for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
-            named_blocks.insert(Matcher::Block(block), ());
-        }
-        let mut domain = Domain {
+        let named_blocks = named_blocks(&rule_sets, &kinds);
+        let mut domain = CompiledDomain {
             tier_hint,
             descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },
             door,
@@ -198,18 +197,19 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         tiers
     }
 
-    /// `numbers` are those of tiers, by their places.
+    /// Compiles the clients. `numbers` has the numbers of the tiers by their indices.
     fn clients(&mut self, report: &mut Report<'_>, numbers: &[u32]) {
-        let is_free = |(place, exception): (usize, &Option<Exception>)| exception.is_none().then_some(place as u32);
+        let is_free =
+            |(place, exception): (usize, &Option<CompiledOverride>)| exception.is_none().then_some(place as u32);
         let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
         let mut free: Vec<Vec<u32>> = self.kinds.iter().map(places).collect();
         let (mut last_kind, mut last_tier) = (None, None);
         for (place, client) in self.clients.clone().enumerate() {
             let report = &mut report.item("clients", place);
-            let kind = as_before(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
+            let kind = cached_index(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
             let tier = client
                 .tier
-                .and_then(|tier| as_before(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)))
+                .and_then(|tier| cached_index(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)))
                 .map(|place| numbers[place as usize]);
             if client.tier.is_none() && client.exception.is_none() {
                 report.wrong("a client needs a tier or an override");
@@ -219,10 +219,10 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
                 self.exception(&mut report.field("override"), &owner, tier, exception)
             });
-            let matcher = matcher(&mut report.field("value"), client.kind, client.value);
+            let matcher = read_matcher(&mut report.field("value"), client.kind, client.value);
             let (Some(place), Some(matcher)) = (kind, matcher) else { continue };
             let kind = &mut self.kinds[place as usize];
-            let known = kind.joins(tier, exception, &mut free[place as usize]);
+            let known = kind.add_client(tier, exception, &mut free[place as usize]);
             if !kind.clients.insert(matcher, known) {
                 report.field("value").wrong(format!("{} `{}` stands here twice", client.kind, client.value));
             }
@@ -235,8 +235,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         owner: &str,
         tier: Option<u32>,
         source: &document::Override,
-    ) -> Option<Exception> {
-        let until = source.until.as_ref().and_then(|until| instant(&mut report.field("until"), until));
+    ) -> Option<CompiledOverride> {
+        let until = source.until.as_ref().and_then(|until| read_instant(&mut report.field("until"), until));
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
@@ -260,119 +260,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 return None;
             }
         };
-        Some(Exception { tier, until, grants })
-    }
-
-    fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
-        let mut ids = HashSet::new();
-        // By counted kinds, then by everything that makes one rule closer than another: the file's order is forgotten.
-        let mut sets: BTreeMap<u64, BTreeMap<_, (&str, Rule)>> = BTreeMap::new();
-        for (place, source) in self.source.rules.iter().enumerate() {
-            let report = &mut report.item("rules", place);
-            check_id(&mut report.field("id"), &source.id);
-            check_unique(&mut report.field("id"), &mut ids, &source.id, "rule");
-            let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
-            if self.source.descriptor_paths == DescriptorPaths::Identity {
-                Self::report_endpoint(report, source);
-            }
-            let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
-            let limits_before = self.limits.len();
-            let rule = self.rule(report, source, kinds.unwrap_or_default());
-            if !source.enabled {
-                // It was checked; its limits are not the policy's.
-                self.limits.truncate(limits_before);
-                continue;
-            }
-            let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
-            for limit in &mut self.limits[limits_before..] {
-                limit.kinds = Some(kinds);
-            }
-            let same = sets.entry(kinds).or_default();
-            match same.entry(Closeness::new(pattern, source)) {
-                Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
-                Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
-                    "rule `{}` has the same pattern, method, `per`, `tiers` and `where`",
-                    taken.get().0
-                )),
-            }
-        }
-        // The tightest combination last: fewer kinds first.
-        let mut sets: Vec<_> = sets.into_iter().collect();
-        sets.sort_by_key(|(kinds, _)| kinds.count_ones());
-        let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let rules = rules.into_iter().map(|(closeness, (_, rule))| (closeness.pattern, rule));
-            let mut patterns = PatternTree::new(rules, RuleList::push);
-            patterns.for_each_mut(RuleList::build_index);
-            RuleSet { kinds, patterns }
-        });
-        compiled.collect()
-    }
-
-    /// Reports an endpoint or a method in a domain to whose descriptors a path is an identity: no descriptor would meet it.
-    fn report_endpoint(report: &mut Report<'_>, source: &document::Rule) {
-        let endpoint = Some(&source.endpoint).filter(|endpoint| *endpoint != "*");
-        for (field, kind, value) in [("endpoint", "path", endpoint), ("method", "method", source.method.as_ref())] {
-            if let Some(value) = value {
-                report.field(field).wrong(format!(
-                    "with `descriptor_paths = \"identity\"` a rule has none; write `where = {{ {kind} = \"{value}\" }}`"
-                ));
-            }
-        }
-    }
-
-    fn rule(&mut self, report: &mut Report<'_>, source: &document::Rule, counted: u64) -> Rule {
-        if source
-            .method
-            .as_ref()
-            .is_some_and(|method| method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic()))
-        {
-            report.field("method").wrong("a method is letters, such as GET");
-        }
-        if source.limits.is_empty() {
-            report.field("limits").wrong("a rule needs at least one limit");
-        }
-        if source.cost == 0 || source.cost > NUMBER_MAX {
-            report.field("cost").wrong(format!("{} is out of range; from 1 to {NUMBER_MAX} fit", source.cost));
-        }
-        let tiers = source.tiers.as_ref().map(|tiers| {
-            if tiers.is_empty() {
-                report.field("tiers").wrong("an empty list would match nobody; leave it out to match every tier");
-            }
-            let each = tiers.iter().enumerate();
-            each.filter_map(|(place, tier)| self.tier(&mut report.item("tiers", place), tier)).collect()
-        });
-        let mut condition = Vec::new();
-        for (name, value) in &source.condition {
-            let report = &mut report.field("where");
-            let kind = self.kind(&mut report.field(name), name);
-            let matcher = matcher(&mut report.field(name), name, value);
-            condition.extend(kind.zip(matcher.map(Matcher::owned)));
-        }
-        let kinds = condition.iter().fold(counted, |kinds, (kind, _)| kinds | 1 << kind);
-        let owner = format!("{}/rule:{}", self.name, source.id);
-        let limits = self.limits_of(report, &owner, &source.limits);
-        Rule { kinds, method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
-    }
-
-    fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
-        let kinds = match per {
-            Per::One(everyone) if everyone == EVERYONE => return Some(0),
-            Per::One(kind) => std::slice::from_ref(kind),
-            Per::Each(kinds) if kinds.is_empty() => {
-                report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
-                return None;
-            }
-            Per::Each(kinds) => kinds,
-        };
-        let mut set = 0;
-        for kind in kinds {
-            let bit = 1 << self.kind(report, kind)?;
-            if set & bit != 0 {
-                report.wrong(format!("`{kind}` stands here twice"));
-            }
-            set |= bit;
-        }
-        Some(set)
+        Some(CompiledOverride { tier, until, grants })
     }
 
     fn limits_of(&mut self, report: &mut Report<'_>, owner: &str, limits: &[document::Limit]) -> Limits {
@@ -399,7 +287,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         first..self.limits.len() as u32
     }
 
-    /// Place of a kind.
+    /// Returns the index of a kind.
     fn kind(&self, report: &mut Report<'_>, name: &str) -> Option<u32> {
         if !is_kind(name) || name == EVERYONE {
             report.wrong(format!(
@@ -422,7 +310,18 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 }
 
-/// The numbers of tiers by their places; new ones are given to those that have none.
+/// Returns the blocks of addresses that conditions of the rules name.
+fn named_blocks(rule_sets: &[RuleSet], kinds: &[Kind]) -> ClientMap<()> {
+    let rules = rule_sets.iter().flat_map(|set| set.patterns.each().flat_map(RuleList::iter));
+    let of_addresses = rules.flat_map(|rule| &rule.condition).filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
+    let mut blocks = ClientMap::default();
+    for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
+        blocks.insert(Matcher::Block(block), ());
+    }
+    blocks
+}
+
+/// Returns the numbers of tiers by their indices, and adds numbers for new tiers.
 fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec<u32> {
     let each = (0..).zip(tiers).map(|(place, (id, _))| {
         let known = numbered.iter().position(|tier| tier.id == *id);
@@ -435,7 +334,7 @@ fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec
     each.collect()
 }
 
-/// The time zone of the domain's calendar periods.
+/// Returns the time zone of the domain's calendar periods.
 fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
     let named = domain.timezone.as_deref().map_or(Ok(Zone::UTC), Zone::named);
     named.unwrap_or_else(|why| {
@@ -444,59 +343,8 @@ fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
     })
 }
 
-/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key. Those
-/// that were there go on with the clients that they have.
-fn kinds_of<'p>(
-    domain: &'p document::Domain,
-    clients: impl Iterator<Item = ClientRef<'p>>,
-    had: Vec<Kind>,
-) -> Vec<Kind> {
-    let mut had: BTreeMap<Box<str>, Kind> = had.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
-    let per = |rule: &'p document::Rule| match &rule.per {
-        Per::One(kind) => std::slice::from_ref(kind),
-        Per::Each(kinds) => kinds,
-    };
-    let with_clients: Vec<_> =
-        had.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
-    let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
-    names.extend(with_clients.iter().map(|name| &**name));
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (client, count) in runs(clients, |one, other| one.kind == other.kind) {
-        *counts.entry(client.kind).or_default() += count;
-    }
-    names.extend(counts.keys());
-    names
-        .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
-    let new = |name: &str| Kind {
-        hash: kind_hash(name),
-        name: name.into(),
-        default_tier: None,
-        clients: ClientMap::with_room_for(name, counts.get(name).copied().unwrap_or(0)),
-        exceptions: Vec::new(),
-        members: Vec::new(),
-    };
-    let kind = |name: &str| had.remove(name).unwrap_or_else(|| new(name));
-    names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
-}
-
-/// Clients of which neighbours are mostly alike: the first of each run, and how many those are.
-fn runs<'p>(
-    clients: impl Iterator<Item = ClientRef<'p>>,
-    is_like: impl Fn(&ClientRef<'p>, &ClientRef<'p>) -> bool,
-) -> impl Iterator<Item = (ClientRef<'p>, usize)> {
-    let mut clients = clients.peekable();
-    iter::from_fn(move || {
-        let first = clients.next()?;
-        let mut count = 1;
-        while clients.next_if(|next| is_like(&first, next)).is_some() {
-            count += 1;
-        }
-        Some((first, count))
-    })
-}
-
-/// The place of a name, looked for where it is not the last one again.
-fn as_before<'p>(
+/// Returns the index of a name, searching only if the name differs from the last one.
+fn cached_index<'p>(
     last: &mut Option<(&'p str, u32)>,
     name: &'p str,
     find: impl FnOnce(&'p str) -> Option<u32>,
@@ -507,67 +355,8 @@ fn as_before<'p>(
     last.map(|(_, place)| place)
 }
 
-fn matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
-    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
-        report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
-        return None;
-    }
-    // Not every database can keep it, and no request is meant to send it.
-    if value.contains('\0') {
-        report.wrong("a NUL character cannot be part of a value".to_owned());
-        return None;
-    }
-    Matcher::parse(kind, value).map_err(|why| report.wrong(why)).ok()
-}
-
-fn instant(report: &mut Report<'_>, text: &str) -> Option<Nanos> {
-    let instant = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_nanosecond()).ok());
-    if instant.is_none() {
-        report.wrong(format!("`{text}` is not an instant; write RFC 3339, such as 2027-01-01T00:00:00Z"));
-    }
-    instant
-}
-
-fn check_id(report: &mut Report<'_>, id: &str) {
-    if !is_id(id) {
-        report
-            .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
-    }
-}
-
-fn check_description(report: &mut Report<'_>, text: &str) {
-    let characters = text.chars().count();
-    if characters > DESCRIPTION_CHARACTERS_MAX {
-        report.wrong(format!("{characters} characters; at most {DESCRIPTION_CHARACTERS_MAX} fit"));
-    }
-    if let Some(control) = text.chars().find(|character| character.is_control() && *character != '\n') {
-        report.wrong(format!(
-            "the control character U+{:04X} cannot be part of it; take it out (line feeds may stay)",
-            u32::from(control)
-        ));
-    }
-}
-
-fn check_tags(report: &mut Report<'_>, tags: &[String]) {
-    if tags.len() > TAGS_MAX {
-        report.field("tags").wrong(format!("{} tags; at most {TAGS_MAX} fit", tags.len()));
-    }
-    let mut known = HashSet::new();
-    for (place, tag) in tags.iter().enumerate() {
-        let report = &mut report.item("tags", place);
-        check_id(report, tag);
-        check_unique(report, &mut known, tag, "tag");
-    }
-}
-
-fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p str, what: &str) {
-    if !ids.insert(id) {
-        report.wrong(format!("another {what} here is called `{id}`"));
-    }
-}
-
-/// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
-fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
+/// Returns the most limits that could apply to one request: those of the eight kinds with the most, and of every set of rules.
+fn most_limits(domain: &CompiledDomain, limits: &[CompiledLimit]) -> usize {
     let tier = |place: u32| domain.tiers[place as usize].1.clone();
     let numbered = |number: u32| domain.place(number).map_or(0..0, tier);
     let longest = domain.tiers.iter().map(|(_, limits)| limits.clone()).max_by_key(Limits::len);

@@ -1,4 +1,4 @@
-//! A policy compiled for the hot path: its limits, and by domain the tiers, clients and rules that name them.
+//! The snapshot: a policy compiled for the hot path, with its limits, and the tiers, clients and rules of each domain.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -11,60 +11,60 @@ use crate::{
         time::Nanos,
     },
     policy::{
+        client_map::ClientMap,
         document::{DescriptorSettings, DoorSettings, OnFailure, Sharing},
-        matcher::ClientMap,
-        path::PatternTree,
+        pattern::PatternTree,
         rule_list::RuleList,
     },
 };
 
-/// The most limits that one request can meet. A policy in which more could meet is refused.
+/// The most limits that can apply to one request. A policy in which more could apply is refused.
 pub const PLAN_MAX: usize = 64;
 
-/// The most kinds of identities that a domain can name.
+/// The most kinds of identity that a domain can name.
 pub(crate) const KINDS_MAX: usize = 64;
 
-/// A policy, compiled. Immutable; made by `Snapshot::compile` or `Snapshot::parse`.
+/// An immutable compiled policy, made by `Snapshot::compile` or `Snapshot::parse`.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Every limit of the policy; plans and owners name them by their place here.
+    /// Every limit of the policy; plans and owners refer to them by index.
     pub(crate) limits: Box<[CompiledLimit]>,
-    pub(crate) domains: RapidHashMap<Box<str>, Domain>,
-    /// Is any limit kept in a store?
+    pub(crate) domains: RapidHashMap<Box<str>, CompiledDomain>,
+    /// Whether any limit is kept in a store.
     pub(crate) has_stored: bool,
 }
 
-/// Places in [`Snapshot::limits`].
+/// A range of [`Snapshot::limits`].
 pub(crate) type Limits = std::ops::Range<u32>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledLimit {
     /// `DOMAIN/tier:ID/LIMIT`, `DOMAIN/rule:ID/LIMIT` or `DOMAIN/client:KIND:VALUE/LIMIT`.
     pub(crate) name: Box<str>,
-    /// Its own id, the last part of the name.
+    /// The limit's own id, the last part of the name.
     pub(crate) id: Box<str>,
-    /// `None`: it admits nothing.
+    /// `None` for a limit that admits nothing.
     pub(crate) meter: Option<Meter>,
-    /// The length of its period; 0 for a block, which has none.
+    /// The length of the period; 0 for a block, which has none.
     pub(crate) period_ns: u64,
     /// The most tokens above the capacity that settlements may charge.
     pub(crate) max_debt: u64,
-    /// Evaluated and counted, but it never denies.
+    /// Whether the limit is evaluated and counted, but never denies.
     pub(crate) is_shadow: bool,
-    /// Of a rule: the kinds that it counts together, as bits of their places in [`Domain::kinds`]. `None`: any one kind.
+    /// The kinds that the limit of a rule counts together, as bits of their indices in [`CompiledDomain::kinds`]. `None`: any one kind.
     pub(crate) kinds: Option<u64>,
-    /// For a limit that nodes share through the store. `meter` and `max_debt` are then what counts on a node alone.
+    /// The numbers in the store of a limit that nodes share. `meter` and `max_debt` then apply to a node that counts alone.
     pub(crate) stored: Option<Stored>,
 }
 
 impl CompiledLimit {
-    /// Do its windows follow a calendar, which is that of a time zone?
+    /// Returns whether its windows follow the calendar of a time zone.
     pub(crate) fn is_of_calendar(&self) -> bool {
         self.meter.is_some_and(|meter| meter.is_of_calendar())
     }
 }
 
-/// A limit that is kept in a store.
+/// The numbers of a limit that is kept in a store.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {
     pub(crate) meter: Meter,
@@ -74,69 +74,70 @@ pub(crate) struct Stored {
 }
 
 impl CompiledLimit {
-    /// Full name of the tier, rule or client that it is of.
+    /// Returns the full name of the tier, rule or client that has this limit.
     pub(crate) fn owner_name(&self) -> &str {
         self.name.rsplit_once('/').map_or(&self.name, |(owner, _)| owner)
     }
 
-    /// There may be a hundred thousand of those.
+    /// Returns whether a client has this limit: there may be a hundred thousand such limits.
     pub(crate) fn is_of_a_client(&self) -> bool {
         self.name.split_once('/').is_some_and(|(_, owner)| owner.starts_with("client:"))
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Domain {
-    /// The most that one request can meet.
+pub(crate) struct CompiledDomain {
+    /// The most limits that can apply to one request.
     pub(crate) most_limits: usize,
-    /// Some limit is in shadow mode.
+    /// Whether some limit is in shadow mode.
     pub(crate) has_shadow_limits: bool,
     pub(crate) tier_hint: bool,
     pub(crate) descriptors: DescriptorSettings,
     pub(crate) door: DoorSettings,
-    /// Of calendar periods; UTC unless given.
+    /// The time zone of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
-    /// The tiers that clients are of, by numbers that stay from one version to the next: where each is now.
+    /// The tiers of clients, by numbers that stay the same from one version to the next.
     pub(crate) numbered: Vec<NumberedTier>,
     pub(crate) rule_sets: Vec<RuleSet>,
-    /// Blocks of addresses that conditions of the rules name.
+    /// The blocks of addresses that conditions of the rules name.
     pub(crate) named_blocks: ClientMap<()>,
 }
 
 #[derive(Debug)]
 pub(crate) struct NumberedTier {
     pub(crate) id: Box<str>,
-    /// Place in [`Domain::tiers`]; `None`: it is gone, and nobody is of it.
+    /// The index in [`CompiledDomain::tiers`]; `None` for a removed tier, which has no clients.
     pub(crate) place: Option<u32>,
 }
 
-/// A kind of identity that the domain speaks of.
+/// A kind of identity that the domain names.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) name: Box<str>,
     pub(crate) hash: u64,
     pub(crate) default_tier: Option<u32>,
-    pub(crate) clients: ClientMap<Client>,
-    /// Of its clients; `None`: free, for the next.
-    pub(crate) exceptions: Vec<Option<Exception>>,
-    /// By the number of a tier: its clients that have no exception.
+    pub(crate) clients: ClientMap<CompiledClient>,
+    /// The overrides of its clients; `None` is a free slot.
+    pub(crate) exceptions: Vec<Option<CompiledOverride>>,
+    /// The number of clients without an override, by the number of their tier.
     pub(crate) members: Vec<usize>,
 }
 
-/// Nothing of it changes with the tiers and limits of a policy, so most stay as they are from one version to the next.
+/// A compiled client. It does not change with the tiers and limits of a policy, so most stay the same from one version to the
+/// next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Client {
-    /// The number of its tier in [`Domain::numbered`].
+pub(crate) enum CompiledClient {
+    /// A client with a tier only: the index in [`CompiledDomain::numbered`].
     OfTier(u32),
-    /// Its place in [`Kind::exceptions`].
+    /// A client with an override: the index in [`Kind::exceptions`].
     Excepted(u32),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Exception {
-    /// Of its client, by number.
+pub(crate) struct CompiledOverride {
+    /// The number of the client's tier.
     pub(crate) tier: Option<u32>,
     pub(crate) until: Option<Nanos>,
     pub(crate) grants: Grants,
@@ -144,35 +145,35 @@ pub(crate) struct Exception {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Grants {
-    /// Denied, by a limit of its own that admits nothing.
+    /// Every request is denied, by this limit that admits nothing.
     Blocked(u32),
     Unlimited,
     Limits(Limits),
 }
 
-/// The rules that count the same kinds. Only the closest of them applies to a request.
+/// The rules that count the same kinds, of which only the closest applies to a request.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
-    /// Kinds that are counted together, as bits of their places in [`Domain::kinds`]; none: everyone together.
+    /// The kinds that are counted together, as bits of their indices in [`CompiledDomain::kinds`]; 0: all identities together.
     pub(crate) kinds: u64,
     pub(crate) patterns: PatternTree<RuleList>,
 }
 
-impl Domain {
-    /// Place of a tier that clients are of.
+impl CompiledDomain {
+    /// Returns the index in [`CompiledDomain::tiers`] of a numbered tier.
     pub(crate) fn place(&self, number: u32) -> Option<u32> {
         self.numbered.get(number as usize)?.place
     }
 }
 
 impl Snapshot {
-    /// Full names of the policy's limits.
+    /// Returns the full names of the policy's limits.
     #[must_use]
     pub fn limit_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.limits.iter().map(|limit| &*limit.name)
     }
 
-    /// Does this limit count each identity of `kind` by itself?
+    /// Returns whether this limit counts each identity of `kind` by itself.
     pub(crate) fn counts(&self, limit: usize, kind: &str) -> bool {
         let CompiledLimit { name, kinds, .. } = &self.limits[limit];
         let Some(kinds) = kinds else { return true };
@@ -181,23 +182,23 @@ impl Snapshot {
         place.is_some_and(|place| *kinds == 1 << place)
     }
 
-    /// The most limits that one request can meet: how many keys it may need at once.
+    /// Returns the most limits that can apply to one request, which is the most keys that it needs at once.
     #[must_use]
     pub fn most_limits_per_request(&self) -> usize {
         self.domains.values().map(|domain| domain.most_limits).max().unwrap_or(0)
     }
 
-    /// What a domain asks of the doors; of one that the policy does not have, what is usual.
+    /// Returns the response settings of a domain; the defaults for one that the policy does not have.
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {
         self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
     }
 
-    /// Returns the bits of the network by which an IPv6 address is counted: `least`; or as many as the smallest block has that it is
-    /// in, of those that clients and conditions of the domain name; or else so many that the network's first address is in no such
-    /// block that the address is not in.
+    /// Returns the prefix length of the network by which an IPv6 address is counted. That is at least `least`, and at least the
+    /// length of the smallest block with this address that clients and conditions of the domain name. It is longer where the
+    /// network's first address would otherwise be in such a block that the address is not in.
     pub(crate) fn counted_bits(&self, domain: &str, address: Ipv6Addr, least: u8) -> u8 {
-        let Some(Domain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
+        let Some(CompiledDomain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
         let clients = kinds.iter().find(|kind| *kind.name == *IP).map(|ip| &ip.clients);
         let named_bits = |address, least| {
             let of_clients = clients.map_or(0, |clients| clients.named_bits(address, least));
@@ -213,7 +214,7 @@ impl Snapshot {
             if named_bits(first, bits) <= bits {
                 return bits;
             }
-            // The bit by which the address is not in that block.
+            // The first bit that keeps the address out of that block.
             bits = u8::try_from(differing + 1).unwrap_or(u8::MAX).min(128);
         }
     }

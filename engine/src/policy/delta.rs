@@ -1,4 +1,5 @@
-//! Deltas: what a document changes of the one before it. A node that has compiled the earlier one compiles only the rest.
+//! Deltas for nodes: the message that turns one version of a policy into the next without its unchanged clients. A node that has
+//! compiled the earlier version compiles only the rest. For the differences that people read, see [`diff`](super::diff).
 
 use std::collections::BTreeMap;
 
@@ -7,9 +8,9 @@ use serde::Serialize;
 
 use crate::policy::document::{Client, Domain, Limit, Policy};
 
-/// What differs between two documents, to be written: [`borrowed::Delta`](super::document::borrowed::Delta) reads it.
+/// A serializable delta between two documents; [`borrowed::Delta`](super::document::borrowed::Delta) is read from it.
 ///
-/// All of the later document but the clients that are as they were: there may be a hundred thousand of those.
+/// A delta has all of the later document except the clients that did not change, of which there may be a hundred thousand.
 ///
 /// ```
 /// use tidegate::{Snapshot, policy::{Delta, Policy, borrowed}};
@@ -29,14 +30,15 @@ use crate::policy::document::{Client, Domain, Limit, Policy};
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Delta<'p> {
-    /// The later document, with those of its clients that are new or other.
+    /// The later document, with only its new and changed clients.
     policy: Policy,
-    /// By domain, the kinds and values of clients of the earlier document that are other or gone.
+    /// The kinds and values of changed and removed clients of the earlier document, by domain.
     gone: BTreeMap<&'p str, Vec<(&'p str, &'p str)>>,
 }
 
 impl<'p> Delta<'p> {
-    /// What differs. Where the time zone of a domain is another, clients with limits of calendar periods differ.
+    /// Returns the delta from `before` to `after`. If the time zone of a domain changes, its clients with limits of calendar periods
+    /// count as changed.
     #[must_use]
     pub fn between(before: &'p Policy, after: &'p Policy) -> Self {
         let mut delta = Self { policy: Policy { domains: BTreeMap::new() }, gone: BTreeMap::new() };
@@ -45,9 +47,10 @@ impl<'p> Delta<'p> {
                 None => domain.clients.clone(),
                 Some(before) => {
                     let is_same_zone = before.timezone == domain.timezone;
-                    let is_same =
-                        |before: &Client, after: &Client| before == after && (is_same_zone || !knows_zone(after));
-                    let (gone, clients) = differing(&before.clients, &domain.clients, is_same);
+                    let is_same = |before: &Client, after: &Client| {
+                        before == after && (is_same_zone || !depends_on_timezone(after))
+                    };
+                    let (gone, clients) = changed_clients(&before.clients, &domain.clients, is_same);
                     if !gone.is_empty() {
                         delta.gone.insert(name, gone);
                     }
@@ -61,8 +64,8 @@ impl<'p> Delta<'p> {
     }
 }
 
-/// Those of the earlier list that are other or gone, and those of the later one that are new or other.
-fn differing<'p>(
+/// Returns the ids of changed and removed clients of the earlier list, and the new and changed clients of the later one.
+fn changed_clients<'p>(
     before: &'p [Client],
     after: &'p [Client],
     is_same: impl Fn(&Client, &Client) -> bool,
@@ -80,7 +83,7 @@ fn differing<'p>(
     (gone.map(id).collect(), new.cloned().collect())
 }
 
-/// Do its own limits depend on the domain's time zone?
-fn knows_zone(client: &Client) -> bool {
+/// Returns whether the limits of a client's override depend on the domain's time zone.
+fn depends_on_timezone(client: &Client) -> bool {
     client.exception.iter().flat_map(|exception| &exception.limits).any(Limit::is_of_calendar)
 }

@@ -1,5 +1,7 @@
-//! The meaning of the entries of Envoy's descriptors. The importer and the listener for Envoy both ask [`Dimension::of`], so an
-//! imported limit holds for the descriptors that its file was written for.
+//! Envoy descriptors: maps the key of an entry to a part of a request: a kind of identity, the endpoint or the method.
+//!
+//! The importer and the listener for Envoy both call [`Dimension::of`], so an imported limit applies to the descriptors that its
+//! file was written for.
 
 use std::borrow::Cow;
 
@@ -8,7 +10,7 @@ use crate::policy::{
     request::{KIND_BYTES_MAX, is_kind},
 };
 
-/// The part of a request that the value of an entry is.
+/// The part of a request that an entry of a descriptor gives.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Dimension<'k> {
     /// The identity of this kind.
@@ -20,14 +22,14 @@ pub enum Dimension<'k> {
 }
 
 impl<'k> Dimension<'k> {
-    /// Returns what an entry with this key is in a domain with this setting, where `is_taken` says what the entries before it
-    /// in its descriptor are.
+    /// Returns the part of a request that an entry with this key gives in a domain with this setting. `is_taken` returns whether
+    /// an earlier entry of the descriptor gives the same part.
     ///
     /// * With [`DescriptorPaths::Endpoint`], `path` and `endpoint`, in any case, are the endpoint, and `method` is the method.
-    /// * Any other key is a kind: in lower case, with `_` for each character that no kind has (`X-User-Id` is `x_user_id`).
-    ///   Before one that does not begin with a letter stands `k_`. One above 32 bytes is its first 23 and the FNV-1a hash of
-    ///   the key, so long keys stay apart.
-    /// * What the descriptor has before is numbered: a second `generic_key` is `generic_key_2`, a second `path` `path_2`.
+    /// * Any other key is a kind: in lower case, with `_` for each character that a kind cannot have (`X-User-Id` is `x_user_id`).
+    ///   A kind that would not begin with a letter gets the prefix `k_`. One above 32 bytes is cut to 23 and ends in the FNV-1a hash
+    ///   of the key, so different long keys stay different.
+    /// * A repeated part is a numbered kind: a second `generic_key` is `generic_key_2`, a second `path` is `path_2`.
     ///
     /// ```
     /// use tidegate::{descriptor::Dimension, policy::DescriptorPaths::{Endpoint, Identity}};
@@ -57,7 +59,7 @@ impl<'k> Dimension<'k> {
         numbered.into_iter().find(|dimension| !is_taken(dimension)).unwrap_or(first)
     }
 
-    /// Returns the kind, where it is one.
+    /// Returns the kind of identity; `None` for the endpoint and the method.
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         match self {
@@ -67,7 +69,7 @@ impl<'k> Dimension<'k> {
     }
 }
 
-/// The kind that a key names.
+/// Returns the kind that a key names.
 fn kind_of(key: &str) -> Cow<'_, str> {
     if is_kind(key) && key != EVERYONE {
         return key.into();
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_numbered_in_their_order() {
+    fn repeated_keys_are_numbered_in_their_order() {
         let named = |keys: &[&str]| -> Vec<String> {
             let name = |dimension: Dimension<'_>| match dimension {
                 Dimension::Kind(kind) => kind.into_owned(),

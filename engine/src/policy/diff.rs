@@ -1,4 +1,5 @@
-//! What differs between two policies: structured, by object, limit and field.
+//! Diffs for people: the differences of two policies by object, limit and field, as the API and the command line show them. For
+//! the message that a node applies, see [`delta`](super::delta).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::policy::document::Policy;
 
-/// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
+/// One difference of two policies. Without `field`, the whole object or limit is new (`from` is absent) or removed (`to` is
+/// absent).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
@@ -15,23 +17,23 @@ pub struct Difference {
     pub domain: String,
     /// `tier`, `rule`, `client`, or `domain` for the settings of one.
     pub kind: String,
-    /// The object's; of a client `KIND:VALUE`, of a domain its name.
+    /// The id of the object; for a client `KIND:VALUE`, for a domain its name.
     pub id: String,
-    /// The id of the limit in which it is.
+    /// The id of the limit that has the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The field, `override.` before those of an override whose limits are compared; `order` where limits are the same but for their order.
+    /// The field, with `override.` before fields of an override whose limits are compared; `order` where only the order of limits differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What was there.
+    /// The former value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
-    /// What is there instead.
+    /// The present value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
 }
 
-/// What differs, object by object: tiers, rules, clients, then the settings of domains, in the order of their names.
+/// Returns the differences object by object: tiers, rules, clients, then the settings of domains, each in the order of names.
 ///
 /// ```
 /// use tidegate::{formats::Format, policy::{Policy, differences}};
@@ -46,21 +48,21 @@ pub fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
     let (from, to) = (by_key(from), by_key(to));
     let keys: BTreeSet<&Key<'_>> = from.keys().chain(to.keys()).collect();
     for key in keys {
-        let object = Of { domain: key.1, kind: key.0.name(), id: &key.2 };
+        let object = ObjectRef { domain: key.1, kind: key.0.name(), id: &key.2 };
         object.compare(from.get(key).cloned(), to.get(key).cloned(), &mut found);
     }
     found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ObjectKind {
     Tier,
     Rule,
     Client,
     Domain,
 }
 
-impl Kind {
+impl ObjectKind {
     fn name(self) -> &'static str {
         match self {
             Self::Tier => "tier",
@@ -71,34 +73,34 @@ impl Kind {
     }
 }
 
-/// What an object is, its domain, its id.
-type Key<'p> = (Kind, &'p str, String);
+/// The kind of an object, its domain and its id.
+type Key<'p> = (ObjectKind, &'p str, String);
 
 fn by_key(policy: &Policy) -> BTreeMap<Key<'_>, Value> {
     let mut objects = BTreeMap::new();
     for (name, domain) in &policy.domains {
         let name = name.as_str();
-        objects.extend(domain.tiers.iter().map(|tier| ((Kind::Tier, name, tier.id.clone()), json!(tier))));
-        objects.extend(domain.rules.iter().map(|rule| ((Kind::Rule, name, rule.id.clone()), json!(rule))));
+        objects.extend(domain.tiers.iter().map(|tier| ((ObjectKind::Tier, name, tier.id.clone()), json!(tier))));
+        objects.extend(domain.rules.iter().map(|rule| ((ObjectKind::Rule, name, rule.id.clone()), json!(rule))));
         objects.extend(
             domain
                 .clients
                 .iter()
-                .map(|client| ((Kind::Client, name, format!("{}:{}", client.kind, client.value)), json!(client))),
+                .map(|client| ((ObjectKind::Client, name, format!("{}:{}", client.kind, client.value)), json!(client))),
         );
-        objects.insert((Kind::Domain, name, name.to_owned()), json!(domain.settings()));
+        objects.insert((ObjectKind::Domain, name, name.to_owned()), json!(domain.settings()));
     }
     objects
 }
 
-/// Whose differences they are.
-struct Of<'a> {
+/// The object that is compared.
+struct ObjectRef<'a> {
     domain: &'a str,
     kind: &'a str,
     id: &'a str,
 }
 
-impl Of<'_> {
+impl ObjectRef<'_> {
     fn difference(
         &self,
         limit: Option<&str>,
@@ -140,7 +142,7 @@ impl Of<'_> {
                 (None, Some(Value::Array(from)), Some(Value::Array(to))) if field == "limits" => {
                     self.compare_limits(from, to, found);
                 }
-                // The limits of an override one by one, like those of a tier.
+                // The limits of an override are compared one by one, like those of a tier.
                 (None, Some(Value::Object(from)), Some(Value::Object(to)))
                     if field == "override" && from.contains_key("limits") && to.contains_key("limits") =>
                 {
@@ -155,7 +157,7 @@ impl Of<'_> {
         }
     }
 
-    /// Limits are the same by their id, wherever they stand; where only the order differs, that is the difference.
+    /// Compares limits by their ids, in any order. If only the order differs, that is the difference.
     fn compare_limits(&self, from: &[Value], to: &[Value], found: &mut Vec<Difference>) {
         let id = |limit: &Value| limit["id"].as_str().unwrap_or_default().to_owned();
         let by_id =
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_object_limit_and_field() {
+    fn differences_name_object_limit_and_field() {
         let from = policy(&json!({
             "defaults": { "user": "free" },
             "tiers": [
@@ -208,7 +210,7 @@ mod tests {
             ],
             "clients": [{ "kind": "user", "value": "bob", "tier": "free" }],
         }));
-        let told = json!(differences(&from, &to));
+        let found = json!(differences(&from, &to));
         let of = |kind: &str, id: &str| json!({ "domain": "default", "kind": kind, "id": id });
         let with = |mut value: Value, more: Value| {
             let more = more.as_object().expect("an object").clone();
@@ -217,7 +219,7 @@ mod tests {
         };
         let free = || of("tier", "free");
         assert_eq!(
-            told,
+            found,
             json!([
                 with(free(), json!({ "limit": "day", "from": limit("day", 1_000) })),
                 with(free(), json!({ "limit": "hour", "to": limit("hour", 500) })),
@@ -235,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_an_override_are_told_one_by_one() {
+    fn limits_of_an_override_are_compared_one_by_one() {
         let with = |minute: u64, day: u64, reason: &str| {
             let exception = json!({ "limits": [limit("minute", minute), limit("day", day)], "reason": reason });
             policy(&json!({ "clients": [{ "kind": "user", "value": "bob", "override": exception }] }))
         };
         let found = differences(&with(1, 10, "a"), &with(2, 10, "b"));
-        let told: Vec<_> =
+        let places: Vec<_> =
             found.iter().map(|it| (&*it.kind, &*it.id, it.limit.as_deref(), it.field.as_deref())).collect();
         let bob = ("client", "user:bob");
         assert_eq!(
-            told,
+            places,
             [(bob.0, bob.1, Some("minute"), Some("limit")), (bob.0, bob.1, None, Some("override.reason"))]
         );
         assert_eq!((&found[0].from, &found[0].to), (&Some(json!(1)), &Some(json!(2))));

@@ -1,12 +1,15 @@
-//! The policy document: plain types, as people write it. `Snapshot::compile` says whether it is valid.
+//! The policy document: plain types that mirror what people write. `Snapshot::compile` validates it.
 //!
-//! With the feature `serde` the types can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
-//! JSON Schema how they are written.
+//! With the feature `serde` the types can be serialized; `formats` reads them from TOML, YAML and JSON; `schema` describes them in
+//! JSON Schema.
 
 #[cfg(feature = "serde")]
 pub mod borrowed;
+mod client;
 #[cfg(feature = "serde")]
 mod fields;
+mod limit;
+mod rule;
 
 use std::collections::BTreeMap;
 
@@ -15,10 +18,14 @@ use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "schema")]
-use crate::{algorithm::NUMBER_MAX, policy::request::VALUE_BYTES_MAX};
+pub(crate) use self::{client::ClientRef, rule::EVERYONE};
+pub use self::{
+    client::{Client, Override},
+    limit::{Algorithm, Limit, Mode, OnFailure, Sharing},
+    rule::{Per, Rule},
+};
 
-/// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
+/// The newest schema version of documents that this build reads: 2 has calendar periods (`day`, `week`, `month`),
 /// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
 /// 5 has the `max_debt` of limits; 6 has the `descriptors` of domains; 7 has their `descriptor_paths`.
 pub const SCHEMA: u32 = 7;
@@ -29,7 +36,7 @@ pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
 /// The most tags of a client.
 pub const TAGS_MAX: usize = 16;
 
-/// The whole document.
+/// A policy document.
 ///
 /// ```
 /// use tidegate::policy::Policy;
@@ -48,7 +55,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The oldest schema that has all that this document says: who knows an older one cannot read it.
+    /// Returns the oldest schema version that has all fields of this document: a reader of an older version cannot read it.
     #[must_use]
     pub fn schema(&self) -> u32 {
         let of_domain = |domain: &Domain| {
@@ -80,38 +87,38 @@ impl Policy {
     }
 }
 
-/// One domain: a name space of tiers, clients and rules.
+/// A domain: a name space of tiers, clients and rules.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Domain {
-    /// Per kind of identity, the tier of those that nobody assigned.
+    /// The default tier of each kind of identity, for identities without a tier of their own.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "fields::each_key_once", skip_serializing_if = "BTreeMap::is_empty")
     )]
     pub defaults: BTreeMap<String, String>,
-    /// May a request name its own tier?
+    /// Whether a request may name its own tier.
     pub tier_hint: bool,
-    /// Which limits a descriptor of Envoy meets.
+    /// The limits that apply to a descriptor of Envoy.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub descriptors: Descriptors,
-    /// The part of a request that the path and the method in a descriptor of Envoy are.
+    /// The part of a request that the path and the method in a descriptor of Envoy give.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub descriptor_paths: DescriptorPaths,
-    /// What a door answers when it cannot decide.
+    /// The answer of the server when it cannot decide.
     pub on_error: OnError,
-    /// The response headers of a door.
+    /// The family of response headers.
     pub headers: Headers,
-    /// What `X-RateLimit-Reset` carries.
+    /// The content of `X-RateLimit-Reset`.
     pub reset: Reset,
-    /// IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given.
+    /// The IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub timezone: Option<String>,
     /// Tiers.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub tiers: Vec<Tier>,
-    /// Clients that were given a tier or an override.
+    /// Clients with a tier or an override of their own.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub clients: Vec<Client>,
     /// Rules.
@@ -120,49 +127,33 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Its settings, without its tiers, clients and rules.
+    /// Returns the settings of the domain, without its tiers, clients and rules.
     #[must_use]
     pub fn settings(&self) -> Self {
-        let Self {
-            defaults,
-            tier_hint,
-            descriptors,
-            descriptor_paths,
-            on_error,
-            headers,
-            reset,
-            timezone,
-            tiers: _,
-            clients: _,
-            rules: _,
-        } = self;
         Self {
-            defaults: defaults.clone(),
-            tier_hint: *tier_hint,
-            descriptors: *descriptors,
-            descriptor_paths: *descriptor_paths,
-            on_error: *on_error,
-            headers: *headers,
-            reset: *reset,
-            timezone: timezone.clone(),
-            ..Self::default()
+            defaults: self.defaults.clone(),
+            timezone: self.timezone.clone(),
+            tiers: Vec::new(),
+            clients: Vec::new(),
+            rules: Vec::new(),
+            ..*self
         }
     }
 }
 
-/// Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities.
+/// The limits that apply to a descriptor of Envoy. To a request over another API, those of all its identities apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Descriptors {
-    /// The rules that name exactly its kinds in `per` and `where` together, and the tier of a single identity.
+    /// The rules whose `per` and `where` together name exactly its kinds, and the tier of a single identity.
     #[default]
     Exact,
-    /// Every rule that names some of its kinds or none, and the tiers of all of its identities.
+    /// Every rule that names some of its kinds or none, and the tiers of all its identities.
     Subset,
 }
 
-/// The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy are.
+/// The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -170,32 +161,32 @@ pub enum DescriptorPaths {
     /// The endpoint and the method, which rules name in `endpoint` and `method`.
     #[default]
     Endpoint,
-    /// Identities as other entries are, so that a descriptor with a path is another than one without, and a path is the text
-    /// that it is. Rules name them in `per` and `where`, and have no `endpoint` and no `method`.
+    /// Identities like those of other entries. A descriptor with a path then differs from one without, and a path is a plain text.
+    /// Rules name them in `per` and `where`, and have no `endpoint` and no `method`.
     Identity,
 }
 
 /// The settings of a domain for descriptors of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DescriptorSettings {
-    /// Which limits a descriptor meets.
+    /// The limits that apply to a descriptor.
     pub descriptors: Descriptors,
-    /// The part of a request that its path and its method are.
+    /// The part of a request that its path and its method give.
     pub paths: DescriptorPaths,
 }
 
-/// What a domain asks of the doors.
+/// The response settings of a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DoorSettings {
-    /// What they answer when they cannot decide.
+    /// The answer of the server when it cannot decide.
     pub on_error: OnError,
-    /// Their response headers.
+    /// The family of response headers.
     pub headers: Headers,
-    /// What `X-RateLimit-Reset` carries.
+    /// The content of `X-RateLimit-Reset`.
     pub reset: Reset,
 }
 
-/// What a door answers when it cannot decide.
+/// The answer of the server when it cannot decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -221,7 +212,7 @@ pub enum Headers {
     None,
 }
 
-/// What `X-RateLimit-Reset` carries.
+/// The content of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -241,271 +232,25 @@ pub struct Tier {
     /// `[a-z][a-z0-9_-]{0,63}`.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
-    /// What it is for, for people: in one line or more, without other control characters than line feeds.
+    /// A description for people, in one line or more, without control characters other than line feeds.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "schema", schemars(length(max = DESCRIPTION_CHARACTERS_MAX)))]
     pub description: Option<String>,
-    /// Its limits, checked in this order.
+    /// The limits, checked in this order.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub limits: Vec<Limit>,
-    /// Instead of limits.
+    /// Whether the tier has no limits.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_false"))]
     pub unlimited: bool,
 }
 
-/// A limit.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Limit {
-    /// Unique within the tier, rule or client.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
-    pub id: String,
-    /// How it counts.
-    pub algorithm: Algorithm,
-    /// Tokens per period; 0 denies everything.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "fields::whole"))]
-    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
-    pub limit: u64,
-    /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar
-    /// in the domain's time zone.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|s|m|h|d)|day|week|month)$")))]
-    pub period: String,
-    /// Most tokens at once, for the buckets; the limit unless given.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
-    pub burst: Option<u64>,
-    /// Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, deserialize_with = "fields::some_whole", skip_serializing_if = "Option::is_none")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
-    pub max_debt: Option<u64>,
-    /// Does it deny, or only count what it would deny?
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
-    pub mode: Mode,
-    /// How nodes share it.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
-    pub sharing: Sharing,
-    /// What happens when sharing fails.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub on_failure: Option<OnFailure>,
-}
-
-impl Limit {
-    /// Is its period one of the calendar, which is that of the domain's time zone?
-    pub(crate) fn is_of_calendar(&self) -> bool {
-        ["day", "week", "month"].contains(&self.period.as_str())
-    }
-}
-
-/// How a limit counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Algorithm {
-    /// A bucket that refills at a constant rate.
-    TokenBucket,
-    /// A queue that drains at a constant rate.
-    LeakyBucket,
-    /// A count per window; windows end together for everyone.
-    FixedWindow,
-    /// Two windows, weighted.
-    SlidingWindowCounter,
-    /// Every admission remembered.
-    SlidingWindowLog,
-}
-
-/// Does a limit deny?
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Mode {
-    /// Yes.
-    #[default]
-    Enforce,
-    /// No: it only counts what it would have denied.
-    Shadow,
-}
-
-/// How nodes share a limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Sharing {
-    /// Each node counts alone.
-    #[default]
-    Local,
-    /// Every check swaps the state in the store.
-    Strict,
-    /// A node takes tokens ahead.
-    Leased,
-    /// Nodes exchange what they counted.
-    Synced,
-}
-
-/// What happens to a shared limit when the store is gone.
-#[derive(Clone, Copy, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum OnFailure {
-    /// Allow.
-    Open,
-    /// Deny.
-    Closed,
-    /// Count alone, with this fraction of the limit.
-    Local(f64),
-}
-
-/// An identity that was given a tier or an override.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Client {
-    /// Kind of the identity.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_]{0,31}$")))]
-    pub kind: String,
-    /// Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = VALUE_BYTES_MAX)))]
-    pub value: String,
-    /// Its tier; the default of its kind unless given.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub tier: Option<String>,
-    /// A name for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub label: Option<String>,
-    /// By which people find it, in their order, none twice; they decide nothing.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    #[cfg_attr(
-        feature = "schema",
-        schemars(length(max = TAGS_MAX), inner(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")), extend("uniqueItems" = true))
-    )]
-    pub tags: Vec<String>,
-    /// A note for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub note: Option<String>,
-    /// What it gets for a while instead of what its tier says.
-    #[cfg_attr(feature = "serde", serde(default, rename = "override", skip_serializing_if = "Option::is_none"))]
-    pub exception: Option<Override>,
-}
-
-/// What a snapshot needs of a client.
-#[derive(Clone, Copy)]
-pub(crate) struct ClientRef<'p> {
-    pub(crate) kind: &'p str,
-    pub(crate) value: &'p str,
-    pub(crate) tier: Option<&'p str>,
-    pub(crate) exception: Option<&'p Override>,
-    /// Looked at, and not kept.
-    pub(crate) tags: &'p [String],
-}
-
-impl<'p> From<&'p Client> for ClientRef<'p> {
-    fn from(client: &'p Client) -> Self {
-        let Client { kind, value, tier, exception, tags, label: _, note: _ } = client;
-        Self { kind, value, tier: tier.as_deref(), exception: exception.as_ref(), tags }
-    }
-}
-
-/// What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`.
-#[derive(Clone, PartialEq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Override {
-    /// Every request is denied.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
-    pub blocked: bool,
-    /// The tier's limits do not apply.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
-    pub unlimited: bool,
-    /// These replace the tier's limits of the same id, and the others are added.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
-    pub limits: Vec<Limit>,
-    /// RFC 3339 instant at which it ends.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
-    pub until: Option<String>,
-    /// Why, for people.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub reason: Option<String>,
-}
-
-/// Limits of an endpoint.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Rule {
-    /// `[a-z][a-z0-9_-]{0,63}`.
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
-    pub id: String,
-    /// A note for people.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub note: Option<String>,
-    /// `/exact`, `/users/{id}`, `/api/*` or `*`.
-    pub endpoint: String,
-    /// Only requests with this method.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z]+$")))]
-    pub method: Option<String>,
-    /// Whom it counts.
-    pub per: Per,
-    /// Only requests with an identity of one of these tiers.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
-    pub tiers: Option<Vec<String>>,
-    /// Only requests whose identities of these kinds have these values; a `*` at the end matches the rest.
-    #[cfg_attr(
-        feature = "serde",
-        serde(
-            default,
-            rename = "where",
-            deserialize_with = "fields::each_key_once",
-            skip_serializing_if = "BTreeMap::is_empty"
-        )
-    )]
-    pub condition: BTreeMap<String, String>,
-    /// Multiplies the request's cost.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default = "fields::one", deserialize_with = "fields::whole", skip_serializing_if = "fields::is_one")
-    )]
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
-    pub cost: u64,
-    /// Its limits, checked in this order.
-    pub limits: Vec<Limit>,
-    /// Off when false.
-    #[cfg_attr(feature = "serde", serde(default = "fields::yes", skip_serializing_if = "fields::is_true"))]
-    pub enabled: bool,
-}
-
-/// A rule whose `per` says this counts all identities together.
-pub(crate) const EVERYONE: &str = "everyone";
-
-/// The longest id of a domain, tier, rule or limit, in bytes.
+/// The most bytes of the id of a domain, tier, rule or limit.
 pub(crate) const ID_BYTES_MAX: usize = 64;
 
-/// Is this `[a-z][a-z0-9_-]{0,63}`?
+/// Returns whether a text is an id: `[a-z][a-z0-9_-]{0,63}`.
 pub(crate) fn is_id(id: &str) -> bool {
     let bytes = id.as_bytes();
     bytes.len() <= ID_BYTES_MAX
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
-}
-
-/// Whom a rule counts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(untagged, expecting = "expected a kind, a list of kinds, or \"everyone\"")
-)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub enum Per {
-    /// One kind, or `everyone`.
-    One(String),
-    /// Each combination of values of these kinds.
-    Each(Vec<String>),
 }

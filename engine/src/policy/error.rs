@@ -1,17 +1,17 @@
-//! Errors of a policy: the field, the line where that is known, and what to do.
+//! Policy errors: problems with the field, the line where it is known, and the remedy.
 
 use std::fmt;
 
 use crate::algorithm::Unfit;
 
-/// One thing that is wrong with a policy.
+/// One problem of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The field, such as `domains.default.tiers[0].limits[1].burst`; empty for the whole document.
     pub path: String,
-    /// The line that the field stands on, from 1.
+    /// The line of the field, from 1.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// A message that says what is wrong and what would be right.
     pub message: String,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a policy; read from text, in the order of its lines. Never empty.
+/// All problems of a policy, never empty. For a policy that was read from text, they are in the order of its lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problems(pub(crate) Vec<Problem>);
 
@@ -52,48 +52,48 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Collects problems below one field of the document. Its path is written when something is wrong there: a policy may have
-/// a hundred thousand clients, nearly all of them right.
+/// Collects problems below one field of the document. The path is formatted only for a problem: a policy may have a hundred
+/// thousand clients, nearly all of them valid.
 pub(crate) struct Report<'r> {
-    at: Place<'r>,
+    at: FieldPath<'r>,
     found: &'r mut Vec<Problem>,
 }
 
-/// A field, by the fields that it is in.
+/// The path of a field, as a list from the field up to the document.
 #[derive(Clone, Copy)]
-enum Place<'r> {
+enum FieldPath<'r> {
     Document,
-    Field { within: &'r Place<'r>, name: &'r str },
-    Item { within: &'r Place<'r>, name: &'r str, place: usize },
+    Field { within: &'r FieldPath<'r>, name: &'r str },
+    Item { within: &'r FieldPath<'r>, name: &'r str, place: usize },
 }
 
 impl<'r> Report<'r> {
     pub(crate) fn new(found: &'r mut Vec<Problem>) -> Self {
-        Self { at: Place::Document, found }
+        Self { at: FieldPath::Document, found }
     }
 
-    /// The report of a field below this one.
+    /// Returns the report for a field below this one.
     pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> Report<'f> {
-        Report { at: Place::Field { within: &self.at, name }, found: self.found }
+        Report { at: FieldPath::Field { within: &self.at, name }, found: self.found }
     }
 
-    /// The report of an item of the list `name` below this field.
+    /// Returns the report for an item of the list `name` below this field.
     pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> Report<'f> {
-        Report { at: Place::Item { within: &self.at, name, place }, found: self.found }
+        Report { at: FieldPath::Item { within: &self.at, name, place }, found: self.found }
     }
 
-    /// This field is wrong.
+    /// Adds a problem of this field.
     pub(crate) fn wrong(&mut self, message: impl Into<String>) {
         self.found.push(Problem { path: self.at.to_string(), line: None, message: message.into() });
     }
 
-    /// A parameter of this field does not fit.
+    /// Adds a problem with a parameter of an algorithm below this field.
     pub(crate) fn unfit(&mut self, unfit: Unfit) {
         self.field(unfit.field).wrong(unfit.message);
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Field { within, name } | Self::Item { within, name, .. }) = self else { return Ok(()) };
         within.fmt(f)?;

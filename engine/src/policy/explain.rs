@@ -1,88 +1,87 @@
-//! Why a policy decides about a request as it does: each identity's tier and where it comes from, and each rule with what
-//! keeps it from applying.
+//! Explanations: the tier of each identity of a request and its origin, and for each rule why it applies or not.
 //!
-//! This reads the document, one rule and one client after the other, where the compiled snapshot looks things up; a test
-//! holds both against each other.
+//! The code reads every rule and client of the document, where the compiled snapshot uses indexes; a test compares both.
 
 use crate::{
     base::time::Nanos,
     policy::{
         document::{Client, Domain, EVERYONE, Per, Rule},
         matcher::Matcher,
-        path::{PathBuffer, Pattern, PatternTree, made_plain},
+        path::{PathBuffer, made_plain},
+        pattern::{Pattern, PatternTree},
         request::{Identity, Request},
     },
 };
 
-/// What a domain makes of a request.
+/// The explanation of a decision: the identities of a request, and the rules of its domain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation<'a> {
-    /// In the request's order.
+    /// The identities in the request's order.
     pub identities: Vec<WhoIs<'a>>,
     /// All rules of the domain, as [`Domain::rules_by_closeness`] orders them.
     pub rules: Vec<(&'a Rule, RuleMatch<'a>)>,
 }
 
-/// What a domain knows of an identity.
+/// An identity with its client, tier and override in the domain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WhoIs<'a> {
-    /// Who.
+    /// The identity.
     pub identity: Identity<'a>,
-    /// The configured client that it is, the closest of those that match.
+    /// The closest of the clients that match the identity.
     pub client: Option<&'a Client>,
-    /// Its tier, and where that comes from.
+    /// The tier, and where it comes from.
     pub tier: Option<(&'a str, TierFrom)>,
-    /// The client's override ended at the instant that it names.
+    /// Whether the client's override has ended.
     pub has_ended: bool,
 }
 
-/// Where a tier comes from.
+/// The origin of an identity's tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TierFrom {
-    /// The client was given it.
+    /// The client has it.
     Client,
-    /// The request named it, and the domain hears that.
+    /// The request names it, and the domain has `tier_hint`.
     Hint,
-    /// It is the default of the identity's kind.
+    /// The identity's kind has it as its default.
     Default,
 }
 
-/// Does a rule apply to a request? The first reason that keeps it from that.
+/// Whether a rule applies to a request, or else the first reason why not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RuleMatch<'a> {
-    /// Its limits count the request.
+    /// The rule applies: its limits count the request.
     Applies,
-    /// It is not enabled.
+    /// The rule is not enabled.
     Disabled,
-    /// Its pattern is of other paths.
+    /// The pattern does not match the path.
     Endpoint,
-    /// It is for another method.
+    /// The rule is for another method.
     Method,
-    /// It counts per a kind that the request lacks.
+    /// The rule counts per this kind, which the request lacks.
     NoIdentity(&'a str),
-    /// None of the request's identities is of its tiers.
+    /// None of the request's identities is in one of the rule's tiers.
     Tiers,
-    /// The request's identity of this kind is absent, or has another value.
+    /// The request has no identity of this kind, or one with another value.
     Where(&'a str),
-    /// It would, but of the rules that count the same kinds this one is closer.
+    /// A closer rule, with this id, counts the same kinds and applies instead.
     Closer(&'a str),
 }
 
 impl Domain {
-    /// Why the request meets the limits that it meets, at time `now` (Unix nanoseconds). The policy is taken as valid.
+    /// Explains which limits apply to the request at time `now` (Unix nanoseconds), and why. The policy must be valid.
     #[must_use]
     pub fn explain<'a>(&'a self, request: &Request<'a>, now: Nanos) -> Explanation<'a> {
         let identities: Vec<_> =
-            request.identities.iter().map(|identity| self.who_is(*identity, request, now)).collect();
+            request.identities.iter().map(|identity| self.explain_identity(*identity, request, now)).collect();
         let mut buffer = PathBuffer::new();
         let path = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         let mut applied: Vec<&Rule> = Vec::new();
         let rules = self.rules_by_closeness().into_iter().map(|rule| {
-            let mut fit = fits(rule, request, path, &identities);
+            let mut fit = match_rule(rule, request, path, &identities);
             if fit == RuleMatch::Applies {
                 match applied.iter().find(|closer| kinds(closer) == kinds(rule)) {
                     Some(closer) => fit = RuleMatch::Closer(&closer.id),
@@ -94,15 +93,15 @@ impl Domain {
         Explanation { rules: rules.collect(), identities }
     }
 
-    fn who_is<'a>(&'a self, identity: Identity<'a>, request: &Request<'a>, now: Nanos) -> WhoIs<'a> {
+    fn explain_identity<'a>(&'a self, identity: Identity<'a>, request: &Request<'a>, now: Nanos) -> WhoIs<'a> {
         let matching = self.clients.iter().filter(|client| client.kind == identity.kind()).filter_map(|client| {
             let matcher = Matcher::parse(&client.kind, &client.value).ok()?;
-            matcher.matches(identity.value()).then(|| (matcher.nearness(), client))
+            matcher.matches(identity.value()).then(|| (matcher.specificity(), client))
         });
-        let client = matching.min_by_key(|(nearness, _)| *nearness).map(|(_, client)| client);
+        let client = matching.min_by_key(|(specificity, _)| *specificity).map(|(_, client)| client);
         let of_client = client.and_then(|client| client.tier.as_deref()).map(|tier| (tier, TierFrom::Client));
         let hint = request.tier.filter(|hint| {
-            self.tier_hint && self.speaks_of(identity.kind()) && self.tiers.iter().any(|tier| tier.id == **hint)
+            self.tier_hint && self.has_kind(identity.kind()) && self.tiers.iter().any(|tier| tier.id == **hint)
         });
         let default = self.defaults.get(identity.kind()).map(|tier| (tier.as_str(), TierFrom::Default));
         let until =
@@ -115,15 +114,15 @@ impl Domain {
         }
     }
 
-    /// Does the domain name this kind anywhere?
-    fn speaks_of(&self, kind: &str) -> bool {
+    /// Returns whether the domain names this kind anywhere.
+    fn has_kind(&self, kind: &str) -> bool {
         self.defaults.contains_key(kind)
             || self.clients.iter().any(|client| client.kind == kind)
             || self.rules.iter().any(|rule| kinds(rule).contains(&kind) || rule.condition.contains_key(kind))
     }
 }
 
-/// The kinds that a rule counts, in order; none: everyone together.
+/// Returns the kinds that a rule counts separately, in order; none if it counts all identities together.
 pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
     let mut kinds: Vec<&str> = match &rule.per {
         Per::One(everyone) if everyone == EVERYONE => Vec::new(),
@@ -134,7 +133,7 @@ pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
     kinds
 }
 
-fn fits<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[WhoIs<'_>]) -> RuleMatch<'a> {
+fn match_rule<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[WhoIs<'_>]) -> RuleMatch<'a> {
     if !rule.enabled {
         return RuleMatch::Disabled;
     }

@@ -1,4 +1,7 @@
-//! Policy documents from text, and back: TOML, YAML and JSON carry the same document.
+//! Formats of policy documents: reads TOML, YAML and JSON with errors that name the field and the line, and writes them.
+//!
+//! `syntax` words the errors of a text that is not in its format, `deserializer` those of a wrong field, `tables` refuses lists in
+//! the place of tables, `write` formats a document.
 
 mod deserializer;
 mod syntax;
@@ -28,11 +31,11 @@ pub enum Format {
     Json,
 }
 
-/// Some editors put it before a text.
+/// The byte order mark that some editors put before a text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 impl Format {
-    /// The format that a file's name says: `.toml`, `.yaml`, `.yml` or `.json`.
+    /// Returns the format for the extension of a file: `.toml`, `.yaml`, `.yml` or `.json`.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         path.extension()?.to_str()?.parse().ok()
@@ -53,10 +56,10 @@ impl FromStr for Format {
 }
 
 impl Policy {
-    /// Reads a document. The one problem of the error is the first that the text has.
+    /// Reads a document. The error has one problem, the first of the text.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
         let text = text.trim_start_matches(BYTE_ORDER_MARK);
-        read(text, format).map_err(|problem| Problems(vec![syntax::foreign(text, format).unwrap_or(problem)]))
+        read(text, format).map_err(|problem| Problems(vec![syntax::foreign_document(text, format).unwrap_or(problem)]))
     }
 }
 
@@ -66,7 +69,7 @@ impl Snapshot {
         Self::parse_with_policy(text, format).map(|(snapshot, _)| snapshot)
     }
 
-    /// The same, with the document.
+    /// Reads and compiles a document, and returns the document too.
     pub fn parse_with_policy(text: &str, format: Format) -> Result<(Self, Policy), Problems> {
         let policy = Policy::parse(text, format)?;
         let compiled = Self::compile(&policy).map_err(|mut problems| {
@@ -81,7 +84,8 @@ impl Snapshot {
     }
 }
 
-/// Reads any YAML document, of which `wanted` says what it is. The problem names the field and the line.
+/// Reads a YAML document. A problem names the field and the line, and says that `wanted` would be right.
+#[cfg(feature = "tools")]
 pub(crate) fn read_yaml_document<T: DeserializeOwned>(text: &str, wanted: &str) -> Result<T, Problem> {
     read_yaml(text).map_err(|problem| {
         syntax::other_document(text, Format::Yaml, wanted).unwrap_or_else(|| {
@@ -95,26 +99,26 @@ pub(crate) fn read_yaml_document<T: DeserializeOwned>(text: &str, wanted: &str) 
     })
 }
 
-/// Reads any YAML document. The problem names the field and the line.
+/// Reads any YAML document. A problem names the field and the line.
 pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Yaml)
 }
 
-/// Reads any TOML document. The problem names the field and the line.
+/// Reads any TOML document. A problem names the field and the line.
 pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     read(text.trim_start_matches(BYTE_ORDER_MARK), Format::Toml)
 }
 
-/// What is wrong with JSON.
+/// An error of a JSON text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JsonError {
-    /// It is no JSON: the line, and what is wrong there.
+    /// The text is not JSON: the line and the problem.
     Syntax(String),
-    /// It is not what is read here.
+    /// A field does not have the right value.
     Field {
         /// The field, as a JSON pointer (RFC 6901); empty for the whole document.
         pointer: String,
-        /// What stands there, and what would be right.
+        /// A message that says what was found and what would be right.
         message: String,
     },
 }
@@ -125,7 +129,7 @@ pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
         .map_err(|problem| json_error(text, problem, |value| from_json_value::<T>(value, text).map(drop)))
 }
 
-/// Words what `serde_json` said of a text. `check` reads a value into the type that the text was to be.
+/// Rewords an error of `serde_json` about a text. `check` reads a value into the type that the text should have.
 pub fn plain_json_error(
     text: &str,
     error: &serde_json::Error,
@@ -139,19 +143,19 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
         Ok(value) => value,
         Err(problem) => {
             let message = syntax::in_plain_words(&problem, Format::Json);
-            let message = message.unwrap_or_else(|| syntax::unreadable(Format::Json));
+            let message = message.unwrap_or_else(|| syntax::unknown_error(Format::Json));
             let line = problem.line.map(|line| format!("line {line}: ")).unwrap_or_default();
             return JsonError::Syntax(format!("{line}{}", message.trim_start_matches("not JSON: ")));
         }
     };
-    // A value does not show a field that stands there twice.
+    // A value does not show a repeated field.
     check(&value).err().unwrap_or_else(|| JsonError::Field {
         pointer: pointer_of(&steps_of(&problem.path)),
         message: syntax::in_plain_words(&problem, Format::Json).unwrap_or(problem.message),
     })
 }
 
-/// Reads a JSON value into a type. Messages show numbers as they stand in `text`, from which the value was read.
+/// Reads a JSON value into a type. Messages quote numbers as they are written in `text`, from which the value was read.
 pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
     deserializer::read(value, Format::Json).map_err(|error| JsonError::Field {
         pointer: pointer_of(&error.path),
@@ -168,14 +172,14 @@ fn pointer_of(steps: &[Step<'_>]) -> String {
 
 fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
     read_once(text, format).map_err(|problem: Problem| {
-        // One that notes its own line is read as a field `value` there.
+        // A type that keeps its own line is read as a field `value`.
         let path = problem.path.replace("].value", "]");
         let value = match read_once::<Value>(text, format) {
             Ok(value) => value,
-            // An integer of TOML that a JSON value cannot hold, of which the type knows what is right.
+            // A TOML integer that a JSON value cannot hold: the type's own message says what is right.
             Err(_) if problem.message.contains(" is out of range; expected ") => return Problem { path, ..problem },
             Err(problem) => {
-                let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unreadable(format));
+                let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unknown_error(format));
                 let message = match written_at(text, format, &steps_of(&problem.path)) {
                     Some(written) => {
                         message.replace("this number", &format!("`{}`", deserializer::shortened(&written)))
@@ -186,7 +190,7 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
             }
         };
         let Err(error) = deserializer::read::<T>(&value, format) else {
-            // A value does not show all, such as a key that stands there twice.
+            // A value does not show everything, such as a repeated key.
             let message = syntax::in_plain_words(&problem, format).unwrap_or(problem.message);
             return Problem { path, message, ..problem };
         };
@@ -203,7 +207,7 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
     })
 }
 
-/// Returns the message with a number as it is written in the text: those beyond 64 bits, and fractions, are read otherwise.
+/// Returns the message with a number as it is written in the text. Numbers beyond 64 bits and fractions would look different.
 fn with_written_number(error: deserializer::PlainError<'_>, text: &str, format: Format) -> String {
     let quoted = error.message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
     let number = quoted.filter(|(quoted, _)| quoted.parse::<f64>().is_ok());
@@ -213,7 +217,7 @@ fn with_written_number(error: deserializer::PlainError<'_>, text: &str, format: 
     }
 }
 
-/// Reads a document, with errors in the words of the library that reads it.
+/// Reads a document, with the original messages of the library.
 fn read_once<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
     match format {
         Format::Toml => {
@@ -241,8 +245,8 @@ fn read_once<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Probl
     }
 }
 
-/// The caller bounds the length of a text; what stands in it once is bounded by that. Depth and aliases, by which a
-/// short text becomes a long one, have the bounds that are usual.
+/// Returns the limits for reading YAML. The caller bounds the length of the text, which bounds all that is written once. Depth
+/// and aliases, which make a long document of a short text, have the library's default bounds.
 fn yaml_options(text: &str) -> serde_saphyr::Options {
     let usual = serde_saphyr::Budget::default();
     serde_saphyr::options! {
@@ -256,7 +260,7 @@ fn yaml_options(text: &str) -> serde_saphyr::Options {
 
 fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {
     let line = error.span().map(|span| line_at(text, span.start));
-    // The library takes what is missing for a text without quotes.
+    // The library reports a missing value as a text without quotes.
     let before = error.span().filter(Range::is_empty).and_then(|span| text.get(..span.start));
     let is_missing = before.is_some_and(|before| before.trim_end().ends_with('='));
     let message = if is_missing { "key with no value" } else { error.message().trim_end() };
@@ -265,7 +269,7 @@ fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {
 
 fn from_json(path: &str, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
-    // serde_json repeats the place at the end of its message.
+    // serde_json repeats the line at the end of its message.
     let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
     Problem { path: plain(path), line: (error.line() > 0).then(|| error.line()), message }
 }
@@ -273,15 +277,15 @@ fn from_json(path: &str, error: &serde_json::Error) -> Problem {
 fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
     let line = error.location().map(|location| location.line() as usize);
     let message = error.without_snippet().to_string();
-    // The place and the drawing around it are ours to show.
+    // The line and the snippet are shown by the caller.
     let message = message.lines().next().unwrap_or_default();
     let message = message.split(" at line ").next().unwrap_or(message).trim_start_matches("error: ");
-    // Advice to programmers.
+    // The rest is advice to programmers.
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message).to_owned();
     Problem { path: plain(path), line, message }
 }
 
-/// serde writes `.` for the whole document, and `?` for a field whose name it did not get to read.
+/// Returns a path of serde without the `.` for the whole document and the `?` for a field whose name was not read.
 fn plain(path: &str) -> String {
     path.trim_end_matches('?').trim_end_matches('.').to_owned()
 }
@@ -290,13 +294,13 @@ fn line_at(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// The line of the field at a path, or of the nearest field above it that the text has.
+/// Returns the line of the field at a path, or of the nearest field above it that the text has.
 fn line_of(text: &str, format: Format, path: &[Step<'_>]) -> Option<usize> {
     (1..=path.len()).rev().find_map(|depth| {
         let path = &path[..depth];
         match format {
             Format::Toml => Some(line_at(text, toml_span(text, path)?.start)),
-            // JSON is YAML, and its places are where YAML sees them.
+            // JSON is YAML, so the reader of YAML finds its lines.
             Format::Yaml | Format::Json => {
                 Some(yaml_value::<serde_saphyr::Spanned<IgnoredAny>>(text, path)?.referenced.line() as usize)
             }
@@ -304,7 +308,7 @@ fn line_of(text: &str, format: Format, path: &[Step<'_>]) -> Option<usize> {
     })
 }
 
-/// What stands at a path of a text, as it is written there, if it is neither a list nor a table.
+/// Returns the value at a path as it is written in the text, if it is neither a list nor a table.
 fn written_at(text: &str, format: Format, path: &[Step<'_>]) -> Option<String> {
     match format {
         Format::Toml => text.get(toml_span(text, path)?).map(ToOwned::to_owned),
@@ -325,7 +329,7 @@ fn yaml_value<T: DeserializeOwned>(text: &str, path: &[Step<'_>]) -> Option<T> {
     .ok()?
 }
 
-/// The steps of a path such as `limits[1].burst`.
+/// Parses a path such as `limits[1].burst`.
 fn steps_of(path: &str) -> Vec<Step<'_>> {
     path.split('.').flat_map(Step::of).filter(|step| !matches!(step, Step::Key(""))).collect()
 }
@@ -338,7 +342,7 @@ fn path_of(steps: &[Step<'_>]) -> String {
     })
 }
 
-/// One step of a path.
+/// A step of a path.
 #[derive(Clone, Copy, Debug)]
 enum Step<'p> {
     Key(&'p str),
@@ -346,7 +350,7 @@ enum Step<'p> {
 }
 
 impl<'p> Step<'p> {
-    /// `limits[1]` is two steps.
+    /// Parses a part between dots: `limits[1]` is two steps.
     fn of(part: &'p str) -> impl Iterator<Item = Self> {
         let (key, item) = part.split_once('[').unwrap_or((part, ""));
         let item = item.strip_suffix(']').and_then(|place| place.parse().ok());
@@ -354,7 +358,7 @@ impl<'p> Step<'p> {
     }
 }
 
-/// Walks down a document of any format to the value at a path, skipping everything else.
+/// A seed that reads the value at a path of a document in any format, and skips everything else.
 struct Follow<'p, T> {
     steps: &'p [Step<'p>],
     found: std::marker::PhantomData<T>,

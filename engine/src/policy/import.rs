@@ -1,8 +1,11 @@
-//! Policies from the files of other limiters, with a report of what is not carried over as it was.
+//! The importer: converts files of envoyproxy/ratelimit and limitador to policies, and reports what changes.
 //!
 //! A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
-//! values it counts apart are `per`. [`Dimension::of`](crate::descriptor::Dimension::of) maps keys to kinds, here and in the
+//! values it counts separately are `per`. [`Dimension::of`](crate::descriptor::Dimension::of) maps keys to kinds, here and in the
 //! listener for Envoy.
+//!
+//! `envoy` and `limitador` read the files, `descriptors` and `regions` make the rules, `envoy_cases` and `limitador_cases` make
+//! test cases of the same files.
 
 mod capacity;
 mod cases;
@@ -39,23 +42,22 @@ pub use limitador_cases::limitador_cases;
 /// A file of another limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// Names it in the report.
+    /// The name of the file in the report.
     pub name: &'a str,
-    /// What stands in it.
+    /// The content.
     pub text: &'a str,
 }
 
-/// A policy that was made of files, and the report.
+/// An imported policy and the report.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     /// A policy that compiles.
     pub policy: Policy,
-    /// The parts that are not carried over as they were, in the order of the files and their lines. A note on every file of its
-    /// kind stands once a file.
+    /// The parts that change, in the order of the files and their lines. A note on every file of its kind appears once a file.
     pub notes: Vec<Note>,
 }
 
-/// Something that is not carried over as it was.
+/// A note on a part of a file that changes when it is imported.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Note {
@@ -67,10 +69,10 @@ pub struct Note {
     pub path: String,
     /// The part of the file.
     pub what: String,
-    /// Its replacement.
+    /// The replacement of the part.
     pub instead: String,
-    /// Whether a server by itself decides otherwise about some descriptor of Envoy. Notes on denied requests that cost more than
-    /// 1 or have several descriptors, and on keys in another spelling or order, are without it.
+    /// Whether a single server decides differently about some descriptor of Envoy. False for notes on denied requests that cost more
+    /// than 1 or have several descriptors, and on keys in another spelling or order.
     pub changes_decisions: bool,
 }
 
@@ -88,15 +90,15 @@ impl fmt::Display for Note {
     }
 }
 
-/// A file that cannot be imported: the limiter that it is for would refuse it too, or it has unknown fields, or is nested or
-/// repeated (by aliases) beyond what is read of any document.
+/// The error of a file that cannot be imported: its own limiter would refuse it too, or it has unknown fields, or nesting or
+/// aliases beyond the bounds of any document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportError {
-    /// Which of the files, from 0; `None`: all of them together.
+    /// The index of the file, from 0; `None`: all of them together.
     pub place: Option<usize>,
     /// The file, or all of them.
     pub file: String,
-    /// What is wrong with it.
+    /// The problems.
     pub problems: Problems,
 }
 
@@ -119,47 +121,47 @@ impl ImportError {
     }
 }
 
-/// A place in a file.
-#[derive(Clone, Debug)]
-struct Place {
-    /// Which of the files, from 0: two may have one name.
+/// A position in a file.
+#[derive(Clone, Debug, Default)]
+struct SourcePosition {
+    /// The index of the file, from 0: two files may have the same name.
     file: usize,
     line: usize,
     path: String,
 }
 
-/// The report while it grows.
+/// A builder of the report.
 #[derive(Debug, Default)]
-struct Notes(Vec<(Place, Note)>);
+struct Notes(Vec<(SourcePosition, Note)>);
 
 impl Notes {
-    /// Reports a part after which decisions stay as they were.
-    fn tell(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
+    /// Adds a note on a part that does not change decisions.
+    fn note(&mut self, at: &SourcePosition, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), false);
     }
 
-    /// Reports a part that changes decisions.
-    fn warn(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
+    /// Adds a note on a part that changes decisions.
+    fn warn(&mut self, at: &SourcePosition, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), true);
     }
 
-    fn add(&mut self, at: &Place, field: &str, what: String, instead: String, changes_decisions: bool) {
+    fn add(&mut self, at: &SourcePosition, field: &str, what: String, instead: String, changes_decisions: bool) {
         let dot = if at.path.is_empty() || field.is_empty() { "" } else { "." };
         let path = format!("{}{dot}{field}", at.path);
         let note = Note { file: String::new(), line: at.line, path, what, instead, changes_decisions };
         self.0.push((at.clone(), note));
     }
 
-    /// Reports something about a file as a whole.
-    fn tell_of_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
-        let at = Place { file, line: 0, path: String::new() };
+    /// Adds a note on a file as a whole.
+    fn note_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
+        let at = SourcePosition { file, line: 0, path: String::new() };
         self.add(&at, "", what.to_owned(), instead.to_owned(), changes_decisions);
     }
 
-    /// Reports what holds for every file of another limiter.
-    fn tell_of_counters(&mut self, file: usize) {
+    /// Adds the note that every file of another limiter has.
+    fn note_counters(&mut self, file: usize) {
         let what = "counters that the servers of that limiter share, where they have a store";
-        self.tell_of_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
+        self.note_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
     }
 }
 
@@ -176,14 +178,14 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     notes.sort_by_key(|(at, note)| (at.file, note.line));
     let mut known = BTreeSet::new();
     notes.retain(|(at, note)| known.insert((at.file, note.line, note.path.clone(), note.to_string())));
-    let named = |(at, note): (Place, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
+    let named = |(at, note): (SourcePosition, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
     Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
 }
 
-/// Returns the limit of a window, given as id, limit and seconds, and reports where it is another; none for a period that does
-/// not fit.
+/// Returns the limit for a window, given as id, limit and seconds, with a note if it changes; `None` for a period that does not
+/// fit.
 fn window(
-    at: &Place,
+    at: &SourcePosition,
     notes: &mut Notes,
     field: &str,
     (id, limit, seconds): (String, u64, u64),
@@ -215,7 +217,7 @@ fn period(seconds: u64) -> String {
     format!("{}{name}", seconds / unit)
 }
 
-/// Returns a limit that lets requests pass which a wider rule would limit.
+/// Returns a limit that admits every request, for requests that a wider rule would limit.
 fn unlimited() -> Limit {
     Limit {
         id: "unlimited".to_owned(),

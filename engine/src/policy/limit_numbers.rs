@@ -1,4 +1,4 @@
-//! The numbers of a limit: converts the written ones to a meter.
+//! The numbers of a limit: checks those of the document, and converts them to the meters that decide.
 
 use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
@@ -11,15 +11,15 @@ use crate::{
     },
 };
 
-/// What a node keeps of a limit while the store is gone, unless the policy says otherwise.
+/// The fraction of a limit that a node grants while the store is unavailable, unless the policy has `on_failure`.
 const LOCAL_FRACTION: f64 = 0.5;
 
-/// The numbers of a limit, as a snapshot has them.
+/// The numbers of a limit in a snapshot.
 #[derive(Default)]
 pub(crate) struct LimitNumbers {
-    /// The numbers that decide on a node; `None`: the limit admits nothing.
+    /// The meter that decides on a node; `None` for a limit that admits nothing.
     pub(crate) meter: Option<Meter>,
-    /// Its period, which a limit that admits nothing has too.
+    /// The period, which a limit that admits nothing has too.
     pub(crate) period_ns: u64,
     /// The most tokens above the capacity that settlements may charge there.
     pub(crate) max_debt: u64,
@@ -27,7 +27,7 @@ pub(crate) struct LimitNumbers {
     pub(crate) stored: Option<Stored>,
 }
 
-/// Works out the numbers of a limit in a domain of this time zone.
+/// Returns the numbers of a limit in a domain of this time zone.
 pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> LimitNumbers {
     check_max_debt(report, limit);
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
@@ -70,7 +70,7 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Li
     LimitNumbers { meter: meter(report, &alone, zone), period_ns, max_debt: max_debt(&alone), stored: Some(stored) }
 }
 
-/// What one period repays, unless the limit says otherwise.
+/// Returns the debt that the limit names, or else what one period repays.
 fn max_debt(limit: &Limit) -> u64 {
     limit.max_debt.unwrap_or(limit.limit)
 }
@@ -88,7 +88,7 @@ fn is_bucket(limit: &Limit) -> bool {
     matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// The numbers of a limit in a domain of this time zone; of one that admits nothing, those of a limit of 1.
+/// Returns the meter of a limit in a domain of this time zone; for one that admits nothing, the meter of a limit of 1.
 fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
     if limit.limit > NUMBER_MAX {
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));

@@ -1,97 +1,38 @@
-//! Warnings about a policy that is valid but hardly meant: rules that never match, limits that can never bind beside a tighter
-//! one, patterns that take requests away from a tighter rule.
+//! The lint: warns of parts of a valid policy that are probably mistakes, such as rules that never match, limits that can never
+//! bind beside a tighter one, and patterns that take requests away from a tighter rule.
+//!
+//! The files of the folder also compare two policies: `loosening` finds what a change admits, `newly_enforced` what it begins to
+//! deny. `comparison` has the code that both share, and `finding` the type of all results.
 
 mod bounds;
+mod comparison;
+mod finding;
 mod loosening;
 mod newly_enforced;
 mod overlaps;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::finding::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode};
 use self::{
     bounds::{admits_more, bounds},
     overlaps::overlaps,
-};
-pub use self::{
-    loosening::{Loosening, LooseningCode},
-    newly_enforced::{Refusing, RefusingCode},
 };
 use crate::policy::{
     document::{Domain, Limit, Mode, Policy, Rule},
     explain::kinds,
     matcher::Matcher,
-    path::Pattern,
-    specificity::Closeness,
+    pattern::Pattern,
+    specificity::Specificity,
 };
 
-/// The most overlaps of patterns that are looked at in a domain, so that no policy takes long: a hundred rules for every path
-/// beside ten thousand others have as many.
+/// The most overlaps of patterns that the lint examines in a domain, which bounds its time: a hundred rules for every path beside
+/// ten thousand others have as many.
 const OVERLAPS_MAX: usize = 1 << 20;
 
-/// Something that is hardly meant.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub struct Warning {
-    /// What is the matter.
-    pub code: WarningCode,
-    /// The domain that it is in.
-    pub domain: String,
-    /// `tier`, `rule` or `client`.
-    pub kind: &'static str,
-    /// Of the tier or rule; `KIND:VALUE` of a client.
-    pub id: String,
-    /// Where it is about one limit.
-    pub limit: Option<String>,
-    /// What is the matter, in words.
-    pub message: String,
-}
-
-/// What is the matter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum WarningCode {
-    /// No request can ever meet the rule.
-    NeverMatches,
-    /// The limit never denies what another one lets through.
-    NeverBinds,
-    /// The rule takes requests out of a tighter one, which no longer counts them.
-    Shadows,
-    /// Nobody can be in the tier.
-    UnusedTier,
-    /// The override has no end.
-    NoEnd,
-}
-
-impl WarningCode {
-    /// As documents name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NeverMatches => "never_matches",
-            Self::NeverBinds => "never_binds",
-            Self::Shadows => "shadows",
-            Self::UnusedTier => "unused_tier",
-            Self::NoEnd => "no_end",
-        }
-    }
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:{}", self.domain, self.kind, self.id)?;
-        if let Some(limit) = &self.limit {
-            write!(f, "/{limit}")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
-
 impl Policy {
-    /// Looks for what is hardly meant. The policy is taken as valid. Where patterns of its rules overlap in more than a million
-    /// ways, some of what rules do beside each other is not told.
+    /// Finds parts of the policy that are probably mistakes. The policy must be valid. If the patterns of its rules overlap in more
+    /// than a million ways, some findings about pairs of rules are missing.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -103,7 +44,7 @@ impl Policy {
     /// assert_eq!(policy.lint()[0].limit.as_deref(), Some("hour"), "60 a minute are at most 3,660 in an hour");
     /// ```
     #[must_use]
-    pub fn lint(&self) -> Vec<Warning> {
+    pub fn lint(&self) -> Vec<Finding<WarningCode>> {
         let mut found = Vec::new();
         for (name, domain) in &self.domains {
             Lint { name, domain, found: &mut found }.run();
@@ -115,7 +56,7 @@ impl Policy {
 struct Lint<'p> {
     name: &'p str,
     domain: &'p Domain,
-    found: &'p mut Vec<Warning>,
+    found: &'p mut Vec<Finding<WarningCode>>,
 }
 
 impl<'p> Lint<'p> {
@@ -136,23 +77,23 @@ impl<'p> Lint<'p> {
                 let message = "no kind has it as its default, and no client is in it";
                 self.warn(WarningCode::UnusedTier, "tier", &tier.id, None, message.to_owned());
             }
-            // For some client another limit may stand in its place.
+            // An override of some client may replace the limit.
             let stays = |limit: &Limit| !replaced.contains(limit.id.as_str());
-            self.bound_by_neighbours("tier", &tier.id, &tier.limits, stays);
+            self.warn_of_bounded_limits("tier", &tier.id, &tier.limits, stays);
         }
         for rule in &domain.rules {
-            self.bound_by_neighbours("rule", &rule.id, &rule.limits, |_| true);
+            self.warn_of_bounded_limits("rule", &rule.id, &rule.limits, |_| true);
             if rule.tiers.as_ref().is_some_and(|tiers| !tiers.iter().any(|tier| may_be_in(tier))) {
                 let message = "it is for tiers that nobody can be in";
                 self.warn(WarningCode::NeverMatches, "rule", &rule.id, None, message.to_owned());
             }
-            self.bound_by_tiers(rule, &tiers_by_kind);
+            self.warn_of_limits_bounded_by_tiers(rule, &tiers_by_kind);
         }
-        self.rules_beside_each_other();
+        self.warn_of_hidden_rules();
         for client in &domain.clients {
             let Some(made) = &client.exception else { continue };
             let id = format!("{}:{}", client.kind, client.value);
-            self.bound_by_neighbours("client", &id, &made.limits, |_| true);
+            self.warn_of_bounded_limits("client", &id, &made.limits, |_| true);
             if made.until.is_none() {
                 let message = "its override has no end";
                 self.warn(WarningCode::NoEnd, "client", &id, None, message.to_owned());
@@ -161,18 +102,26 @@ impl<'p> Lint<'p> {
     }
 
     fn warn(&mut self, code: WarningCode, kind: &'static str, id: &str, limit: Option<&Limit>, message: String) {
-        self.found.push(Warning {
+        self.found.push(Finding {
             code,
             domain: self.name.to_owned(),
             kind,
             id: id.to_owned(),
             limit: limit.map(|limit| limit.id.clone()),
+            objects: 1,
             message,
         });
     }
 
-    /// Limits of one list count the same requests. Of two that bound each other the later is told.
-    fn bound_by_neighbours(&mut self, kind: &'static str, id: &str, limits: &[Limit], stays: impl Fn(&Limit) -> bool) {
+    /// Warns of limits that a neighbour in their list bounds, since both count the same requests. Of two limits that bound each
+    /// other, the later has the warning.
+    fn warn_of_bounded_limits(
+        &mut self,
+        kind: &'static str,
+        id: &str,
+        limits: &[Limit],
+        stays: impl Fn(&Limit) -> bool,
+    ) {
         for (place, limit) in limits.iter().enumerate() {
             let bounds = |&(other, by): &(usize, &Limit)| {
                 other != place && stays(by) && bounds(by, limit, 1) && (other < place || !bounds(limit, by, 1))
@@ -184,7 +133,7 @@ impl<'p> Lint<'p> {
         }
     }
 
-    /// The tiers that identities of a kind can be in, for kinds all of whose identities have their tier's limits.
+    /// Returns the tiers that identities of a kind can be in, for the kinds without overrides.
     fn tiers_by_kind(&self) -> BTreeMap<&'p str, BTreeSet<&'p str>> {
         let domain = self.domain;
         if domain.tier_hint {
@@ -203,8 +152,8 @@ impl<'p> Lint<'p> {
         tiers
     }
 
-    /// A rule that counts one kind sees a part of what the tiers of that kind let through.
-    fn bound_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
+    /// Warns of limits of a rule for one kind that the tiers of that kind bound: the rule counts a part of what the tiers admit.
+    fn warn_of_limits_bounded_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
         let (domain, kinds) = (self.domain, kinds(rule));
         let &[kind] = kinds.as_slice() else { return };
         let Some(tiers) = tiers_by_kind.get(kind) else { return };
@@ -220,32 +169,33 @@ impl<'p> Lint<'p> {
         }
     }
 
-    /// Of the rules that count the same kinds only the closest applies.
-    fn rules_beside_each_other(&mut self) {
-        let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Closeness<'_>)>> = BTreeMap::new();
+    /// Warns of rules that hide each other: of the rules that count the same kinds, only the closest applies.
+    fn warn_of_hidden_rules(&mut self) {
+        let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Specificity<'_>)>> = BTreeMap::new();
         for rule in self.domain.rules.iter().filter(|rule| rule.enabled) {
             let Ok(pattern) = Pattern::parse(&rule.endpoint) else { continue };
-            by_kinds.entry(kinds(rule)).or_default().push((rule, Closeness::new(pattern, rule)));
+            by_kinds.entry(kinds(rule)).or_default().push((rule, Specificity::new(pattern, rule)));
         }
         let mut left = OVERLAPS_MAX;
         for rules in by_kinds.values() {
-            let overlaps = overlaps(rules.iter().map(|(_, closeness)| &closeness.pattern), &mut left);
-            for ((wide, closeness), below) in rules.iter().zip(overlaps) {
-                let closer = below.iter().map(|place| &rules[*place]).filter(|(_, other)| other < closeness);
-                self.rule_beside_closer(wide, closeness, closer);
+            let overlaps = overlaps(rules.iter().map(|(_, specificity)| &specificity.pattern), &mut left);
+            for ((wide, specificity), below) in rules.iter().zip(overlaps) {
+                let closer = below.iter().map(|place| &rules[*place]).filter(|(_, other)| other < specificity);
+                self.compare_with_closer_rules(wide, specificity, closer);
             }
         }
     }
 
-    /// `closer` are the rules that are closer than `wide` to each of their requests, and all of whose paths `wide` matches.
-    fn rule_beside_closer<'r>(
+    /// Warns of `wide` or of rules in `closer`. Those are closer than `wide` to each of their requests, and `wide` matches all of
+    /// their paths.
+    fn compare_with_closer_rules<'r>(
         &mut self,
         wide: &Rule,
-        closeness: &Closeness<'_>,
-        closer: impl Iterator<Item = &'r (&'r Rule, Closeness<'r>)> + Clone,
+        specificity: &Specificity<'_>,
+        closer: impl Iterator<Item = &'r (&'r Rule, Specificity<'r>)> + Clone,
     ) {
-        // A pattern that covers another is less close, or the same.
-        let mut same = closer.clone().filter(|(_, other)| other.pattern == closeness.pattern);
+        // A pattern that covers another is less specific, or the same.
+        let mut same = closer.clone().filter(|(_, other)| other.pattern == specificity.pattern);
         if let Some((rule, _)) = same.find(|(rule, _)| accepts_all(rule, wide)) {
             let message = format!("rule `{}` is closer to every request that it is for", rule.id);
             self.warn(WarningCode::NeverMatches, "rule", &wide.id, None, message);
@@ -259,13 +209,13 @@ impl<'p> Lint<'p> {
                     "its requests are no longer counted by rule `{}`, and it allows more than `{}` there",
                     wide.id, limit.id
                 );
-                self.warn(WarningCode::Shadows, "rule", &rule.id, None, message);
+                self.warn(WarningCode::ShadowsRule, "rule", &rule.id, None, message);
             }
         }
     }
 }
 
-/// Beside the path: does `wide` take every request that `narrow` takes?
+/// Returns whether `wide` accepts every request that `narrow` accepts, apart from the path.
 fn accepts_all(wide: &Rule, narrow: &Rule) -> bool {
     let method = match (&wide.method, &narrow.method) {
         (None, _) => true,

@@ -1,32 +1,36 @@
-//! Policies: requests and documents, how they are compiled for the hot path, and which limits a request meets.
+//! Policies: the document that people write, its compilation to a snapshot, and the limit plan of a request.
 //!
-//! The types here are the policy document, as people write it. `Snapshot::compile` says whether it is right. With the feature
-//! `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in JSON Schema how they are
-//! written.
+//! The public types are those of the policy document. `Snapshot::compile` validates it. With the feature `serde` they can be
+//! serialized; `formats` reads them from TOML, YAML and JSON; `schema` describes them in JSON Schema; `tools` lints, explains and
+//! imports policies.
 //!
 //! Its files, from the ground up:
 //!
-//! * `request`: who asks for what, at what cost
-//! * `error`: what is wrong with a policy, and where
-//! * `document`: the policy document, as people write it
-//! * `delta`: what a document changes of the one before it
-//! * `diff`: the differences of two documents, by field
-//! * `descriptor`: what the entries of Envoy's descriptors mean
-//! * `path`: plain paths, and the patterns of endpoints
-//! * `matcher`: which client an identity is
-//! * `rule_list`: the rules of one pattern
-//! * `named_values`: the values that policies name
-//! * `specificity`: which of several rules is the closest to a request
-//! * `explain`: why a policy decides as it does
-//! * `compiled`: a policy compiled for the hot path
-//! * `planner`: the limits that a request meets
-//! * `timezone`: calendars of time zones
-//! * `lint`: what is allowed in a policy and hardly meant, and what a change loosens
-//! * `limit_numbers`: from the numbers of a written limit to its meter
-//! * `compile`: from a document to a compiled policy
-//! * `formats`: documents from and to TOML, YAML and JSON
-//! * `import`: policies from the files of other limiters
+//! * `request`: requests, with identities, endpoint, method and cost
+//! * `error`: problems of a policy, with their fields and lines
+//! * `document`: the policy document
+//! * `delta`: the message that turns one version of a policy into the next on a node
+//! * `diff`: the differences of two policies for people, by object and field
+//! * `descriptor`: the meaning of the entries of Envoy's descriptors
+//! * `path`: normalization and truncation of request paths
+//! * `pattern`: endpoint patterns, and the tree that finds the closest one for a path
+//! * `matcher`: tests of a value against an exact text, an address block or a prefix
+//! * `matcher_map`: a map by such matchers
+//! * `client_map`: the clients of one kind of identity, shared by versions of a policy
+//! * `rule_list`: the rules of one pattern, of which the closest applies
+//! * `named_values`: the values of identities that policies name
+//! * `specificity`: the order of rules that match a request, the closest first
+//! * `explain`: explanations of decisions
+//! * `compiled`: the snapshot, a policy compiled for the hot path
+//! * `planner`: the limit plan of a request
+//! * `timezone`: time zones and their calendars
+//! * `lint`: warnings about a policy, and what a change loosens or newly enforces
+//! * `limit_numbers`: conversion of a limit's numbers to its meter
+//! * `compile`: compilation of a document to a snapshot
+//! * `formats`: reading and writing of TOML, YAML and JSON
+//! * `import`: import of the files of other limiters
 
+mod client_map;
 pub(crate) mod compile;
 pub(crate) mod compiled;
 #[cfg(feature = "serde")]
@@ -36,16 +40,20 @@ pub(crate) mod descriptor;
 pub(crate) mod diff;
 pub(crate) mod document;
 pub(crate) mod error;
+#[cfg(feature = "tools")]
 pub(crate) mod explain;
 #[cfg(feature = "formats")]
 pub(crate) mod formats;
-#[cfg(feature = "formats")]
+#[cfg(feature = "tools")]
 pub(crate) mod import;
 mod limit_numbers;
+#[cfg(feature = "tools")]
 pub(crate) mod lint;
 pub(crate) mod matcher;
+mod matcher_map;
 pub(crate) mod named_values;
 pub(crate) mod path;
+pub(crate) mod pattern;
 pub(crate) mod planner;
 pub(crate) mod request;
 mod rule_list;

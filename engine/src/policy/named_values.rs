@@ -1,18 +1,19 @@
-//! The values that policies name: those of clients and of the conditions of rules.
+//! Named values: the values of identities that policies name in clients and in the conditions of rules.
 
 use std::collections::BTreeMap;
 
 use crate::policy::{
+    client_map::ClientMap,
     document::Policy,
-    error::{Problems, Report},
-    matcher::{ClientMap, Matcher},
+    error::{Problem, Problems},
+    matcher::Matcher,
 };
 
-/// Fields that are told of a policy with other values.
-const TOLD_MAX: usize = 20;
+/// The most fields that [`NamedValues::check`] reports.
+const REPORTED_MAX: usize = 20;
 
-/// The values by which policies tell one identity from another of the same kind: of their clients, and of `where` in their
-/// rules. `*`, which is everybody, names nobody.
+/// The values by which policies distinguish identities of the same kind: those of clients, and of `where` in rules. `*`, which
+/// matches every identity, is not among them.
 ///
 /// ```
 /// use tidegate::{NamedValues, policy::Policy};
@@ -29,13 +30,13 @@ pub struct NamedValues {
 }
 
 impl NamedValues {
-    /// Of these policies together, in all of their domains. What is no value of its kind is left out.
+    /// Collects the named values of all domains of these policies. Values that are invalid for their kind are left out.
     #[must_use]
     pub fn of<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Self {
         let mut named = Self::default();
         for policy in policies {
-            each(policy, |kind, value, _| {
-                if let Some(matcher) = telling(kind, value) {
+            for_each_value(policy, |kind, value, _| {
+                if let Some(matcher) = parse_named(kind, value) {
                     named.kinds.entry(kind.to_owned()).or_default().insert(matcher, ());
                 }
             });
@@ -43,60 +44,46 @@ impl NamedValues {
         named
     }
 
-    /// Is this identity one of those that are named?
+    /// Returns whether a policy names this identity.
     #[must_use]
     pub fn has(&self, kind: &str, value: &str) -> bool {
         self.kinds.get(kind).is_some_and(|named| named.find(value).is_some())
     }
 
-    /// Refuses a policy that has other values than these, at the field of each. How a value is written does not matter:
-    /// `10.1.*` is `10.1.0.0/16`.
+    /// Checks that a policy names no other values than these. The notation does not matter: `10.1.*` is `10.1.0.0/16`.
     ///
     /// # Errors
     ///
-    /// Those fields, the first twenty, each with `message`.
+    /// Reports `message` for the first twenty fields with another value.
     pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
         let mut found = Vec::new();
-        each(policy, |kind, value, place| {
+        for_each_value(policy, |kind, value, path| {
             let is_known =
                 |matcher: &Matcher<&str>| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
-            if found.len() < TOLD_MAX && telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
-                let mut report = Report::new(&mut found);
-                let mut report = report.field("domains");
-                let mut report = report.field(place.domain);
-                let mut report = report.item(place.list, place.number);
-                report.field(&place.field).wrong(message);
+            if found.len() < REPORTED_MAX && parse_named(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
+                found.push(Problem { path: path(), line: None, message: message.to_owned() });
             }
         });
         if found.is_empty() { Ok(()) } else { Err(Problems(found)) }
     }
 }
 
-/// Where a value stands.
-struct Place<'p> {
-    domain: &'p str,
-    list: &'static str,
-    number: usize,
-    field: String,
-}
-
-/// Shows every value of a policy, with its kind.
-fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>)) {
+/// Calls `see` with the kind, the value and the path of every value of a policy.
+fn for_each_value<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &dyn Fn() -> String)) {
     for (domain, settings) in &policy.domains {
         for (number, client) in settings.clients.iter().enumerate() {
-            let place = Place { domain, list: "clients", number, field: String::from("value") };
-            see(&client.kind, &client.value, &place);
+            see(&client.kind, &client.value, &|| format!("domains.{domain}.clients[{number}].value"));
         }
         for (number, rule) in settings.rules.iter().enumerate() {
             for (kind, value) in &rule.condition {
-                see(kind, value, &Place { domain, list: "rules", number, field: format!("where.{kind}") });
+                see(kind, value, &|| format!("domains.{domain}.rules[{number}].where.{kind}"));
             }
         }
     }
 }
 
-/// A value that tells somebody from others of the kind.
-fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
+/// Parses a value that distinguishes some identities of the kind from others.
+fn parse_named<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
     Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
 }
 
@@ -117,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_known_however_they_are_written_and_no_wider_or_narrower_ones() {
+    fn a_value_is_named_in_any_notation_but_not_if_it_is_wider_or_narrower() {
         let published = policy(&[("ip", "10.1.*"), ("user", "ada"), ("user", "*")], &[("api_key", "sk_live_*")]);
         let named = NamedValues::of([&published]);
         let same = policy(&[("ip", "10.1.0.0/16"), ("api_key", "sk_live_*"), ("api_key", "*")], &[("user", "ada")]);

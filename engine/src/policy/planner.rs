@@ -1,4 +1,4 @@
-//! The plan of a request: which limits of a snapshot it meets, and in which order.
+//! The planner: makes the limit plan of a request, the list of limits that apply to it in the order in which they are checked.
 
 use arrayvec::ArrayVec;
 
@@ -8,64 +8,66 @@ use crate::{
         time::Nanos,
     },
     policy::{
-        compiled::{Client, Domain, Exception, Grants, PLAN_MAX, RuleSet, Snapshot},
+        compiled::{CompiledClient, CompiledDomain, CompiledOverride, Grants, PLAN_MAX, RuleSet, Snapshot},
         document::Descriptors,
         matcher::Matcher,
         path::{PathBuffer, made_plain},
         request::{IDENTITIES_MAX, Request},
-        rule_list::{Rule, RuleList},
+        rule_list::{CompiledRule, RuleList},
     },
 };
 
-/// One limit that a request meets.
+/// An entry of a limit plan: one limit that applies to a request, the key that it counts and the cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
-    /// Place in [`Snapshot::limits`].
+    /// An index into [`Snapshot::limits`].
     pub(crate) limit: u32,
     pub(crate) identity: IdentityHash,
     pub(crate) cost: u64,
-    /// The identities of the request that are counted together, as bits of their places.
+    /// The identities of the request that are counted together, as bits of their indices.
     pub(crate) counted: u8,
 }
 
-/// The limits that a request meets, in the order in which they are checked.
+/// The limits that apply to a request, in the order in which they are checked.
 pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
 
-/// What a limit counts: one identity or several together.
+/// The identities that a limit counts together: one or several.
 #[derive(Clone, Copy)]
-struct Counted {
+struct CountedIdentities {
     identity: IdentityHash,
-    /// Places in the request, as bits.
+    /// The indices of the identities in the request, as bits.
     places: u8,
 }
 
-/// What the domain knows of one identity of a request.
+/// An identity of a request with its kind, tier and override in the domain.
 #[derive(Clone, Copy)]
-struct Known<'s> {
-    /// Place in [`Domain::kinds`].
+struct ResolvedIdentity<'s> {
+    /// An index into [`CompiledDomain::kinds`].
     kind: u32,
-    counted: Counted,
+    counted: CountedIdentities,
     tier: Option<u32>,
-    exception: Option<&'s Exception>,
+    exception: Option<&'s CompiledOverride>,
 }
 
 impl Snapshot {
-    /// Adds the limits that `request` meets at the wall time `now` to `plan`, which is empty: none in a domain that the policy does
-    /// not have. A plan is kilobytes, so it is made where it stays.
+    /// Adds the limits that apply to `request` at the wall time `now` to `plan`, which must be empty. In a domain that the policy
+    /// does not have, none apply. A plan has kilobytes, so the caller provides the memory.
     pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
         self.plan_for::<false>(request, now, hasher, plan);
     }
 
-    /// The same with the limits that a block stands before: those of the tier, which count again once it ends.
+    /// Adds the same limits as [`Snapshot::plan`], and those that a block hides: the limits of the tier, which count again once the
+    /// block ends.
     pub(crate) fn plan_behind_blocks(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
         self.plan_for::<true>(request, now, hasher, plan);
     }
 
-    /// Reads what plans for `requests` will read first, and waits for nothing. The values of the identities should be at hand.
+    /// Prefetches the clients that plans for `requests` look up first, without waiting for the memory. The values of the
+    /// identities should be in the cache.
     pub(crate) fn fetch_clients(&self, requests: &[Request<'_>]) {
         let mut last = None;
         for request in requests {
-            // Most batches are of one domain.
+            // Most batches have requests of one domain.
             let domain = match last {
                 Some((name, domain)) if name == request.domain => domain,
                 _ => self.domains.get(request.domain),
@@ -95,7 +97,7 @@ impl Snapshot {
 
 struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
     snapshot: &'s Snapshot,
-    domain: &'s Domain,
+    domain: &'s CompiledDomain,
     request: &'r Request<'r>,
     cost: u64,
     plan: &'r mut Plan,
@@ -103,8 +105,8 @@ struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
 
 impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
-        let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
-        // All are hashed first, so that they come from memory together.
+        let mut known = ArrayVec::<Option<ResolvedIdentity<'s>>, IDENTITIES_MAX>::new();
+        // All values are hashed first, so that they are loaded from memory together.
         let values: ArrayVec<KeyHash, IDENTITIES_MAX> =
             self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
         known.extend(values.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
@@ -128,12 +130,13 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
         }
     }
 
-    /// One identity meets its tier; all of them the rules that name just these kinds, to count them or in conditions.
-    fn run_exactly(mut self, known: &[Option<Known<'s>>], path: Option<&str>, hasher: &KeyHasher) {
+    /// Adds the limits for a request of exactly its identities: the tier of a single identity, and the rules that name just these
+    /// kinds in `per` and `where`.
+    fn run_exactly(mut self, known: &[Option<ResolvedIdentity<'s>>], path: Option<&str>, hasher: &KeyHasher) {
         if let [Some(one)] = known {
             self.add_tier(one);
         }
-        // No rule names a kind that the domain never speaks of.
+        // No rule names a kind that the domain does not have.
         let kinds = known.iter().try_fold(0, |kinds, known| Some(kinds | 1 << (*known)?.kind));
         let Some(kinds) = kinds else { return };
         for set in self.domain.rule_sets.iter().filter(|set| set.kinds & !kinds == 0) {
@@ -141,15 +144,15 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
         }
     }
 
-    /// `None` for a kind that the domain never speaks of.
-    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<Known<'s>> {
+    /// Returns the kind, tier and override of an identity; `None` for a kind that the domain does not have.
+    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<ResolvedIdentity<'s>> {
         let identity = self.request.identities[place];
         let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
         let kind = &self.domain.kinds[kind_place];
         let (tier, exception) = match kind.clients.find(identity.value()) {
             None => (None, None),
-            Some(Client::OfTier(tier)) => (Some(*tier), None),
-            Some(Client::Excepted(place)) => {
+            Some(CompiledClient::OfTier(tier)) => (Some(*tier), None),
+            Some(CompiledClient::Excepted(place)) => {
                 let exception = kind.exceptions.get(*place as usize).and_then(Option::as_ref);
                 (exception.and_then(|exception| exception.tier), exception)
             }
@@ -158,15 +161,15 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
             let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
             Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
         };
-        Some(Known {
+        Some(ResolvedIdentity {
             kind: kind_place as u32,
-            counted: Counted { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
+            counted: CountedIdentities { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
             tier: tier.and_then(|tier| self.domain.place(tier)).or_else(hinted).or(kind.default_tier),
             exception: exception.filter(|exception| exception.until.is_none_or(|until| now < until)),
         })
     }
 
-    fn add_tier(&mut self, known: &Known<'s>) {
+    fn add_tier(&mut self, known: &ResolvedIdentity<'s>) {
         let tier = known.tier.map_or(0..0, |tier| self.domain.tiers[tier as usize].1.clone());
         let own = match known.exception.map(|exception| &exception.grants) {
             None => 0..0,
@@ -196,30 +199,31 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
         &mut self,
         set: &'s RuleSet,
         path: Option<&str>,
-        known: &[Option<Known<'s>>],
+        known: &[Option<ResolvedIdentity<'s>>],
         hasher: &KeyHasher,
         exactly: Option<u64>,
     ) {
-        let is_exact = |rule: &Rule| exactly.is_none_or(|kinds| rule.kinds == kinds);
+        let is_exact = |rule: &CompiledRule| exactly.is_none_or(|kinds| rule.kinds == kinds);
         let value = |kind| self.value(kind, known);
         let closest = |rules: &'s RuleList| rules.closest(value, |rule| is_exact(rule) && self.accepts(rule, known));
         let Some(rule) = set.patterns.closest(path, closest) else { return };
-        // In the order of the domain's kinds, so that the order of the request does not make another key.
+        // In the order of the domain's kinds, so that the order of the request does not change the key.
         let counted = (0..self.domain.kinds.len() as u32)
             .filter(|kind| set.kinds & (1 << kind) != 0)
             .filter_map(|kind| known.iter().flatten().find(|known| known.kind == kind))
             .map(|known| known.counted);
-        let together = |all: Counted, next: Counted| Counted {
+        let together = |all: CountedIdentities, next: CountedIdentities| CountedIdentities {
             identity: hasher.and(all.identity, next.identity),
             places: all.places | next.places,
         };
-        let counted = counted.reduce(together).unwrap_or(Counted { identity: IdentityHash::EVERYONE, places: 0 });
+        let counted =
+            counted.reduce(together).unwrap_or(CountedIdentities { identity: IdentityHash::EVERYONE, places: 0 });
         for limit in rule.limits.clone() {
             self.add(limit, counted, self.cost.saturating_mul(rule.cost));
         }
     }
 
-    fn accepts(&self, rule: &Rule, known: &[Option<Known<'s>>]) -> bool {
+    fn accepts(&self, rule: &CompiledRule, known: &[Option<ResolvedIdentity<'s>>]) -> bool {
         let method = rule
             .method
             .as_deref()
@@ -235,13 +239,13 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     }
 
     /// Returns the value that the request has of a kind of the domain.
-    fn value(&self, kind: u32, known: &[Option<Known<'s>>]) -> Option<&'r str> {
+    fn value(&self, kind: u32, known: &[Option<ResolvedIdentity<'s>>]) -> Option<&'r str> {
         let place = known.iter().position(|known| known.is_some_and(|known| known.kind == kind))?;
         Some(self.request.identities[place].value())
     }
 
-    fn add(&mut self, limit: u32, counted: Counted, cost: u64) {
-        // Compiling made sure that no request meets more.
+    fn add(&mut self, limit: u32, counted: CountedIdentities, cost: u64) {
+        // Compilation refuses policies in which more limits could apply.
         let _ = self.plan.try_push(Charge { limit, cost, identity: counted.identity, counted: counted.places });
     }
 }

@@ -1,4 +1,5 @@
-//! Requests: identities, endpoint, method, cost. Parsed once; a request that exists is valid.
+//! Requests: the identities, endpoint, method and cost that a check decides about. Constructors validate, so every request is
+//! valid.
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ pub(crate) const KIND_BYTES_MAX: usize = 32;
 /// The longest value of an identity, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1_024;
 
-/// The bytes of a longer value that stay before its digest, where a listener makes one of it: a condition on a longer prefix does
-/// not hold for such a value.
+/// The bytes at the beginning of a longer value that a listener keeps before the digest of the whole. A condition on a longer
+/// prefix does not match such a value.
 pub const BEGINNING_BYTES_MAX: usize = VALUE_BYTES_MAX - DIGEST_BYTES;
 
 /// The bytes of `~sha256:` and a digest in hexadecimal digits.
@@ -22,7 +23,7 @@ pub const ENDPOINT_BYTES_MAX: usize = 8_192;
 /// The domain of requests that name none.
 pub const DEFAULT_DOMAIN: &str = "default";
 
-/// Who is counted: a kind and a value.
+/// An identity: a kind such as `user`, and a value. Limits count by identities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity<'a> {
     pub(crate) kind: &'a str,
@@ -30,7 +31,7 @@ pub struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// `kind` is `ip`, `user`, `api_key` or any `[a-z][a-z0-9_]{0,31}`; `value` has 1 to 1,024 bytes.
+    /// Creates an identity. `kind` is `ip`, `user`, `api_key` or any `[a-z][a-z0-9_]{0,31}`; `value` has 1 to 1,024 bytes.
     pub fn new(kind: &'a str, value: &'a str) -> Result<Self, RequestError> {
         if !is_kind(kind) {
             return Err(RequestError::Kind(kind.to_owned()));
@@ -41,20 +42,20 @@ impl<'a> Identity<'a> {
         Ok(Self { kind, value })
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> &'a str {
         self.kind
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &'a str {
         self.value
     }
 }
 
-/// True for the name of an identity's kind.
+/// Returns whether a text can be the kind of an identity.
 pub(crate) fn is_kind(kind: &str) -> bool {
     let bytes = kind.as_bytes();
     bytes.len() <= KIND_BYTES_MAX
@@ -62,7 +63,7 @@ pub(crate) fn is_kind(kind: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')
 }
 
-/// One request: what a check decides.
+/// A request, which a check decides about.
 ///
 /// ```
 /// use tidegate::{Identity, Request};
@@ -82,28 +83,29 @@ pub struct Request<'a> {
     pub(crate) is_exact: bool,
 }
 
-/// What a request says, to be read.
+/// The fields of a request, for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RequestParts<'a> {
-    /// Who comes, in the order in which they are checked.
+    /// The identities, in the order in which they are checked.
     pub identities: &'a [Identity<'a>],
     /// The domain.
     pub domain: &'a str,
-    /// Where to, as it was given.
+    /// The endpoint as it was given.
     pub endpoint: Option<&'a str>,
     /// The method.
     pub method: Option<&'a str>,
-    /// The cost; 0 asks what is left.
+    /// The cost; 0 for a request that only asks how much is left.
     pub cost: u64,
-    /// The tier that it names itself.
+    /// The tier that the request names.
     pub tier: Option<&'a str>,
-    /// Was it made by [`Request::exactly`]?
+    /// Whether the request was made by [`Request::exactly`].
     pub is_exact: bool,
 }
 
 impl<'a> Request<'a> {
-    /// A request of these identities (one to eight, each kind once), checked in this order: put the cheapest first.
+    /// Creates a request of these identities (one to eight, each kind once). They are checked in this order: put the cheapest
+    /// first.
     pub fn new(identities: &'a [Identity<'a>]) -> Result<Self, RequestError> {
         if identities.is_empty() {
             return Err(RequestError::Identities(0));
@@ -111,13 +113,14 @@ impl<'a> Request<'a> {
         Ok(Self { is_exact: false, ..Self::exactly(identities)? })
     }
 
-    /// A request of exactly these identities together, eight at most, each kind once. It meets the rules that name this set
-    /// of kinds in `per` and `where` together, and no part of it; of one identity its tier's limits too; of none the rules
-    /// for everyone. Where the domain says [`Descriptors::Subset`](crate::policy::Descriptors), it meets what any other
-    /// request with these identities does.
+    /// Creates a request of exactly these identities together, eight at most, each kind once.
     ///
-    /// That is how [Envoy's descriptors](https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/common/ratelimit/v3/ratelimit.proto)
-    /// are meant.
+    /// Only the rules apply whose `per` and `where` together name exactly this set of kinds; to a single identity its tier's limits
+    /// apply too; to none, the rules that count everyone together. In a domain with
+    /// [`Descriptors::Subset`](crate::policy::Descriptors), the same limits apply as to any other request with these identities.
+    ///
+    /// [Envoy's descriptors](https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/common/ratelimit/v3/ratelimit.proto)
+    /// have this meaning.
     pub fn exactly(identities: &'a [Identity<'a>]) -> Result<Self, RequestError> {
         if identities.len() > IDENTITIES_MAX {
             return Err(RequestError::Identities(identities.len()));
@@ -131,7 +134,7 @@ impl<'a> Request<'a> {
         Ok(Self { identities, domain, endpoint: None, method: None, cost: 1, tier: None, is_exact })
     }
 
-    /// To this path. Rules see it without query and fragment, with dot segments removed.
+    /// Sets the path. Rules see it without query and fragment, with dot segments removed.
     pub fn endpoint(mut self, endpoint: &'a str) -> Result<Self, RequestError> {
         if endpoint.len() > ENDPOINT_BYTES_MAX {
             return Err(RequestError::Endpoint(endpoint.len()));
@@ -140,14 +143,14 @@ impl<'a> Request<'a> {
         Ok(self)
     }
 
-    /// With this method.
+    /// Sets the method.
     #[must_use]
     pub fn method(mut self, method: &'a str) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Of this cost, in tokens: 1 to 2^53 - 1.
+    /// Sets the cost in tokens: 1 to 2^53 - 1.
     pub fn cost(mut self, cost: u64) -> Result<Self, RequestError> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
@@ -156,28 +159,28 @@ impl<'a> Request<'a> {
         Ok(self)
     }
 
-    /// Of no cost: for asking what is left. A check of it charges nothing, as a peek.
+    /// Sets the cost to 0, to ask how much is left. A check of the request charges nothing, like a peek.
     #[must_use]
     pub fn without_cost(mut self) -> Self {
         self.cost = 0;
         self
     }
 
-    /// What it says.
+    /// Returns the fields of the request.
     #[must_use]
     pub fn parts(&self) -> RequestParts<'a> {
         let Self { identities, domain, endpoint, method, cost, tier, is_exact } = *self;
         RequestParts { identities, domain, endpoint, method, cost, tier, is_exact }
     }
 
-    /// In this domain instead of `default`.
+    /// Sets the domain, which is `default` otherwise.
     #[must_use]
     pub fn domain(mut self, domain: &'a str) -> Self {
         self.domain = domain;
         self
     }
 
-    /// Naming its own tier: heard only where the domain sets `tier_hint`, for identities that nobody assigned.
+    /// Sets the tier that the request names. It counts only in a domain with `tier_hint`, for identities without a tier of their own.
     #[must_use]
     pub fn tier(mut self, tier: &'a str) -> Self {
         self.tier = Some(tier);
@@ -185,14 +188,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request that cannot be decided: the caller's mistake. Nothing was charged.
+/// The error of an invalid request, which is the caller's mistake. Nothing was charged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestError {
-    /// None, or more than eight identities; how many.
+    /// No identities, or more than eight; this many.
     Identities(usize),
     /// Two identities of this kind.
     RepeatedKind(String),
-    /// Not the name of a kind.
+    /// A text that cannot be a kind.
     Kind(String),
     /// A value that is empty or too long.
     Value {
@@ -201,9 +204,9 @@ pub enum RequestError {
         /// The value's length.
         bytes: usize,
     },
-    /// A value of the kind `ip` that is no address.
+    /// A value of the kind `ip` that is not an address.
     Address(String),
-    /// An endpoint that is too long; its bytes.
+    /// An endpoint of this many bytes, which is too long.
     Endpoint(usize),
     /// A cost of 0 or above 2^53 - 1.
     Cost(u64),

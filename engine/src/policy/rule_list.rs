@@ -1,50 +1,50 @@
-//! The rules of one pattern, of which a request meets the closest that holds for it.
+//! The rule list: finds the closest of the rules of one pattern whose conditions a request meets.
 
 use std::ops::Range;
 
-use crate::policy::matcher::{Matcher, MatcherMap};
+use crate::policy::{matcher::Matcher, matcher_map::MatcherMap};
 
-/// A rule, compiled.
+/// A compiled rule.
 #[derive(Debug)]
-pub(crate) struct Rule {
-    /// Kinds that it counts or has conditions on, as bits of their places among the kinds of its domain.
+pub(crate) struct CompiledRule {
+    /// The kinds that it counts or has conditions on, as bits of their indices in the domain.
     pub(crate) kinds: u64,
     pub(crate) method: Option<Box<str>>,
     pub(crate) tiers: Option<Vec<u32>>,
-    /// Kinds, by their place, and how their values must be.
+    /// The conditions: the index of a kind, and the matcher of its value.
     pub(crate) condition: Vec<(u32, Matcher)>,
     pub(crate) cost: u64,
-    /// Places in [`Snapshot::limits`](crate::Snapshot).
+    /// A range of [`Snapshot::limits`](crate::Snapshot).
     pub(crate) limits: Range<u32>,
 }
 
-/// Lists that are longer are searched by an index: a policy may have ten thousand rules that differ in a condition only.
+/// The length above which a list has an index: a policy may have ten thousand rules that differ in a condition only.
 const UNINDEXED_MAX: usize = 8;
 
-/// Rules of one pattern, the closest first.
+/// The rules of one pattern, the closest first.
 #[derive(Debug, Default)]
 pub(crate) struct RuleList {
-    rules: Vec<Rule>,
-    /// Of a long list.
+    rules: Vec<CompiledRule>,
+    /// The index of a long list.
     index: Option<Box<Index>>,
 }
 
-/// Places of rules in their list, in ascending order: each rule under one of its conditions.
+/// An index of rules by one condition of each. It holds indices into the list, in ascending order.
 #[derive(Debug, Default)]
 struct Index {
-    /// By kind and value.
+    /// The rules by the kind and value of a condition.
     by_condition: Vec<(u32, MatcherMap<Vec<u32>>)>,
-    /// Rules without conditions.
+    /// The rules without conditions.
     rest: Vec<u32>,
 }
 
 impl RuleList {
-    /// Adds a rule behind those that are closer.
-    pub(crate) fn push(&mut self, rule: Rule) {
+    /// Appends a rule. Rules must be added in order, the closest first.
+    pub(crate) fn push(&mut self, rule: CompiledRule) {
         self.rules.push(rule);
     }
 
-    /// Makes the index, once all rules are there.
+    /// Builds the index. Must be called once all rules are added.
     pub(crate) fn build_index(&mut self) {
         if self.rules.len() > UNINDEXED_MAX {
             self.index = Some(Box::new(Index::new(&self.rules)));
@@ -52,17 +52,17 @@ impl RuleList {
     }
 
     /// Returns the rules, the closest first.
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Rule> {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, CompiledRule> {
         self.rules.iter()
     }
 
-    /// Returns the first rule that `holds`. `value` returns the value that the request has of a kind.
+    /// Returns the first rule for which `holds` is true. `value` returns the value that the request has of a kind.
     #[inline]
     pub(crate) fn closest<'v>(
         &self,
         value: impl Fn(u32) -> Option<&'v str>,
-        holds: impl Fn(&Rule) -> bool,
-    ) -> Option<&Rule> {
+        holds: impl Fn(&CompiledRule) -> bool,
+    ) -> Option<&CompiledRule> {
         match &self.index {
             None => self.rules.iter().find(|rule| holds(rule)),
             Some(index) => index.closest(&self.rules, value, holds),
@@ -71,7 +71,7 @@ impl RuleList {
 }
 
 impl Index {
-    fn new(rules: &[Rule]) -> Self {
+    fn new(rules: &[CompiledRule]) -> Self {
         let mut by_condition: Vec<(u32, MatcherMap<Vec<u32>>)> = Vec::new();
         for (place, rule) in (0_u32..).zip(rules) {
             for (kind, matcher) in &rule.condition {
@@ -80,7 +80,7 @@ impl Index {
         }
         let mut index = Self::default();
         for (place, rule) in (0_u32..).zip(rules) {
-            // The condition that fewest rules have.
+            // The condition that the fewest rules have.
             let rarest = rule.condition.iter().min_by_key(|(kind, matcher)| {
                 let places = by_condition.iter().find(|(known, _)| known == kind);
                 places.and_then(|(_, places)| places.get(&matcher.borrowed())).map_or(0, Vec::len)
@@ -96,10 +96,10 @@ impl Index {
     #[inline(never)]
     fn closest<'l, 'v>(
         &self,
-        rules: &'l [Rule],
+        rules: &'l [CompiledRule],
         value: impl Fn(u32) -> Option<&'v str>,
-        holds: impl Fn(&Rule) -> bool,
-    ) -> Option<&'l Rule> {
+        holds: impl Fn(&CompiledRule) -> bool,
+    ) -> Option<&'l CompiledRule> {
         let mut closest = rules.len();
         let mut look_in = |places: &[u32]| {
             let mut closer = places.iter().map(|&place| place as usize).take_while(|place| *place < closest);
@@ -117,7 +117,7 @@ impl Index {
     }
 }
 
-/// Returns the places of a kind.
+/// Returns the map of a kind, adding it if there is none.
 fn places_of(by_condition: &mut Vec<(u32, MatcherMap<Vec<u32>>)>, kind: u32) -> &mut MatcherMap<Vec<u32>> {
     let known = by_condition.iter().position(|(known, _)| *known == kind);
     let at = known.unwrap_or_else(|| {
@@ -145,12 +145,12 @@ mod tests {
     ];
     const NAMES: [&str; 3] = ["user", "ip", "plan"];
 
-    fn rule(condition: Vec<(u32, Matcher)>, place: u32) -> Rule {
-        Rule { kinds: 0, method: None, tiers: None, condition, cost: 1, limits: place..place }
+    fn rule(condition: Vec<(u32, Matcher)>, place: u32) -> CompiledRule {
+        CompiledRule { kinds: 0, method: None, tiers: None, condition, cost: 1, limits: place..place }
     }
 
     proptest! {
-        /// What the index finds is what a look at each rule finds.
+        /// The index finds the same rule as a search through the list.
         #[test]
         fn the_closest_rule_is_found_by_the_index(
             rules in vec(vec(option::of(any::<Index>()), 3), UNINDEXED_MAX + 1..60),
@@ -169,7 +169,7 @@ mod tests {
             prop_assert!(list.index.is_some());
             for values in requests {
                 let value = |kind: u32| values[kind as usize].as_ref().map(|value| *value.get(ASKED[kind as usize]));
-                let holds = |rule: &Rule| {
+                let holds = |rule: &CompiledRule| {
                     rule.condition.iter().all(|(kind, matcher)| value(*kind).is_some_and(|value| matcher.matches(value)))
                 };
                 let found = list.closest(value, holds).map(|rule| rule.limits.start);

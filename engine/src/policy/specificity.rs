@@ -1,27 +1,28 @@
-//! The specificity of rules: which of several rules is the closest to a request.
+//! The specificity of rules: orders the rules that match a request, the closest first.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::policy::{
     document,
-    matcher::{Matcher, Nearness},
-    path::Pattern,
+    matcher::{Matcher, MatcherSpecificity},
+    pattern::Pattern,
 };
 
-/// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.
+/// The specificity of a rule. Of the rules that match a request, the one with the least is the closest. Two rules are equal only
+/// if they match the same requests.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Closeness<'p> {
+pub(crate) struct Specificity<'p> {
     pub(crate) pattern: Pattern,
-    // With a method before without, then with more conditions before fewer, then, kind by kind, the closer condition.
+    // A rule with a method comes before one without, then more conditions before fewer, then the closer condition of each kind.
     has_no_method: bool,
     conditions: Reverse<usize>,
     has_no_tiers: bool,
     method: Option<String>,
-    condition: Vec<(&'p str, Option<Nearness>, &'p str)>,
+    condition: Vec<(&'p str, Option<MatcherSpecificity>, &'p str)>,
     tiers: Option<BTreeSet<&'p String>>,
 }
 
-impl<'p> Closeness<'p> {
+impl<'p> Specificity<'p> {
     pub(crate) fn new(pattern: Pattern, rule: &'p document::Rule) -> Self {
         Self {
             pattern,
@@ -34,7 +35,7 @@ impl<'p> Closeness<'p> {
                 .iter()
                 .map(|(kind, value)| {
                     let matcher = Matcher::parse(kind, value).ok();
-                    (kind.as_str(), matcher.map(|matcher| matcher.nearness()), value.as_str())
+                    (kind.as_str(), matcher.map(|matcher| matcher.specificity()), value.as_str())
                 })
                 .collect(),
             tiers: rule.tiers.as_ref().map(|tiers| tiers.iter().collect()),
@@ -43,13 +44,13 @@ impl<'p> Closeness<'p> {
 }
 
 impl document::Domain {
-    /// Its rules as people look for them: by path, and the closest first of those that match the same path.
+    /// Returns the rules ordered by path, and the closest first among those that match the same path.
     #[must_use]
     pub fn rules_by_closeness(&self) -> Vec<&document::Rule> {
         let mut rules: Vec<_> = self
             .rules
             .iter()
-            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)), rule))
+            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Specificity::new(pattern, rule)), rule))
             .collect();
         rules.sort_by(|(left, _), (right, _)| left.cmp(right));
         rules.into_iter().map(|(_, rule)| rule).collect()

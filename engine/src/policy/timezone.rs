@@ -1,7 +1,7 @@
-//! Time zones by name, and the calendars of their days, weeks and months.
+//! Time zones: finds a zone by its IANA name, and computes the calendars of its days, weeks and months.
 //!
-//! Zones come from the database inside jiff, never from the machine: the engine reads no file, and all nodes of one build
-//! have the same boundaries.
+//! Zones come from the database that is compiled into jiff, never from the machine: the engine reads no file, and all nodes of
+//! one build have the same boundaries.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +21,13 @@ use crate::algorithm::Calendar;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Unit {
     Day,
-    /// Of ISO 8601: begins on Monday.
+    /// A week of ISO 8601, which begins on Monday.
     Week,
     Month,
 }
 
 impl Unit {
-    /// As policies write it.
+    /// Returns the unit that a `period` of the policy document names.
     pub(crate) fn named(period: &str) -> Option<Self> {
         match period {
             "day" => Some(Self::Day),
@@ -37,7 +37,7 @@ impl Unit {
         }
     }
 
-    /// The first day of the next unit.
+    /// Returns the first day of the next unit.
     fn after(self, day: Date) -> Option<Date> {
         match self {
             Self::Day => day.tomorrow().ok(),
@@ -54,7 +54,7 @@ pub(crate) struct Zone(TimeZone);
 impl Zone {
     pub(crate) const UTC: Self = Self(TimeZone::UTC);
 
-    /// The zone of an IANA name. The error says what is wrong and what would be right.
+    /// Returns the zone of an IANA name. The error says what is wrong and what would be right.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         let zone = TimeZoneDatabase::bundled().get(name).ok().filter(|zone| !zone.is_unknown());
         zone.map(Self).ok_or_else(|| {
@@ -62,10 +62,10 @@ impl Zone {
         })
     }
 
-    /// The days, weeks or months of the zone.
+    /// Returns the calendar of the zone's days, weeks or months.
     pub(crate) fn calendar(&self, unit: Unit) -> Calendar {
-        /// Those that were asked for. They stay for the life of the process: of the database's some three hundred zones
-        /// that differ, at most 240 kB each.
+        /// The calendars that were used. They stay in memory for the life of the process: the database has some three hundred
+        /// different zones, of at most 240 kB each.
         static MADE: Mutex<BTreeMap<(Unit, String), Calendar>> = Mutex::new(BTreeMap::new());
         let key = (unit, self.0.iana_name().unwrap_or_default().to_owned());
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,15 +79,15 @@ impl Zone {
         calendar
     }
 
-    /// The instants at which units begin, in seconds since the Unix epoch, from 1970 until a `u32` ends in February 2106.
+    /// Returns the instants at which units begin, in seconds since the Unix epoch, from 1970 to February 2106, where `u32` ends.
     fn boundaries(&self, unit: Unit) -> Box<[u32]> {
         let epoch = self.0.to_datetime(Timestamp::UNIX_EPOCH).date();
-        // A midnight that the zone skips is the instant of the skip; one that comes twice is the first.
+        // A midnight that the zone skips is the instant of the skip; of one that occurs twice the first counts.
         let begin = |day: Date| self.0.to_timestamp(day.to_datetime(Time::midnight())).ok();
         let days = successors(Some(epoch), |day| unit.after(*day)).skip(1);
         let mut boundaries: Vec<u32> =
             days.map_while(|day| begin(day).and_then(|begin| begin.as_second().try_into().ok())).collect();
-        // A day that the zone skips as a whole begins with the day after it.
+        // A day that the zone skips entirely begins with the day after it.
         boundaries.dedup();
         boundaries.into_boxed_slice()
     }
@@ -103,7 +103,7 @@ mod tests {
 
     /// A limit whose zone is renamed, or moves to one with the same days, keeps its windows.
     #[test]
-    fn the_same_boundaries_are_the_same_calendar() {
+    fn zones_with_the_same_boundaries_share_a_calendar() {
         assert_eq!(Zone::UTC.calendar(Unit::Day), zone("Etc/UTC").calendar(Unit::Day));
         assert_eq!(zone("Europe/Berlin").calendar(Unit::Week), zone("europe/berlin").calendar(Unit::Week));
         assert_eq!(zone("Asia/Kolkata").calendar(Unit::Month), zone("Asia/Calcutta").calendar(Unit::Month));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_zones_are_zones() {
+    fn an_unknown_name_is_refused() {
         for name in ["", "Europe/Berlim", "Berlin", "CEST", "+02:00", "Etc/Unknown", "local", "../etc/localtime"] {
             let Err(why) = Zone::named(name) else { panic!("`{name}` is a zone") };
             assert!(why.contains("Europe/Berlin"), "{why}");

@@ -216,7 +216,7 @@ fn what_is_not_sure_is_not_said() {
     let said = |domain: Value| {
         let policy = policy(&domain);
         Snapshot::compile(&policy).expect("valid");
-        let unsure = [WarningCode::NeverBinds, WarningCode::Shadows];
+        let unsure = [WarningCode::NeverBinds, WarningCode::ShadowsRule];
         policy
             .lint()
             .iter()

@@ -1,27 +1,27 @@
-//! The parts of the previous snapshot that a new one keeps: the clients that did not change.
+//! The unchanged clients of the previous snapshot, which the next one shares.
 
 use crate::policy::{
-    compiled::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},
+    compiled::{CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, Grants, Kind, Limits, NumberedTier},
     error::Report,
     matcher::Matcher,
 };
 
-/// A domain as it was compiled before, to go on from.
-pub(super) struct Before<'p> {
+/// A domain of the previous snapshot.
+pub(super) struct PreviousDomain<'p> {
     pub(super) limits: &'p [CompiledLimit],
-    pub(super) domain: &'p Domain,
-    /// Kinds and values of its clients that are other or gone by now.
+    pub(super) domain: &'p CompiledDomain,
+    /// The kinds and values of its clients that changed or were removed.
     pub(super) gone: Vec<(&'p str, &'p str)>,
 }
 
-impl Before<'_> {
-    /// Its kinds, without the clients that are other or gone.
+impl PreviousDomain<'_> {
+    /// Returns the kinds without the clients that changed or were removed.
     pub(super) fn kinds(&self, report: &mut Report<'_>) -> Vec<Kind> {
         let copy = |kind: &Kind| Kind {
             name: kind.name.clone(),
             hash: kind.hash,
             default_tier: None,
-            clients: kind.clients.to_be_changed(&kind.name),
+            clients: kind.clients.copy_to_change(&kind.name),
             exceptions: kind.exceptions.clone(),
             members: kind.members.clone(),
         };
@@ -30,7 +30,7 @@ impl Before<'_> {
             let kind = kinds.iter_mut().find(|kind| *kind.name == *name);
             let is_gone = kind.is_some_and(|kind| {
                 let client = Matcher::parse(name, value).ok().and_then(|matcher| kind.clients.remove(matcher));
-                client.inspect(|client| kind.leaves(*client)).is_some()
+                client.inspect(|client| kind.remove_client(*client)).is_some()
             });
             if !is_gone {
                 report.wrong(format!("{name} `{value}` was no client before"));
@@ -39,9 +39,9 @@ impl Before<'_> {
         kinds
     }
 
-    /// Limits of calendar periods were compiled for a time zone: they cannot go on in another.
-    pub(super) fn check(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
-        let is_of_calendar = |exception: &Exception| match &exception.grants {
+    /// Checks that the time zone did not change under clients with limits of calendar periods, which were compiled for it.
+    pub(super) fn check_timezone(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
+        let is_of_calendar = |exception: &CompiledOverride| match &exception.grants {
             Grants::Limits(own) => {
                 self.limits[own.start as usize..own.end as usize].iter().any(CompiledLimit::is_of_calendar)
             }
@@ -54,14 +54,14 @@ impl Before<'_> {
         }
     }
 
-    /// Says where its numbered tiers are now.
-    pub(super) fn tiers_go_on(
+    /// Returns the numbered tiers with their present indices.
+    pub(super) fn renumber_tiers(
         &self,
         report: &mut Report<'_>,
         kinds: &[Kind],
         tiers: &[(Box<str>, Limits)],
     ) -> Vec<NumberedTier> {
-        let go_on = |(number, tier): (usize, &NumberedTier)| {
+        let renumber = |(number, tier): (usize, &NumberedTier)| {
             let place = tiers.iter().position(|(id, _)| *id == tier.id).map(|place| place as u32);
             let is_used = |kind: &Kind| {
                 let mut exceptions = kind.exceptions.iter().flatten();
@@ -73,11 +73,11 @@ impl Before<'_> {
             }
             NumberedTier { id: tier.id.clone(), place }
         };
-        self.domain.numbered.iter().enumerate().map(go_on).collect()
+        self.domain.numbered.iter().enumerate().map(renumber).collect()
     }
 
-    /// Puts the limits of clients that are as they were among those of now.
-    pub(super) fn limits_go_on(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
+    /// Appends the limits of unchanged clients to the limits of the new snapshot.
+    pub(super) fn copy_limits(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
         for exception in kinds.iter_mut().flat_map(|kind| kind.exceptions.iter_mut().flatten()) {
             let first = limits.len() as u32;
             match &mut exception.grants {
@@ -96,8 +96,13 @@ impl Before<'_> {
 }
 
 impl Kind {
-    /// Takes in a client, in one of the places that are `free`, and answers how it is known.
-    pub(super) fn joins(&mut self, tier: Option<u32>, exception: Option<Exception>, free: &mut Vec<u32>) -> Client {
+    /// Adds a client, with its override in one of the `free` slots, and returns its compiled form.
+    pub(super) fn add_client(
+        &mut self,
+        tier: Option<u32>,
+        exception: Option<CompiledOverride>,
+        free: &mut Vec<u32>,
+    ) -> CompiledClient {
         let exception = exception.map(|exception| {
             let place = free.pop().unwrap_or(self.exceptions.len() as u32);
             match self.exceptions.get_mut(place as usize) {
@@ -106,28 +111,28 @@ impl Kind {
             }
             place
         });
-        // One with neither is no client: the compilation has failed.
-        let client = exception.map_or(Client::OfTier(tier.unwrap_or(u32::MAX)), Client::Excepted);
+        // A client with neither is invalid: the compilation has failed.
+        let client = exception.map_or(CompiledClient::OfTier(tier.unwrap_or(u32::MAX)), CompiledClient::Excepted);
         if let Some(members) = self.members_with(client) {
             *members += 1;
         }
         client
     }
 
-    /// Forgets a client that was taken in.
-    fn leaves(&mut self, client: Client) {
-        if let Client::Excepted(place) = client {
+    /// Removes a client that was added.
+    fn remove_client(&mut self, client: CompiledClient) {
+        if let CompiledClient::Excepted(place) = client {
             self.exceptions[place as usize] = None;
         } else if let Some(members) = self.members_with(client) {
             *members -= 1;
         }
     }
 
-    /// Of those that a client is counted with, if it is.
-    fn members_with(&mut self, client: Client) -> Option<&mut usize> {
+    /// Returns the count of members that includes this client, if one does.
+    fn members_with(&mut self, client: CompiledClient) -> Option<&mut usize> {
         match client {
-            Client::OfTier(tier) => self.members.get_mut(tier as usize),
-            Client::Excepted(_) => None,
+            CompiledClient::OfTier(tier) => self.members.get_mut(tier as usize),
+            CompiledClient::Excepted(_) => None,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A document whose clients are borrowed from its text, for callers that compile it and drop it. There may be a hundred
-//! thousand clients, and a copy of each would take as long as all the rest.
+//! A policy document whose clients are borrowed from its text, for callers that compile it and drop it. There may be a hundred
+//! thousand clients, and copying each would take as long as all the rest.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
 
@@ -10,7 +10,7 @@ use serde::{
 
 use super::{ClientRef, DescriptorPaths, Descriptors, Headers, OnError, Override, Reset, Rule, Tier, fields};
 
-/// The same document as [`policy::Policy`](super::Policy), read for [`Snapshot::compile_borrowed`](crate::Snapshot::compile_borrowed).
+/// The borrowed form of [`policy::Policy`](super::Policy), for [`Snapshot::compile_borrowed`](crate::Snapshot::compile_borrowed).
 ///
 /// ```
 /// use tidegate::{Snapshot, policy::borrowed::Policy};
@@ -26,7 +26,7 @@ pub struct Policy<'t> {
     pub(crate) domains: BTreeMap<String, BorrowedDomain<'t>>,
 }
 
-/// What differs between a document and the one before it: [`policy::Delta`](crate::policy::Delta), read for
+/// The borrowed form of [`policy::Delta`](crate::policy::Delta), for
 /// [`Snapshot::compile_delta`](crate::Snapshot::compile_delta).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,16 +38,16 @@ pub struct Delta<'t> {
 }
 
 impl Delta<'_> {
-    /// Kinds and values of the clients of a domain that are other or gone.
+    /// Returns the kinds and values of the clients of a domain that changed or were removed.
     pub(crate) fn gone(&self, domain: &str) -> impl Iterator<Item = (&str, &str)> {
         self.gone.get(domain).into_iter().flatten().map(|(kind, value)| (&**kind, &**value))
     }
 }
 
-/// A domain, and its clients apart from it.
+/// A domain with its borrowed clients.
 #[derive(Debug)]
 pub(crate) struct BorrowedDomain<'t> {
-    /// Without clients.
+    /// The domain without its clients.
     pub(crate) domain: super::Domain,
     clients: Clients<'t>,
 }
@@ -132,7 +132,7 @@ pub(crate) struct Client<'t> {
     exception: Option<Box<Override>>,
 }
 
-/// In pieces: one list that grows would be copied to new memory again and again.
+/// The clients in pieces: one growing list would be copied to new memory again and again.
 #[derive(Debug, Default)]
 struct Clients<'t>(Vec<Vec<Client<'t>>>);
 
@@ -165,7 +165,7 @@ impl<'de: 't, 't> Deserialize<'de> for Clients<'t> {
     }
 }
 
-/// A text that no snapshot has.
+/// A text for people, which is read and dropped.
 #[derive(Debug)]
 struct ForPeople;
 
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for ForPeople {
     }
 }
 
-/// Borrowed, unless the text writes it in another way (`"a\u0062"`).
+/// A text that is borrowed from the document, unless it is written with escapes there (`"a\u0062"`).
 #[derive(Debug)]
 struct Text<'t>(Cow<'t, str>);
 

@@ -1,4 +1,4 @@
-//! Reads and writes the fields of a policy document: whole numbers, tables without repeated keys, defaults.
+//! Helpers of serde for the fields of a policy document: whole numbers, tables without repeated keys, defaults.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -36,7 +36,7 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A whole number, with one message in every format for what is none.
+/// A whole number, with the same error message in every format.
 struct Whole(u64);
 
 impl<'de> Deserialize<'de> for Whole {
@@ -82,7 +82,7 @@ pub(super) fn some_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<O
     Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(number)| number))
 }
 
-/// A map in which a repeated key is an error rather than a silent replacement.
+/// Reads a map in which a repeated key is an error rather than a silent replacement.
 pub(super) fn each_key_once<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,

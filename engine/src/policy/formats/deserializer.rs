@@ -1,7 +1,7 @@
-//! A deserializer with errors in plain words: what was found, and what would be right.
+//! A deserializer of JSON values whose errors say in plain words what was found and what would be right.
 //!
-//! The libraries that read text name their own types and states in errors. So what they refuse is read once more, into a
-//! JSON value, and that into the type by the deserializer here, whose error words it itself.
+//! The libraries that read text name their own types and states in errors. A text that they refuse is therefore read again into a
+//! JSON value, and this deserializer reads the value into the type and words the error.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ use super::{Format, Step};
 /// The most characters of a text that a message quotes.
 const QUOTED_CHARACTERS_MAX: usize = 60;
 
-/// Reads a value of a text of this format into a type.
+/// Reads a value, which was read from a text of this format, into a type.
 pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) -> Result<T, PlainError<'de>> {
-    T::deserialize(Node { value, format }).map_err(|mut error| {
+    T::deserialize(ValueDeserializer { value, format }).map_err(|mut error| {
         error.path.reverse();
-        // A type that takes several forms says only what it expects.
+        // The message of an untagged enum says only what it expects.
         if let (Some(wanted), Some(found)) = (error.message.strip_prefix("expected "), at(value, &error.path)) {
             error.message = stands_here(&found_value(found), wanted);
         }
@@ -32,7 +32,7 @@ pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) 
     })
 }
 
-/// Returns what stands at a path.
+/// Returns the value at a path.
 pub(super) fn at<'v>(value: &'v Value, path: &[Step<'_>]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get(key),
@@ -44,14 +44,14 @@ pub(super) fn stands_here(found: &str, wanted: &str) -> String {
     format!("{found} stands here; write {wanted}")
 }
 
-/// A JSON value to be read.
+/// A deserializer of one JSON value.
 #[derive(Clone, Copy)]
-struct Node<'v> {
+struct ValueDeserializer<'v> {
     value: &'v Value,
     format: Format,
 }
 
-impl<'v> Node<'v> {
+impl<'v> ValueDeserializer<'v> {
     fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, PlainError<'v>> {
         match self.value {
             // A text needs no quotes in YAML.
@@ -63,7 +63,7 @@ impl<'v> Node<'v> {
     }
 }
 
-impl<'v> IntoDeserializer<'v, PlainError<'v>> for Node<'v> {
+impl<'v> IntoDeserializer<'v, PlainError<'v>> for ValueDeserializer<'v> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -71,12 +71,12 @@ impl<'v> IntoDeserializer<'v, PlainError<'v>> for Node<'v> {
     }
 }
 
-impl<'de> Deserializer<'de> for Node<'de> {
+impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
     type Error = PlainError<'de>;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         match self.value {
-            // TOML has no null; JSON has no such number.
+            // TOML has no null: the value was a number that JSON cannot hold.
             Value::Null if self.format == Format::Toml => visitor.visit_f64(f64::NAN),
             Value::Null => visitor.visit_unit(),
             Value::Bool(flag) => visitor.visit_bool(*flag),
@@ -103,9 +103,9 @@ impl<'de> Deserializer<'de> for Node<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, PlainError<'de>> {
-        // A value with its line, of which the reader of YAML does not say what it is to be: a text rather than a number.
+        // For a value with its line, the YAML reader does not ask for a type: a text is preferred to a number.
         if name == YAML_SPANNED {
-            visitor.visit_newtype_struct(Spanned(self))
+            visitor.visit_newtype_struct(SpannedDeserializer(self))
         } else {
             visitor.visit_newtype_struct(self)
         }
@@ -125,7 +125,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, PlainError<'de>> {
-        // A list of a table's values is none.
+        // A list of a table's values is not a table.
         match self.value {
             Value::Array(_) => Err(de::Error::invalid_type(Unexpected::Seq, &TABLE)),
             _ => self.deserialize_any(visitor),
@@ -153,15 +153,15 @@ impl<'de> Deserializer<'de> for Node<'de> {
     }
 }
 
-/// A value of [`serde_saphyr::Spanned`].
-struct Spanned<'v>(Node<'v>);
+/// A deserializer of the value in a [`serde_saphyr::Spanned`].
+struct SpannedDeserializer<'v>(ValueDeserializer<'v>);
 
-impl<'de> Deserializer<'de> for Spanned<'de> {
+impl<'de> Deserializer<'de> for SpannedDeserializer<'de> {
     type Error = PlainError<'de>;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
         match self.0.value {
-            // Its visitor looks at the first key for itself, and at none if there is none.
+            // The visitor of `Spanned` takes the first key for itself, and none if there is none.
             Value::Object(fields) => {
                 visitor.visit_map(Fields { is_first_hidden: true, ..Fields::of(fields, self.0.format) })
             }
@@ -186,16 +186,18 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, PlainError<'de>> {
         let Some((place, value)) = self.items.next() else { return Ok(None) };
-        seed.deserialize(Node { value, format: self.format }).map(Some).map_err(|error| error.below(Step::Item(place)))
+        seed.deserialize(ValueDeserializer { value, format: self.format })
+            .map(Some)
+            .map_err(|error| error.below(Step::Item(place)))
     }
 }
 
 /// The fields of a table.
 struct Fields<'v> {
     left: map::Iter<'v>,
-    field: Option<(&'v str, Node<'v>)>,
+    field: Option<(&'v str, ValueDeserializer<'v>)>,
     format: Format,
-    /// Is the first request for a key answered as if there were none?
+    /// Whether the first request for a key is answered as if the table were empty.
     is_first_hidden: bool,
 }
 
@@ -213,7 +215,7 @@ impl<'de> MapAccess<'de> for Fields<'de> {
             return Ok(None);
         }
         let Some((key, value)) = self.left.next() else { return Ok(None) };
-        self.field = Some((key, Node { value, format: self.format }));
+        self.field = Some((key, ValueDeserializer { value, format: self.format }));
         let key_of_map: StrDeserializer<'_, PlainError<'de>> = key.as_str().into_deserializer();
         seed.deserialize(key_of_map).map(Some).map_err(|error| error.below(Step::Key(key)))
     }
@@ -224,7 +226,7 @@ impl<'de> MapAccess<'de> for Fields<'de> {
     }
 }
 
-/// What is wrong with a value, and where: the last step first until it is read.
+/// An error in plain words, with its path. The steps are in reverse order until [`read`] returns.
 #[derive(Debug)]
 pub(super) struct PlainError<'v> {
     pub(super) path: Vec<Step<'v>>,
@@ -283,12 +285,12 @@ impl de::Error for PlainError<'_> {
 /// The name of [`serde_saphyr::Spanned`] as a type.
 const YAML_SPANNED: &str = "__yaml_spanned";
 
-/// The only key of a date in what the reader of TOML gives out.
+/// The only key of a date, in the output of the TOML reader.
 const TOML_DATE: &str = "$__toml_private_datetime";
 
 pub(super) const TABLE: &str = "a table of keys and values";
 
-/// Describes what is wanted, which a type's visitor says in the terms of its own.
+/// Returns the plain words for what a type's visitor expects.
 fn wanted(expected: &str, found: Unexpected<'_>) -> String {
     let is_number_or_flag =
         matches!(found, Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) | Unexpected::Bool(_));

@@ -1,4 +1,4 @@
-//! What is wrong with a text that is no document of its format, and which other document it may be.
+//! Syntax errors in plain words, for a text that is not a document of its format or is a document for another program.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::policy::error::Problem;
 
 const UNKNOWN_ESCAPE: &str = "`\\` stands in a text before a character that it has no meaning for; write `\\\\`";
 
-/// Parts of the messages of the libraries that read text, and plain words for them. The first that fits counts.
+/// Parts of messages of the libraries that read text, with plain words for them. The first match counts.
 const PLAIN: &[(&str, &str)] = &[
     // YAML.
     ("multiple YAML documents", "a second document begins here; write one document, without `---` between two"),
@@ -86,7 +86,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("invalid number", "this number cannot be read; write it without a sign `+` and without zeros before it"),
 ];
 
-/// Words what a library says of a text.
+/// Returns the plain words for a library's message about a text.
 pub(super) fn in_plain_words(problem: &Problem, format: Format) -> Option<String> {
     let message = &problem.message;
     let twice = ["duplicate mapping key: ", "duplicate field "].iter().find_map(|start| message.strip_prefix(start));
@@ -97,12 +97,13 @@ pub(super) fn in_plain_words(problem: &Problem, format: Format) -> Option<String
     Some(format!("not {}: {plain}", name(format)))
 }
 
-/// Says that a text is no document of its format, in a way that is seldom met.
-pub(super) fn unreadable(format: Format) -> String {
+/// Returns the message for an unknown syntax error.
+pub(super) fn unknown_error(format: Format) -> String {
     format!("not {}: this cannot be read; look at the quotes and brackets here and before", name(format))
 }
 
-/// Says what a text is instead of any document that is read here, and the way out. `wanted` says what is right.
+/// Returns the problem of a text that no reader here accepts, such as an empty one or a Kubernetes resource, with a remedy.
+/// `wanted` says what would be right.
 pub(crate) fn other_document(text: &str, format: Format, wanted: &str) -> Option<Problem> {
     let problem = |line, message: String| Some(Problem { path: String::new(), line, message });
     if let Some(at) = text.find('\0') {
@@ -131,7 +132,7 @@ pub(crate) fn other_document(text: &str, format: Format, wanted: &str) -> Option
     problem(None, format!("this is a Kubernetes {kind}; {given}"))
 }
 
-/// Returns where a resource of Kubernetes, which stands at `path`, holds files.
+/// Returns the paths of files in a Kubernetes resource, which is at `path`.
 fn kubernetes_holders(path: &str, resource: &Value) -> Vec<String> {
     let data = resource.get("data").and_then(Value::as_object).into_iter().flatten();
     let data = data.map(|(key, _)| format!("`{path}data[\"{key}\"]`"));
@@ -141,8 +142,8 @@ fn kubernetes_holders(path: &str, resource: &Value) -> Vec<String> {
     data.chain(limits).chain(below).collect()
 }
 
-/// Names the document that a text is instead of a policy, and the way out.
-pub(super) fn foreign(text: &str, format: Format) -> Option<Problem> {
+/// Returns the problem of a text that is another document than a policy, with a remedy.
+pub(super) fn foreign_document(text: &str, format: Format) -> Option<Problem> {
     let problem = |message: String| Some(Problem { path: String::new(), line: None, message });
     if let Some(other) = other_document(text, format, "a policy: a table with `domains`, and `default` in it") {
         return Some(other);
@@ -157,7 +158,7 @@ pub(super) fn foreign(text: &str, format: Format) -> Option<Problem> {
         Ok(_) => None,
         Err(_) => {
             let is_policy = |other: &Format| {
-                // All JSON is YAML, and so is some that is wrong.
+                // All JSON is YAML, and so is some invalid JSON.
                 let is_like_json = *other == Format::Yaml && text.trim_start().starts_with('{');
                 let is_other = *other != format && !is_like_json;
                 is_other && read_once::<Value>(text, *other).is_ok_and(|value| value.get("domains").is_some())

@@ -1,4 +1,5 @@
-//! Refuses a list where a table of keys and values is right: what serde derives takes a list for the values of a table.
+//! A wrapper of deserializers that refuses a list where a table is right: code that serde derives accepts a list of a table's
+//! values.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use serde::de::{
 
 use super::deserializer::TABLE;
 
-/// A deserializer, a seed or an access whose tables are never lists.
+/// A wrapper of a deserializer, a seed or an access that refuses lists for tables.
 pub(super) struct Tables<T>(pub(super) T);
 
-/// A visitor of such a deserializer.
-struct Below<V> {
+/// A wrapper of the visitor that a [`Tables`] calls.
+struct TableVisitor<V> {
     visitor: V,
     is_table: bool,
 }
@@ -20,7 +21,7 @@ struct Below<V> {
 macro_rules! deserialize {
     ($($method:ident($($argument:ident: $type:ty),*))*) => {$(
         fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method($($argument,)* Below { visitor, is_table: false })
+            self.0.$method($($argument,)* TableVisitor { visitor, is_table: false })
         }
     )*};
 }
@@ -45,7 +46,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tables<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, Below { visitor, is_table: true })
+        self.0.deserialize_struct(name, fields, TableVisitor { visitor, is_table: true })
     }
 
     fn is_human_readable(&self) -> bool {
@@ -61,7 +62,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Below<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for TableVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,7 +165,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tables<A> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.0.tuple_variant(length, Below { visitor, is_table: false })
+        self.0.tuple_variant(length, TableVisitor { visitor, is_table: false })
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -172,6 +173,6 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tables<A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        self.0.struct_variant(fields, Below { visitor, is_table: true })
+        self.0.struct_variant(fields, TableVisitor { visitor, is_table: true })
     }
 }

@@ -1,20 +1,21 @@
-//! The capacity of a domain: how many kinds of identity its rules can name, and how many limits one request can meet.
+//! The capacity of a domain: counts the kinds of identity that its rules name, and the limits that can apply to one request.
 
 use std::collections::BTreeSet;
 
 use crate::policy::compiled::{KINDS_MAX, PLAN_MAX};
 
-/// What is taken of it. Rules that count other kinds hold beside each other, and a request meets so many limits at most.
+/// The used capacity of a domain. Rules that count different kinds apply beside each other, and only so many limits can apply to one
+/// request.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     kinds: BTreeSet<String>,
     sets: BTreeSet<BTreeSet<String>>,
     limits: usize,
 }
 
-impl Room {
-    /// Takes room for a limit of a rule that names these kinds and counts some of them; the error says of what there are
-    /// too many. A set of kinds that was counted before has its room already.
+impl Capacity {
+    /// Reserves capacity for a limit of a rule that names these kinds and counts some of them. The error says what is exhausted. A
+    /// set of kinds that was counted before has its capacity already.
     pub(super) fn take<'k>(
         &mut self,
         kinds: impl IntoIterator<Item = &'k String>,
@@ -36,7 +37,7 @@ impl Room {
         Ok(())
     }
 
-    /// More room for the set that was taken last, up to so many limits; how many it has.
+    /// Reserves capacity for more limits of the set that was added last, up to `limits`. Returns how many limits it can have.
     pub(super) fn widen(&mut self, limits: usize) -> usize {
         let more = limits.saturating_sub(1).min(PLAN_MAX - self.limits);
         self.limits += more;

@@ -1,4 +1,4 @@
-//! Cases for tests of an imported policy: descriptors, with what the other limiter decides about them.
+//! Test cases of an imported policy: descriptors with the decisions of the other limiter.
 
 use serde::Serialize;
 
@@ -7,13 +7,13 @@ use crate::algorithm::NUMBER_MAX;
 /// A request of one descriptor, with the decision that the other limiter makes. `tidegate policy test` reads a list of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Case {
-    /// A name: the file, the line, and what is tried.
+    /// The name: the file, the line, and what the case tests.
     pub name: String,
     /// The domain of the policy.
     pub domain: String,
-    /// One descriptor.
+    /// The descriptor.
     pub descriptors: [CaseDescriptor; 1],
-    /// Its hits.
+    /// The hits of the request.
     pub cost: u64,
     /// The verdict.
     pub expect: CaseVerdict,
@@ -25,7 +25,7 @@ pub struct Case {
 /// The descriptor of a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CaseDescriptor {
-    /// Its entries.
+    /// The entries.
     pub entries: Vec<CaseEntry>,
 }
 
@@ -48,13 +48,13 @@ impl CaseEntry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaseVerdict {
-    /// The request is let through.
+    /// The request is allowed.
     Allowed,
-    /// It is over a limit.
+    /// The request is over a limit.
     Denied,
 }
 
-/// The requests of one descriptor, one after the other.
+/// Makes the cases of one descriptor.
 pub(super) struct CaseMaker<'c> {
     /// The place in the file.
     pub(super) place: &'c str,
@@ -63,7 +63,7 @@ pub(super) struct CaseMaker<'c> {
 }
 
 impl CaseMaker<'_> {
-    /// Returns a case; `what` is what it tries.
+    /// Returns a case; `what` says what it tests.
     pub(super) fn case(&self, what: &str, cost: u64, expect: CaseVerdict) -> Case {
         Case {
             name: format!("{}: {what}", self.place),
@@ -75,8 +75,8 @@ impl CaseMaker<'_> {
         }
     }
 
-    /// Returns the cases of a limit of which `left` is left: all of it at once, and one hit more, which is denied unless
-    /// `is_shadow`. Of a limit above the highest cost that is only that cost.
+    /// Returns the cases of a limit that has `left` tokens: a request for all of them, and one hit more, which is denied unless
+    /// `is_shadow`. For a limit above the highest cost, there is only a request of that cost.
     pub(super) fn of_limit(&self, left: u64, is_shadow: bool) -> impl Iterator<Item = Case> {
         let cost = left.min(NUMBER_MAX);
         let all = (cost > 0).then(|| self.case(&format!("{cost} at once"), cost, CaseVerdict::Allowed));

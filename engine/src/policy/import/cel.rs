@@ -1,32 +1,32 @@
-//! The few shapes of CEL that limits are written in: a value of the first descriptor, and that it equals a text.
+//! A parser for the CEL expressions of limitador's files: values of the first descriptor, and their equality with texts.
 
-/// Where a value is looked for.
+/// The notation of a value, which says where limitador looks for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Form {
-    /// `descriptors[0].x`: in the first descriptor of a call by RLS.
+    /// `descriptors[0].x`: in the first descriptor of an RLS call.
     First,
-    /// `x`: among the values of a call by HTTP.
+    /// `x`: among the values of an HTTP call.
     Bare,
 }
 
-/// A key, and where its value is looked for.
+/// A key and its notation.
 pub(super) type Key = (String, Form);
 
-/// `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"`, `x == 'a'`, also turned round and joined by `&&`: keys with
-/// the values that they must have. The error says what is not one of these.
+/// Parses `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"` and `x == 'a'`, also with the sides exchanged and joined by
+/// `&&`. Returns the keys with the values that they must have. The error says what else the text has.
 pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
     let mut tokens = Tokens::of(text)?;
     let mut found = Vec::new();
     loop {
         found.push(match tokens.next() {
             Some(Token::Text(value)) => {
-                tokens.mark("==")?;
+                tokens.expect_mark("==")?;
                 (tokens.key()?, value)
             }
             first => {
-                tokens.back(first);
+                tokens.push_back(first);
                 let key = tokens.key()?;
-                tokens.mark("==")?;
+                tokens.expect_mark("==")?;
                 match tokens.next() {
                     Some(Token::Text(value)) => (key, value),
                     _ => return Err(BEYOND.to_owned()),
@@ -36,11 +36,11 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
         if tokens.is_at_the_end() {
             return Ok(found);
         }
-        tokens.mark("&&")?;
+        tokens.expect_mark("&&")?;
     }
 }
 
-/// `descriptors[0].x`, `descriptors[0]['x.y']` or `x`.
+/// Parses `descriptors[0].x`, `descriptors[0]['x.y']` or `x`.
 pub(super) fn variable(text: &str) -> Result<Key, String> {
     let mut tokens = Tokens::of(text)?;
     let key = tokens.key()?;
@@ -58,7 +58,7 @@ enum Token {
     Mark(&'static str),
 }
 
-/// What is left of a text, the last first.
+/// The remaining tokens of a text, in reverse order.
 struct Tokens(Vec<Token>);
 
 impl Tokens {
@@ -88,7 +88,7 @@ impl Tokens {
         self.0.pop()
     }
 
-    fn back(&mut self, token: Option<Token>) {
+    fn push_back(&mut self, token: Option<Token>) {
         self.0.extend(token);
     }
 
@@ -96,7 +96,7 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    fn mark(&mut self, mark: &'static str) -> Result<(), String> {
+    fn expect_mark(&mut self, mark: &'static str) -> Result<(), String> {
         if self.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
     }
 
@@ -108,7 +108,7 @@ impl Tokens {
             }
             _ => return Err(BEYOND.to_owned()),
         }
-        self.mark("[")?;
+        self.expect_mark("[")?;
         match self.next() {
             Some(Token::Number(number)) if number == "0" => {}
             Some(Token::Number(number)) => {
@@ -116,10 +116,10 @@ impl Tokens {
             }
             _ => return Err(BEYOND.to_owned()),
         }
-        self.mark("]")?;
+        self.expect_mark("]")?;
         match (self.next(), self.next()) {
             (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Form::First)),
-            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.mark("]").map(|()| (key, Form::First)),
+            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.expect_mark("]").map(|()| (key, Form::First)),
             _ => Err(BEYOND.to_owned()),
         }
     }
@@ -129,13 +129,13 @@ fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The first token, of characters that `fit`, and what follows it.
+/// Returns the first token, made of the characters that `fit`, and the rest of the text.
 fn cut(text: &str, fit: fn(char) -> bool, token: fn(String) -> Token) -> (Token, &str) {
     let (first, rest) = text.split_at(text.find(|c| !fit(c)).unwrap_or(text.len()));
     (token(first.to_owned()), rest)
 }
 
-/// The text in quotes at the beginning, and what follows it.
+/// Returns the quoted text at the beginning, and the rest.
 fn quoted(text: &str) -> Result<(Token, &str), String> {
     let mut characters = text.char_indices();
     let quote = characters.next().map(|(_, quote)| quote);
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shapes_that_limits_are_written_in_are_read() {
+    fn expressions_of_limits_are_parsed() {
         let first = |key: &str| (key.to_owned(), Form::First);
         let bare = |key: &str| (key.to_owned(), Form::Bare);
         let one = |key: (String, Form), value: &str| Ok(vec![(key, value.to_owned())]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn other_expressions_are_refused() {
         for text in [
             "",
             "true",

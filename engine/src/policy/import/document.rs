@@ -1,25 +1,25 @@
-//! The YAML documents of a file, and what is wrong with one in plain words.
+//! Splits files into YAML documents, and reads each with the lines of the file in its errors.
 
 use serde::de::DeserializeOwned;
 
 use super::{ImportError, Source};
 use crate::policy::formats::read_yaml_document;
 
-/// A document of a file.
+/// A YAML document of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Document<'a> {
-    /// Which of the files, from 0.
+    /// The index of the file, from 0.
     pub(super) file: usize,
     name: &'a str,
     text: &'a str,
-    /// The lines of the file before it.
+    /// The number of lines of the file before the document.
     lines_before: usize,
-    /// What a document of its limiter is.
+    /// A description of the limiter's documents.
     is: &'static str,
 }
 
 impl<'a> Document<'a> {
-    /// Returns the documents of the files in their order; a file in which nothing stands is one. `is` says what each is.
+    /// Returns the documents of the files in their order. An empty file counts as one. `is` describes the limiter's documents.
     pub(super) fn each_of(sources: &[Source<'a>], is: &'static str) -> Vec<Self> {
         let mut found = Vec::new();
         for (file, Source { name, text }) in sources.iter().enumerate() {
@@ -46,7 +46,7 @@ impl<'a> Document<'a> {
         found
     }
 
-    /// Returns what stands between two places (bytes, lines), if it is more than comments and directives.
+    /// Returns the document between two positions (bytes, lines), if it is more than comments and directives.
     fn part(self, at: (usize, usize), end: (usize, usize)) -> Option<Self> {
         let text = &self.text[at.0..end.0];
         let is_content =
@@ -55,12 +55,12 @@ impl<'a> Document<'a> {
         has_content.then_some(Self { text, lines_before: at.1, ..self })
     }
 
-    /// Returns the line in the file of a line of the document.
+    /// Converts a line of the document to a line of the file.
     pub(super) fn line(&self, line: u64) -> usize {
         self.lines_before + line as usize
     }
 
-    /// Returns an error about a field; `line` is that of the file.
+    /// Returns an error about a field. `line` is a line of the file.
     pub(super) fn wrong(
         &self,
         line: Option<usize>,
@@ -70,7 +70,7 @@ impl<'a> Document<'a> {
         ImportError::new(self.file, self.name, line, path, message)
     }
 
-    /// Reads it.
+    /// Reads the document into a type.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ImportError> {
         read_yaml_document(self.text, self.is).map_err(|problem| {
             let line = problem.line.map(|line| self.lines_before + line);
@@ -79,7 +79,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Begins another document.
+/// Returns whether a line begins another document.
 fn is_marker(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_apart_and_know_their_lines() {
+    fn documents_are_split_and_keep_their_lines() {
         let of = |text: &str| -> Vec<(usize, String)> {
             let each = Document::each_of(&[Source { name: "a", text }], "a");
             each.into_iter().map(|it| (it.line(1), it.text.to_owned())).collect()

@@ -1,6 +1,8 @@
-//! Configurations of envoyproxy/ratelimit: a domain a file, descriptors in a tree. For each entry of a request's descriptor
-//! the exact value comes first, then values that end in `*` in the order of the file, then the key without value; there is
-//! no way back from a branch, and a limit counts only descriptors of just its depth.
+//! The importer for configurations of envoyproxy/ratelimit, which have one domain a file and a tree of descriptors.
+//!
+//! For each entry of a request's descriptor, envoyproxy/ratelimit takes the child with the exact value, then one whose value ends
+//! in `*` in the order of the file, then the key without value. It never leaves a branch again, and a limit counts only descriptors
+//! of exactly its depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +10,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Place, Source,
-    descriptors::{NamedLimit, NodeLimit, Tree},
+    ImportError, Imported, Notes, Source, SourcePosition,
+    descriptors::{DescriptorTree, NamedLimit, NodeLimit},
     document::Document,
     finish,
     names::{Ids, id_of},
@@ -67,11 +69,10 @@ struct Replaces {
     name: String,
 }
 
-/// A document of these files, as errors name it.
+/// The description of a document in errors.
 pub(super) const EACH_DOCUMENT: &str = "a mapping with the fields `domain` and `descriptors`";
 
-/// Makes a policy of configurations of envoyproxy/ratelimit. Files of one domain are one, as with its
-/// `MERGE_DOMAIN_CONFIG`.
+/// Imports configurations of envoyproxy/ratelimit. Files of the same domain are merged, as with its `MERGE_DOMAIN_CONFIG`.
 ///
 /// ```
 /// use tidegate::import::{Source, envoy};
@@ -92,27 +93,28 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
     let domains = domain_ids(&roots);
-    let mut trees: BTreeMap<String, Tree> = domains.values().map(|id| (id.clone(), Tree::new())).collect();
+    let mut trees: BTreeMap<String, DescriptorTree> =
+        domains.values().map(|id| (id.clone(), DescriptorTree::new())).collect();
     let mut met = BTreeSet::new();
     for (document, root) in documents.into_iter().zip(roots) {
         let line = document.line(root.domain.referenced.line());
-        let at = Place { file: document.file, line, path: String::new() };
+        let at = SourcePosition { file: document.file, line, path: String::new() };
         if root.domain.value.is_empty() {
             return Err(document.wrong(Some(at.line), "domain", "a domain has a name"));
         }
-        tell_of_file(document.file, &root, &mut notes);
+        note_file(document.file, &root, &mut notes);
         let id = &domains[&root.domain.value];
         if !met.insert(id.clone()) {
             let what = format!("another document is of the domain `{}` too", root.domain.value);
-            notes.tell(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
+            notes.note(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
         }
         if *id != root.domain.value {
             let what = format!("`{}` is not a name for a domain here", root.domain.value);
             notes.warn(&at, "domain", what, format!("it is `{id}`: requests say so"));
         }
-        let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
+        let tree = trees.entry(id.clone()).or_insert_with(DescriptorTree::new);
         let descriptors = root.descriptors.unwrap_or_default();
-        plant(document, tree, &mut notes, Tree::ROOT, "descriptors", descriptors)?;
+        add_descriptors(document, tree, &mut notes, DescriptorTree::ROOT, "descriptors", descriptors)?;
     }
     let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
@@ -143,7 +145,7 @@ impl Descriptor {
 }
 
 impl Root {
-    /// Returns each descriptor of the document, those of all levels.
+    /// Returns the descriptors of all levels of the document.
     fn all_descriptors(&self) -> Vec<&Descriptor> {
         let mut all: Vec<&Descriptor> = self.descriptors.iter().flatten().map(|it| &it.value).collect();
         let mut next = 0;
@@ -156,8 +158,8 @@ impl Root {
     }
 }
 
-/// Finds a descriptor that entries of another key of the file match too, since key and value are one text there: its name,
-/// and that key.
+/// Finds a descriptor that entries of another key also match, because envoyproxy/ratelimit joins key and value to one text. Returns
+/// the name of the descriptor and that key.
 fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> {
     let keys: BTreeMap<String, &str> = descriptors.iter().map(|it| (format!("{}_", it.key), &*it.key)).collect();
     descriptors.iter().find_map(|descriptor| {
@@ -172,8 +174,8 @@ fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> 
     })
 }
 
-/// Reports what holds for a file with limits as a whole.
-fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
+/// Reports the differences that concern a whole file with limits.
+fn note_file(file: usize, root: &Root, notes: &mut Notes) {
     let descriptors = root.all_descriptors();
     if descriptors.is_empty() {
         return;
@@ -181,33 +183,33 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     let is_composed =
         descriptors.iter().any(|it| it.composite().matches(['_', '*']).count() > usize::from(it.value.is_some()));
     let is_nested = descriptors.iter().any(|it| it.descriptors.as_ref().is_some_and(|it| !it.is_empty()));
-    notes.tell_of_counters(file);
+    notes.note_counters(file);
     let what =
         "requests that are denied count too, which matters where they cost more than 1 or have several descriptors";
-    notes.tell_of_file(file, what, "what is denied charges nothing, for none of its descriptors", false);
+    notes.note_file(file, what, "what is denied charges nothing, for none of its descriptors", false);
     let what = "keys, which are compared letter by letter";
     let instead =
         "their case, and characters other than letters, digits and `_`, make no difference: `User-Id` is `user_id`";
-    notes.tell_of_file(file, what, instead, false);
+    notes.note_file(file, what, instead, false);
     let instead = "a key is a key, and a value is a value";
     if let Some((name, key)) = find_joined(&descriptors) {
         let what =
             format!("`{name}`, a key joined with its value by `_`, which matches entries of the key `{key}` too");
-        notes.tell_of_file(file, &what, instead, true);
+        notes.note_file(file, &what, instead, true);
     } else if is_composed {
         let what = "keys and values with `_` or `*`, which match an entry that is divided at another `_` too";
-        notes.tell_of_file(file, what, instead, false);
+        notes.note_file(file, what, instead, false);
     }
     if is_nested {
         let what = "descriptors of several entries, whose order counts there";
-        notes.tell_of_file(file, what, "in any other order they are the same here", false);
+        notes.note_file(file, what, "in any other order they are the same here", false);
     }
 }
 
-/// Puts a list of descriptors into the tree, below the node `parent`.
-fn plant(
+/// Adds a list of descriptors to the tree, below the node `parent`.
+fn add_descriptors(
     document: Document<'_>,
-    tree: &mut Tree,
+    tree: &mut DescriptorTree,
     notes: &mut Notes,
     parent: usize,
     path: &str,
@@ -215,7 +217,7 @@ fn plant(
 ) -> Result<(), ImportError> {
     for (place, spanned) in descriptors.into_iter().enumerate() {
         let line = document.line(spanned.referenced.line());
-        let at = Place { file: document.file, line, path: format!("{path}[{place}]") };
+        let at = SourcePosition { file: document.file, line, path: format!("{path}[{place}]") };
         let wrong = |field: &str, why: String| document.wrong(Some(at.line), format!("{}.{field}", at.path), why);
         let mut descriptor = spanned.value;
         let composite = descriptor.composite();
@@ -232,13 +234,13 @@ fn plant(
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
         let limit =
             node_limit(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
-        tell_what_is_not_carried(&at, &descriptor, notes);
+        note_dropped_settings(&at, &descriptor, notes);
         let below = descriptor.descriptors.take().unwrap_or_default();
         let below_path = format!("{}.descriptors", at.path);
         match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
             Ok(node) => {
                 tree.nodes[node].limit = limit;
-                plant(document, tree, notes, node, &below_path, below)?;
+                add_descriptors(document, tree, notes, node, &below_path, below)?;
             }
             Err((field, why)) => {
                 let what = if below.is_empty() { "it is left out" } else { "it is left out, with what is below it" };
@@ -249,9 +251,9 @@ fn plant(
     Ok(())
 }
 
-/// Returns the limit of a descriptor; or the field that is wrong, and why.
+/// Returns the limit of a descriptor, or the wrong field and the reason.
 fn node_limit(
-    at: &Place,
+    at: &SourcePosition,
     rate_limit: Option<&RateLimit>,
     mode: Mode,
     notes: &mut Notes,
@@ -290,14 +292,14 @@ fn node_limit(
     };
     let name = name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = name.filter(|name| id_of(name) != **name) {
-        notes.tell(at, "rate_limit.name", format!("`{name}` is not an id"), format!("it is `{}`", id_of(name)));
+        notes.note(at, "rate_limit.name", format!("`{name}` is not an id"), format!("it is `{}`", id_of(name)));
     }
     let limit = (unit.to_owned(), u64::from(*requests_per_unit), seconds);
     let limit = window(at, notes, "rate_limit", limit, mode);
     Ok(limit.map_or(NodeLimit::None, |limit| NodeLimit::Limit(NamedLimit { limit, name: name.map(str::to_owned) })))
 }
 
-fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Notes) {
+fn note_dropped_settings(at: &SourcePosition, descriptor: &Descriptor, notes: &mut Notes) {
     if descriptor.quota_mode {
         let what = "a quota, which denies only when all quotas of a request are used up";
         notes.warn(at, "quota_mode", what, "it denies by itself");
@@ -306,10 +308,10 @@ fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Not
         [("detailed_metric", descriptor.detailed_metric), ("value_to_metric", descriptor.value_to_metric)]
     {
         if is_there {
-            notes.tell(at, field, "a setting of its metrics", "limits are counted by their names here");
+            notes.note(at, field, "a setting of its metrics", "limits are counted by their names here");
         }
     }
     if descriptor.metadata.is_some() {
-        notes.tell(at, "metadata", "metadata of answers", "answers have none");
+        notes.note(at, "metadata", "metadata of answers", "answers have none");
     }
 }

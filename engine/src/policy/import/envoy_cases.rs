@@ -1,4 +1,4 @@
-//! Cases of configurations of envoyproxy/ratelimit, for tests of the policies that are made of them.
+//! Test cases of envoyproxy/ratelimit configurations, for tests of the imported policies.
 
 use std::ptr;
 
@@ -11,9 +11,9 @@ use super::{
     envoy::{Descriptor, EACH_DOCUMENT, Root, domain_ids},
 };
 
-/// Makes cases of the same files: for each limit as many hits as it lets pass, and one more; and a descriptor with one entry
-/// more, which it does not hold for. They say what envoyproxy/ratelimit decides, so that a test shows where the policy
-/// decides otherwise.
+/// Makes test cases of the files that [`envoy`](super::envoy) imports. For each limit they have as many hits as it admits, one hit
+/// more, and a descriptor with one entry more, to which the limit does not apply. The expected verdicts are those of
+/// envoyproxy/ratelimit, so a test shows where the policy decides differently.
 ///
 /// ```
 /// use tidegate::import::{CaseVerdict, Source, envoy_cases};
@@ -55,7 +55,7 @@ impl LimitCases<'_> {
         for Spanned { value: descriptor, referenced, .. } in level {
             let place = format!("{}:{}", self.source.name, self.document.line(referenced.line()));
             entries.push(CaseEntry::new(&descriptor.key, ""));
-            // A value for which this descriptor is the one that decides, and none before it.
+            // A value for which this descriptor decides, and no descriptor before it.
             let value = descriptor.values().into_iter().find(|value| {
                 if let Some(last) = entries.last_mut() {
                     last.value.clone_from(value);
@@ -71,7 +71,7 @@ impl LimitCases<'_> {
         }
     }
 
-    /// Adds the cases of the descriptor that these entries come to.
+    /// Adds the cases of the descriptor that these entries match.
     fn add_own(&self, place: &str, descriptor: &Descriptor, entries: &[CaseEntry], cases: &mut Vec<Case>) {
         let Some(limit) = &descriptor.rate_limit else { return };
         let maker = CaseMaker { place, domain: self.domain, entries };
@@ -87,7 +87,7 @@ impl LimitCases<'_> {
         }
     }
 
-    /// Finds the descriptor of the file that these entries come to, as envoyproxy/ratelimit does.
+    /// Finds the descriptor of the file that these entries match, like envoyproxy/ratelimit.
     fn find(&self, entries: &[CaseEntry]) -> Option<&Descriptor> {
         let mut level = self.top.to_vec();
         let mut found = None;
@@ -107,7 +107,7 @@ impl LimitCases<'_> {
 }
 
 impl Descriptor {
-    /// Returns values that come to this descriptor, unless another one takes them.
+    /// Returns values that this descriptor matches, unless another one takes them.
     fn values(&self) -> Vec<String> {
         let value = self.value.as_deref().unwrap_or_default();
         match value.strip_suffix('*') {

@@ -1,4 +1,4 @@
-//! Cases of limits files of limitador, for tests of the policies that are made of them.
+//! Test cases of limitador's limits files, for tests of the imported policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::{
     limitador::{EACH_DOCUMENT, Item, domain_ids},
 };
 
-/// Makes cases of the same files: for each limit as many hits as it and the limits that hold beside it let pass, and one more;
-/// and a descriptor without its last key, if no limit holds for that. They say what limitador decides, so that a test shows
-/// where the policy decides otherwise. There are none for a limit without keys, and none for a namespace with an expression that
-/// is not read, as its limits may hold for any descriptor.
+/// Makes test cases of the files that [`limitador`](super::limitador) imports. For each limit they have as many hits as it and the
+/// limits beside it admit, one hit more, and a descriptor without the last key, if no limit applies to that. The expected verdicts
+/// are those of limitador, so a test shows where the policy decides differently. A limit without keys has no cases, nor has a
+/// namespace with an expression that cannot be read, because its limits may apply to any descriptor.
 ///
 /// ```
 /// use tidegate::import::{CaseVerdict, Source, limitador_cases};
@@ -35,7 +35,7 @@ pub fn limitador_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError>
         for Spanned { value: item, referenced, .. } in items {
             let texts = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<BTreeSet<_>>();
             let identity = (&item.namespace, item.seconds, texts(&item.conditions), texts(&item.variables));
-            // The first of equal limits holds.
+            // Of equal limits the first applies.
             if !identities.insert(identity) {
                 continue;
             }
@@ -74,7 +74,7 @@ pub fn limitador_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError>
 /// The values of a descriptor by their keys.
 type Values = BTreeMap<String, String>;
 
-/// A limit by its number, and the values of what it counts.
+/// A counter: the number of a limit, and the values that it counts.
 type Counter = (usize, Vec<String>);
 
 struct Limit<'i> {
@@ -84,10 +84,10 @@ struct Limit<'i> {
     max_value: u64,
 }
 
-/// The keys that a descriptor has where a limit holds, with the values that they must have.
+/// The keys that a limit requires of a descriptor, with their required values.
 type Needs = BTreeMap<String, Option<String>>;
 
-/// Returns the keys that a limit needs; none where an expression is not read, or no descriptor meets all of them.
+/// Returns the keys that a limit requires; `None` if an expression cannot be read, or no descriptor can meet all of them.
 fn needs(item: &Item) -> Option<Needs> {
     let mut needs = Needs::new();
     for text in item.variables.iter().flatten() {
@@ -103,7 +103,7 @@ fn needs(item: &Item) -> Option<Needs> {
     Some(needs)
 }
 
-/// Returns the counters of the limits of a domain that hold for a descriptor, each with the most that it takes.
+/// Returns the counters of a domain's limits that apply to a descriptor, each with its maximum.
 fn counters(limits: &[Limit<'_>], domain: &str, values: &Values) -> Vec<(Counter, u64)> {
     let counter = |(number, limit): (usize, &Limit<'_>)| {
         let holds = |(key, fixed): (&String, &Option<String>)| {

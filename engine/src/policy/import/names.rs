@@ -1,53 +1,53 @@
-//! Names that our policies take, made of names that may be anything.
+//! Converts the names of other limiters' files to ids and kinds of our policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Notes, Place, regions::kind_of};
+use super::{Notes, SourcePosition, regions::kind_of};
 use crate::{
     base::address::IP,
     policy::document::{ID_BYTES_MAX, is_id},
 };
 
-/// Ids of one list, each once.
+/// The ids of one list, each given once.
 #[derive(Debug, Default)]
 pub(super) struct Ids(Taken);
 
 impl Ids {
-    /// An id like `name`.
+    /// Returns an unused id like `name`.
     pub(super) fn like(&mut self, name: &str) -> String {
         self.0.take(&id_of(name))
     }
 
-    /// Reserves a name that is an id for its owner, so that a name like it gets another.
+    /// Reserves a name that is an id already, so that a similar name gets another id.
     pub(super) fn keep(&mut self, name: &str) {
         if is_id(name) {
             self.0.kept.insert(name.to_owned());
         }
     }
 
-    /// The id of `name`: its own, if it was kept.
+    /// Returns the id for `name`: the name itself, if it is reserved.
     pub(super) fn of(&mut self, name: &str) -> String {
         if self.0.kept.contains(name) { name.to_owned() } else { self.like(name) }
     }
 }
 
-/// `name` as an id: `[a-z][a-z0-9_-]{0,63}`.
+/// Converts a name to an id: `[a-z][a-z0-9_-]{0,63}`.
 pub(super) fn id_of(name: &str) -> String {
     if is_id(name) { name.to_owned() } else { plain(name) }
 }
 
-/// Names of which each is given once.
+/// A set of names, each given once.
 #[derive(Debug, Default)]
 struct Taken {
     names: BTreeSet<String>,
-    /// Reserved for their owners.
+    /// The reserved names.
     kept: BTreeSet<String>,
-    /// With which number to go on, by name: a file may have one name ten thousand times.
+    /// The next number of each name: a file may have one name ten thousand times.
     next: BTreeMap<String, u64>,
 }
 
 impl Taken {
-    /// `name`, or it with the first number that is free.
+    /// Returns `name`, or `name` with the first unused number.
     fn take(&mut self, name: &str) -> String {
         let mut numbered = name.to_owned();
         let next = self.next.entry(name.to_owned()).or_insert(2);
@@ -65,8 +65,8 @@ impl Taken {
 pub(super) struct Keys(BTreeMap<String, BTreeSet<String>>);
 
 impl Keys {
-    /// Reports, at the first place of each key, where it is written otherwise here or is the same as another key.
-    pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, kind: &str) {
+    /// Reports, at the first occurrence of each key, that its kind is spelled differently or is also the kind of another key.
+    pub(super) fn note(&mut self, at: &SourcePosition, notes: &mut Notes, field: &str, key: &str, kind: &str) {
         let keys = self.0.entry(kind.to_owned()).or_default();
         let other = keys.first().cloned();
         if !keys.insert(key.to_owned()) {
@@ -87,11 +87,11 @@ impl Keys {
         }
         let is_second = kind_of(key, &[]) != kind;
         let what = if is_second { format!("a second `{key}`") } else { format!("`{key}` is not a kind of identity") };
-        notes.tell(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
+        notes.note(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
     }
 }
 
-/// In lower case, beginning with a letter, with `-` for what an id may not have.
+/// Returns a name in lower case that begins with a letter, with `-` for characters that an id cannot have.
 fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let mut plain: String =
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_to_fit() {
+    fn names_become_unique_ids() {
         let mut ids = Ids::default();
         let long = "a".repeat(70);
         for (name, id) in [
@@ -125,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(ids.like(name), id, "{name}");
         }
-        // A name that is an id stays as it is, wherever it stands.
+        // A reserved name stays the same, at any position.
         ids.keep("silver");
         for (name, id) in [("Silver", "silver-2"), ("silver", "silver"), ("silver", "silver"), ("SILVER", "silver-3")] {
             assert_eq!(ids.of(name), id, "{name}");
@@ -133,24 +133,24 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_written_otherwise_are_told_once() {
+    fn keys_of_another_spelling_are_reported_once() {
         let (at, mut notes, mut keys) =
-            (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
+            (SourcePosition { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
         let mut tell = |key: &str, earlier: &[&str]| {
             let earlier: Vec<String> = earlier.iter().map(|kind| (*kind).to_owned()).collect();
             notes.0.clear();
-            keys.tell(&at, &mut notes, "key", key, &kind_of(key, &earlier));
+            keys.note(&at, &mut notes, "key", key, &kind_of(key, &earlier));
             notes.0.pop().filter(|(_, note)| note.line > 0).map(|(_, note)| (note.what, note.changes_decisions))
         };
-        let told = |what: &str, changes| Some((what.to_owned(), changes));
+        let note = |what: &str, changes| Some((what.to_owned(), changes));
         for (key, earlier, what) in [
             ("api_key", &[][..], None),
-            ("remote.Address", &[], told("`remote.Address` is not a kind of identity", false)),
+            ("remote.Address", &[], note("`remote.Address` is not a kind of identity", false)),
             ("remote.Address", &[], None),
-            ("remote-address", &[], told("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
-            ("user", &["user"], told("a second `user`", false)),
-            ("user_2", &[], told("`user_2` is the kind `user_2` as `user` is", true)),
-            ("PATH", &[], told("`PATH` is not a kind of identity", false)),
+            ("remote-address", &[], note("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
+            ("user", &["user"], note("a second `user`", false)),
+            ("user_2", &[], note("`user_2` is the kind `user_2` as `user` is", true)),
+            ("PATH", &[], note("`PATH` is not a kind of identity", false)),
             ("endpoint", &[], None),
         ] {
             assert_eq!(tell(key, earlier), what, "{key}");

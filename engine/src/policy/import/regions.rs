@@ -1,9 +1,9 @@
-//! Where requests can fall by their values, and the rules that decide there as the file does.
+//! Regions of the values of requests, and the rules that decide in each region like the imported file.
 //!
-//! Our rules know one precedence: of those that count the same kinds the closest wins. Other limiters have their own. So
-//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; of each
-//! kind), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
-//! rule of a region is always the closest there, so what comes out decides as the file does.
+//! Our rules have one precedence: of those that count the same kinds the closest wins. Other limiters have their own. The values
+//! that a file names are therefore divided into regions (this value, the rest of that prefix, everything else; for each kind).
+//! From wide to narrow, a region gets a rule of its own where the closest wider rule decides differently. The rule of a region is
+//! always the closest there, so the result decides like the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +16,16 @@ use crate::{
         descriptor::Dimension,
         document::{self, DescriptorPaths, EVERYONE},
         matcher::Matcher,
-        path::Pattern,
+        pattern::Pattern,
         request::{BEGINNING_BYTES_MAX, VALUE_BYTES_MAX},
-        specificity::Closeness,
+        specificity::Specificity,
     },
 };
 
-/// More regions than this are too many.
+/// The most regions of a set of kinds.
 const REGIONS_MAX: usize = 50_000;
 
-/// Returns the kind of an entry with this key, behind entries of other kinds, as [`Dimension::of`] says for a domain with
+/// Returns the kind of an entry with this key after entries of the `earlier` kinds, by [`Dimension::of`] for a domain with
 /// `descriptor_paths = "identity"`.
 pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
     let is_taken = |dimension: &Dimension<'_>| earlier.iter().any(|kind| dimension.kind() == Some(kind));
@@ -36,16 +36,16 @@ pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
     }
 }
 
-/// Values. Wider before narrower.
+/// A set of values of one kind. Wider sets come before narrower ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Match {
+pub(super) enum ValueSet {
     Any,
     Prefix(String),
     Exact(String),
 }
 
-impl Match {
-    /// Does it match every value that `other` matches?
+impl ValueSet {
+    /// Returns whether this matches every value that `other` matches.
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
@@ -55,12 +55,12 @@ impl Match {
         }
     }
 
-    /// Is there a value that both match?
+    /// Returns whether there is a value that both match.
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
-    /// Returns it as rules have it of this kind: an address has one spelling.
+    /// Returns the set in the notation that rules of this kind use, in which an address has one spelling.
     pub(super) fn plain(self, kind: &str) -> Self {
         match self {
             Self::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
@@ -70,7 +70,7 @@ impl Match {
         }
     }
 
-    /// As a condition says it; none for any value.
+    /// Returns the text of a rule's condition; `None` if any value matches.
     pub(super) fn text(&self) -> Option<String> {
         match self {
             Self::Any => None,
@@ -80,43 +80,43 @@ impl Match {
     }
 }
 
-/// A value of each kind.
-pub(super) type Region = Vec<Match>;
+/// A region: a set of values for each kind.
+pub(super) type Region = Vec<ValueSet>;
 
-fn covers(wide: &[Match], narrow: &[Match]) -> bool {
+fn covers(wide: &[ValueSet], narrow: &[ValueSet]) -> bool {
     wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
 }
 
-/// The places of the kinds that are counted.
-pub(super) type Counted = BTreeSet<usize>;
+/// The indices of the kinds whose values are counted separately.
+pub(super) type CountedKinds = BTreeSet<usize>;
 
-/// The numbers of the limits that hold in a region, by the kinds that they count.
-pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
+/// The numbers of the limits that apply in a region, by the kinds that they count.
+pub(super) type Decided = BTreeMap<CountedKinds, Vec<usize>>;
 
-/// A rule.
+/// A rule for a region.
 #[derive(Debug)]
-pub(super) struct Carved {
+pub(super) struct RegionRule {
     pub(super) region: Region,
-    pub(super) counted: Counted,
-    /// None: a wider rule does not hold here.
+    pub(super) counted: CountedKinds,
+    /// The limits; empty for a rule that only hides a wider one.
     pub(super) limits: Vec<usize>,
 }
 
 /// The rules of one set of kinds.
 #[derive(Debug)]
-pub(super) struct Carving {
-    pub(super) rules: Vec<Carved>,
-    /// Limits that stand in several rules though the file counts them as one.
-    pub(super) apart: BTreeSet<usize>,
+pub(super) struct RegionRules {
+    pub(super) rules: Vec<RegionRule>,
+    /// The limits that are in several rules although the file counts them together.
+    pub(super) split_limits: BTreeSet<usize>,
 }
 
-/// Finds the rules; `None`: there are too many regions. `named` is every combination of values that the file names.
-pub(super) fn carve(
+/// Returns the rules, or `None` if there are too many regions. `named` has every combination of values that the file names.
+pub(super) fn rules_of_regions(
     kinds: &[String],
     named: &[Region],
-    counted: &BTreeSet<Counted>,
-    decide: impl Fn(&[Match]) -> Decided,
-) -> Option<Carving> {
+    counted: &BTreeSet<CountedKinds>,
+    decide: impl Fn(&[ValueSet]) -> Decided,
+) -> Option<RegionRules> {
     let mut carver = Carver {
         kinds,
         counted,
@@ -127,38 +127,38 @@ pub(super) fn carve(
         regions: 0,
     };
     carver.walk(&mut Vec::new(), &named.iter().collect::<Vec<_>>())?;
-    let apart = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
+    let split_limits = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
     let rules = carver.rules.into_iter().map(|(rule, _)| rule).collect();
-    Some(Carving { rules, apart })
+    Some(RegionRules { rules, split_limits })
 }
 
 struct Carver<'c, D> {
     kinds: &'c [String],
-    counted: &'c BTreeSet<Counted>,
+    counted: &'c BTreeSet<CountedKinds>,
     decide: D,
-    rules: Vec<(Carved, document::Rule)>,
-    /// Places of rules by their value of the first kind: a file may have ten thousand.
-    by_first: BTreeMap<Match, Vec<usize>>,
-    /// In which rules a limit stands, for the same values of what it counts.
+    rules: Vec<(RegionRule, document::Rule)>,
+    /// The indices of rules by their value of the first kind: a file may have ten thousand.
+    by_first: BTreeMap<ValueSet, Vec<usize>>,
+    /// The rules that have a limit, by the limit and the values that it counts.
     homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
     regions: usize,
 }
 
-impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
-    /// All regions that begin with `region`; `live` are the named combinations that cover it.
+impl<D: Fn(&[ValueSet]) -> Decided> Carver<'_, D> {
+    /// Visits all regions that begin with `region`. `live` has the named combinations that cover it.
     fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
         let depth = region.len();
         if depth == self.kinds.len() {
             self.regions += 1;
-            self.settle(region);
+            self.decide_region(region);
             return (self.regions <= REGIONS_MAX).then_some(());
         }
-        let mut by_match: BTreeMap<&Match, Vec<&Region>> = BTreeMap::from([(&Match::Any, Vec::new())]);
+        let mut by_match: BTreeMap<&ValueSet, Vec<&Region>> = BTreeMap::from([(&ValueSet::Any, Vec::new())]);
         for named in live {
             by_match.entry(&named[depth]).or_default().push(named);
         }
-        // An exact value covers nothing but itself, so only the others have to be looked through.
-        let wide: Vec<&Match> = by_match.keys().copied().filter(|it| !matches!(it, Match::Exact(_))).collect();
+        // An exact value covers only itself, so only the other values need a search.
+        let wide: Vec<&ValueSet> = by_match.keys().copied().filter(|it| !matches!(it, ValueSet::Exact(_))).collect();
         for narrow in by_match.keys().copied() {
             let covering = wide.iter().copied().filter(|wide| *wide != narrow && wide.covers(narrow)).chain([narrow]);
             let below: Vec<&Region> = covering.flat_map(|wide| by_match[wide].iter().copied()).collect();
@@ -169,7 +169,7 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
         Some(())
     }
 
-    fn settle(&mut self, region: &Region) {
+    fn decide_region(&mut self, region: &Region) {
         let mut decided = (self.decide)(region);
         for counted in self.counted {
             let wanted = decided.remove(counted).unwrap_or_default();
@@ -185,35 +185,36 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
         }
     }
 
-    /// The rule that decides in a region, of those so far.
-    fn closest(&self, counted: &Counted, region: &Region) -> Option<usize> {
+    /// Returns the rule that decides in a region, of the rules so far.
+    fn closest(&self, counted: &CountedKinds, region: &Region) -> Option<usize> {
         let first = region.first();
-        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, Match::Exact(_)));
-        let exact =
-            first.and_then(|first| self.by_first.get_key_value(first)).filter(|(it, _)| matches!(it, Match::Exact(_)));
+        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, ValueSet::Exact(_)));
+        let exact = first
+            .and_then(|first| self.by_first.get_key_value(first))
+            .filter(|(it, _)| matches!(it, ValueSet::Exact(_)));
         let candidates = wide.chain(exact).flat_map(|(_, places)| places.iter().copied());
         let covering = candidates.filter(|place| {
             let rule = &self.rules[*place].0;
             rule.counted == *counted && covers(&rule.region, region)
         });
-        let closeness = |place: &usize| {
+        let specificity = |place: &usize| {
             let rule = &self.rules[*place].1;
-            Closeness::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
+            Specificity::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
         };
-        covering.min_by(|one, other| closeness(one).cmp(&closeness(other)))
+        covering.min_by(|one, other| specificity(one).cmp(&specificity(other)))
     }
 
-    fn add(&mut self, counted: &Counted, region: &Region, limits: Vec<usize>) -> usize {
+    fn add(&mut self, counted: &CountedKinds, region: &Region, limits: Vec<usize>) -> usize {
         let place = self.rules.len();
         let rule = rule(self.kinds, region, counted);
-        self.rules.push((Carved { region: region.clone(), counted: counted.clone(), limits }, rule));
-        self.by_first.entry(region.first().cloned().unwrap_or(Match::Any)).or_default().push(place);
+        self.rules.push((RegionRule { region: region.clone(), counted: counted.clone(), limits }, rule));
+        self.by_first.entry(region.first().cloned().unwrap_or(ValueSet::Any)).or_default().push(place);
         place
     }
 }
 
 /// Returns the rule of a region, without id and limits.
-pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> document::Rule {
+pub(super) fn rule(kinds: &[String], region: &[ValueSet], counted: &CountedKinds) -> document::Rule {
     let condition = kinds.iter().zip(region).filter_map(|(kind, value)| Some((kind.clone(), value.text()?)));
     let mut per: Vec<String> = counted.iter().map(|place| kinds[*place].clone()).collect();
     let per = match per.len() {
@@ -235,8 +236,8 @@ pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> doc
     }
 }
 
-/// Returns what the id of a region's rule is made of.
-pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
+/// Returns the text for the id of a region's rule.
+pub(super) fn name_of(kinds: &[String], region: &[ValueSet]) -> String {
     let parts = kinds.iter().zip(region).map(|(kind, value)| match value.text() {
         None => kind.clone(),
         Some(text) => format!("{kind}-{}", text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
@@ -244,10 +245,10 @@ pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
     parts.collect::<Vec<_>>().join("-")
 }
 
-/// Checks that a rule can have this condition; the error says why not.
-pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
+/// Checks that a rule can have this condition.
+pub(super) fn check(kind: &str, value: &ValueSet) -> Result<(), String> {
     let Some(text) = value.text() else { return Ok(()) };
-    let most = if matches!(value, Match::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
+    let most = if matches!(value, ValueSet::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
     if text.len() > most {
         return Err(format!("a value of {} bytes; {most} fit", text.len()));
     }

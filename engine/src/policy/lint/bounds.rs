@@ -1,7 +1,7 @@
-//! Bounds of what a limit admits, and so which other limit can never deny beside it.
+//! Bounds of limits: computes the most that a limit admits in a time, to find other limits that can never deny beside it.
 //!
-//! What is claimed holds for checks that cost what they said, of keys that have slots in the table, decided on one node. Where
-//! numbers are too large to be sure, nothing is claimed.
+//! The results hold for checks without settlement of another cost, of keys that have slots in the table, decided on one node. If
+//! numbers are too large to be sure, there is no result.
 
 use crate::{
     algorithm::refill,
@@ -12,12 +12,12 @@ use crate::{
     },
 };
 
-/// What a limit admits in any stretch of time: at most `at_once`, and `tokens` for each `period_ns` that pass.
+/// The most that a limit admits in any span of time: `at_once`, and `tokens` for each `period_ns` that passes.
 struct Admits {
     at_once: u128,
     tokens: u128,
     period_ns: u128,
-    /// Of windows: so many windows more than periods that were begun can be met, and what each admits.
+    /// The number of windows that a span can overlap beyond its begun periods, and what each admits; `None` for buckets.
     windows: Option<(u128, u128)>,
 }
 
@@ -45,16 +45,16 @@ impl Admits {
     }
 }
 
-/// How a bucket really comes back: every rounding goes against the client.
+/// Returns the tokens that a bucket really refills, and in which time: every rounding is against the client.
 fn refilled(limit: &Limit) -> Option<(u128, u128)> {
     let (tokens, period_ns) = refill(limit.limit, parse_period(&limit.period).ok()?);
     Some((tokens.into(), period_ns.into()))
 }
 
-/// The least and the most that a period lasts.
+/// Returns the shortest and the longest duration of a period.
 fn period_ns(limit: &Limit) -> Option<(u128, u128)> {
     const DAY_NS: u128 = 86_400 * SECOND_NS as u128;
-    // Days with a change of the clock.
+    // The most by which a change of the clock lengthens or shortens a day.
     const CHANGE_NS: u128 = 2 * 3_600 * SECOND_NS as u128;
     let (least, most) = match Unit::named(&limit.period) {
         Some(Unit::Day) => (DAY_NS, DAY_NS),
@@ -68,7 +68,7 @@ fn period_ns(limit: &Limit) -> Option<(u128, u128)> {
     Some((least - CHANGE_NS, most + CHANGE_NS))
 }
 
-/// Does `limit` admit all that `by` admits, at whatever times, where each token of `by` is `cost` of `limit`?
+/// Returns whether `limit` admits all that `by` admits, at any times, if each token of `by` costs `cost` tokens of `limit`.
 pub(super) fn bounds(by: &Limit, limit: &Limit, cost: u64) -> bool {
     let is_local = |limit: &Limit| limit.sharing == Sharing::Local;
     by.mode == Mode::Enforce && is_local(by) && is_local(limit) && admits_all(by, limit, cost.into()).unwrap_or(false)
@@ -83,7 +83,7 @@ fn admits_all(by: &Limit, limit: &Limit, cost: u128) -> Option<bool> {
     let (admitted, fit) = match limit.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let (back, in_ns) = refilled(limit)?;
-            // Where a call is rounded up by itself, many small ones lose more than one large one.
+            // Each call is rounded up, so many small calls lose more than one large call.
             let keeps_up = back == 1 && most.tokens.checked_mul(cost)?.checked_mul(in_ns)? <= most.period_ns;
             if !keeps_up {
                 return Some(false);
@@ -91,43 +91,43 @@ fn admits_all(by: &Limit, limit: &Limit, cost: u128) -> Option<bool> {
             (most.at_once, limit.burst.unwrap_or(limit.limit).into())
         }
         Algorithm::FixedWindow => match windows_of_the_clock(by).filter(|_| windows_of_the_clock(limit).is_some()) {
-            // They begin and end together.
+            // The windows of both begin and end together.
             Some(by_ns) if least_ns.is_multiple_of(by_ns) => (most.tokens.checked_mul(least_ns / by_ns)?, tokens),
             _ => (most.most_in(longest_ns)?, tokens),
         },
-        // Two windows weighted are at most both; large counts are kept rounded up, by 0.4 % at most.
+        // The weighted sum of two windows is at most their sum; large counts are stored rounded up, by 0.4 % at most.
         Algorithm::SlidingWindowCounter => {
             let exact = if limit.limit < 1 << 14 { tokens } else { tokens - tokens.div_ceil(200) };
             (most.most_in(2 * longest_ns)?, exact)
         }
-        // One that finds no ring counts more strictly.
+        // A key without a free log counts more strictly.
         Algorithm::SlidingWindowLog => return Some(false),
     };
     Some(admitted.checked_mul(cost)? <= fit)
 }
 
-/// How long windows are that begin with the epoch.
+/// Returns the length of the windows if they begin with the epoch.
 fn windows_of_the_clock(limit: &Limit) -> Option<u128> {
     let is_of_clock = limit.algorithm == Algorithm::FixedWindow && Unit::named(&limit.period).is_none();
     period_ns(limit).filter(|_| is_of_clock).map(|(ns, _)| ns)
 }
 
-/// How many tokens a limit gives back a second, on average; none: its period cannot be read.
+/// Returns the tokens that a limit admits a second, on average; `None` if its period is invalid.
 pub(super) fn per_second(limit: &Limit) -> Option<f64> {
     let (least_ns, longest_ns) = period_ns(limit)?;
     Some(limit.limit as f64 * SECOND_NS as f64 * 2.0 / (least_ns + longest_ns) as f64)
 }
 
-/// In the long run, where requests come evenly: does a rule with `limits`, each request `cost` of them, admit more requests
-/// than `wide` does at `wide_cost` each?
+/// Returns whether `limits` at `cost` for each request admit more requests than `wide` at `wide_cost`, in the long run of evenly
+/// spaced requests.
 pub(super) fn admits_more(limits: &[Limit], cost: u64, wide: &Limit, wide_cost: u64) -> bool {
     let more = |limit: &Limit| {
-        // Each admits its tokens in each period of even traffic, a counter of windows at most twice that.
+        // Under even traffic each limit admits its tokens in each period, and a sliding window counter at most twice that.
         let ((_, longest_ns), (least_ns, _)) = (period_ns(limit)?, period_ns(wide)?);
         let most = if wide.algorithm == Algorithm::SlidingWindowCounter { 2 } else { 1 };
         let ours = u128::from(limit.limit).checked_mul(least_ns)?.checked_mul(wide_cost.into())?;
         let theirs = u128::from(wide.limit).checked_mul(most * longest_ns)?.checked_mul(cost.into())?;
-        // By more than buckets lose to rounding.
+        // The difference must exceed what buckets lose to rounding.
         Some(ours > theirs + theirs / 100)
     };
     let enforced = limits.iter().filter(|limit| limit.mode == Mode::Enforce);

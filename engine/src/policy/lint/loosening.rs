@@ -1,100 +1,27 @@
-//! Loosenings: where a change of the policy admits much more than before.
+//! Loosenings: finds where a change of the policy admits much more than before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{Warning, WarningCode, accepts_all, bounds::per_second, overlaps::overlaps};
+use super::{
+    bounds::per_second,
+    comparison::{Comparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
+    finding::{Finding, LooseningCode, WarningCode},
+};
 use crate::policy::{
-    document::{Client, Descriptors, Domain, Limit, Mode, OnError, OnFailure, Override, Policy, Rule, Sharing, Tier},
+    document::{Descriptors, Domain, Limit, OnError, OnFailure, Policy, Rule, Sharing},
     explain::kinds,
-    path::Pattern,
 };
 
-/// From here on it is much more: as many times as before.
+/// A change to this many times the former rate or burst, or more, is a loosening.
 const MUCH_MORE: f64 = 10.0;
 
-/// Somewhere much more gets through than before.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub struct Loosening {
-    /// How that comes.
-    pub code: LooseningCode,
-    /// The domain that it is in.
-    pub domain: String,
-    /// `tier`, `rule`, `client`, or `domain` for the settings of one.
-    pub kind: &'static str,
-    /// Of the tier or rule; `KIND:VALUE` of a client; the name of a domain.
-    pub id: String,
-    /// Where it is about one limit.
-    pub limit: Option<String>,
-    /// How many clients it is so for, of which `id` is the first; 1 for whatever is no client.
-    pub objects: usize,
-    /// What is otherwise, in words.
-    pub message: String,
-}
-
-/// How it comes that more gets through.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum LooseningCode {
-    /// Limits hold for it no longer.
-    Unlimited,
-    /// The rule, or the domain, is off or gone.
-    Off,
-    /// The rule is for fewer requests, or counts them in more parts.
-    Narrowed,
-    /// The rule takes requests out of a tighter one, which no longer counts them.
-    Shadows,
-    /// The limit is gone, and no other one stands in its place.
-    Removed,
-    /// The limit only counts.
-    Shadow,
-    /// The limit lets everything through where what nodes share cannot be reached.
-    Open,
-    /// Each node counts alone.
-    Alone,
-    /// The limit has ten times its rate, or more.
-    Raised,
-    /// The limit lets ten times as much through at once, or more.
-    Burst,
-    /// The client is no longer blocked.
-    Unblocked,
-    /// Checks that cannot be decided are allowed.
-    OnError,
-    /// Requests name the tier that they are in.
-    TierHint,
-    /// Descriptors of Envoy meet fewer rules, or others.
-    Descriptors,
-}
-
-impl LooseningCode {
-    /// As documents name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unlimited => "unlimited",
-            Self::Off => "off",
-            Self::Narrowed => "narrowed",
-            Self::Shadows => "shadows",
-            Self::Removed => "removed",
-            Self::Shadow => "shadow",
-            Self::Open => "open",
-            Self::Alone => "alone",
-            Self::Raised => "raised",
-            Self::Burst => "burst",
-            Self::Unblocked => "unblocked",
-            Self::OnError => "on_error",
-            Self::TierHint => "tier_hint",
-            Self::Descriptors => "descriptors",
-        }
-    }
-}
-
 impl Policy {
-    /// Looks for what a change to `after` gives up: limits that go, that only count, or that let ten times as much through;
-    /// rules that are off, for fewer requests, or beside a new one that is closer and allows more; a default tier of a kind, or an override, that allows so much more; clients
-    /// that are no longer blocked or limited. Both policies are taken as valid. Of clients it looks at what the document says
-    /// of them: where one goes that stood before a prefix or a block of addresses, the default of its kind is taken for what
-    /// holds then.
+    /// Finds what a change to `after` gives up: limits that are removed, that only count, or that admit ten times as much; rules
+    /// that are disabled, match fewer requests, or stand beside a new rule that is closer and allows more; default tiers and
+    /// overrides that allow ten times as much; clients that are no longer blocked or limited.
+    ///
+    /// Both policies must be valid. For clients only the document counts: where a client is removed that stood before a prefix or
+    /// a block of addresses, the default tier of its kind is taken for what applies then.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -108,24 +35,30 @@ impl Policy {
     /// assert_eq!(with(60).loosened_by(&with(600))[0].message, "lets 10 times as much through");
     /// ```
     #[must_use]
-    pub fn loosened_by(&self, after: &Policy) -> Vec<Loosening> {
+    pub fn loosened_by(&self, after: &Policy) -> Vec<Finding<LooseningCode>> {
         let mut found = Vec::new();
-        for (name, before) in &self.domains {
-            let mut change = Change { name, found: &mut found };
-            match after.domains.get(name) {
-                Some(after) => change.domain(before, after),
-                None if is_limiting(before) => {
-                    change.tell("domain", name, Loose::new(LooseningCode::Off, "is gone, with all of its limits"), 1);
-                }
-                None => {}
+        for (domain, before) in &self.domains {
+            let gone = Domain::default();
+            let after = after.domains.get(domain);
+            let mut comparison = Comparison {
+                domain,
+                before,
+                after: after.unwrap_or(&gone),
+                found: &mut found,
+                effects: effects_of_limits,
+            };
+            if after.is_some() {
+                compare(&mut comparison);
+            } else if is_limiting(before) {
+                comparison.add_of_domain(Effect::new(LooseningCode::Off, "is gone, with all of its limits"));
             }
         }
         let shadows =
-            |policy: &Policy| policy.lint().into_iter().filter(|warning| warning.code == WarningCode::Shadows);
-        let known: BTreeSet<Warning> = shadows(self).collect();
+            |policy: &Policy| policy.lint().into_iter().filter(|warning| warning.code == WarningCode::ShadowsRule);
+        let known: BTreeSet<Finding<WarningCode>> = shadows(self).collect();
         found.extend(shadows(after).filter(|warning| !known.contains(warning)).map(|warning| {
-            let Warning { domain, kind, id, limit, message, .. } = warning;
-            Loosening { code: LooseningCode::Shadows, domain, kind, id, limit, objects: 1, message }
+            let Finding { code: _, domain, kind, id, limit, objects, message } = warning;
+            Finding { code: LooseningCode::ShadowsRule, domain, kind, id, limit, objects, message }
         }));
         found
     }
@@ -136,103 +69,95 @@ fn is_limiting(domain: &Domain) -> bool {
     limits.chain(domain.rules.iter().flat_map(|rule| &rule.limits)).any(is_enforced)
 }
 
-pub(super) fn is_enforced(limit: &Limit) -> bool {
-    limit.mode == Mode::Enforce
-}
-
-/// What is looser, wherever it is.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Loose {
-    code: LooseningCode,
-    limit: Option<String>,
-    message: String,
-}
-
-impl Loose {
-    fn new(code: LooseningCode, message: impl Into<String>) -> Self {
-        Self { code, limit: None, message: message.into() }
-    }
-
-    fn of(limit: &Limit, code: LooseningCode, message: impl Into<String>) -> Self {
-        Self { limit: Some(limit.id.clone()), ..Self::new(code, message) }
-    }
-}
-
-/// What holds for somebody.
-pub(super) enum Held<'p> {
-    Blocked,
-    Unlimited,
-    Limits(Vec<&'p Limit>),
-}
-
-impl<'p> Held<'p> {
-    pub(super) fn by_tier(tier: Option<&'p Tier>) -> Self {
-        match tier {
-            Some(tier) if !tier.unlimited => Self::Limits(tier.limits.iter().collect()),
-            _ => Self::Unlimited,
+fn compare(comparison: &mut Comparison<'_, '_, LooseningCode>) {
+    let (before, after) = (comparison.before, comparison.after);
+    comparison.compare_tiers();
+    let rules = RulesAfter::new(before, after);
+    for rule in before.rules.iter().filter(|rule| rule.enabled && rule.limits.iter().any(is_enforced)) {
+        for effect in effects_of_rule(&rules, rule) {
+            comparison.add("rule", &rule.id, effect, 1);
         }
     }
-
-    /// By a client's override, where it has one, before its tier.
-    fn by_client(tier: Option<&'p Tier>, made: Option<&'p Override>) -> Self {
-        match made {
-            Some(Override { blocked: true, .. }) => Self::Blocked,
-            Some(Override { unlimited: true, .. }) => Self::Unlimited,
-            Some(Override { limits: own, .. }) => {
-                let of_tier = tier.map(|tier| tier.limits.iter()).unwrap_or_default();
-                let stays = of_tier.filter(|limit| own.iter().all(|other| other.id != limit.id));
-                Self::Limits(stays.chain(own).collect())
-            }
-            None => Self::by_tier(tier),
-        }
+    comparison.compare_clients(true);
+    comparison.compare_defaults();
+    if before.on_error == OnError::Closed && after.on_error == OnError::Open {
+        let message = "lets requests through when nothing can be decided";
+        comparison.add_of_domain(Effect::new(LooseningCode::OnError, message));
     }
-
-    fn loosened_by(&self, after: &Self) -> Vec<Loose> {
-        match (self, after) {
-            (Self::Unlimited, _) | (_, Self::Blocked) => Vec::new(),
-            (Self::Blocked, _) => vec![Loose::new(LooseningCode::Unblocked, "is no longer blocked")],
-            (Self::Limits(before), Self::Unlimited) if before.iter().any(|limit| is_enforced(limit)) => {
-                vec![Loose::new(LooseningCode::Unlimited, "is no longer limited")]
-            }
-            (Self::Limits(_), Self::Unlimited) => Vec::new(),
-            (Self::Limits(before), Self::Limits(after)) => limits_loosened(before, after, 1.0),
-        }
+    if !before.tier_hint && after.tier_hint {
+        let message = "lets requests name the tier that they are in";
+        comparison.add_of_domain(Effect::new(LooseningCode::TierHint, message));
+    }
+    if before.descriptors == Descriptors::Subset && after.descriptors == Descriptors::Exact {
+        let message = "lets descriptors of Envoy pass rules that name fewer kinds than they have";
+        comparison.add_of_domain(Effect::new(LooseningCode::Descriptors, message));
+    }
+    if before.descriptor_paths != after.descriptor_paths {
+        let message = "changes which rules descriptors of Envoy meet that have a path or a method";
+        comparison.add_of_domain(Effect::new(LooseningCode::Descriptors, message));
     }
 }
 
-/// `cheaper` is how many times as many requests the same tokens are for.
-fn limits_loosened(before: &[&Limit], after: &[&Limit], cheaper: f64) -> Vec<Loose> {
+fn effects_of_rule(rules: &RulesAfter<'_>, was: &Rule) -> Vec<Effect<LooseningCode>> {
+    let Some(is) = rules.successor(was) else {
+        return vec![Effect::new(LooseningCode::Off, "no longer limits anything")];
+    };
+    let [before, after] = [was, is].map(|rule| rule.limits.iter().collect::<Vec<_>>());
+    let mut found = limits_loosened(&before, &after, was.cost as f64 / is.cost as f64);
+    if !rules.takes_all(is, was) {
+        found.push(Effect::new(LooseningCode::Narrowed, "is no longer for all requests that it was for"));
+    } else if !kinds(is).iter().all(|kind| kinds(was).contains(kind)) {
+        found.push(Effect::new(LooseningCode::Narrowed, "counts apart what it counted together"));
+    }
+    found
+}
+
+fn effects_of_limits(before: &EffectiveLimits<'_>, after: &EffectiveLimits<'_>) -> Vec<Effect<LooseningCode>> {
+    use EffectiveLimits::{Blocked, Limits, Unlimited};
+    match (before, after) {
+        (Unlimited, _) | (_, Blocked) => Vec::new(),
+        (Blocked, _) => vec![Effect::new(LooseningCode::Unblocked, "is no longer blocked")],
+        (Limits(before), Unlimited) if before.iter().any(|limit| is_enforced(limit)) => {
+            vec![Effect::new(LooseningCode::Unlimited, "is no longer limited")]
+        }
+        (Limits(_), Unlimited) => Vec::new(),
+        (Limits(before), Limits(after)) => limits_loosened(before, after, 1.0),
+    }
+}
+
+/// Finds the limits that admit much more than before, if the same tokens pay for `cheaper` times as many requests.
+fn limits_loosened(before: &[&Limit], after: &[&Limit], cheaper: f64) -> Vec<Effect<LooseningCode>> {
     let enforced = before.iter().filter(|limit| is_enforced(limit));
     enforced
         .flat_map(|was| match after.iter().find(|limit| limit.id == was.id) {
             Some(is) => limit_loosened(was, is, cheaper),
             None if after.iter().any(|limit| is_enforced(limit) && more(was, limit, cheaper).is_none()) => Vec::new(),
-            None => vec![Loose::of(was, LooseningCode::Removed, "no longer has this limit")],
+            None => vec![Effect::of_limit(was, LooseningCode::Removed, "no longer has this limit")],
         })
         .collect()
 }
 
-fn limit_loosened(was: &Limit, is: &Limit, cheaper: f64) -> Vec<Loose> {
+fn limit_loosened(was: &Limit, is: &Limit, cheaper: f64) -> Vec<Effect<LooseningCode>> {
     if !is_enforced(is) {
-        return vec![Loose::of(is, LooseningCode::Shadow, "no longer denies, it only counts")];
+        return vec![Effect::of_limit(is, LooseningCode::ShadowMode, "no longer denies, it only counts")];
     }
     let mut found = Vec::new();
     if is.on_failure == Some(OnFailure::Open) && was.on_failure != is.on_failure && is.sharing != Sharing::Local {
         let message = "lets everything through when what nodes share cannot be reached";
-        found.push(Loose::of(is, LooseningCode::Open, message));
+        found.push(Effect::of_limit(is, LooseningCode::Open, message));
     }
     if was.sharing != Sharing::Local && is.sharing == Sharing::Local {
-        found.push(Loose::of(
+        found.push(Effect::of_limit(
             is,
             LooseningCode::Alone,
             "holds for each node alone, no longer for all of them together",
         ));
     }
-    found.extend(more(was, is, cheaper).map(|(code, message)| Loose::of(is, code, message)));
+    found.extend(more(was, is, cheaper).map(|(code, message)| Effect::of_limit(is, code, message)));
     found
 }
 
-/// Does it let much more through than it did?
+/// Returns the code and message for a limit that admits much more than before.
 fn more(was: &Limit, is: &Limit, cheaper: f64) -> Option<(LooseningCode, String)> {
     let at_once = |limit: &Limit| limit.burst.unwrap_or(limit.limit) as f64;
     let times = |was: f64, is: f64| if was == 0.0 && is == 0.0 { 1.0 } else { is * cheaper / was };
@@ -245,176 +170,6 @@ fn more(was: &Limit, is: &Limit, cheaper: f64) -> Option<(LooseningCode, String)
         Some((LooseningCode::Burst, format!("lets {burst:.0} times as much through at once")))
     } else {
         None
-    }
-}
-
-/// The objects of one domain before and after.
-struct Change<'p, 'f> {
-    name: &'p str,
-    found: &'f mut Vec<Loosening>,
-}
-
-impl Change<'_, '_> {
-    fn tell(&mut self, kind: &'static str, id: &str, loose: Loose, objects: usize) {
-        let Loose { code, limit, message } = loose;
-        let (domain, id) = (self.name.to_owned(), id.to_owned());
-        self.found.push(Loosening { code, domain, kind, id, limit, objects, message });
-    }
-
-    fn domain(&mut self, before: &Domain, after: &Domain) {
-        for tier in &before.tiers {
-            let Some(now) = tier_of(after, &tier.id) else { continue };
-            for loose in Held::by_tier(Some(tier)).loosened_by(&Held::by_tier(Some(now))) {
-                self.tell("tier", &tier.id, loose, 1);
-            }
-        }
-        let rules = RulesAfter::new(before, after);
-        for rule in before.rules.iter().filter(|rule| rule.enabled && rule.limits.iter().any(is_enforced)) {
-            for loose in rules.loosened(rule) {
-                self.tell("rule", &rule.id, loose, 1);
-            }
-        }
-        self.clients(before, after);
-        self.settings(before, after);
-    }
-
-    fn settings(&mut self, before: &Domain, after: &Domain) {
-        for (kind, was) in &before.defaults {
-            let is = after.defaults.get(kind);
-            if is == Some(was) {
-                continue;
-            }
-            let [was, is] = [Some(was), is].map(|tier| Held::by_tier(tier_between(before, after, tier)));
-            for mut loose in was.loosened_by(&is) {
-                loose.message = format!("for each {kind} without a tier of its own: {}", loose.message);
-                self.tell("domain", self.name, loose, 1);
-            }
-        }
-        if before.on_error == OnError::Closed && after.on_error == OnError::Open {
-            let message = "lets requests through when nothing can be decided";
-            self.tell("domain", self.name, Loose::new(LooseningCode::OnError, message), 1);
-        }
-        if !before.tier_hint && after.tier_hint {
-            let message = "lets requests name the tier that they are in";
-            self.tell("domain", self.name, Loose::new(LooseningCode::TierHint, message), 1);
-        }
-        if before.descriptors == Descriptors::Subset && after.descriptors == Descriptors::Exact {
-            let message = "lets descriptors of Envoy pass rules that name fewer kinds than they have";
-            self.tell("domain", self.name, Loose::new(LooseningCode::Descriptors, message), 1);
-        }
-        if before.descriptor_paths != after.descriptor_paths {
-            let message = "changes which rules descriptors of Envoy meet that have a path or a method";
-            self.tell("domain", self.name, Loose::new(LooseningCode::Descriptors, message), 1);
-        }
-    }
-
-    /// Those whose tier or override is otherwise. What a tier allows is what it is given for; told is who is limited no longer,
-    /// and an override, or a tier in the place of one that is gone, that allows much more than held before. What changed of a tier is told once, of the tier.
-    fn clients(&mut self, before: &Domain, after: &Domain) {
-        let mut alike: BTreeMap<Loose, (ClientId<'_>, usize)> = BTreeMap::new();
-        for ClientChange { id, was, is, held, holds } in clients_changed(before, after) {
-            // Where its tier is gone, the one that it is in now may be that one by another name.
-            let tier_is_gone =
-                was.and_then(|client| client.tier.as_ref()).is_some_and(|id| tier_of(after, id).is_none());
-            let is_told = tier_is_gone || is.is_some_and(|client| client.exception.is_some());
-            for loose in held.loosened_by(&holds).into_iter().filter(|loose| is_told || loose.limit.is_none()) {
-                alike.entry(loose).or_insert((id, 0)).1 += 1;
-            }
-        }
-        for (loose, ((kind, value), objects)) in alike {
-            self.tell("client", &format!("{kind}:{value}"), loose, objects);
-        }
-    }
-}
-
-/// Kind and value.
-pub(super) type ClientId<'p> = (&'p str, &'p str);
-
-/// A client whose tier or override is otherwise, and what holds for it then.
-pub(super) struct ClientChange<'p> {
-    pub(super) id: ClientId<'p>,
-    pub(super) was: Option<&'p Client>,
-    pub(super) is: Option<&'p Client>,
-    pub(super) held: Held<'p>,
-    pub(super) holds: Held<'p>,
-}
-
-pub(super) fn clients_changed<'p>(before: &'p Domain, after: &'p Domain) -> Vec<ClientChange<'p>> {
-    fn ids(domain: &Domain) -> BTreeMap<ClientId<'_>, &Client> {
-        domain.clients.iter().map(|client| ((client.kind.as_str(), client.value.as_str()), client)).collect()
-    }
-    let (old, new) = (ids(before), ids(after));
-    let ids = old.keys().chain(new.keys().filter(|id| !old.contains_key(*id)));
-    let changed = ids.filter_map(|id| {
-        let [was, is] = [&old, &new].map(|clients| clients.get(id).copied());
-        let given = |client: Option<&'p Client>| client.map(|client| (&client.tier, &client.exception));
-        if given(was) == given(is) {
-            return None;
-        }
-        let [held, holds] = [(before, was), (after, is)].map(|(domain, client)| {
-            let own = client.and_then(|client| client.tier.as_ref()).or_else(|| domain.defaults.get(id.0));
-            Held::by_client(tier_between(before, after, own), client.and_then(|client| client.exception.as_ref()))
-        });
-        Some(ClientChange { id: *id, was, is, held, holds })
-    });
-    changed.collect()
-}
-
-pub(super) fn tier_of<'p>(domain: &'p Domain, id: &str) -> Option<&'p Tier> {
-    domain.tiers.iter().find(|tier| tier.id == id)
-}
-
-/// As it will be, so that a change of the tier itself is not told of whoever is given it; as it was where it goes.
-pub(super) fn tier_between<'p>(before: &'p Domain, after: &'p Domain, id: Option<&String>) -> Option<&'p Tier> {
-    id.and_then(|id| tier_of(after, id).or_else(|| tier_of(before, id)))
-}
-
-/// The rules of a domain after a change, and how those before are found among them.
-pub(super) struct RulesAfter<'p> {
-    domain: &'p Domain,
-    by_id: BTreeMap<&'p str, &'p Rule>,
-    /// That one which is gone may be, by another name.
-    new: Vec<&'p Rule>,
-}
-
-impl<'p> RulesAfter<'p> {
-    pub(super) fn new(before: &Domain, after: &'p Domain) -> Self {
-        let old: BTreeSet<&str> = before.rules.iter().map(|rule| rule.id.as_str()).collect();
-        let new = after.rules.iter().filter(|rule| rule.enabled && !old.contains(rule.id.as_str())).collect();
-        Self { domain: after, by_id: after.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect(), new }
-    }
-
-    /// What a rule is now, if it still limits something.
-    pub(super) fn now(&self, was: &Rule) -> Option<&'p Rule> {
-        let same = self.by_id.get(was.id.as_str()).or_else(|| self.new.iter().find(|rule| self.takes_all(rule, was)));
-        same.copied().filter(|is| is.enabled)
-    }
-
-    fn loosened(&self, was: &Rule) -> Vec<Loose> {
-        let Some(is) = self.now(was) else {
-            return vec![Loose::new(LooseningCode::Off, "no longer limits anything")];
-        };
-        let [held, holds] = [was, is].map(|rule| rule.limits.iter().collect::<Vec<_>>());
-        let mut found = limits_loosened(&held, &holds, was.cost as f64 / is.cost as f64);
-        if !self.takes_all(is, was) {
-            found.push(Loose::new(LooseningCode::Narrowed, "is no longer for all requests that it was for"));
-        } else if !kinds(is).iter().all(|kind| kinds(was).contains(kind)) {
-            found.push(Loose::new(LooseningCode::Narrowed, "counts apart what it counted together"));
-        }
-        found
-    }
-
-    /// Is `is` for every request that `was` is for? Tiers that are gone nobody is in.
-    fn takes_all(&self, is: &Rule, was: &Rule) -> bool {
-        let left =
-            |tiers: &Vec<String>| tiers.iter().filter(|id| tier_of(self.domain, id).is_some()).cloned().collect();
-        let was = Rule { tiers: was.tiers.as_ref().map(left), ..was.clone() };
-        if !accepts_all(is, &was) {
-            return false;
-        }
-        let patterns = [is, &was].map(|rule| Pattern::parse(&rule.endpoint).ok());
-        let [Some(wide), Some(narrow)] = &patterns else { return false };
-        overlaps([wide, narrow].into_iter(), &mut { usize::MAX })[0].contains(&1)
     }
 }
 
@@ -446,19 +201,19 @@ mod tests {
         json!({ "rules": [made], "tiers": [{ "id": "free", "limits": [] }, { "id": "pro", "limits": [] }] })
     }
 
-    /// As `KIND:ID/LIMIT CODE`, with how many there are of more than one.
+    /// Returns the findings as `KIND:ID/LIMIT CODE`, with the number of clients if there are several.
     fn found(before: &Value, after: &Value) -> Vec<String> {
         let found = policy(before).loosened_by(&policy(after));
-        let told = found.into_iter().map(|Loosening { code, kind, id, limit, objects, .. }| {
+        let texts = found.into_iter().map(|Finding { code, kind, id, limit, objects, .. }| {
             let limit = limit.map(|limit| format!("/{limit}")).unwrap_or_default();
             let objects = if objects == 1 { String::new() } else { format!(" {objects}") };
             format!("{kind}:{id}{limit} {}{objects}", code.name())
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]
-    fn of_limits() {
+    fn a_limit_is_loosened_by_rate_burst_mode_or_removal() {
         let with = |number: u64, more: Value| tier(&json!([limit(number, &more)]));
         let now = with(60, json!({}));
         let cases = [
@@ -495,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rules() {
+    fn a_rule_is_loosened_by_cost_scope_or_removal() {
         let now = rule(&json!({ "cost": 20 }));
         let cases = [
             (json!({}), "r/m raised"),
@@ -525,14 +280,14 @@ mod tests {
         gone["rules"] = json!([]);
         assert_eq!(found(&now, &gone), ["rule:r off"]);
         assert_eq!(found(&rule(&json!({ "enabled": false })), &gone), [""; 0]);
-        // A tier that is renamed takes its place.
+        // A renamed tier replaces the former one.
         let mut renamed = rule(&json!({ "tiers": ["best"] }));
         renamed["tiers"][1]["id"] = json!("best");
         assert_eq!(found(&rule(&json!({ "tiers": ["pro"] })), &renamed), [""; 0]);
     }
 
     #[test]
-    fn of_clients_and_domains() {
+    fn clients_and_defaults_are_loosened_by_their_tiers_and_overrides() {
         let domain = |defaults: Value, clients: Value| {
             let tier = |id: &str, number: u64| json!({ "id": id, "limits": [limit(number, &json!({}))] });
             json!({ "defaults": defaults, "clients": clients, "tiers": [tier("free", 60), tier("pro", 6_000), { "id": "all", "unlimited": true }] })
@@ -570,17 +325,22 @@ mod tests {
         let blocked = of(json!({ "override": { "blocked": true } }));
         assert_eq!(found(&blocked, &now), ["client:user:ada unblocked 2"]);
         assert_eq!(found(&blocked, &domain(free.clone(), json!([]))), ["client:user:ada unblocked 2"]);
-        // It stays as it is, whatever becomes of its tier: that is told once.
+        // A change of the tier is one finding about the tier, not about its clients.
         let mut wider = now.clone();
         wider["tiers"][0]["limits"][0]["limit"] = json!(600);
         assert_eq!(found(&now, &wider), ["tier:free/m raised"]);
-        // Also by another name.
+        // A tier may also be loosened under another name.
         let mut renamed = domain(json!({ "user": "big" }), json!([client("cy", &json!({ "tier": "huge" }))]));
         renamed["tiers"] = json!([
             { "id": "big", "limits": [limit(60, &json!({}))] }, { "id": "huge", "limits": [limit(60_000, &json!({}))] },
         ]);
         let one = domain(free.clone(), json!([client("cy", &json!({ "tier": "pro" }))]));
         assert_eq!(found(&one, &renamed), ["client:user:cy/m raised"]);
+    }
+
+    #[test]
+    fn a_domain_is_loosened_by_its_settings_or_removal() {
+        let now = tier(&json!([limit(60, &json!({}))]));
         let with = |name: &str, value: &Value| {
             let mut made = now.clone();
             made[name] = value.clone();

@@ -1,57 +1,16 @@
-//! Newly enforced limits: what a change of the policy lets begin to deny, of limits that existed before and denied nothing.
+//! Newly enforced limits: finds what existed before a change of the policy and denied nothing, and begins to deny with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::loosening::{ClientChange, ClientId, Held, RulesAfter, clients_changed, is_enforced, tier_between, tier_of};
-use crate::policy::document::{Domain, Limit, Policy};
-
-/// Something starts to refuse that did not until now.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub struct Refusing {
-    /// What it was until now.
-    pub code: RefusingCode,
-    /// The domain that it is in.
-    pub domain: String,
-    /// `tier`, `rule`, `client`, or `domain` for the default tier of a kind.
-    pub kind: &'static str,
-    /// Of the tier or rule, as it was; `KIND:VALUE` of a client; the name of a domain.
-    pub id: String,
-    /// Where it is about one limit.
-    pub limit: Option<String>,
-    /// How many clients it is so for, of which `id` is the first; 1 for whatever is no client.
-    pub objects: usize,
-    /// What is otherwise, in words.
-    pub message: String,
-}
-
-/// What something was that denied nothing.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum RefusingCode {
-    /// The limit only counted.
-    Shadow,
-    /// The rule was off.
-    Off,
-    /// No limit held for it.
-    Unlimited,
-}
-
-impl RefusingCode {
-    /// As documents name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Shadow => "shadow",
-            Self::Off => "off",
-            Self::Unlimited => "unlimited",
-        }
-    }
-}
+use super::{
+    comparison::{Comparison, Effect, EffectiveLimits, RulesAfter, is_enforced},
+    finding::{Finding, NewlyEnforcedCode},
+};
+use crate::policy::document::{Limit, Policy};
 
 impl Policy {
-    /// Looks for what denied nothing, and does in `after`: limits that only counted, rules that were off, tiers, defaults and
-    /// clients that were unlimited. What is new is not told, nor who is blocked. Both policies are taken as valid.
+    /// Finds what denied nothing before and does in `after`: limits in shadow mode, rules that were disabled, tiers, defaults and
+    /// clients that were unlimited. Leaves out what is new, and clients that are blocked. Both policies must be valid.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -61,102 +20,65 @@ impl Policy {
     ///         {{"id": "minute", "algorithm": "token_bucket", "limit": 60, "period": "1m", "mode": "{mode}"}}
     ///     ]}}]}}}}}}"#)).unwrap()
     /// };
-    /// assert!(with("enforce").starts_to_refuse(&with("enforce")).is_empty());
-    /// assert_eq!(with("shadow").starts_to_refuse(&with("enforce"))[0].message, "starts to refuse: was shadow");
+    /// assert!(with("enforce").newly_enforced_by(&with("enforce")).is_empty());
+    /// assert_eq!(with("shadow").newly_enforced_by(&with("enforce"))[0].message, "starts to refuse: was shadow");
     /// ```
     #[must_use]
-    pub fn starts_to_refuse(&self, after: &Policy) -> Vec<Refusing> {
+    pub fn newly_enforced_by(&self, after: &Policy) -> Vec<Finding<NewlyEnforcedCode>> {
         let mut found = Vec::new();
-        for (name, before) in &self.domains {
-            if let Some(after) = after.domains.get(name) {
-                Change { name, found: &mut found }.domain(before, after);
+        for (domain, before) in &self.domains {
+            if let Some(after) = after.domains.get(domain) {
+                compare(&mut Comparison { domain, before, after, found: &mut found, effects: effects_of_limits });
             }
         }
         found
     }
 }
 
-/// What starts, wherever it is: a limit by its id, or all there is.
-type Start = (RefusingCode, Option<String>);
-
-/// The limits that only counted, by their ids.
-fn shadows<'p>(was: impl IntoIterator<Item = &'p Limit>, is: impl IntoIterator<Item = &'p Limit>) -> Vec<Start> {
-    let counted: BTreeSet<&str> = was.into_iter().filter(|it| !is_enforced(it)).map(|it| it.id.as_str()).collect();
-    let denying = is.into_iter().filter(|it| is_enforced(it) && counted.contains(it.id.as_str()));
-    denying.map(|it| (RefusingCode::Shadow, Some(it.id.clone()))).collect()
+fn compare(comparison: &mut Comparison<'_, '_, NewlyEnforcedCode>) {
+    let (before, after) = (comparison.before, comparison.after);
+    comparison.compare_tiers();
+    let rules = RulesAfter::new(before, after);
+    for was in before.rules.iter().filter(|rule| !rule.enabled || !rule.limits.iter().all(is_enforced)) {
+        let Some(is) = rules.successor(was) else { continue };
+        let effects = if was.enabled {
+            formerly_shadowed(was.limits.iter(), is.limits.iter())
+        } else if is.limits.iter().any(is_enforced) {
+            vec![effect(NewlyEnforcedCode::Off, None)]
+        } else {
+            Vec::new()
+        };
+        for effect in effects {
+            comparison.add("rule", &was.id, effect, 1);
+        }
+    }
+    comparison.compare_clients(false);
+    comparison.compare_defaults();
 }
 
-fn starts(was: &Held<'_>, is: &Held<'_>) -> Vec<Start> {
-    match (was, is) {
-        (Held::Unlimited, Held::Limits(is)) if is.iter().any(|limit| is_enforced(limit)) => {
-            vec![(RefusingCode::Unlimited, None)]
+fn effects_of_limits(before: &EffectiveLimits<'_>, after: &EffectiveLimits<'_>) -> Vec<Effect<NewlyEnforcedCode>> {
+    use EffectiveLimits::{Limits, Unlimited};
+    match (before, after) {
+        (Unlimited, Limits(after)) if after.iter().any(|limit| is_enforced(limit)) => {
+            vec![effect(NewlyEnforcedCode::Unlimited, None)]
         }
-        (Held::Limits(was), Held::Limits(is)) => shadows(was.iter().copied(), is.iter().copied()),
+        (Limits(before), Limits(after)) => formerly_shadowed(before.iter().copied(), after.iter().copied()),
         _ => Vec::new(),
     }
 }
 
-/// The objects of one domain before and after.
-struct Change<'p, 'f> {
-    name: &'p str,
-    found: &'f mut Vec<Refusing>,
+/// Finds the limits that were in shadow mode before and are enforced after, by their ids.
+fn formerly_shadowed<'p>(
+    before: impl Iterator<Item = &'p Limit>,
+    after: impl Iterator<Item = &'p Limit>,
+) -> Vec<Effect<NewlyEnforcedCode>> {
+    let shadowed: BTreeSet<&str> = before.filter(|it| !is_enforced(it)).map(|it| it.id.as_str()).collect();
+    let enforced = after.filter(|it| is_enforced(it) && shadowed.contains(it.id.as_str()));
+    enforced.map(|it| effect(NewlyEnforcedCode::ShadowMode, Some(it.id.clone()))).collect()
 }
 
-impl Change<'_, '_> {
-    fn tell(&mut self, kind: &'static str, id: &str, (code, limit): Start, objects: usize, of: &str) {
-        let message = format!("{of}starts to refuse: was {}", code.name());
-        let (domain, id) = (self.name.to_owned(), id.to_owned());
-        self.found.push(Refusing { code, domain, kind, id, limit, objects, message });
-    }
-
-    fn domain(&mut self, before: &Domain, after: &Domain) {
-        for was in &before.tiers {
-            let Some(is) = tier_of(after, &was.id) else { continue };
-            for start in starts(&Held::by_tier(Some(was)), &Held::by_tier(Some(is))) {
-                self.tell("tier", &was.id, start, 1, "");
-            }
-        }
-        let rules = RulesAfter::new(before, after);
-        for was in before.rules.iter().filter(|rule| !rule.enabled || !rule.limits.iter().all(is_enforced)) {
-            let Some(is) = rules.now(was) else { continue };
-            if was.enabled {
-                for start in shadows(&was.limits, &is.limits) {
-                    self.tell("rule", &was.id, start, 1, "");
-                }
-            } else if is.limits.iter().any(is_enforced) {
-                self.tell("rule", &was.id, (RefusingCode::Off, None), 1, "");
-            }
-        }
-        self.clients(before, after);
-        for (kind, is) in &after.defaults {
-            let was = before.defaults.get(kind);
-            if was == Some(is) {
-                continue;
-            }
-            let [was, is] = [was, Some(is)].map(|tier| Held::by_tier(tier_between(before, after, tier)));
-            for start in starts(&was, &is) {
-                self.tell("domain", self.name, start, 1, &format!("for each {kind} without a tier of its own: "));
-            }
-        }
-    }
-
-    /// Those who were there, and whose tier or override is otherwise. What a tier denies is what it is given for; told is who
-    /// was not limited at all, and what an override lets begin. What changed of a tier is told once, of the tier.
-    fn clients(&mut self, before: &Domain, after: &Domain) {
-        let mut alike: BTreeMap<Start, (ClientId<'_>, usize)> = BTreeMap::new();
-        for ClientChange { id, was, is, held, holds } in clients_changed(before, after) {
-            let Some(was) = was else { continue };
-            // Where its tier is gone, the one that it is in now may be that one by another name.
-            let tier_is_gone = was.tier.as_ref().is_some_and(|id| tier_of(after, id).is_none());
-            let is_told = tier_is_gone || is.is_some_and(|client| client.exception.is_some());
-            for start in starts(&held, &holds).into_iter().filter(|(_, limit)| is_told || limit.is_none()) {
-                alike.entry(start).or_insert((id, 0)).1 += 1;
-            }
-        }
-        for (start, ((kind, value), objects)) in alike {
-            self.tell("client", &format!("{kind}:{value}"), start, objects, "");
-        }
-    }
+fn effect(code: NewlyEnforcedCode, limit: Option<String>) -> Effect<NewlyEnforcedCode> {
+    Effect { limit, ..Effect::new(code, format!("starts to refuse: was {}", code.name())) }
 }
 
 #[cfg(all(test, not(engine_loom)))]
@@ -169,30 +91,30 @@ mod tests {
         json!({ "id": id, "algorithm": "token_bucket", "limit": 60, "period": "1m", "mode": mode })
     }
 
-    /// Fields of `more` in the place of those of `base`.
+    /// Returns `base` with the fields of `more`.
     fn with(base: &Value, more: &Value) -> Value {
         let mut made = base.clone();
         more.as_object().into_iter().flatten().for_each(|(name, value)| made[name] = value.clone());
         made
     }
 
-    /// As `KIND:ID/LIMIT CODE`, with how many there are of more than one.
+    /// Returns the findings as `KIND:ID/LIMIT CODE`, with the number of clients if there are several.
     fn found(before: &Value, after: &Value) -> Vec<String> {
         let [before, after] = [before, after].map(|domain| -> Policy {
             serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
         });
-        let told = before.starts_to_refuse(&after).into_iter().map(|one| {
-            let Refusing { code, kind, id, limit, objects, message, .. } = one;
+        let texts = before.newly_enforced_by(&after).into_iter().map(|one| {
+            let Finding { code, kind, id, limit, objects, message, .. } = one;
             assert!(message.ends_with(&format!("starts to refuse: was {}", code.name())), "{message}");
             let limit = limit.map(|limit| format!("/{limit}")).unwrap_or_default();
             let objects = if objects == 1 { String::new() } else { format!(" {objects}") };
             format!("{kind}:{id}{limit} {}{objects}", code.name())
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]
-    fn of_tiers() {
+    fn a_tier_is_newly_enforced_after_shadow_mode_or_unlimited() {
         let tier = |more: Value| json!({ "tiers": [with(&json!({ "id": "free" }), &more)] });
         let limits = |minute: &str, day: &str| tier(json!({ "limits": [limit("minute", minute), limit("day", day)] }));
         let (none, all) = (tier(json!({ "limits": [] })), tier(json!({ "unlimited": true })));
@@ -218,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rules() {
+    fn a_rule_is_newly_enforced_after_shadow_mode_or_disabled() {
         let rule = |more: Value| {
             let base = json!({ "id": "r", "endpoint": "/a/*", "per": "user", "limits": [limit("m", "enforce")] });
             json!({ "rules": [with(&base, &more)] })
@@ -240,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn of_clients_and_defaults() {
+    fn clients_and_defaults_are_newly_enforced_after_shadow_mode_or_unlimited() {
         let tiers = json!([
             { "id": "watched", "limits": [limit("m", "shadow")] },
             { "id": "held", "limits": [limit("m", "enforce")] },

@@ -1,33 +1,33 @@
-//! Overlaps of patterns: finds those that match all that others match, without comparing each pair.
+//! Overlaps of patterns: finds the patterns that match every path of another one, without comparing each pair.
 
 use std::collections::BTreeMap;
 
-use crate::policy::path::{Part, Pattern};
+use crate::policy::pattern::{Pattern, Segment};
 
-/// A tree of patterns, by their parts. What is kept is their places in a list.
+/// A tree of patterns by their segments, which holds their indices in a list.
 #[derive(Default)]
-struct Tree<'p> {
-    literals: BTreeMap<&'p str, Tree<'p>>,
-    parameter: Option<Box<Tree<'p>>>,
-    /// Those that end in `*` here.
+struct OverlapTree<'p> {
+    literals: BTreeMap<&'p str, OverlapTree<'p>>,
+    parameter: Option<Box<OverlapTree<'p>>>,
+    /// The patterns that end in `*` here.
     rest: Vec<usize>,
-    /// Those that end here.
+    /// The patterns that end here.
     here: Vec<usize>,
 }
 
-impl<'p> Tree<'p> {
-    fn insert(&mut self, parts: &'p [Part], place: usize) {
+impl<'p> OverlapTree<'p> {
+    fn insert(&mut self, parts: &'p [Segment], place: usize) {
         match parts {
             [] => self.here.push(place),
-            [Part::Rest, ..] => self.rest.push(place),
-            [Part::Parameter, below @ ..] => self.parameter.get_or_insert_default().insert(below, place),
-            [Part::Literal(literal), below @ ..] => self.literals.entry(literal).or_default().insert(below, place),
+            [Segment::Rest, ..] => self.rest.push(place),
+            [Segment::Parameter, below @ ..] => self.parameter.get_or_insert_default().insert(below, place),
+            [Segment::Literal(literal), below @ ..] => self.literals.entry(literal).or_default().insert(below, place),
         }
     }
 
-    /// Shows the patterns that match every path of the one with these parts; `left` is how many may be shown, and trees
-    /// looked at.
-    fn covering(&self, parts: &[Part], left: &mut usize, see: &mut impl FnMut(usize)) {
+    /// Calls `see` with the patterns that match every path of the one with these segments. `left` bounds the calls and the visited
+    /// trees.
+    fn covering(&self, parts: &[Segment], left: &mut usize, see: &mut impl FnMut(usize)) {
         let Some(less) = left.checked_sub(1) else { return };
         *left = less;
         let mut show = |places: &[usize]| {
@@ -38,17 +38,17 @@ impl<'p> Tree<'p> {
         let Some((part, below)) = parts.split_first() else { return show(&self.here) };
         show(&self.rest);
         match part {
-            Part::Rest => {}
-            Part::Parameter => {
+            Segment::Rest => {}
+            Segment::Parameter => {
                 if let Some(tree) = &self.parameter {
                     tree.covering(below, left, see);
                 }
             }
-            Part::Literal(literal) => {
+            Segment::Literal(literal) => {
                 if let Some(tree) = self.literals.get(&**literal) {
                     tree.covering(below, left, see);
                 }
-                // A parameter is a segment that is not empty.
+                // A parameter matches no empty segment.
                 if let Some(tree) = self.parameter.as_ref().filter(|_| !literal.is_empty()) {
                     tree.covering(below, left, see);
                 }
@@ -57,10 +57,10 @@ impl<'p> Tree<'p> {
     }
 }
 
-/// For each pattern the places of those of which it matches every path, itself among them, in their order. At most `left`
-/// in all, which falls with each.
+/// Returns for each pattern the indices of the patterns of which it matches every path, itself among them, in ascending order.
+/// There are at most `left` in all, which is reduced by each.
 pub(super) fn overlaps<'p>(patterns: impl Iterator<Item = &'p Pattern> + Clone, left: &mut usize) -> Vec<Vec<usize>> {
-    let (mut tree, mut any) = (Tree::default(), Vec::new());
+    let (mut tree, mut any) = (OverlapTree::default(), Vec::new());
     for (place, pattern) in patterns.clone().enumerate() {
         match pattern {
             Pattern::Any => any.push(place),
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Does every path of `narrow` match `wide`? Part by part.
+    /// Returns whether every path of `narrow` matches `wide`, segment by segment.
     fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
         let (wide, narrow) = match (wide, narrow) {
             (Pattern::Any, _) => return true,
@@ -96,9 +96,9 @@ mod tests {
         let mut narrow = narrow.iter();
         for part in wide {
             match (part, narrow.next()) {
-                (Part::Rest, Some(_)) => return true,
-                (Part::Parameter, Some(Part::Literal(literal))) if !literal.is_empty() => {}
-                (part, Some(other)) if part == other && *part != Part::Rest => {}
+                (Segment::Rest, Some(_)) => return true,
+                (Segment::Parameter, Some(Segment::Literal(literal))) if !literal.is_empty() => {}
+                (part, Some(other)) if part == other && *part != Segment::Rest => {}
                 _ => return false,
             }
         }
@@ -107,20 +107,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_those_of_all_pairs(texts in prop::collection::vec(r"\*|(/(a|b|\{x\}|)){1,4}(/\*)?", 0..30)) {
+        fn overlaps_equal_a_comparison_of_all_pairs(texts in prop::collection::vec(r"\*|(/(a|b|\{x\}|)){1,4}(/\*)?", 0..30)) {
             let patterns: Vec<Pattern> = texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
             let found = overlaps(patterns.iter(), &mut usize::MAX.clone());
             for (wide, found) in patterns.iter().zip(found) {
                 let places = patterns.iter().enumerate().filter(|(_, narrow)| covers(wide, narrow));
                 prop_assert_eq!(found, places.map(|(place, _)| place).collect::<Vec<_>>(), "{:?}", wide);
-                // The closest is the least, so none is closer than what it covers.
+                // The closest is the least, so no pattern is closer than one that it covers.
                 prop_assert!(patterns.iter().all(|narrow| !covers(wide, narrow) || narrow <= wide));
             }
         }
     }
 
     #[test]
-    fn no_more_are_found_than_are_asked_for() {
+    fn the_number_of_overlaps_is_bounded() {
         let patterns: Vec<Pattern> =
             ["*", "/*", "/a", "/a", "/{x}"].into_iter().map(|text| Pattern::parse(text).expect("a pattern")).collect();
         for most in 0..30 {
