@@ -15,8 +15,8 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Buckets, Charged},
+        account::{Account, Buckets, Charged},
+        active_policy::{Live, LiveLimit, Newer},
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
         observer::Asked,

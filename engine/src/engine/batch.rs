@@ -13,8 +13,8 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
     engine::{
-        active::Newer,
-        charge::Buckets,
+        account::Buckets,
+        active_policy::Newer,
         decision::Decision,
         fast_path::Missed,
         handle::{Handle, is_in_range},

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged},
+        account::{Account, Charged},
+        active_policy::{Live, LiveLimit, Newer},
         decision::Decision,
         fast_path::Missed,
         names::LimitIndex,

@@ -9,8 +9,8 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Buckets, Charged, Look, Site},
+        account::{Account, Buckets, Charged, Look, Site},
+        active_policy::{Live, Newer},
         decision::{Decision, Degraded, Shadows},
     },
     policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},

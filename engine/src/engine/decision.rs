@@ -6,7 +6,7 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
     engine::{
-        active::Order,
+        active_policy::Order,
         names::{LimitIndex, Registry},
     },
     policy::document::Algorithm,

@@ -1,6 +1,6 @@
 //! The fast path of a check, the *short way*, which nearly all checks take: the key has a slot in its two lines, whose word is
 //! the bucket's whole truth under the newest numbers, and no other thread swaps it meanwhile. One comparison of the whole tag
-//! tells every other case apart; it is left to `charge.rs`, with nothing changed.
+//! tells every other case apart; it is left to `account.rs`, with nothing changed.
 //!
 //! How long a check of a random key waits for memory depends on the instructions between one such wait and the next: a processor
 //! goes on with later checks meanwhile, as far as it can look ahead. So what stands here is short, is inlined whole, and decides

@@ -4,8 +4,8 @@ use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active::LiveLimit,
-        charge::Buckets,
+        account::Buckets,
+        active_policy::LiveLimit,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::{Missed, PlainLimit},
     },

@@ -5,8 +5,8 @@ use crate::{
     algorithm::{Meter, OneToken, Verdict},
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     engine::{
-        active::LiveLimit,
-        charge::Buckets,
+        account::Buckets,
+        active_policy::LiveLimit,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::{Missed, PlainLimit, load, missed},
     },

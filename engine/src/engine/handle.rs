@@ -11,8 +11,8 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged},
+        account::{Account, Charged},
+        active_policy::{Live, LiveLimit, Newer},
         decision::Decision,
         fast_path::Missed,
         fast_path_metered::MeteredLimit,

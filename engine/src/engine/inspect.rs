@@ -4,8 +4,8 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Charged},
+        account::{Account, Charged},
+        active_policy::{Live, Newer},
         decide::{Accounts, Answers, NO_ANSWERS},
         decision::{Decision, Outcome},
         names::LimitIndex,

@@ -2,7 +2,7 @@
 
 use crate::{
     base::clock::Clock,
-    engine::{active::LiveLimit, names::LimitIndex, state::Engine},
+    engine::{active_policy::LiveLimit, names::LimitIndex, state::Engine},
     storage::counters::{Counts, Totals},
 };
 

@@ -1,14 +1,14 @@
 //! The engine: decides requests by the policy in force, and replaces that policy while checks go on.
 //!
-//! * `publish`: what a publish is asked for
+//! * `publish_args`: what a publish is asked for
 //! * `fast_path`: the common check: a slot whose word is all there is to know
 //! * `names`: the names of limits, which outlive policies
-//! * `active`: the policy in force, its limits bound to ids
-//! * `ledger`: which name has which id, over all publishes
+//! * `active_policy`: the policy in force, its limits bound to ids
+//! * `limit_ids`: which name has which id, over all publishes
 //! * `decision`: the answer to a check
 //! * `observer`: what is shown decisions as they are made
 //! * `heavy_hitters`: the keys that are denied most and that come most
-//! * `charge`: one limit of one check: its bucket found, looked at, charged and given back to
+//! * `account`: one limit of one check: its bucket found, looked at, charged and given back to
 //! * `fast_path_one_token`: the common check of one token of a token bucket
 //! * `fast_path_metered`: the common check of any other cost and algorithm
 //! * `decide`: a plan decided: one limit directly, several all or none
@@ -25,10 +25,10 @@
 //! * `saved_decision`: a decision kept for repeats of its request
 //! * `shared`: limits that nodes share through a store
 
-pub(crate) mod active;
+pub(crate) mod account;
+pub(crate) mod active_policy;
 mod atomic_batch;
 mod batch;
-pub(crate) mod charge;
 pub(crate) mod check;
 pub(crate) mod counted_identity;
 mod decide;
@@ -39,11 +39,11 @@ pub(crate) mod fast_path_one_token;
 pub(crate) mod handle;
 pub(crate) mod heavy_hitters;
 pub(crate) mod inspect;
-pub(crate) mod ledger;
+pub(crate) mod limit_ids;
 mod metrics;
 pub(crate) mod names;
 pub(crate) mod observer;
-pub(crate) mod publish;
+pub(crate) mod publish_args;
 mod publishing;
 pub(crate) mod reservation;
 pub(crate) mod saved_decision;

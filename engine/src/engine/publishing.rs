@@ -9,10 +9,10 @@ use crate::{
     algorithm::Meter,
     base::clock::Clock,
     engine::{
-        active::{Live, LiveLimit, Unlike},
-        charge::Buckets,
-        ledger::PublishError,
-        publish::Publish,
+        account::Buckets,
+        active_policy::{Live, LiveLimit, Unlike},
+        limit_ids::PublishError,
+        publish_args::Publish,
         state::{Engine, Publisher},
     },
     policy::compiled::Snapshot,
@@ -97,7 +97,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and as many
-    /// more as `snapshot` needs. The head of `ledger.rs` says why no check meets another name's bucket.
+    /// more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
         Publisher { ledger, retired }: &mut Publisher,

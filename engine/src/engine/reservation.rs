@@ -6,8 +6,8 @@ use crate::{
     algorithm::NUMBER_MAX,
     base::{clock::Clock, hash::IdentityHash},
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Buckets, Charged, Look},
+        account::{Account, Buckets, Charged, Look},
+        active_policy::{Live, Newer},
         decide::{Accounts, Admitted, NO_ANSWERS, accounts},
         decision::Decision,
         observer::Asked,
@@ -27,7 +27,7 @@ pub struct Reservation {
     /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
     burst: Option<u64>,
     charges: Box<[Reserved]>,
-    /// Of [`Buckets`](crate::engine::charge::Buckets).
+    /// Of [`Buckets`](crate::engine::account::Buckets).
     engine: Arc<()>,
 }
 

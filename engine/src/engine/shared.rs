@@ -8,8 +8,8 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged, Site},
+        account::{Account, Charged, Site},
+        active_policy::{Live, LiveLimit, Newer},
         decide::{Accounts, Admitted, Answers},
         decision::{Decision, Degraded},
         inspect::Inspection,
@@ -60,7 +60,7 @@ pub enum Begun<'e, 'r> {
 #[derive(Debug)]
 #[must_use = "a check that is not finished was not decided"]
 pub struct Pending<'r> {
-    /// Of [`Buckets`](crate::engine::charge::Buckets).
+    /// Of [`Buckets`](crate::engine::account::Buckets).
     engine: Arc<()>,
     request: &'r Request<'r>,
     live: Arc<Live>,

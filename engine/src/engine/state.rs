@@ -15,9 +15,9 @@ use crate::{
         hash::KeyHasher,
     },
     engine::{
-        active::{Live, LiveLimit, Order},
-        charge::Buckets,
-        ledger::Ledger,
+        account::Buckets,
+        active_policy::{Live, LiveLimit, Order},
+        limit_ids::Ledger,
         names::LimitIndex,
         observer::{Observer, ObserverId, Watch},
     },

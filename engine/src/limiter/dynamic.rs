@@ -9,7 +9,7 @@ use crate::{
         hash::IdentityHash,
         key::Key,
     },
-    engine::{active::LiveLimit, charge::Account, decision::Outcome, state::DEFAULT_MAX_KEYS},
+    engine::{account::Account, active_policy::LiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
     limiter::keyed::KeyedLimiter,
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };

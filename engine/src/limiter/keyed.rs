@@ -10,8 +10,8 @@ use crate::{
         key::Key,
     },
     engine::{
-        active::{LiveLimit, Newer},
-        charge::{Account, Buckets, Charged},
+        account::{Account, Buckets, Charged},
+        active_policy::{LiveLimit, Newer},
         decision::Outcome,
         fast_path::Missed,
         fast_path_metered::MeteredLimit,

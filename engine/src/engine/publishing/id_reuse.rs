@@ -4,7 +4,7 @@ use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
     engine::{
-        ledger::{Ledger, PublishError},
+        limit_ids::{Ledger, PublishError},
         names::LimitIndex,
         state::Engine,
     },

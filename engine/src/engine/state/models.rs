@@ -8,7 +8,7 @@ use loom::{model::Builder, thread};
 use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
-    engine::{ledger::Ledger, state::Engine},
+    engine::{limit_ids::Ledger, state::Engine},
     policy::{
         compiled::Snapshot,
         document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},

@@ -4,7 +4,7 @@ use super::{Account, Buckets, Charged};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    engine::active::Newer,
+    engine::active_policy::Newer,
     storage::{
         layout::Held,
         striping::{Lease, Leased},

@@ -27,10 +27,10 @@ use crate::{
     algorithm::{Carry, Meter},
     base::hash::KeyHasher,
     engine::{
-        active::{Change, Live, LiveLimit},
+        active_policy::{Change, Live, LiveLimit},
         fast_path::PlainLimit,
         names::{KNOWN_LIMITS_MAX, Name, Registry},
-        publish::Publish,
+        publish_args::Publish,
     },
     policy::compiled::{CompiledLimit, Snapshot},
     storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, shares::Shares},

@@ -15,7 +15,7 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active::{Live, LiveLimit, Newer, Unlike},
+        active_policy::{Live, LiveLimit, Newer, Unlike},
         decision::{DecidedBy, Decision, Outcome},
         fast_path::Missed,
         names::Registry,
