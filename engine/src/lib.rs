@@ -63,7 +63,7 @@ pub use engine::{
     publish_args::Publish,
     reservation::Reservation,
     saved_decision::Remembered,
-    shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
+    shared::{Begun, Decide, GiveBack, Pending, StoreAnswer as Answer, StoreCharge},
     state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]

@@ -15,10 +15,10 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active_policy::{Live, LiveLimit, Newer, Unlike},
+        active_policy::{ActiveLimit, ActivePolicy, ConversionError, StaleSnapshot},
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::Missed,
-        names::Registry,
+        fast_path::FastPathMiss,
+        names::LimitNames,
     },
     policy::{compiled::Stored, document::OnFailure, planner::Charge},
     storage::{
@@ -44,13 +44,13 @@ pub(crate) struct Buckets<C> {
     pub(crate) clock: C,
     pub(crate) hasher: KeyHasher,
     pub(crate) table: Table,
-    pub(crate) registry: Registry,
+    pub(crate) names: LimitNames,
     /// Version of the newest snapshot; that is in place before its version is.
     pub(crate) version: CachePadded<Cell64>,
     /// Version of the snapshot that was put in place last, or is about to be: stored before any check can work by it.
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
-    pub(crate) moves: Moves,
+    pub(crate) refund_log: Moves,
     pub(crate) leases: Leases,
 }
 
@@ -61,11 +61,11 @@ impl<C> Buckets<C> {
             clock,
             hasher,
             table: Table::new(max_keys),
-            registry: Registry::new(),
+            names: LimitNames::new(),
             version: CachePadded::new(Cell64::new(0)),
             announced: Cell64::new(0),
             give_backs: Counter::default(),
-            moves: Moves::new(),
+            refund_log: Moves::new(),
             leases,
         }
     }
@@ -85,7 +85,7 @@ impl<C> Buckets<C> {
 /// One limit of a check, with the key that it counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Account<'l> {
-    limit: &'l LiveLimit,
+    limit: &'l ActiveLimit,
     /// For a limit that is kept in the store; its own numbers are then those of a node that counts alone.
     stored: Option<&'l Stored>,
     /// Of the snapshot that `limit` belongs to.
@@ -96,30 +96,30 @@ pub(crate) struct Account<'l> {
 
 /// A verdict, the word that it left or found, and the time at which it was decided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charged {
+pub(crate) struct ChargeResult {
     pub(crate) verdict: Verdict,
     pub(crate) word: u64,
     pub(crate) now: Nanos,
-    pub(crate) site: Site,
+    pub(crate) site: BucketSite,
 }
 
 /// What a charge would answer.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'b> {
-    pub(crate) charged: Charged,
+pub(crate) struct ChargePreview<'b> {
+    pub(crate) charged: ChargeResult,
     /// Where one swap makes the charge, if nobody comes between.
     found: Option<Seen<'b>>,
 }
 
-impl From<Charged> for Look<'_> {
-    fn from(charged: Charged) -> Self {
+impl From<ChargeResult> for ChargePreview<'_> {
+    fn from(charged: ChargeResult) -> Self {
         Self { charged, found: None }
     }
 }
 
 /// Where a bucket was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Site {
+pub(crate) enum BucketSite {
     /// In the table, or among the overflow buckets.
     Slot,
     /// Nowhere: there was no room for one.
@@ -130,34 +130,34 @@ pub(crate) enum Site {
     Nowhere,
 }
 
-impl Charged {
+impl ChargeResult {
     pub(crate) fn is_admitted(&self) -> bool {
         matches!(self.verdict, Verdict::Admit(_))
     }
 
     pub(crate) fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
-        Self { verdict, word, now, site: Site::Slot }
+        Self { verdict, word, now, site: BucketSite::Slot }
     }
 }
 
 impl<'l> Account<'l> {
     #[inline(always)]
-    pub(crate) fn new(live: &'l Live, charge: &Charge) -> Self {
-        let limit = &live.limits[charge.limit as usize];
+    pub(crate) fn new(active: &'l ActivePolicy, charge: &Charge) -> Self {
+        let limit = &active.limits[charge.limit as usize];
         let stored =
-            if limit.is_enforced_here { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
-        Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
+            if limit.is_enforced_here { None } else { active.snapshot.limits[charge.limit as usize].stored.as_ref() };
+        Self { stored, version: active.version, ..Self::alone(limit, charge.identity, charge.cost) }
     }
 
     /// Of a limit that is enforced, and kept on this node alone.
     #[inline(always)]
-    pub(crate) fn enforced_here(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
+    pub(crate) fn enforced_here(limit: &'l ActiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
         Self { version, ..Self::alone(limit, identity, cost) }
     }
 
     /// Of a limit without a snapshot.
     #[inline(always)]
-    pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
+    pub(crate) fn alone(limit: &'l ActiveLimit, identity: IdentityHash, cost: u64) -> Self {
         let key = Key::new(limit.id, KeyHasher::key(limit.hash, identity));
         Self { limit, stored: None, version: 0, key, cost }
     }
@@ -167,34 +167,34 @@ impl<'l> Account<'l> {
         &self,
         buckets: &'e Buckets<C>,
         place: usize,
-        charged: Charged,
+        charged: ChargeResult,
     ) -> Decision<'e> {
         let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
-        let is_stored = matches!(charged.site, Site::Store);
+        let is_stored = matches!(charged.site, BucketSite::Store);
         let decided_by = DecidedBy { place, limit: self.limit.index, is_stored, outcome };
-        Decision::of_one(&buckets.registry, self.version, decided_by, outcome.delay_ns())
+        Decision::of_one(&buckets.names, self.version, decided_by, outcome.delay_ns())
     }
 
     /// Returns what interprets a word from there.
     #[inline(always)]
-    fn meter_of(&self, site: Site) -> Option<&'l Meter> {
+    fn meter_of(&self, site: BucketSite) -> Option<&'l Meter> {
         match (site, self.stored) {
-            (Site::Store, Some(stored)) => Some(&stored.meter),
-            (Site::Nowhere, _) => None,
+            (BucketSite::Store, Some(stored)) => Some(&stored.meter),
+            (BucketSite::Nowhere, _) => None,
             _ => self.limit.meter.as_ref(),
         }
     }
 
     /// Returns what is left after a charge, and how long the request is to wait for its turn.
     #[inline(always)]
-    pub(crate) fn left_and_delay_ns(&self, charged: &Charged) -> (u64, u64) {
-        let &Charged { word, now, site, .. } = charged;
+    pub(crate) fn left_and_delay_ns(&self, charged: &ChargeResult) -> (u64, u64) {
+        let &ChargeResult { word, now, site, .. } = charged;
         let Some(meter) = self.meter_of(site) else { return (0, 0) };
         (meter.remaining(word, now), meter.delay_ns(word, now, self.cost))
     }
 
     #[inline(always)]
-    pub(crate) fn outcome(&self, &Charged { verdict, word, now, site }: &Charged) -> Outcome {
+    pub(crate) fn outcome(&self, &ChargeResult { verdict, word, now, site }: &ChargeResult) -> Outcome {
         let meter = self.meter_of(site).copied();
         let word = if meter.is_some() { word } else { self.limit.period_ns };
         Outcome { meter, cost: self.cost, verdict, word, now }
@@ -207,15 +207,15 @@ impl<'l> Account<'l> {
     }
 
     #[inline(always)]
-    fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
+    fn step(&self, word: u64, now: Nanos, site: BucketSite) -> ChargeResult {
         let verdict = self.limit.meter.as_ref().map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
-        Charged { verdict, word: verdict.admitted().unwrap_or(word), now, site }
+        ChargeResult { verdict, word: verdict.admitted().unwrap_or(word), now, site }
     }
 
     /// Where its decisions are counted, if they are.
     #[inline(always)]
-    pub(crate) fn tally(&self) -> Option<Place> {
-        self.limit.tally_alone()
+    pub(crate) fn counter(&self) -> Option<Place> {
+        self.limit.owner_counter()
     }
 
     /// The same, at another cost.
@@ -263,16 +263,20 @@ impl<'l> Account<'l> {
 
     /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
     #[inline(always)]
-    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Newer> {
-        match self.look_at_once(buckets, &|| now) {
+    pub(crate) fn look<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        now: Nanos,
+    ) -> Result<ChargePreview<'b>, StaleSnapshot> {
+        match self.look_fast_path(buckets, &|| now) {
             Ok(look) => Ok(look),
-            Err(_) => self.look_anyhow(buckets, now).map(Look::from),
+            Err(_) => self.look_slow_path(buckets, now).map(ChargePreview::from),
         }
     }
 
     /// Every case of [`look`](Self::look).
     #[inline(never)]
-    fn look_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+    fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<ChargeResult, StaleSnapshot> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);
         }
@@ -283,13 +287,13 @@ impl<'l> Account<'l> {
         // As a first touch: what was used at an older time may have been forgotten since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
         let word = self.word(buckets, held)?;
-        let charged = self.step(word, now, Site::Slot);
+        let charged = self.step(word, now, BucketSite::Slot);
         Ok(if held.is_some() { charged } else { self.if_there_is_room(buckets, charged) })
     }
 
     /// What a look at a key without a bucket comes to: a charge that it admits takes one.
     #[cold]
-    fn if_there_is_room<C>(&self, buckets: &Buckets<C>, charged: Charged) -> Charged {
+    fn if_there_is_room<C>(&self, buckets: &Buckets<C>, charged: ChargeResult) -> ChargeResult {
         if !charged.is_admitted() {
             return charged;
         }
@@ -299,11 +303,11 @@ impl<'l> Account<'l> {
 
     /// Denies a key for which there is no bucket, until the first is idle that it could have; as if all were used.
     #[cold]
-    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> Charged {
+    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> ChargeResult {
         buckets.table.count_refused(self.limit.group);
         let wait_ns = if idle_at == Nanos::MAX { NO_ROOM_NS } else { idle_at.saturating_sub(now).max(1) };
         let word = self.limit.meter.map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
-        Charged { verdict: Verdict::Later { wait_ns }, word, now, site: Site::NoRoom }
+        ChargeResult { verdict: Verdict::Later { wait_ns }, word, now, site: BucketSite::NoRoom }
     }
 
     /// Apart, as [`charge_log`](Self::charge_log).
@@ -313,13 +317,13 @@ impl<'l> Account<'l> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Charged, Newer> {
+    ) -> Result<ChargeResult, StaleSnapshot> {
         let is_absent = Cell::new(false);
         let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
             is_absent.set(held.is_none());
             self.log_state(buckets, held, spare)
         };
-        let charged = Charged::in_slot(log.look(now, || buckets.clock.now(), state)?);
+        let charged = ChargeResult::in_slot(log.look(now, || buckets.clock.now(), state)?);
         Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
     }
 
@@ -337,10 +341,10 @@ impl<'l> Account<'l> {
         buckets: &'b Buckets<C>,
         held: Option<Held>,
         spare: &mut Option<Spare<'b>>,
-    ) -> Result<State, Newer> {
+    ) -> Result<State, StaleSnapshot> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
             // Closed under the present numbers: they are not the newest.
-            return if self.is_stale(buckets) || ring.is_closed() { Err(Newer) } else { Ok(State::Ring(ring)) };
+            return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
         }
         let word = self.word(buckets, held)?;
         let next = |held| {
@@ -352,23 +356,23 @@ impl<'l> Account<'l> {
 
     /// The word of the key's bucket; of one without, that of a bucket of which nothing is used.
     #[inline(always)]
-    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, Newer> {
+    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, StaleSnapshot> {
         self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
     }
 
     /// What was read, under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
-    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, Newer> {
+    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, StaleSnapshot> {
         if self.is_stale(buckets) {
-            return Err(Newer);
+            return Err(StaleSnapshot);
         }
         match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
             Ok(word) => Ok(word),
-            Err(Unlike::Stray) => {
+            Err(ConversionError::Stray) => {
                 self.settle(buckets, held);
-                Err(Newer)
+                Err(StaleSnapshot)
             }
-            Err(Unlike::Lost) => Err(Newer),
+            Err(ConversionError::Lost) => Err(StaleSnapshot),
         }
     }
 
@@ -397,21 +401,21 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
-        look: &mut Look<'_>,
-    ) -> Result<(), Newer> {
+        look: &mut ChargePreview<'_>,
+    ) -> Result<(), StaleSnapshot> {
         // What the store answered is not charged here.
-        let is_here = !matches!(look.charged.site, Site::Store | Site::Nowhere);
+        let is_here = !matches!(look.charged.site, BucketSite::Store | BucketSite::Nowhere);
         if is_here && !self.swap(look) {
             *look = self.charge(buckets, &|| now)?.into();
         }
         Ok(())
     }
 
-    /// Makes the charge of a look that admitted on the short way, and returns whether it did.
+    /// Makes the charge of a look that admitted on the fast path, and returns whether it did.
     #[inline(always)]
-    fn swap(&self, Look { charged, found }: &Look<'_>) -> bool {
+    fn swap(&self, ChargePreview { charged, found }: &ChargePreview<'_>) -> bool {
         let (Some(plain), Some(seen)) = (self.limit.plain, *found) else { return false };
-        let Charged { verdict, word, now, .. } = *charged;
+        let ChargeResult { verdict, word, now, .. } = *charged;
         plain.charge(Stepped { verdict, word, now }, seen).is_ok()
     }
 
@@ -421,56 +425,67 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
-    ) -> Result<Charged, Newer> {
-        self.charge_after(buckets, read_clock, Missed::Untried)
+    ) -> Result<ChargeResult, StaleSnapshot> {
+        self.charge_after(buckets, read_clock, FastPathMiss::Untried)
     }
 
-    /// Charges the limit as [`charge`](Self::charge) does, after the short way was missed by a handle.
+    /// Charges the limit as [`charge`](Self::charge) does, after the fast path was missed by a handle.
     #[inline(always)]
     pub(crate) fn charge_after<C: Clock>(
         &self,
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
-        mut missed: Missed,
-    ) -> Result<Charged, Newer> {
-        if let Missed::Untried = missed {
-            match self.charge_at_once(buckets, read_clock) {
+        mut missed: FastPathMiss,
+    ) -> Result<ChargeResult, StaleSnapshot> {
+        if let FastPathMiss::Untried = missed {
+            match self.charge_fast_path(buckets, read_clock) {
                 Ok(charged) => return Ok(charged),
                 Err(why) => missed = why,
             }
         }
         match missed {
-            Missed::Leased { word, now } => self.charge_leased(buckets, now, word),
-            Missed::Race => self.charge_anyhow(buckets, read_clock(), 1),
-            Missed::Untried | Missed::Stale | Missed::Other => self.charge_anyhow(buckets, read_clock(), 0),
+            FastPathMiss::Leased { word, now } => self.charge_leased(buckets, now, word),
+            FastPathMiss::Race => self.charge_slow_path(buckets, read_clock(), 1),
+            FastPathMiss::Untried | FastPathMiss::Stale | FastPathMiss::Other => {
+                self.charge_slow_path(buckets, read_clock(), 0)
+            }
         }
     }
 
-    /// Charges the limit on the short way.
+    /// Charges the limit on the fast path.
     #[inline(always)]
-    fn charge_at_once<C>(&self, buckets: &Buckets<C>, read_clock: &impl Fn() -> Nanos) -> Result<Charged, Missed> {
-        let look = self.look_at_once(buckets, read_clock)?;
-        if self.swap(&look) { Ok(look.charged) } else { Err(Missed::Race) }
+    fn charge_fast_path<C>(
+        &self,
+        buckets: &Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+    ) -> Result<ChargeResult, FastPathMiss> {
+        let look = self.look_fast_path(buckets, read_clock)?;
+        if self.swap(&look) { Ok(look.charged) } else { Err(FastPathMiss::Race) }
     }
 
     #[inline(always)]
-    fn look_at_once<'b, C>(
+    fn look_fast_path<'b, C>(
         &self,
         buckets: &'b Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
-    ) -> Result<Look<'b>, Missed> {
-        let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(Missed::Other) };
+    ) -> Result<ChargePreview<'b>, FastPathMiss> {
+        let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(FastPathMiss::Other) };
         let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
         let (stepped, seen) = plain.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
-        Ok(Look { charged: Charged::in_slot(stepped), found: Some(seen) })
+        Ok(ChargePreview { charged: ChargeResult::in_slot(stepped), found: Some(seen) })
     }
 
     /// Every case of [`charge`](Self::charge), after so many races were lost.
     #[cold]
     #[inline(never)]
-    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Result<Charged, Newer> {
+    fn charge_slow_path<C: Clock>(
+        self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        retries: u64,
+    ) -> Result<ChargeResult, StaleSnapshot> {
         if self.limit.meter.is_none() {
-            return Ok(self.step(0, now, Site::Slot));
+            return Ok(self.step(0, now, BucketSite::Slot));
         }
         match self.charge_slot(buckets, now, &mut Met { retries, ..Met::default() }) {
             Ok(charged) => charged,
@@ -484,7 +499,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         mut now: Nanos,
         met: &mut Met,
-    ) -> Result<Result<Charged, Newer>, Full> {
+    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
         }
@@ -493,7 +508,7 @@ impl<'l> Account<'l> {
                 if held.is_leased {
                     return Next::Leave(Err(held.word));
                 }
-                match self.next(self.step(held.word, now, Site::Slot)) {
+                match self.next(self.step(held.word, now, BucketSite::Slot)) {
                     Next::Write(held, charged) => Next::Write(held, Ok(charged)),
                     Next::Leave(charged) => Next::Leave(Ok(charged)),
                 }
@@ -522,9 +537,9 @@ impl<'l> Account<'l> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Result<Charged, Newer>, Full> {
+    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
         let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
-        Ok(outcome.map(Charged::in_slot))
+        Ok(outcome.map(ChargeResult::in_slot))
     }
 
     /// Applies `transition` to the word of the key's slot, and whether that is leased.
@@ -534,7 +549,7 @@ impl<'l> Account<'l> {
         now: Nanos,
         met: &mut Met,
         transition: impl Fn(Held, Nanos) -> Next<Held, T>,
-    ) -> Result<Result<T, Newer>, Full> {
+    ) -> Result<Result<T, StaleSnapshot>, Full> {
         buckets.table.update_by(
             self.limit.group,
             self.key,
@@ -544,8 +559,8 @@ impl<'l> Account<'l> {
             |held, now| {
                 let is_leased = held.is_some_and(|held| self.is_leased(held));
                 match (self.word(buckets, held), held.and_then(|held| self.limit.to_close(held))) {
-                    // Charged when it is tried again.
-                    (Ok(_), Some(closed)) => Next::Write(closed, Err(Newer)),
+                    // The next attempt charges it.
+                    (Ok(_), Some(closed)) => Next::Write(closed, Err(StaleSnapshot)),
                     (Ok(word), None) => {
                         let current = Held { is_leased, ..Held::word(self.limit.generation, word) };
                         match transition(current, now) {
@@ -560,7 +575,7 @@ impl<'l> Account<'l> {
     }
 
     #[inline(always)]
-    fn next(&self, charged: Charged) -> Next<Held, Charged> {
+    fn next(&self, charged: ChargeResult) -> Next<Held, ChargeResult> {
         match charged.verdict {
             Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), charged),
             _ => Next::Leave(charged),
@@ -569,25 +584,26 @@ impl<'l> Account<'l> {
 
     /// To be asked before a charge that may be given back much later.
     pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
-        buckets.moves.mark_long(self.key)
+        buckets.refund_log.mark_long(self.key)
     }
 
     /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
     /// meanwhile the charge stands, against the client. `mark` was made before the charge.
     #[cold]
-    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged, mark: Mark) {
+    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &ChargeResult, mark: Mark) {
         let Some(meter) = &self.limit.meter else { return };
         let receipt = |held: Held| {
-            let moved_ns = buckets.moves.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
+            let moved_ns =
+                buckets.refund_log.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
             Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
-        let (moves, read_clock) = (&buckets.moves, || buckets.clock.now());
+        let (refund_log, read_clock) = (&buckets.refund_log, || buckets.clock.now());
         match charged.site {
-            Site::Slot => {
-                moves.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
+            BucketSite::Slot => {
+                refund_log.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
             }
             // What the store admitted is given back there; nothing was charged elsewhere.
-            Site::Store | Site::NoRoom | Site::Nowhere => {}
+            BucketSite::Store | BucketSite::NoRoom | BucketSite::Nowhere => {}
         }
     }
 
@@ -595,7 +611,7 @@ impl<'l> Account<'l> {
     /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
     /// before there is.
     #[cold]
-    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), Newer> {
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), StaleSnapshot> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // What is out on lease is not to be spent before it.
         self.end_lease(buckets);
@@ -625,7 +641,7 @@ impl<'l> Account<'l> {
         self.end_lease(buckets);
         buckets.table.change(self.key, |held| {
             (held.word > buckets.clock.now()).then(|| {
-                buckets.moves.reset(self.key);
+                buckets.refund_log.reset(self.key);
                 // A lease that could not be ended goes on.
                 Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
             })

@@ -17,15 +17,15 @@ use crate::{
     },
 };
 
-/// The last id is not for policies, whose ids are given from 0 upwards: see [`LiveLimit::alone`].
+/// The last id is not for policies, whose ids are given from 0 upwards: see [`ActiveLimit::alone`].
 const ALONE: u32 = KNOWN_LIMITS_MAX as u32;
 
 /// Place of a publish among all of an engine, so that the newer of two is known: its version, and above that how often
 /// versions were counted anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Order(pub(crate) u64);
+pub(crate) struct PolicyOrder(pub(crate) u64);
 
-impl Order {
+impl PolicyOrder {
     const VERSION_BITS: u32 = 53;
     const VERSION: u64 = (1 << Self::VERSION_BITS) - 1;
 
@@ -48,25 +48,25 @@ impl Order {
 
 /// A snapshot in an engine: its limits bound to their indices and histories.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct ActivePolicy {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// An [`Order`].
+    /// A [`PolicyOrder`].
     pub(crate) version: u64,
     /// How far the clock is ahead of the wall time that its windows are bound to.
     pub(crate) ahead: u64,
     /// In the places of [`Snapshot::limits`].
-    pub(crate) limits: Box<[LiveLimit]>,
+    pub(crate) limits: Box<[ActiveLimit]>,
     /// By id, its place; for limits that the snapshot does not have, a place beyond the end.
     places: Box<[u32]>,
 }
 
-impl Live {
+impl ActivePolicy {
     /// The state before the first publish.
     pub(crate) fn nothing() -> Self {
         Self::new(Arc::default(), 0, 0, Box::default())
     }
 
-    pub(super) fn new(snapshot: Arc<Snapshot>, version: u64, ahead: u64, limits: Box<[LiveLimit]>) -> Self {
+    pub(super) fn new(snapshot: Arc<Snapshot>, version: u64, ahead: u64, limits: Box<[ActiveLimit]>) -> Self {
         let ids = limits.iter().map(|limit| limit.id + 1).max().unwrap_or(0);
         let mut places = vec![u32::MAX; ids as usize].into_boxed_slice();
         for (place, limit) in limits.iter().enumerate() {
@@ -101,10 +101,10 @@ impl Live {
 }
 
 #[derive(Debug)]
-pub(crate) struct LiveLimit {
-    /// The short way to its keys, if there is one; also of a shadow, and of a limit that a store keeps.
+pub(crate) struct ActiveLimit {
+    /// The fast path to its keys, if there is one; also of a shadow, and of a limit that a store keeps.
     pub(crate) plain: Option<PlainLimit>,
-    /// In the tags of its slots: of this name for as long as a [`Live`] has it.
+    /// In the tags of its slots: of this name for as long as a [`ActivePolicy`] has it.
     pub(crate) id: u32,
     /// Of the name, for ever.
     pub(crate) index: u32,
@@ -128,14 +128,14 @@ pub(crate) struct LiveLimit {
     /// The group of the caller, where the numbers come with each check.
     pub(crate) group: Group,
     /// Where its decisions are counted with those of others of its tier or rule; `None` for a limit of a single client.
-    pub(crate) tally: Option<Place>,
+    pub(crate) counter: Option<Place>,
     /// How this publish changed its numbers, if it did.
-    pub(super) change: Option<Change>,
+    pub(super) change: Option<MeterChange>,
 }
 
 /// One change of a limit's numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
+pub(super) struct MeterChange {
     pub(super) from: Meter,
     pub(super) to: Meter,
     /// When it came into force.
@@ -145,18 +145,18 @@ pub(super) struct Change {
 
 /// A bucket was written under a newer snapshot than the one at hand, or has just changed: to be tried again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newer;
+pub(crate) struct StaleSnapshot;
 
 /// Why a bucket cannot be brought to the numbers of a snapshot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Unlike {
+pub(crate) enum ConversionError {
     /// It is of other numbers than those of the snapshot and those before.
     Stray,
     /// Its slot has changed meanwhile.
     Lost,
 }
 
-impl LiveLimit {
+impl ActiveLimit {
     /// The limit of no policy: a limiter's only one, or that of requests that bring their own numbers. No publish changes it.
     pub(crate) fn alone(meter: Option<Meter>) -> Self {
         let generation = Generation::default();
@@ -174,15 +174,15 @@ impl LiveLimit {
             is_enforced_here: true,
             lends: true,
             group: NO_GROUP,
-            tally: None,
+            counter: None,
             change: None,
         }
     }
 
     /// Where its decisions are counted that it makes alone.
     #[inline(always)]
-    pub(crate) fn tally_alone(&self) -> Option<Place> {
-        self.tally.map(Place::for_owner)
+    pub(crate) fn owner_counter(&self) -> Option<Place> {
+        self.counter.map(Place::for_owner)
     }
 
     /// The same limit, where another meter of the same algorithm steps over its words.
@@ -207,18 +207,24 @@ impl LiveLimit {
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
     /// what is left, so there are no older ones.
     #[inline(always)]
-    pub(crate) fn current(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Unlike> {
+    pub(crate) fn current(
+        &self,
+        held: Held,
+        rings: &Rings,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Result<u64, ConversionError> {
         if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings, read_clock) }
     }
 
     #[cold]
-    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Unlike> {
+    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, ConversionError> {
         let is_before = held.generation.next() == self.generation;
-        let change = self.change.as_ref().filter(|_| is_before).ok_or(Unlike::Stray)?;
+        let change = self.change.as_ref().filter(|_| is_before).ok_or(ConversionError::Stray)?;
         let word = match (held.ring(), change.from) {
             (Some(ring), Meter::SlidingWindowLog(log)) => {
                 // Lost: the slot is another's by now, or was converted.
-                let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Unlike::Lost)?;
+                let seen =
+                    rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| ConversionError::Lost)?;
                 log.word(log.capacity() - seen.free, seen.last)
             }
             // Stripes may have given tokens after the change's instant: they are paid for now.

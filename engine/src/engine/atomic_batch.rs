@@ -15,11 +15,11 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        account::{Account, Buckets, Charged},
-        active_policy::{Live, LiveLimit, Newer},
+        account::{Account, Buckets, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{
@@ -31,14 +31,14 @@ use crate::{
 };
 
 /// The requests, with the limits that they meet.
-struct Together<'r, 'l> {
-    parts: Vec<Part<'r>>,
+struct AtomicBatch<'r, 'l> {
+    parts: Vec<BatchEntry<'r>>,
     /// Of all parts, in order.
     charges: Vec<Charge>,
     accounts: Vec<Account<'l>>,
 }
 
-struct Part<'r> {
+struct BatchEntry<'r> {
     request: &'r Request<'r>,
     /// It brings its own numbers.
     is_rated: bool,
@@ -98,11 +98,11 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Result<Decisions<'_>, Newer> {
+    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Result<Decisions<'_>, StaleSnapshot> {
         let buckets = self.buckets();
-        let live = self.live_now();
+        let active = self.borrow_active();
         let now = buckets.clock.now();
-        let rated: Vec<LiveLimit> = requests
+        let rated: Vec<ActiveLimit> = requests
             .iter()
             .filter_map(|(_, rate)| {
                 let rate = (*rate)?;
@@ -110,49 +110,55 @@ impl<C: Clock> Engine<C> {
                 Some(self.rated().rated(rate.into(), NO_GROUP).with_period(period_ns))
             })
             .collect();
-        let together = Together::of(&live, requests, &rated, now, &buckets.hasher);
+        let together = AtomicBatch::of(&active, requests, &rated, now, &buckets.hasher);
         let mut decisions = together.refusals(buckets, now)?;
         if decisions.iter().all(Option::is_none) {
-            together.tell_left(buckets, &live, now, &mut decisions, Part::is_peek)?;
-            if let Some((part, refused)) = together.charge(buckets, &live, &mut decisions)? {
+            together.tell_left(buckets, &active, now, &mut decisions, BatchEntry::is_peek)?;
+            if let Some((part, refused)) = together.charge(buckets, &active, &mut decisions)? {
                 decisions.fill(None);
                 decisions[part] = Some(refused);
             }
         }
         // Where all were charged, none is left.
-        together.tell_left(buckets, &live, now, &mut decisions, |_| true)?;
-        self.count_together(&live, &together, &decisions, now);
+        together.tell_left(buckets, &active, now, &mut decisions, |_| true)?;
+        self.count_together(&active, &together, &decisions, now);
         Ok(decisions)
     }
 
     /// Counts what was charged, or else what was refused, and shows it to the observers; but for peeks.
-    fn count_together(&self, live: &Live, together: &Together<'_, '_>, decisions: &Decisions<'_>, now: Nanos) {
+    fn count_together(
+        &self,
+        active: &ActivePolicy,
+        together: &AtomicBatch<'_, '_>,
+        decisions: &Decisions<'_>,
+        now: Nanos,
+    ) {
         let is_all = decisions.iter().flatten().all(Decision::is_allowed);
         let decided = together.parts.iter().zip(decisions.iter().flatten());
         for (part, decision) in decided.filter(|(part, it)| it.is_allowed() == is_all && !part.is_peek()) {
             let plan = &together.charges[part.limits.clone()];
             if part.is_rated {
-                self.watch().show(Asked::Rated(part.request), || (plan.first().copied(), *decision), now);
-                self.tally().spot(None).decided(decision.is_allowed());
+                self.observers().show(CheckInput::Rated(part.request), || (plan.first().copied(), *decision), now);
+                self.counters().spot(None).decided(decision.is_allowed());
             } else {
-                self.count(live, Asked::Request(part.request), plan, decision, now);
+                self.count(active, CheckInput::Request(part.request), plan, decision, now);
             }
         }
     }
 }
 
-impl Part<'_> {
+impl BatchEntry<'_> {
     fn is_peek(&self) -> bool {
         self.request.cost == 0
     }
 }
 
-impl<'r, 'l> Together<'r, 'l> {
+impl<'r, 'l> AtomicBatch<'r, 'l> {
     /// `rated` has a limit for each request that brings its own numbers.
     fn of(
-        live: &'l Live,
+        active: &'l ActivePolicy,
         requests: &'r [(Request<'r>, Option<Rate>)],
-        rated: &'l [LiveLimit],
+        rated: &'l [ActiveLimit],
         now: Nanos,
         hasher: &KeyHasher,
     ) -> Self {
@@ -162,29 +168,29 @@ impl<'r, 'l> Together<'r, 'l> {
         let mut rated = rated.iter();
         for (request, rate) in requests {
             // A peek is looked at as a request of one token.
-            let asked = Request { cost: request.cost.max(1), ..*request };
+            let input = Request { cost: request.cost.max(1), ..*request };
             let start = charges.len();
             if let Some((rate, limit)) = rate.and_then(|rate| Some((rate, rated.next()?))) {
-                let charge = rated_charge(&asked, rate, hasher);
+                let charge = rated_charge(&input, rate, hasher);
                 charges.push(charge);
-                all.push(Account::enforced_here(limit, live.version, charge.identity, charge.cost));
+                all.push(Account::enforced_here(limit, active.version, charge.identity, charge.cost));
             } else {
                 let mut plan = Plan::new();
-                live.snapshot.plan(&asked, live.wall(now), hasher, &mut plan);
-                all.extend(accounts(live, &plan));
+                active.snapshot.plan(&input, active.wall(now), hasher, &mut plan);
+                all.extend(accounts(active, &plan));
                 charges.extend_from_slice(&plan);
             }
-            parts.push(Part { request, is_rated: rate.is_some(), limits: start..charges.len() });
+            parts.push(BatchEntry { request, is_rated: rate.is_some(), limits: start..charges.len() });
         }
         Self { parts, charges, accounts: all }
     }
 
-    fn accounts(&self, part: &Part<'_>) -> &[Account<'l>] {
+    fn accounts(&self, part: &BatchEntry<'_>) -> &[Account<'l>] {
         &self.accounts[part.limits.clone()]
     }
 
     /// The decisions on those that would be denied. Charges nothing.
-    fn refusals<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Decisions<'b>, Newer> {
+    fn refusals<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Decisions<'b>, StaleSnapshot> {
         let mut refusals: Decisions<'b> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let earlier = || {
@@ -212,23 +218,23 @@ impl<'r, 'l> Together<'r, 'l> {
     fn tell_left<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
-        live: &Live,
+        active: &ActivePolicy,
         now: Nanos,
         decisions: &mut Decisions<'b>,
-        are: impl Fn(&Part<'r>) -> bool,
-    ) -> Result<(), Newer> {
+        are: impl Fn(&BatchEntry<'r>) -> bool,
+    ) -> Result<(), StaleSnapshot> {
         for (part, decision) in self.parts.iter().zip(decisions).filter(|(part, it)| it.is_none() && are(part)) {
             let accounts: Accounts<'_> = self.accounts(part).iter().map(|account| account.at_cost(0)).collect();
             let mut left = Admitted::new();
             for (place, account) in enforced(&accounts) {
                 if let Some(mut look) = NO_ANSWERS.look(buckets, place, account, now)? {
                     // It was found to be allowed, whatever came between.
-                    let Charged { word, .. } = look.charged;
+                    let ChargeResult { word, .. } = look.charged;
                     look.charged.verdict = Verdict::Admit(word);
                     left.push((place, look));
                 }
             }
-            *decision = Some(buckets.allowed(live, &accounts, &left, Shadows::default(), NO_ANSWERS));
+            *decision = Some(buckets.allowed(active, &accounts, &left, Shadows::default(), NO_ANSWERS));
         }
         Ok(())
     }
@@ -237,17 +243,17 @@ impl<'r, 'l> Together<'r, 'l> {
     fn charge<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
-        live: &Live,
+        active: &ActivePolicy,
         decisions: &mut Decisions<'b>,
-    ) -> Result<Option<(usize, Decision<'b>)>, Newer> {
-        let mark = buckets.moves.mark_brief();
-        let mut taken: Vec<(usize, Charged)> = Vec::with_capacity(self.accounts.len());
+    ) -> Result<Option<(usize, Decision<'b>)>, StaleSnapshot> {
+        let mark = buckets.refund_log.mark_brief();
+        let mut taken: Vec<(usize, ChargeResult)> = Vec::with_capacity(self.accounts.len());
         let open = self.parts.iter().zip(decisions).enumerate().filter(|(_, (_, decision))| decision.is_none());
         for (number, (part, decision)) in open {
             let mut admitted = Admitted::new();
             // A first touch is charged at a time read anew; who comes for the same key after it must not be behind that.
             let now = buckets.clock.now();
-            let decided = buckets.charge_all(live, self.accounts(part), now, NO_ANSWERS, &mut admitted);
+            let decided = buckets.charge_all(active, self.accounts(part), now, NO_ANSWERS, &mut admitted);
             match decided {
                 Ok(allowed) if allowed.is_allowed() => {
                     taken.extend(admitted.iter().map(|(place, look)| (part.limits.start + place, look.charged)));

@@ -14,9 +14,9 @@ use crate::{
     base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
     engine::{
         account::Buckets,
-        active_policy::Newer,
+        active_policy::StaleSnapshot,
         decision::Decision,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         handle::{Handle, is_in_range},
         state::Engine,
     },
@@ -44,14 +44,14 @@ const _: () = assert!(AHEAD >= PLAN_MAX);
 /// The time of a batch. A first touch, a denial for want of room and the payments of a lease are at a time that is read anew;
 /// a check of the same key at an older one would be denied what is left of its burst, so after them the batch reads its clock anew
 /// before it denies anything.
-struct Instant<'b, C> {
+struct BatchClock<'b, C> {
     buckets: &'b Buckets<C>,
     now: Nanos,
     /// Charges at a time read anew, when `now` was read.
     later: u64,
 }
 
-impl<'b, C: Clock> Instant<'b, C> {
+impl<'b, C: Clock> BatchClock<'b, C> {
     fn new(buckets: &'b Buckets<C>) -> Self {
         let later = Self::charged_later(buckets);
         Self { buckets, now: buckets.clock.now(), later }
@@ -100,21 +100,21 @@ impl<C: Clock> Engine<C> {
         let (buckets, native) = (self.buckets(), Native128::detect());
         let mut rest = requests;
         while !rest.is_empty() {
-            let live = self.live_now();
-            let mut instant = Instant::new(buckets);
+            let active = self.borrow_active();
+            let mut instant = BatchClock::new(buckets);
             let now = instant.now();
             let next = &rest[..rest.len().min(REQUESTS)];
             for identity in next.iter().flat_map(|request| request.identities) {
                 // A read whose value is not used.
                 black_box(identity.value().as_bytes().first().copied());
             }
-            live.snapshot.fetch_clients(next);
+            active.snapshot.fetch_clients(next);
             let mut charges = ArrayVec::<Charge, AHEAD>::new();
             // Where the plan of each request ends.
             let mut ends = ArrayVec::<usize, REQUESTS>::new();
             for request in next {
                 let mut plan = Plan::new();
-                live.snapshot.plan(request, live.wall(now), &buckets.hasher, &mut plan);
+                active.snapshot.plan(request, active.wall(now), &buckets.hasher, &mut plan);
                 // The next batch begins with what does not fit into this one.
                 if charges.try_extend_from_slice(&plan).is_err() {
                     break;
@@ -122,21 +122,21 @@ impl<C: Clock> Engine<C> {
                 ends.push(charges.len());
             }
             for charge in &charges {
-                let hash = KeyHasher::key(live.limits[charge.limit as usize].hash, charge.identity);
+                let hash = KeyHasher::key(active.limits[charge.limit as usize].hash, charge.identity);
                 buckets.table.key_lines(hash).fetch(native);
             }
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
             for (request, end) in together.iter().zip(ends) {
                 let now = instant.now();
-                let decided = if self.order().0 > live.version {
-                    Err(Newer)
+                let decided = if self.order().0 > active.version {
+                    Err(StaleSnapshot)
                 } else {
-                    self.decide_plan(&live, request, &charges[start..end], now)
+                    self.decide_plan(&active, request, &charges[start..end], now)
                 };
                 // A publish came between: by the policy that is newest now.
-                decisions.extend(Some(decided.unwrap_or_else(|Newer| {
-                    self.with_plan_at(request, || now, |live, plan, now| self.decide_plan(live, request, plan, now))
+                decisions.extend(Some(decided.unwrap_or_else(|StaleSnapshot| {
+                    self.with_plan_at(request, || now, |active, plan, now| self.decide_plan(active, request, plan, now))
                 })));
                 start = end;
             }
@@ -180,7 +180,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
         let (buckets, native) = (self.engine.buckets(), Native128::detect());
         for keys in keys.chunks(AHEAD) {
-            let mut instant = Instant::new(buckets);
+            let mut instant = BatchClock::new(buckets);
             let mut all = ArrayVec::<KeyLines<'_>, AHEAD>::new();
             all.extend(keys.iter().map(|key| buckets.table.key_lines(self.hash(key))));
             for lines in all.iter().take(IN_FLIGHT) {
@@ -192,16 +192,16 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
                 let charged = match self.charge_one_token(|| lines, cost, || instant.now) {
                     Ok((Stepped { verdict: Verdict::Later { .. }, .. }, _)) if instant.is_over() => {
-                        Err(Missed::Untried)
+                        Err(FastPathMiss::Untried)
                     }
                     charged => charged,
                 };
-                let is_by_short_way = charged.is_ok();
+                let is_by_fast_path = charged.is_ok();
                 decisions.extend(Some(match charged {
                     Ok((stepped, limit)) => self.decided_one(limit, stepped),
                     Err(missed) => self.decide_at(lines, key.text(), cost, instant.now(), missed),
                 }));
-                if !is_by_short_way {
+                if !is_by_fast_path {
                     // The same key may come again: what this charged at a later time is no longer in its future.
                     instant.now();
                 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        account::{Account, Charged},
-        active_policy::{Live, LiveLimit, Newer},
+        account::{Account, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
         decision::Decision,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         names::LimitIndex,
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{
@@ -38,17 +38,17 @@ impl<C: Clock> Engine<C> {
     ///
     /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) asks first.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| self.decide_plan(live, request, plan, now))
+        self.with_plan(request, |active, plan, now| self.decide_plan(active, request, plan, now))
     }
 
     /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
     pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(Met)) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| {
-            let decision = self.decide_plan(live, request, plan, now)?;
+        self.with_plan(request, |active, plan, now| {
+            let decision = self.decide_plan(active, request, plan, now)?;
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
             for (place, charge) in plan[..looked_at].iter().enumerate() {
-                let limit = &live.limits[charge.limit as usize];
+                let limit = &active.limits[charge.limit as usize];
                 // A denial left shadow limits unasked.
                 if decision.is_allowed() || !limit.is_shadow {
                     let shadow_denied = decision.shadows.places >> place & 1 == 1;
@@ -70,7 +70,7 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn peek(&self, request: &Request<'_>) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| self.buckets.peek(live, plan, now))
+        self.with_plan(request, |active, plan, now| self.buckets.peek(active, plan, now))
     }
 
     /// Returns whether a limit counts a request, also one that only counts (`shadow`).
@@ -91,7 +91,7 @@ impl<C: Clock> Engine<C> {
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
-        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
     ) -> T {
         self.with_plan_at(request, || self.buckets.clock.now(), decide)
     }
@@ -100,7 +100,7 @@ impl<C: Clock> Engine<C> {
         &self,
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
     ) -> T {
         self.with_plan_by(Snapshot::plan, request, read_clock, decide)
     }
@@ -110,15 +110,15 @@ impl<C: Clock> Engine<C> {
         plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        mut decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
     ) -> T {
         loop {
-            let live = self.live.load();
+            let active = self.active.load();
             let now = read_clock();
             let mut plan = Plan::new();
-            plan_by(&live.snapshot, request, live.wall(now), &self.buckets.hasher, &mut plan);
+            plan_by(&active.snapshot, request, active.wall(now), &self.buckets.hasher, &mut plan);
             // By the newest snapshot, which is in place by now or in a moment.
-            if let Ok(decided) = decide(&live, &plan, now) {
+            if let Ok(decided) = decide(&active, &plan, now) {
                 return decided;
             }
         }
@@ -126,40 +126,40 @@ impl<C: Clock> Engine<C> {
 
     pub(crate) fn decide_plan(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         request: &Request<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, Newer> {
+    ) -> Result<Decision<'_>, StaleSnapshot> {
         if request.cost == 0 {
-            return self.buckets.peek(live, plan, now);
+            return self.buckets.peek(active, plan, now);
         }
-        let asked = Asked::Request(request);
+        let input = CheckInput::Request(request);
         match plan {
-            [one] if live.limits[one.limit as usize].is_enforced_here => {
-                let account = Account::new(live, one);
-                let charged = self.charge_one(&account, asked, *one, &|| now, Missed::Untried)?;
-                self.tally.spot(account.tally()).decided(charged.is_admitted());
+            [one] if active.limits[one.limit as usize].is_enforced_here => {
+                let account = Account::new(active, one);
+                let charged = self.charge_one(&account, input, *one, &|| now, FastPathMiss::Untried)?;
+                self.counters.spot(account.counter()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
-            several => self.decide_any(live, asked, several, now),
+            several => self.decide_any(active, input, several, now),
         }
     }
 
-    /// Charges the one limit of a plan, after the short way was `missed`, and shows what came of it. The caller
+    /// Charges the one limit of a plan, after the fast path was `missed`, and shows what came of it. The caller
     /// counts it, and makes the decision at its very
     /// end: it is large, and written once then.
     #[inline(always)]
     pub(crate) fn charge_one(
         &self,
         account: &Account<'_>,
-        asked: Asked<'_>,
+        input: CheckInput<'_>,
         charge: Charge,
         read_clock: &impl Fn() -> Nanos,
-        missed: Missed,
-    ) -> Result<Charged, Newer> {
+        missed: FastPathMiss,
+    ) -> Result<ChargeResult, StaleSnapshot> {
         let charged = account.charge_after(&self.buckets, read_clock, missed)?;
-        self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
+        self.observers.show(input, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
     }
 
@@ -167,35 +167,44 @@ impl<C: Clock> Engine<C> {
     #[inline(never)]
     pub(crate) fn decide_any(
         &self,
-        live: &Live,
-        asked: Asked<'_>,
+        active: &ActivePolicy,
+        input: CheckInput<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, Newer> {
-        let decision = self.buckets.decide(live, plan, now)?;
-        self.count(live, asked, plan, &decision, now);
+    ) -> Result<Decision<'_>, StaleSnapshot> {
+        let decision = self.buckets.decide(active, plan, now)?;
+        self.count(active, input, plan, &decision, now);
         Ok(decision)
     }
 
     /// Counts a decision at time `now`, and shows it to the observers.
-    pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
-        self.watch.show(asked, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
+    pub(crate) fn count(
+        &self,
+        active: &ActivePolicy,
+        input: CheckInput<'_>,
+        plan: &[Charge],
+        decision: &Decision<'_>,
+        now: Nanos,
+    ) {
+        self.observers.show(input, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {
-            let known = match asked {
-                Asked::Request(request) | Asked::Rated(request) => live.snapshot.has_domain(request.domain),
-                Asked::Handle { .. } => true,
+            let known = match input {
+                CheckInput::Request(request) | CheckInput::Rated(request) => active.snapshot.has_domain(request.domain),
+                CheckInput::Handle { .. } => true,
             };
-            return self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
+            return self.counters.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
-        let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
+        let counter = |charge: &Charge| active.limits[charge.limit as usize].counter;
         match decision.place() {
-            Some(place) if !decision.is_allowed() => self.tally.spot(plan.get(place).and_then(tally)).decided(false),
+            Some(place) if !decision.is_allowed() => {
+                self.counters.spot(plan.get(place).and_then(counter)).decided(false)
+            }
             _ => {
                 let shadows = decision.shadows.places;
-                if shadows == 0 && is_each_owner_whole(live, plan) {
-                    self.tally.allowed(plan.iter().filter_map(|charge| share_alone(live, charge)));
+                if shadows == 0 && is_each_owner_whole(active, plan) {
+                    self.counters.allowed(plan.iter().filter_map(|charge| share_alone(active, charge)));
                 } else {
-                    self.tally.allowed((0..plan.len()).filter_map(|place| share(live, plan, shadows, place)));
+                    self.counters.allowed((0..plan.len()).filter_map(|place| share(active, plan, shadows, place)));
                 }
             }
         }
@@ -204,10 +213,10 @@ impl<C: Clock> Engine<C> {
 
 /// Returns whether each limit of a plan counts what it would count alone: no owner stands there twice, and its first limit before
 /// its others. May be false where that is so.
-fn is_each_owner_whole(live: &Live, plan: &[Charge]) -> bool {
+fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
     let (mut present, mut seen) = (u32::MAX, 0_u64);
     plan.iter().all(|charge| {
-        let owner = live.limits[charge.limit as usize].owner;
+        let owner = active.limits[charge.limit as usize].owner;
         if charge.limit != owner {
             return owner == present;
         }
@@ -220,17 +229,17 @@ fn is_each_owner_whole(live: &Live, plan: &[Charge]) -> bool {
 }
 
 /// Returns what a limit counts of a request that was allowed, where it counts what it would count alone.
-fn share_alone(live: &Live, charge: &Charge) -> Option<Share> {
-    let place = live.limits[charge.limit as usize].tally?;
+fn share_alone(active: &ActivePolicy, charge: &Charge) -> Option<Share> {
+    let place = active.limits[charge.limit as usize].counter?;
     Some(Share { place, is_refused: false, is_refused_first: false })
 }
 
 /// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
 /// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
-fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
+fn share(active: &ActivePolicy, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
     let this = plan[place].limit;
-    let LiveLimit { owner, tally, .. } = live.limits[this as usize];
-    let is_of_owner = |charge: &&Charge| live.limits[charge.limit as usize].owner == owner;
+    let ActiveLimit { owner, counter, .. } = active.limits[this as usize];
+    let is_of_owner = |charge: &&Charge| active.limits[charge.limit as usize].owner == owner;
     let is_refused = |limit: u32| (0..plan.len()).any(|at| shadows >> at & 1 == 1 && plan[at].limit == limit);
     let before = || plan[..place].iter().filter(is_of_owner);
     if before().any(|charge| charge.limit == this) {
@@ -238,7 +247,7 @@ fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Sha
     }
     // The first of its owner's limits counts for the owner; where it is not asked, the one that is asked first.
     let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|charge| charge.limit != owner);
-    let place = tally.map(|place| if is_for_owner { place.for_owner() } else { place })?;
+    let place = counter.map(|place| if is_for_owner { place.for_owner() } else { place })?;
     let is_refused_now = shadows != 0 && is_refused(this);
     let is_refused_first = is_refused_now && !before().any(|charge| is_refused(charge.limit));
     Some(Share { place, is_refused: is_refused_now, is_refused_first })

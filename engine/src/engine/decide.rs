@@ -9,8 +9,8 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        account::{Account, Buckets, Charged, Look, Site},
-        active_policy::{Live, Newer},
+        account::{Account, BucketSite, Buckets, ChargePreview, ChargeResult},
+        active_policy::{ActivePolicy, StaleSnapshot},
         decision::{Decision, Degraded, Shadows},
     },
     policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
@@ -20,52 +20,62 @@ use crate::{
 pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
 
 /// Limits that were charged, or are about to be: their places in the plan, and what the charge leaves.
-pub(crate) type Admitted<'b> = ArrayVec<(usize, Look<'b>), PLAN_MAX>;
+pub(crate) type Admitted<'b> = ArrayVec<(usize, ChargePreview<'b>), PLAN_MAX>;
 
 /// What the store said of the limits that it keeps.
 #[derive(Clone, Copy)]
-pub(crate) struct Answers<'a> {
+pub(crate) struct StoreAnswers<'a> {
     /// By place in the plan; where there is no answer, the limit's `on_failure` decides.
-    pub(crate) answers: &'a [Option<Charged>],
+    pub(crate) answers: &'a [Option<ChargeResult>],
     /// Why there is none.
     pub(crate) otherwise: Degraded,
 }
 
 /// What decides a limit.
-enum Decider {
+enum LimitSource {
     /// Its bucket on this node.
     Bucket,
     /// The store, or what the limit says where that does not answer.
-    Answer(Charged),
+    Answer(ChargeResult),
     /// It stays out of the decision.
     Nothing,
 }
 
 /// Nobody asked.
-pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: Degraded::NoStore };
+pub(crate) const NO_ANSWERS: StoreAnswers<'_> = StoreAnswers { answers: &[], otherwise: Degraded::NoStore };
 
 /// How long a client is told to wait where a limit is closed for want of its store.
 const CLOSED_NS: u64 = SECOND_NS;
 
 /// The limits of a plan, as they are in the snapshot that it is of.
-pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
-    plan.iter().map(|charge| Account::new(live, charge))
+pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
+    plan.iter().map(|charge| Account::new(active, charge))
 }
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+    pub(crate) fn decide(
+        &self,
+        active: &ActivePolicy,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Result<Decision<'_>, StaleSnapshot> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
         // Their buckets come from memory together.
-        limits.extend(accounts(live, plan).inspect(|account| account.prefetch(self)));
-        self.charge_all(live, &limits, now, NO_ANSWERS, &mut admitted)
+        limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
+        self.charge_all(active, &limits, now, NO_ANSWERS, &mut admitted)
     }
 
     /// What [`decide`](Self::decide) would answer. Charges nothing.
-    pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+    pub(crate) fn peek(
+        &self,
+        active: &ActivePolicy,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Result<Decision<'_>, StaleSnapshot> {
         let mut limits = Accounts::new();
-        limits.extend(accounts(live, plan));
-        self.look_at_all(live, &limits, now, NO_ANSWERS)
+        limits.extend(accounts(active, plan));
+        self.look_at_all(active, &limits, now, NO_ANSWERS)
     }
 
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
@@ -73,24 +83,24 @@ impl<C: Clock> Buckets<C> {
     /// what was charged when this allows.
     pub(crate) fn charge_all<'b>(
         &'b self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         now: Nanos,
-        answers: Answers<'_>,
+        answers: StoreAnswers<'_>,
         admitted: &mut Admitted<'b>,
-    ) -> Result<Decision<'b>, Newer> {
+    ) -> Result<Decision<'b>, StaleSnapshot> {
         for (place, account) in enforced(accounts) {
             let look = match answers.decider(place, account, now) {
-                Decider::Bucket => account.look(self, now)?,
-                Decider::Answer(charged) => charged.into(),
-                Decider::Nothing => continue,
+                LimitSource::Bucket => account.look(self, now)?,
+                LimitSource::Answer(charged) => charged.into(),
+                LimitSource::Nothing => continue,
             };
             if !look.charged.is_admitted() {
                 return Ok(self.refused(accounts, place, look.charged, answers));
             }
             admitted.push((place, look));
         }
-        let mark = self.moves.mark_brief();
+        let mark = self.refund_log.mark_brief();
         for index in 0..admitted.len() {
             let (place, look) = &mut admitted[index];
             let (place, outcome) = (*place, accounts[*place].charge_seen(self, now, look));
@@ -108,28 +118,28 @@ impl<C: Clock> Buckets<C> {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
                 // The enforced limits are charged by now: where a publish came between, the shadow is left out.
                 let charged = match answers.decider(place, account, now) {
-                    Decider::Bucket => account.charge(self, &|| now),
-                    Decider::Answer(charged) => Ok(charged),
-                    Decider::Nothing => continue,
+                    LimitSource::Bucket => account.charge(self, &|| now),
+                    LimitSource::Answer(charged) => Ok(charged),
+                    LimitSource::Nothing => continue,
                 };
                 match charged {
                     Ok(charged) if charged.is_admitted() => admitted.push((place, charged.into())),
                     Ok(_) => shadows.push(place, account.index()),
-                    Err(Newer) => {}
+                    Err(StaleSnapshot) => {}
                 }
             }
         }
-        Ok(self.allowed(live, accounts, admitted, shadows, answers))
+        Ok(self.allowed(active, accounts, admitted, shadows, answers))
     }
 
     /// What [`charge_all`](Self::charge_all) would answer. Charges nothing.
     pub(crate) fn look_at_all(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         now: Nanos,
-        answers: Answers<'_>,
-    ) -> Result<Decision<'_>, Newer> {
+        answers: StoreAnswers<'_>,
+    ) -> Result<Decision<'_>, StaleSnapshot> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
             let Some(look) = answers.look(self, place, account, now)? else { continue };
@@ -139,13 +149,18 @@ impl<C: Clock> Buckets<C> {
                 (false, false) => return Ok(self.refused(accounts, place, look.charged, answers)),
             }
         }
-        Ok(self.allowed(live, accounts, &admitted, shadows, answers))
+        Ok(self.allowed(active, accounts, &admitted, shadows, answers))
     }
 
     /// The first denial among the limits that this node keeps by itself. Charges nothing.
-    pub(crate) fn refused_here(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
+    pub(crate) fn refused_here(
+        &self,
+        active: &ActivePolicy,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Result<Option<Decision<'_>>, StaleSnapshot> {
         let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
-        for (place, account) in accounts(live, plan).enumerate().filter(|(_, account)| is_here(account)) {
+        for (place, account) in accounts(active, plan).enumerate().filter(|(_, account)| is_here(account)) {
             let looked = account.look(self, now)?.charged;
             if !looked.is_admitted() {
                 return Ok(Some(account.decision(self, place, looked)));
@@ -155,14 +170,14 @@ impl<C: Clock> Buckets<C> {
     }
 
     /// The decision where no limit applies.
-    pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
+    pub(crate) fn unlimited(&self, active: &ActivePolicy) -> Decision<'_> {
         Decision {
-            policy_version: live.version,
+            policy_version: active.version,
             delay_ns: 0,
             degraded: None,
             decided_by: None,
             shadows: Shadows::default(),
-            registry: &self.registry,
+            names: &self.names,
         }
     }
 
@@ -170,8 +185,8 @@ impl<C: Clock> Buckets<C> {
         &self,
         accounts: &[Account<'_>],
         place: usize,
-        refused: Charged,
-        answers: Answers<'_>,
+        refused: ChargeResult,
+        answers: StoreAnswers<'_>,
     ) -> Decision<'_> {
         let degraded = answers.degraded(&accounts[..=place]);
         Decision { degraded, ..accounts[place].decision(self, place, refused) }
@@ -180,14 +195,14 @@ impl<C: Clock> Buckets<C> {
     /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
     pub(crate) fn allowed(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         admitted: &Admitted<'_>,
         shadows: Shadows,
-        answers: Answers<'_>,
+        answers: StoreAnswers<'_>,
     ) -> Decision<'_> {
         let (mut tightest, mut least, mut delay_ns) = (None, u64::MAX, 0);
-        for (place, Look { charged, .. }) in admitted {
+        for (place, ChargePreview { charged, .. }) in admitted {
             let account = &accounts[*place];
             if !account.is_shadow() {
                 let (left, this_delay_ns) = account.left_and_delay_ns(charged);
@@ -198,7 +213,7 @@ impl<C: Clock> Buckets<C> {
             }
         }
         let mut decision = match tightest {
-            None => self.unlimited(live),
+            None => self.unlimited(active),
             Some((place, charged)) => accounts[place].decision(self, place, *charged),
         };
         decision.delay_ns = delay_ns;
@@ -208,18 +223,18 @@ impl<C: Clock> Buckets<C> {
     }
 }
 
-impl Answers<'_> {
+impl StoreAnswers<'_> {
     /// Says what decides a limit.
     #[inline(always)]
-    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> Decider {
-        let Some(on_failure) = account.on_failure() else { return Decider::Bucket };
+    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> LimitSource {
+        let Some(on_failure) = account.on_failure() else { return LimitSource::Bucket };
         match (self.of(place), on_failure) {
-            (Some(answer), _) => Decider::Answer(answer),
-            (None, OnFailure::Local(_)) => Decider::Bucket,
-            (None, OnFailure::Open) => Decider::Nothing,
+            (Some(answer), _) => LimitSource::Answer(answer),
+            (None, OnFailure::Local(_)) => LimitSource::Bucket,
+            (None, OnFailure::Open) => LimitSource::Nothing,
             (None, OnFailure::Closed) => {
                 let verdict = Verdict::Later { wait_ns: CLOSED_NS };
-                Decider::Answer(Charged { verdict, word: 0, now, site: Site::Nowhere })
+                LimitSource::Answer(ChargeResult { verdict, word: 0, now, site: BucketSite::Nowhere })
             }
         }
     }
@@ -231,15 +246,15 @@ impl Answers<'_> {
         place: usize,
         account: &Account<'_>,
         now: Nanos,
-    ) -> Result<Option<Look<'b>>, Newer> {
+    ) -> Result<Option<ChargePreview<'b>>, StaleSnapshot> {
         match self.decider(place, account, now) {
-            Decider::Bucket => account.look(buckets, now).map(Some),
-            Decider::Answer(charged) => Ok(Some(charged.into())),
-            Decider::Nothing => Ok(None),
+            LimitSource::Bucket => account.look(buckets, now).map(Some),
+            LimitSource::Answer(charged) => Ok(Some(charged.into())),
+            LimitSource::Nothing => Ok(None),
         }
     }
 
-    pub(crate) fn of(self, place: usize) -> Option<Charged> {
+    pub(crate) fn of(self, place: usize) -> Option<ChargeResult> {
         self.answers.get(place).copied().flatten()
     }
 

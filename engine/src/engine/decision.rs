@@ -6,8 +6,8 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
     engine::{
-        active_policy::Order,
-        names::{LimitIndex, Registry},
+        active_policy::PolicyOrder,
+        names::{LimitIndex, LimitNames},
     },
     policy::document::Algorithm,
 };
@@ -174,7 +174,7 @@ impl Degraded {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Decision<'e> {
-    /// An [`Order`].
+    /// A [`PolicyOrder`].
     pub(crate) policy_version: u64,
     /// The longest that any limit makes the request wait.
     pub(crate) delay_ns: u64,
@@ -182,7 +182,7 @@ pub struct Decision<'e> {
     /// `None`: no limit applied, so it is allowed.
     pub(crate) decided_by: Option<DecidedBy>,
     pub(crate) shadows: Shadows,
-    pub(crate) registry: &'e Registry,
+    pub(crate) names: &'e LimitNames,
 }
 
 /// The shadow limits that would have denied.
@@ -218,9 +218,9 @@ pub(crate) struct DecidedBy {
 impl<'e> Decision<'e> {
     /// Returns the decision that one limit made under the policy of this version, after which the request is to wait so long.
     #[inline(always)]
-    pub(crate) fn of_one(registry: &'e Registry, policy_version: u64, by: DecidedBy, delay_ns: u64) -> Self {
+    pub(crate) fn of_one(names: &'e LimitNames, policy_version: u64, by: DecidedBy, delay_ns: u64) -> Self {
         let (degraded, decided_by, shadows) = (None, Some(by), Shadows::default());
-        Self { policy_version, delay_ns, degraded, decided_by, shadows, registry }
+        Self { policy_version, delay_ns, degraded, decided_by, shadows, names }
     }
 
     /// May the request go on?
@@ -245,8 +245,8 @@ impl<'e> Decision<'e> {
     /// Full names of the shadow limits that would have denied the request; eight at most.
     pub fn shadow_denied(&self) -> impl Iterator<Item = &'e str> {
         let count = (self.shadows.places.count_ones() as usize).min(SHADOWS_NAMED_MAX);
-        let (limits, registry) = (self.shadows.limits, self.registry);
-        limits.into_iter().take(count).map(|limit| registry.name(limit))
+        let (limits, names) = (self.shadows.limits, self.names);
+        limits.into_iter().take(count).map(|limit| names.name(limit))
     }
 
     /// Was a shared limit decided without its store, by what it says for that case?
@@ -258,7 +258,7 @@ impl<'e> Decision<'e> {
     /// Full name of the limit that decided; `None` when no limit applied.
     #[must_use]
     pub fn limit_id(&self) -> Option<&'e str> {
-        self.decided_by.map(|by| self.registry.name(by.limit))
+        self.decided_by.map(|by| self.names.name(by.limit))
     }
 
     /// The limit that decided, as its engine numbers it; `None` when no limit applied.
@@ -296,7 +296,7 @@ impl<'e> Decision<'e> {
     #[must_use]
     pub fn reset_at(&self) -> Option<Duration> {
         let by = self.decided_by?;
-        let now = if by.is_stored { by.outcome.now } else { self.registry.wall(by.outcome.now) };
+        let now = if by.is_stored { by.outcome.now } else { self.names.wall(by.outcome.now) };
         Some(Duration::from_nanos(now).saturating_add(by.outcome.reset_after()))
     }
 
@@ -309,6 +309,6 @@ impl<'e> Decision<'e> {
     /// Version of the policy that decided.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
-        Order(self.policy_version).version()
+        PolicyOrder(self.policy_version).version()
     }
 }

@@ -1,4 +1,4 @@
-//! The fast path of a check, the *short way*, which nearly all checks take: the key has a slot in its two lines, whose word is
+//! The fast path of a check, the *fast path*, which nearly all checks take: the key has a slot in its two lines, whose word is
 //! the bucket's whole truth under the newest numbers, and no other thread swaps it meanwhile. One comparison of the whole tag
 //! tells every other case apart; it is left to `account.rs`, with nothing changed.
 //!
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// The part of a limit that a check on the short way needs.
+/// The part of a limit that a check on the fast path needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainLimit {
     pub(crate) tag: PlainTag,
@@ -29,9 +29,9 @@ pub(crate) struct PlainLimit {
     pub(crate) native: Option<Native128>,
 }
 
-/// Why a check was not decided on the short way. Nothing was charged.
+/// Why a check was not decided on the fast path. Nothing was charged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Missed {
+pub(crate) enum FastPathMiss {
     /// It was not tried.
     Untried,
     /// The policy is not the newest, or an observer is to be shown the decision.
@@ -64,20 +64,20 @@ impl PlainLimit {
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
         step: impl FnOnce(u64, Nanos) -> Verdict,
-    ) -> Result<(Stepped, Seen<'_>), Missed> {
+    ) -> Result<(Stepped, Seen<'_>), FastPathMiss> {
         let tag = self.tag.of(lines.hash);
         // What is answered must be the word of this tag, so both are of one load.
         let (cell, slot) = match self.native {
             Some(native) => lines.find_tag(native, tag).map(|(cell, _)| (cell, load(cell, native))),
             None => lines.find_tag_by_calls(tag),
         }
-        .ok_or(Missed::Other)?;
+        .ok_or(FastPathMiss::Other)?;
         let now = read_clock();
         if slot.tag() != tag {
             return Err(missed(slot, tag, now));
         }
         if !is_newest() {
-            return Err(Missed::Stale);
+            return Err(FastPathMiss::Stale);
         }
         let verdict = step(slot.word, now);
         let word = verdict.admitted().unwrap_or(slot.word);
@@ -86,14 +86,14 @@ impl PlainLimit {
 
     /// Makes the charge of a look that admitted, if its slot is as it was found. One that denied has nothing to charge.
     #[inline(always)]
-    pub(crate) fn charge(self, stepped: Stepped, (cell, slot): Seen<'_>) -> Result<Stepped, Missed> {
+    pub(crate) fn charge(self, stepped: Stepped, (cell, slot): Seen<'_>) -> Result<Stepped, FastPathMiss> {
         let Verdict::Admit(word) = stepped.verdict else { return Ok(stepped) };
         let next = Slot::with_tag(slot.tag(), word);
         let is_swapped = match self.native {
             Some(native) => cell.swap_natively(native, slot.to_bits(), next.to_bits()),
             None => cell.swap(slot, next).is_ok(),
         };
-        if is_swapped { Ok(stepped) } else { Err(Missed::Race) }
+        if is_swapped { Ok(stepped) } else { Err(FastPathMiss::Race) }
     }
 }
 
@@ -102,8 +102,8 @@ pub(crate) fn load(cell: &Cell128, native: Native128) -> Slot {
     Slot::from_bits(cell.load_natively(native))
 }
 
-/// Says why a slot that was found by its tag is not to be charged on the short way.
+/// Says why a slot that was found by its tag is not to be charged on the fast path.
 #[inline(always)]
-pub(crate) fn missed(slot: Slot, tag: u64, now: Nanos) -> Missed {
-    if slot.is_leased_of(tag) { Missed::Leased { word: slot.word, now } } else { Missed::Other }
+pub(crate) fn missed(slot: Slot, tag: u64, now: Nanos) -> FastPathMiss {
+    if slot.is_leased_of(tag) { FastPathMiss::Leased { word: slot.word, now } } else { FastPathMiss::Other }
 }

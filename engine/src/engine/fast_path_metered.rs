@@ -5,9 +5,9 @@ use crate::{
     base::{clock::Clock, time::Nanos},
     engine::{
         account::Buckets,
-        active_policy::LiveLimit,
+        active_policy::ActiveLimit,
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::{Missed, PlainLimit},
+        fast_path::{FastPathMiss, PlainLimit},
     },
     storage::{sliding_log::Stepped, table::KeyLines},
 };
@@ -23,8 +23,8 @@ pub(crate) struct MeteredLimit {
 
 impl MeteredLimit {
     /// Returns `None` for a log, and for a limit that admits nothing.
-    pub(crate) fn new(limit: &LiveLimit) -> Option<Self> {
-        let &LiveLimit { plain, meter, index, .. } = limit;
+    pub(crate) fn new(limit: &ActiveLimit) -> Option<Self> {
+        let &ActiveLimit { plain, meter, index, .. } = limit;
         Some(Self { plain: plain?, meter: meter?, index })
     }
 
@@ -36,7 +36,7 @@ impl MeteredLimit {
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         let step = |word, now| self.meter.step(word, now, cost);
         let (stepped, seen) = self.plain.look(lines, read_clock, is_newest, step)?;
         self.plain.charge(stepped, seen)
@@ -60,6 +60,6 @@ impl MeteredLimit {
     ) -> Decision<'e> {
         let outcome = self.outcome(buckets, cost, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
-        Decision::of_one(&buckets.registry, version, decided_by, outcome.delay_ns())
+        Decision::of_one(&buckets.names, version, decided_by, outcome.delay_ns())
     }
 }

@@ -6,9 +6,9 @@ use crate::{
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     engine::{
         account::Buckets,
-        active_policy::LiveLimit,
+        active_policy::ActiveLimit,
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::{Missed, PlainLimit, load, missed},
+        fast_path::{FastPathMiss, PlainLimit, load, missed},
     },
     storage::{
         layout::{Generation, Slot},
@@ -36,8 +36,8 @@ pub(crate) struct OneTokenLimit {
 impl OneTokenLimit {
     /// Returns `None` where the limit is no token bucket, where one token takes longer to come back than the whole burst, which
     /// roundings of fast limits can do, and where the processor lacks instructions.
-    pub(crate) fn new(limit: &LiveLimit, leases: &Leases) -> Option<Self> {
-        let &LiveLimit { plain, meter, index, generation, lends, .. } = limit;
+    pub(crate) fn new(limit: &ActiveLimit, leases: &Leases) -> Option<Self> {
+        let &ActiveLimit { plain, meter, index, generation, lends, .. } = limit;
         let (plain, meter) = (plain?, meter?);
         let terms = leases.terms(&meter).filter(|_| lends);
         Some(Self { plain, native: plain.native?, step: meter.one_token()?, meter, index, generation, terms })
@@ -51,11 +51,11 @@ impl OneTokenLimit {
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl Fn() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         match self.charge_slot(lines, read_clock, &is_newest) {
-            Err(Missed::Leased { word, now }) => {
+            Err(FastPathMiss::Leased { word, now }) => {
                 let spent = self.spend(leases, lines.hash, word, now, &is_newest);
-                spent.ok_or_else(|| if is_newest() { Missed::Other } else { Missed::Stale })
+                spent.ok_or_else(|| if is_newest() { FastPathMiss::Other } else { FastPathMiss::Stale })
             }
             charged => charged,
         }
@@ -72,25 +72,25 @@ impl OneTokenLimit {
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         let native = self.native;
         let tag = self.plain.tag.of(lines.hash);
-        let (cell, found) = lines.find_tag(native, tag).ok_or(Missed::Other)?;
+        let (cell, found) = lines.find_tag(native, tag).ok_or(FastPathMiss::Other)?;
         let word = cell.load_lower(native);
         let now = read_clock();
         if found != tag {
             return Err(missed(load(cell, native), tag, now));
         }
         if !is_newest() {
-            return Err(Missed::Stale);
+            return Err(FastPathMiss::Stale);
         }
         let (seen, verdict) = (Slot::with_tag(tag, word), self.step.step(word, now));
         let Verdict::Admit(after) = verdict else {
             let is_seen = load(cell, native) == seen;
-            return if is_seen { Ok(Stepped { verdict, word, now }) } else { Err(Missed::Other) };
+            return if is_seen { Ok(Stepped { verdict, word, now }) } else { Err(FastPathMiss::Other) };
         };
         if !cell.swap_natively(native, seen.to_bits(), Slot::with_tag(tag, after).to_bits()) {
-            return Err(Missed::Race);
+            return Err(FastPathMiss::Race);
         }
         Ok(Stepped { verdict, word: after, now })
     }
@@ -131,7 +131,7 @@ impl OneTokenLimit {
         let outcome = self.outcome(buckets, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
         // A token bucket delays no request.
-        Decision::of_one(&buckets.registry, version, decided_by, 0)
+        Decision::of_one(&buckets.names, version, decided_by, 0)
     }
 }
 
@@ -161,9 +161,9 @@ mod tests {
     }
 
     proptest! {
-        /// The ways are: by the processor's instructions, by calls as on one that lacks them, and the long way.
+        /// The ways are: by the processor's instructions, by calls as on one that lacks them, and the slow path.
         #[test]
-        fn the_short_way_answers_as_the_long_one(
+        fn the_fast_path_answers_as_the_slow_one(
             meter in meters(),
             checks in prop::collection::vec((0..6_u64, 0..3_u64, 0..SECOND_NS), 1..200),
         ) {

@@ -161,13 +161,13 @@ impl Sketches {
 #[derive(Clone, Debug)]
 struct SpaceSaving {
     /// One that nobody took yet has a count of 0.
-    entries: Box<[Entry]>,
+    entries: Box<[SketchEntry]>,
     /// In the same places, so that looking for a key or the least count goes over little memory.
-    names: Box<[Name]>,
+    names: Box<[HitterName]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SketchEntry {
     key: (u32, IdentityHash),
     /// In [`FRACTION`]s of a decision, as the error.
     count: u64,
@@ -176,13 +176,13 @@ struct Entry {
 
 /// Who is counted; per identity the lengths of kind and value, the kind, the value.
 #[derive(Clone, Debug, Default)]
-struct Name(ArrayVec<u8, NAME_BYTES>);
+struct HitterName(ArrayVec<u8, NAME_BYTES>);
 
 impl SpaceSaving {
     fn new(entries: usize) -> Self {
         let entries = entries.max(1);
-        let free = Entry { key: (u32::MAX, IdentityHash::EVERYONE), count: 0, error: 0 };
-        Self { entries: vec![free; entries].into(), names: vec![Name::default(); entries].into() }
+        let free = SketchEntry { key: (u32::MAX, IdentityHash::EVERYONE), count: 0, error: 0 };
+        Self { entries: vec![free; entries].into(), names: vec![HitterName::default(); entries].into() }
     }
 
     fn add(&mut self, key: (u32, IdentityHash), observed: &Observed<'_>) {
@@ -199,7 +199,7 @@ impl SpaceSaving {
     }
 
     fn list(&self) -> Vec<Hitter> {
-        let hitter = |(entry, name): (&Entry, &Name)| Hitter {
+        let hitter = |(entry, name): (&SketchEntry, &HitterName)| Hitter {
             limit: LimitIndex(entry.key.0),
             identities: name.read(),
             count: entry.count.div_ceil(FRACTION),
@@ -213,7 +213,7 @@ impl SpaceSaving {
     }
 }
 
-impl Name {
+impl HitterName {
     fn write<'a>(&mut self, identities: impl Iterator<Item = (&'a str, &'a [u8])>) {
         self.0.clear();
         for (kind, value) in identities {

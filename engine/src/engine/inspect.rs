@@ -4,9 +4,9 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, time::Nanos},
     engine::{
-        account::{Account, Charged},
-        active_policy::{Live, Newer},
-        decide::{Accounts, Answers, NO_ANSWERS},
+        account::{Account, ChargeResult},
+        active_policy::{ActivePolicy, StaleSnapshot},
+        decide::{Accounts, NO_ANSWERS, StoreAnswers},
         decision::{Decision, Outcome},
         names::LimitIndex,
         state::Engine,
@@ -64,28 +64,28 @@ impl<C: Clock> Engine<C> {
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
         let clock = || self.buckets().clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, now| {
-            self.inspect_plan(live, plan, now, NO_ANSWERS)
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, now| {
+            self.inspect_plan(active, plan, now, NO_ANSWERS)
         })
     }
 
     pub(crate) fn inspect_plan(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         plan: &[Charge],
         now: Nanos,
-        answers: Answers<'_>,
-    ) -> Result<Inspection<'_>, Newer> {
+        answers: StoreAnswers<'_>,
+    ) -> Result<Inspection<'_>, StaleSnapshot> {
         let limits = plan.iter().enumerate().map(|(place, charge)| {
-            let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
+            let (account, free) = (Account::new(active, charge), Account::new(active, &Charge { cost: 0, ..*charge }));
             let decided = answers.look(self.buckets(), place, &account, now)?;
             let stored = answers.of(place);
             let state = match stored {
-                Some(stored) => Charged { verdict: Verdict::Admit(stored.word), ..stored },
+                Some(stored) => ChargeResult { verdict: Verdict::Admit(stored.word), ..stored },
                 None => free.look(self.buckets(), now)?.charged,
             };
-            let limit = &live.limits[charge.limit as usize];
-            let sharing = live.snapshot.limits[charge.limit as usize].stored.map(|stored| stored.sharing);
+            let limit = &active.limits[charge.limit as usize];
+            let sharing = active.snapshot.limits[charge.limit as usize].stored.map(|stored| stored.sharing);
             Ok(Inspected {
                 limit_id: self.limit_name(LimitIndex(limit.index)),
                 limit: LimitIndex(limit.index),
@@ -99,7 +99,7 @@ impl<C: Clock> Engine<C> {
             })
         });
         let limits = limits.collect::<Result<_, _>>()?;
-        let accounts: Accounts<'_> = plan.iter().map(|charge| Account::new(live, charge)).collect();
-        Ok(Inspection { limits, decision: self.buckets().look_at_all(live, &accounts, now, answers)? })
+        let accounts: Accounts<'_> = plan.iter().map(|charge| Account::new(active, charge)).collect();
+        Ok(Inspection { limits, decision: self.buckets().look_at_all(active, &accounts, now, answers)? })
     }
 }

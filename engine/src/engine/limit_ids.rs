@@ -7,8 +7,8 @@
 //! another name when the name that has it is in no policy any more. The invariant: **whatever a slot or an overflow bucket with
 //! an id holds was written for the name that has the id.** It holds because an id is taken back in this order:
 //!
-//! 1. Every [`Live`] with the id was freed: the publisher keeps those that were in force until it holds the last reference.
-//!    A check, a handle and a pending check hold the [`Live`] by which they work, so none can read or write a slot with the id
+//! 1. Every [`ActivePolicy`] with the id was freed: the publisher keeps those that were in force until it holds the last reference.
+//!    A check, a handle and a pending check hold the [`ActivePolicy`] by which they work, so none can read or write a slot with the id
 //!    any more, however long it stalls. (A reservation holds none; it asks whether the id has its index still.)
 //! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys of other
 //!    limits may take an idle slot meanwhile.
@@ -18,7 +18,7 @@
 //! them. Otherwise a name that comes back finds its buckets as they were.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry as MapEntry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     fmt,
     sync::Arc,
 };
@@ -27,9 +27,9 @@ use crate::{
     algorithm::{Carry, Meter},
     base::hash::KeyHasher,
     engine::{
-        active_policy::{Change, Live, LiveLimit},
+        active_policy::{ActiveLimit, ActivePolicy, MeterChange},
         fast_path::PlainLimit,
-        names::{KNOWN_LIMITS_MAX, Name, Registry},
+        names::{KNOWN_LIMITS_MAX, LimitName, LimitNames},
         publish_args::Publish,
     },
     policy::compiled::{CompiledLimit, Snapshot},
@@ -73,11 +73,11 @@ impl std::error::Error for PublishError {}
 
 /// The state of publishing: which names there were, which ids they have, and what each limit's numbers are and were.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct LimitIds {
     /// The index of every name that there ever was.
     indices: HashMap<Arc<str>, u32>,
     /// By index, those that have an id.
-    bound: HashMap<u32, Entry>,
+    bound: HashMap<u32, BoundLimit>,
     /// Ids that were taken back.
     free: Vec<u32>,
     /// So many ids may be given.
@@ -85,21 +85,21 @@ pub(crate) struct Ledger {
     /// Ids without a name in a policy that were left where they were looked for last.
     left: usize,
     /// How many names are counted one by one.
-    tallied: u32,
+    counted: u32,
     /// The newest of all editions.
     edition: u64,
     /// The number of a domain, by its name.
     domains: HashMap<Box<str>, u32>,
 }
 
-impl Default for Ledger {
+impl Default for LimitIds {
     fn default() -> Self {
         Self::with_room(KNOWN_LIMITS_MAX)
     }
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BoundLimit {
     id: u32,
     hash: u64,
     /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
@@ -108,16 +108,16 @@ struct Entry {
     edition: u64,
 }
 
-impl Ledger {
+impl LimitIds {
     /// For so many limits at a time.
     pub(crate) fn with_room(ids_max: usize) -> Self {
         let (indices, bound, domains) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { indices, bound, free: Vec::new(), ids_max, left: 0, tallied: 0, edition: 0, domains }
+        Self { indices, bound, free: Vec::new(), ids_max, left: 0, counted: 0, edition: 0, domains }
     }
 
     /// How many limits are counted one by one.
-    pub(crate) fn tallied(&self) -> usize {
-        self.tallied as usize
+    pub(crate) fn counted(&self) -> usize {
+        self.counted as usize
     }
 
     /// How many ids have a name.
@@ -136,21 +136,26 @@ impl Ledger {
     }
 
     /// Is it time to look for ids to take back? `live` is in force.
-    pub(crate) fn is_full_of_gone(&self, live: &Live) -> bool {
-        self.gone(live) >= self.left + (self.ids_max / GONE_PART).max(1)
+    pub(crate) fn is_full_of_gone(&self, active: &ActivePolicy) -> bool {
+        self.gone(active) >= self.left + (self.ids_max / GONE_PART).max(1)
     }
 
     /// How many ids have a name that `live`, which is in force, does not have.
-    fn gone(&self, live: &Live) -> usize {
-        self.bound.len().saturating_sub(live.limits.len())
+    fn gone(&self, active: &ActivePolicy) -> usize {
+        self.bound.len().saturating_sub(active.limits.len())
     }
 
     /// Ids that can be taken back before `snapshot` is published, of the oldest names first: neither `live`, which is in force,
     /// has them, nor one of `retired`, nor the snapshot their names.
-    pub(crate) fn unreachable(&self, snapshot: &Snapshot, live: &Live, retired: &[Arc<Live>]) -> Vec<u32> {
+    pub(crate) fn unreachable(
+        &self,
+        snapshot: &Snapshot,
+        active: &ActivePolicy,
+        retired: &[Arc<ActivePolicy>],
+    ) -> Vec<u32> {
         let wanted: HashSet<u32> =
             snapshot.limits.iter().filter_map(|limit| self.indices.get(&*limit.name).copied()).collect();
-        let is_held = |id| live.has(id) || retired.iter().any(|live| live.has(id));
+        let is_held = |id| active.has(id) || retired.iter().any(|active| active.has(id));
         let unreachable = self.bound.iter().filter(|(index, entry)| !wanted.contains(*index) && !is_held(entry.id));
         let mut unreachable: Vec<(u32, u32)> = unreachable.map(|(index, entry)| (*index, entry.id)).collect();
         unreachable.sort_unstable();
@@ -164,8 +169,8 @@ impl Ledger {
     }
 
     /// Notes that no more ids are to be taken back for now. `live` is in force.
-    pub(crate) fn has_looked_through(&mut self, live: &Live) {
-        self.left = self.gone(live);
+    pub(crate) fn has_looked_through(&mut self, active: &ActivePolicy) {
+        self.left = self.gone(active);
     }
 
     /// Binds a policy for which there is [room](Self::lacking), as `version`, by a clock that is so far `ahead` of wall time.
@@ -175,9 +180,9 @@ impl Ledger {
         version: u64,
         ahead: u64,
         hasher: &KeyHasher,
-        registry: &Registry,
+        names: &LimitNames,
         shares: &Shares,
-    ) -> Live {
+    ) -> ActivePolicy {
         let mut owner = 0;
         let mut limits = Vec::with_capacity(snapshot.limits.len());
         for (place, limit) in snapshot.limits.iter().enumerate() {
@@ -186,23 +191,23 @@ impl Ledger {
                 owner = place as u32;
             }
             let meter = limit.meter.map(|meter| meter.ahead_of_wall(ahead));
-            let index = self.index_of(limit, registry);
+            let index = self.index_of(limit, names);
             let entry = match self.bound.entry(index) {
-                MapEntry::Occupied(known) => known.into_mut(),
-                MapEntry::Vacant(new) => {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
                     let id = self.free.pop().unwrap_or_else(|| shares.add());
                     let domain = limit.name.split('/').next().unwrap_or_default();
                     let domain = self.domains.entry(domain.into()).or_insert_with(|| shares.add_domain());
                     shares.bind(id, *domain);
                     self.edition += 1;
                     let (hash, generation) = (hasher.name(&limit.name), Generation::default());
-                    new.insert(Entry { id, hash, meter, generation, edition: self.edition })
+                    new.insert(BoundLimit { id, hash, meter, generation, edition: self.edition })
                 }
             };
             let carry = carries.get(&*limit.name).copied().unwrap_or(carry);
             let change = meter.and_then(|meter| entry.change(meter, carry, &mut self.edition));
-            let tally = registry.tally(index).map(|number| Place::new(number, owner as usize == place));
-            limits.push(LiveLimit {
+            let counter = names.counter(index).map(|number| Place::new(number, owner as usize == place));
+            limits.push(ActiveLimit {
                 plain: meter.and_then(|meter| PlainLimit::new(entry.id, entry.generation, &meter)),
                 id: entry.id,
                 index,
@@ -216,33 +221,33 @@ impl Ledger {
                 is_enforced_here: !limit.is_shadow && limit.stored.is_none(),
                 lends: true,
                 group: NO_GROUP,
-                tally,
+                counter,
                 change,
             });
         }
-        Live::new(snapshot, version, ahead, limits.into())
+        ActivePolicy::new(snapshot, version, ahead, limits.into())
     }
 
     /// The index of a limit's name, which it may get now.
-    fn index_of(&mut self, limit: &CompiledLimit, registry: &Registry) -> u32 {
+    fn index_of(&mut self, limit: &CompiledLimit, names: &LimitNames) -> u32 {
         if let Some(index) = self.indices.get(&*limit.name) {
             return *index;
         }
-        let tally = (!limit.is_of_a_client()).then_some(self.tallied);
-        self.tallied += u32::from(tally.is_some());
+        let counter = (!limit.is_of_a_client()).then_some(self.counted);
+        self.counted += u32::from(counter.is_some());
         let text = Arc::<str>::from(&*limit.name);
-        let index = registry.names.push(Name { text: Arc::clone(&text), tally }) as u32;
+        let index = names.names.push(LimitName { text: Arc::clone(&text), counter }) as u32;
         self.indices.insert(text, index);
         index
     }
 }
 
-impl Entry {
-    fn change(&mut self, to: Meter, carry: Carry, edition: &mut u64) -> Option<Change> {
+impl BoundLimit {
+    fn change(&mut self, to: Meter, carry: Carry, edition: &mut u64) -> Option<MeterChange> {
         let from = self.meter.replace(to).filter(|from| *from != to)?;
         self.generation = self.generation.next();
         *edition += 1;
         self.edition = *edition;
-        Some(Change { from, to, at: 0, carry })
+        Some(MeterChange { from, to, at: 0, carry })
     }
 }

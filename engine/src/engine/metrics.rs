@@ -2,7 +2,7 @@
 
 use crate::{
     base::clock::Clock,
-    engine::{active_policy::LiveLimit, names::LimitIndex, state::Engine},
+    engine::{active_policy::ActiveLimit, names::LimitIndex, state::Engine},
     storage::counters::{Counts, Totals},
 };
 
@@ -25,8 +25,8 @@ impl<C: Clock> Engine<C> {
     /// if the table has no slot for it.
     #[must_use]
     pub fn drained_limits(&self) -> Vec<LimitIndex> {
-        let (live, now) = (self.live.load(), self.buckets.clock.now());
-        let limits = live.limits.iter().filter(|limit| limit.tally.is_some());
+        let (active, now) = (self.active.load(), self.buckets.clock.now());
+        let limits = active.limits.iter().filter(|limit| limit.counter.is_some());
         let drained = limits.filter(|limit| self.buckets.table.shares.is_drained(limit.id, now));
         drained.map(|limit| LimitIndex(limit.index)).collect()
     }
@@ -35,8 +35,8 @@ impl<C: Clock> Engine<C> {
     /// those of its live keys, and those of idle ones that no other key has taken yet. Overflow buckets are not counted.
     #[must_use]
     pub fn slots_held(&self) -> Vec<(LimitIndex, u64)> {
-        let live = self.live.load();
-        let limits = live.limits.iter().filter(|limit| limit.tally.is_some());
+        let active = self.active.load();
+        let limits = active.limits.iter().filter(|limit| limit.counter.is_some());
         limits.map(|limit| (LimitIndex(limit.index), self.buckets.table.shares.held(limit.id))).collect()
     }
 
@@ -103,29 +103,30 @@ impl<C: Clock> Engine<C> {
     /// Decisions since the engine was made.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.tally.totals()
+        self.counters.totals()
     }
 
     /// The limits of the present policy's tiers and rules, in its order, with what each decided since the engine was made.
     /// Those of single clients are counted in the totals alone: there may be a hundred thousand.
     #[must_use]
     pub fn limit_counts(&self) -> Vec<(LimitIndex, Counts)> {
-        let live = self.live.load();
-        let counts = |limit: &LiveLimit| Some((LimitIndex(limit.index), self.tally.counts(limit.tally?.number())));
-        live.limits.iter().filter_map(counts).collect()
+        let active = self.active.load();
+        let counts =
+            |limit: &ActiveLimit| Some((LimitIndex(limit.index), self.counters.counts(limit.counter?.number())));
+        active.limits.iter().filter_map(counts).collect()
     }
 
     /// What a limit decided since the engine was made, also one that the present policy does not have any more; `None` for that
     /// of a single client.
     #[must_use]
     pub fn counts(&self, limit: LimitIndex) -> Option<Counts> {
-        Some(self.tally.counts(self.buckets.registry.tally(limit.0)?))
+        Some(self.counters.counts(self.buckets.names.counter(limit.0)?))
     }
 
     /// How many limits the engine knows: those of the policy in force, and those of earlier ones whose places it did not take back
     /// yet. At most [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX): then a policy with more names is refused.
     #[must_use]
     pub fn known_limits(&self) -> usize {
-        self.buckets.registry.known()
+        self.buckets.names.known()
     }
 }

@@ -14,10 +14,10 @@ pub const KNOWN_LIMITS_MAX: usize = LIMITS_MAX - 1;
 const OVERRIDE: &str = "override";
 
 /// What is known of limits without a lock: every name that there ever was, by index. Grows only.
-pub(crate) struct Registry {
-    pub(super) names: boxcar::Vec<Name>,
+pub(crate) struct LimitNames {
+    pub(super) names: boxcar::Vec<LimitName>,
     /// Of the limit that is in no policy; it has no index.
-    alone: Name,
+    alone: LimitName,
     /// Ids that have a name, as of the last publish.
     known: Cell64,
     /// How far the engine's clock is ahead of wall time, as of the last publish.
@@ -37,22 +37,22 @@ impl LimitIndex {
 }
 
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct LimitName {
     pub(super) text: Arc<str>,
     /// Number under which its decisions are counted; `None` for a limit of a single client.
-    pub(super) tally: Option<u32>,
+    pub(super) counter: Option<u32>,
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for LimitNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // There may be a hundred thousand, and every decision leads here.
-        f.debug_struct("Registry").field("names", &self.names.count()).finish_non_exhaustive()
+        f.debug_struct("LimitNames").field("names", &self.names.count()).finish_non_exhaustive()
     }
 }
 
-impl Registry {
+impl LimitNames {
     pub(crate) fn new() -> Self {
-        let alone = Name { text: OVERRIDE.into(), tally: None };
+        let alone = LimitName { text: OVERRIDE.into(), counter: None };
         Self { names: boxcar::Vec::new(), alone, known: Cell64::new(0), ahead: Cell64::new(0) }
     }
 
@@ -77,7 +77,7 @@ impl Registry {
     }
 
     /// Number under which the decisions of the limit with this index are counted, if they are.
-    pub(crate) fn tally(&self, index: u32) -> Option<u32> {
-        self.names.get(index as usize)?.tally
+    pub(crate) fn counter(&self, index: u32) -> Option<u32> {
+        self.names.get(index as usize)?.counter
     }
 }

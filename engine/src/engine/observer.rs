@@ -36,7 +36,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// One decision, and whom it was about.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
-    asked: Asked<'a>,
+    input: CheckInput<'a>,
     decision: &'a Decision<'a>,
     /// Of the limit that decided.
     charge: Option<&'a Charge>,
@@ -46,7 +46,7 @@ pub struct Observed<'a> {
 
 /// Who asked, and by which door.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum CheckInput<'a> {
     Request(&'a Request<'a>),
     /// It brought its own numbers.
     Rated(&'a Request<'a>),
@@ -71,7 +71,7 @@ impl<'a> Observed<'a> {
     /// The same by wall time, as the engine follows it.
     #[must_use]
     pub fn wall(&self) -> Nanos {
-        self.decision.registry.wall(self.now)
+        self.decision.names.wall(self.now)
     }
 
     /// The limit that decided, whose full name the decision says; `None` when no limit applied.
@@ -83,23 +83,23 @@ impl<'a> Observed<'a> {
     /// The request, whole; `None` where a handle was asked, which knows a limit and a key alone.
     #[must_use]
     pub fn request(&self) -> Option<RequestParts<'a>> {
-        match self.asked {
-            Asked::Request(request) | Asked::Rated(request) => Some(request.parts()),
-            Asked::Handle { .. } => None,
+        match self.input {
+            CheckInput::Request(request) | CheckInput::Rated(request) => Some(request.parts()),
+            CheckInput::Handle { .. } => None,
         }
     }
 
     /// Did the request bring its own numbers? Then no policy decided.
     #[must_use]
     pub fn is_rated(&self) -> bool {
-        matches!(self.asked, Asked::Rated(_))
+        matches!(self.input, CheckInput::Rated(_))
     }
 
     /// Kinds and values of everybody whom the request was about, in its order.
     pub fn identities(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let (of_request, of_handle): (&[Identity<'a>], _) = match self.asked {
-            Asked::Request(request) | Asked::Rated(request) => (request.identities, None),
-            Asked::Handle { kind, value } => (&[], Some((kind, value))),
+        let (of_request, of_handle): (&[Identity<'a>], _) = match self.input {
+            CheckInput::Request(request) | CheckInput::Rated(request) => (request.identities, None),
+            CheckInput::Handle { kind, value } => (&[], Some((kind, value))),
         };
         let of_request = of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes()));
         of_request.chain(of_handle)
@@ -108,10 +108,10 @@ impl<'a> Observed<'a> {
     /// Those whom the limit that decided counts together: with the limit, they are the key. Nobody for a limit that counts
     /// everyone together, and where no limit applied.
     pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let counted = match (self.asked, self.charge) {
+        let counted = match (self.input, self.charge) {
             (_, None) => 0,
-            (Asked::Request(_) | Asked::Rated(_), Some(charge)) => charge.counted,
-            (Asked::Handle { .. }, Some(_)) => 1,
+            (CheckInput::Request(_) | CheckInput::Rated(_), Some(charge)) => charge.counted,
+            (CheckInput::Handle { .. }, Some(_)) => 1,
         };
         let each = self.identities().enumerate();
         each.filter_map(move |(place, identity)| (counted >> place & 1 == 1).then_some(identity))
@@ -135,15 +135,15 @@ pub struct ObserverId(NonZeroU64);
 
 /// The observers.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct Observers {
     /// On a cache line of its own, which a publish writes, and an observer that comes or goes: without one, a check only reads it.
-    seats: CachePadded<Seats>,
+    seats: CachePadded<ObserverSlots>,
     /// Held while an observer is added or removed, and while a publish tells its version.
-    changes: Mutex<Changes>,
+    changes: Mutex<ObserverIds>,
 }
 
 #[derive(Default)]
-struct Changes {
+struct ObserverIds {
     /// The id that was given last.
     last_id: u64,
     /// The observers by their seats, first to last.
@@ -152,38 +152,38 @@ struct Changes {
     version: u64,
 }
 
-/// [`Seats::version_unwatched`] while there is an observer: above every version but the last that there can be, which an engine
+/// [`ObserverSlots::version_unwatched`] while there is an observer: above every version but the last that there can be, which an engine
 /// comes to only where it is given the largest version 2,047 times anew.
 const WATCHED: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Seats {
+struct ObserverSlots {
     /// How many are taken.
     taken: Cell64,
     /// Version of the newest snapshot, or [`WATCHED`]: by one load a check learns that there is neither a newer snapshot nor an
     /// observer.
     version_unwatched: Cell64,
-    first: OnceLock<Box<Seat>>,
+    first: OnceLock<Box<ObserverSlot>>,
 }
 
 /// Where an observer is. It stays for good, and is given again: there are as many as there ever were observers at once.
 #[derive(Default)]
-struct Seat {
+struct ObserverSlot {
     /// Of the observer; 0: there is none.
     one_in: Cell64,
-    watching: ArcSwapOption<Watching>,
-    next: OnceLock<Box<Seat>>,
+    watching: ArcSwapOption<SampledObserver>,
+    next: OnceLock<Box<ObserverSlot>>,
 }
 
-struct Watching {
+struct SampledObserver {
     observer: Box<dyn Observer>,
     one_in: NonZeroU32,
 }
 
-impl Watch {
+impl Observers {
     pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
         let mut changes = self.changes();
-        let Changes { last_id, ids, .. } = &mut *changes;
+        let ObserverIds { last_id, ids, .. } = &mut *changes;
         let id = ObserverId(NonZeroU64::MIN.saturating_add(*last_id));
         *last_id = id.0.get();
         let place = ids.iter().position(Option::is_none).unwrap_or(ids.len());
@@ -192,7 +192,7 @@ impl Watch {
         }
         ids[place] = Some(id);
         let seat = self.seat(place);
-        seat.watching.store(Some(Arc::new(Watching { observer: Box::new(observer), one_in })));
+        seat.watching.store(Some(Arc::new(SampledObserver { observer: Box::new(observer), one_in })));
         seat.one_in.store(one_in.get().into());
         self.seats.taken.store(self.seats.taken.load() + 1);
         self.renew(&changes);
@@ -221,7 +221,7 @@ impl Watch {
     }
 
     /// Stores the word anew. Called under the lock, so that no older version is stored after a newer one.
-    fn renew(&self, changes: &Changes) {
+    fn renew(&self, changes: &ObserverIds) {
         let version = if self.is_watched() { WATCHED } else { changes.version };
         self.seats.version_unwatched.store(version);
     }
@@ -233,7 +233,7 @@ impl Watch {
     }
 
     /// That at this place; the ones before it are there.
-    fn seat(&self, place: usize) -> &Seat {
+    fn seat(&self, place: usize) -> &ObserverSlot {
         let mut seat = self.seats.first.get_or_init(Box::default);
         for _ in 0..place {
             seat = seat.next.get_or_init(Box::default);
@@ -241,7 +241,7 @@ impl Watch {
         seat
     }
 
-    fn changes(&self) -> MutexGuard<'_, Changes> {
+    fn changes(&self) -> MutexGuard<'_, ObserverIds> {
         // Nothing in here panics.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -257,26 +257,26 @@ impl Watch {
     #[inline(always)]
     pub(crate) fn show<'e>(
         &self,
-        asked: Asked<'_>,
+        input: CheckInput<'_>,
         decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
         now: Nanos,
     ) {
         if self.is_watched() {
             let (charge, decision) = decided();
-            self.seats.show(asked, charge, decision, now);
+            self.seats.show(input, charge, decision, now);
         }
     }
 }
 
-impl Seats {
+impl ObserverSlots {
     /// To all that are there.
     #[inline(never)]
-    fn show(&self, asked: Asked<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
+    fn show(&self, input: CheckInput<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
         let number = next_number();
         // A first touch is decided at a time read anew.
         let now = decision.decided_by.map_or(now, |by| by.outcome.now);
         let mut seat = self.first.get();
-        while let Some(Seat { one_in, watching, next }) = seat.map(Box::as_ref) {
+        while let Some(ObserverSlot { one_in, watching, next }) = seat.map(Box::as_ref) {
             let drawn = NonZeroU32::new(one_in.load() as u32).filter(|one_in| is_drawn(number, *one_in));
             if let Some(drawn) = drawn
                 && let Some(watching) = &*watching.load()
@@ -284,16 +284,16 @@ impl Seats {
                 && watching.one_in == drawn
             {
                 let (decision, charge, one_in) = (&decision, charge.as_ref(), watching.one_in);
-                watching.observer.observe(&Observed { asked, decision, charge, now, one_in });
+                watching.observer.observe(&Observed { input, decision, charge, now, one_in });
             }
             seat = next.get();
         }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("observers", &self.seats.taken.load()).finish_non_exhaustive()
+        f.debug_struct("Observers").field("observers", &self.seats.taken.load()).finish_non_exhaustive()
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_publish_is_known_whether_somebody_watches_or_not() {
-        let watch = Watch::default();
+        let watch = Observers::default();
         watch.set_version(1);
         assert!(watch.is_newest_unwatched(1));
         let id = watch.add(NonZeroU32::MIN, Blind);
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_seats_as_there_ever_were_observers_at_once() {
-        let watch = Watch::default();
+        let watch = Observers::default();
         for _ in 0..100 {
             let ids = [(); 3].map(|()| watch.add(NonZeroU32::MIN, Blind));
             assert_eq!(watch.seats.taken.load(), 3);

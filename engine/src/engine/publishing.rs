@@ -10,7 +10,7 @@ use crate::{
     base::clock::Clock,
     engine::{
         account::Buckets,
-        active_policy::{Live, LiveLimit, Unlike},
+        active_policy::{ActiveLimit, ActivePolicy, ConversionError},
         limit_ids::PublishError,
         publish_args::Publish,
         state::{Engine, Publisher},
@@ -70,7 +70,7 @@ impl<C: Clock> Engine<C> {
         let clock = &self.buckets.clock;
         // A clock looks at wall time when it is read.
         clock.now();
-        let is_bound = || self.live_now().ahead == clock.ahead_ns();
+        let is_bound = || self.borrow_active().ahead == clock.ahead_ns();
         if is_bound() {
             return false;
         }
@@ -80,17 +80,17 @@ impl<C: Clock> Engine<C> {
             return false;
         }
         let Some(next) = self.order().bound_anew() else { return false };
-        let publish = Publish::of(Arc::clone(&self.live().snapshot));
+        let publish = Publish::of(Arc::clone(&self.active().snapshot));
         self.put_in_force(&mut publisher, publish, next.0).is_ok()
     }
 
     /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         let mut publisher = self.publisher();
-        let Publisher { ledger, retired } = &mut *publisher;
+        let Publisher { limit_ids, retired } = &mut *publisher;
         free_unused(retired);
-        let lacking = ledger.lacking(snapshot);
-        if lacking > 0 && ledger.unreachable(snapshot, &self.live(), retired).len() < lacking {
+        let lacking = limit_ids.lacking(snapshot);
+        if lacking > 0 && limit_ids.unreachable(snapshot, &self.active(), retired).len() < lacking {
             return Err(PublishError::TooManyLimits);
         }
         Ok(())
@@ -100,15 +100,15 @@ impl<C: Clock> Engine<C> {
     /// more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
-        Publisher { ledger, retired }: &mut Publisher,
+        Publisher { limit_ids, retired }: &mut Publisher,
         snapshot: &Snapshot,
     ) -> Result<(), PublishError> {
         free_unused(retired);
-        let (live, lacking) = (self.live(), ledger.lacking(snapshot));
-        if lacking == 0 && !ledger.is_full_of_gone(&live) {
+        let (active, lacking) = (self.active(), limit_ids.lacking(snapshot));
+        if lacking == 0 && !limit_ids.is_full_of_gone(&active) {
             return Ok(());
         }
-        let unreachable = ledger.unreachable(snapshot, &live, retired);
+        let unreachable = limit_ids.unreachable(snapshot, &active, retired);
         if unreachable.len() < lacking {
             return Err(PublishError::TooManyLimits);
         }
@@ -116,16 +116,16 @@ impl<C: Clock> Engine<C> {
             let mut empty: HashSet<u32> = unreachable.iter().copied().collect();
             let in_use = self.clear(&empty, false);
             empty.retain(|id| !in_use.contains(id));
-            ledger.take_back(&empty);
+            limit_ids.take_back(&empty);
             // They are fewer than lacking only where as many are in use.
             let more = unreachable.into_iter().filter(|id| in_use.contains(id));
             let more: HashSet<u32> = more.take(lacking.saturating_sub(empty.len())).collect();
             if !more.is_empty() {
                 self.clear(&more, true);
-                ledger.take_back(&more);
+                limit_ids.take_back(&more);
             }
         }
-        ledger.has_looked_through(&live);
+        limit_ids.has_looked_through(&active);
         Ok(())
     }
 
@@ -152,35 +152,35 @@ impl<C: Clock> Engine<C> {
 
     fn put_in_force(&self, publisher: &mut Publisher, publish: Publish, version: u64) -> Result<(), PublishError> {
         self.make_room(publisher, &publish.snapshot)?;
-        let Publisher { ledger, retired } = publisher;
+        let Publisher { limit_ids, retired } = publisher;
         let buckets = &self.buckets;
         let (ahead, shares) = (buckets.clock.ahead_ns(), &buckets.table.shares);
-        let mut live = ledger.bind(publish, version, ahead, &buckets.hasher, &buckets.registry, shares);
-        let of_many = live.limits.iter().filter(|limit| limit.tally.is_some()).count();
-        shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
-        self.tally.make_room(ledger.tallied());
-        let logs = live.limits.iter().filter_map(|limit| match limit.meter {
+        let mut active = limit_ids.bind(publish, version, ahead, &buckets.hasher, &buckets.names, shares);
+        let of_many = active.limits.iter().filter(|limit| limit.counter.is_some()).count();
+        shares.come_into_force(active.limits.len(), of_many, active.snapshot.domains.len());
+        self.counters.make_room(limit_ids.counted());
+        let logs = active.limits.iter().filter_map(|limit| match limit.meter {
             Some(Meter::SlidingWindowLog(log)) => {
-                Some(LogLimit { capacity: log.capacity(), is_of_one_client: limit.tally.is_none() })
+                Some(LogLimit { capacity: log.capacity(), is_of_one_client: limit.counter.is_none() })
             }
             _ => None,
         });
         buckets.table.rings.come_into_force(logs, shares.among_others());
         let changed: HashSet<u32> =
-            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
+            active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {
             buckets.leases.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
         }
         // As late as can be: what is charged between this instant and the swap counts as charged at it.
-        live.comes_into_force(buckets.clock.now());
-        let live = Arc::new(live);
+        active.comes_into_force(buckets.clock.now());
+        let active = Arc::new(active);
         // Right before the swap: until that is done, a check of a bucket that must be settled tries again and again.
         self.buckets.announced.store(version);
-        retired.push(self.live.swap(Arc::clone(&live)));
-        buckets.registry.published(ahead, ledger.known());
+        retired.push(self.active.swap(Arc::clone(&active)));
+        buckets.names.published(ahead, limit_ids.known());
         self.buckets.version.store(version);
-        self.watch.set_version(version);
-        self.convert_buckets(&live);
+        self.observers.set_version(version);
+        self.convert_buckets(&active);
         free_unused(retired);
         Ok(())
     }
@@ -188,9 +188,9 @@ impl<C: Clock> Engine<C> {
     /// Brings every bucket of a limit that changed to its new numbers. Checks do the same for what they meet on the way;
     /// this is for the others: a stranger judges by the old word whether a bucket is idle, and the next publish must not
     /// meet two generations.
-    fn convert_buckets<'b>(&'b self, live: &Live) {
-        let changed: HashMap<u32, &LiveLimit> =
-            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.id, limit)).collect();
+    fn convert_buckets<'b>(&'b self, active: &ActivePolicy) {
+        let changed: HashMap<u32, &ActiveLimit> =
+            active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.id, limit)).collect();
         if changed.is_empty() {
             return;
         }
@@ -202,8 +202,8 @@ impl<C: Clock> Engine<C> {
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
             next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.clock.now()) {
                 Ok(word) => Held::word(limit.generation, word),
-                Err(Unlike::Stray) => limit.settled(held, self.buckets.clock.now()),
-                Err(Unlike::Lost) => held,
+                Err(ConversionError::Stray) => limit.settled(held, self.buckets.clock.now()),
+                Err(ConversionError::Lost) => held,
             })
         };
         table.sweep(|limit| changed.contains_key(&limit), convert);
@@ -213,8 +213,8 @@ impl<C: Clock> Engine<C> {
 }
 
 /// Drops the snapshots that no check and no handle has any more.
-fn free_unused(retired: &mut Vec<Arc<Live>>) {
-    retired.retain(|live| Arc::strong_count(live) > 1);
+fn free_unused(retired: &mut Vec<Arc<ActivePolicy>>) {
+    retired.retain(|active| Arc::strong_count(active) > 1);
 }
 
 #[cfg(all(test, not(engine_loom)))]

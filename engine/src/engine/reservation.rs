@@ -6,11 +6,11 @@ use crate::{
     algorithm::NUMBER_MAX,
     base::{clock::Clock, hash::IdentityHash},
     engine::{
-        account::{Account, Buckets, Charged, Look},
-        active_policy::{Live, Newer},
+        account::{Account, Buckets, ChargePreview, ChargeResult},
+        active_policy::{ActivePolicy, StaleSnapshot},
         decide::{Accounts, Admitted, NO_ANSWERS, accounts},
         decision::Decision,
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{planner::Charge, request::Request},
@@ -26,14 +26,14 @@ pub struct Reservation {
     estimate: u64,
     /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
     burst: Option<u64>,
-    charges: Box<[Reserved]>,
+    charges: Box<[ReservedCharge]>,
     /// Of [`Buckets`](crate::engine::account::Buckets).
     engine: Arc<()>,
 }
 
 /// One limit of it.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedCharge {
     /// The limit's id, and its index: another name may have the id by the time it is settled.
     id: u32,
     index: u32,
@@ -41,12 +41,12 @@ pub(crate) struct Reserved {
     edition: u64,
     identity: IdentityHash,
     cost: u64,
-    charged: Charged,
+    charged: ChargeResult,
     mark: Mark,
 }
 
-impl Reserved {
-    pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: Charged, mark: Mark) -> Self {
+impl ReservedCharge {
+    pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: ChargeResult, mark: Mark) -> Self {
         let Charge { identity, cost, .. } = *charge;
         let (id, index, edition) = (account.id(), account.index(), account.edition());
         Self { id, index, edition, identity, cost, charged, mark }
@@ -57,12 +57,12 @@ impl Reservation {
     pub(crate) fn of<C>(
         buckets: &Buckets<C>,
         request: &Request<'_>,
-        live: &Live,
+        active: &ActivePolicy,
         plan: &[Charge],
-        charges: Vec<Reserved>,
+        charges: Vec<ReservedCharge>,
     ) -> Self {
         let capacity = |charge: &Charge| {
-            let limit = &live.snapshot.limits[charge.limit as usize];
+            let limit = &active.snapshot.limits[charge.limit as usize];
             let meter = limit.stored.map(|stored| stored.meter).or(limit.meter)?;
             // A rule multiplies the cost of a request.
             let whole = u128::from(meter.capacity()) * u128::from(request.cost);
@@ -128,17 +128,17 @@ impl<C: Clock> Engine<C> {
             return (self.peek(request), None);
         }
         let buckets = self.buckets();
-        self.with_plan(request, |live, plan, now| {
-            let accounts: Accounts<'_> = accounts(live, plan).collect();
+        self.with_plan(request, |active, plan, now| {
+            let accounts: Accounts<'_> = accounts(active, plan).collect();
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
             let mut admitted = Admitted::new();
-            let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
-            self.count(live, Asked::Request(request), plan, &decision, now);
-            let reserved = |(place, look): (usize, Look<'_>)| {
-                Reserved::new(&accounts[place], &plan[place], look.charged, marks[place])
+            let decision = buckets.charge_all(active, &accounts, now, NO_ANSWERS, &mut admitted)?;
+            self.count(active, CheckInput::Request(request), plan, &decision, now);
+            let reserved = |(place, look): (usize, ChargePreview<'_>)| {
+                ReservedCharge::new(&accounts[place], &plan[place], look.charged, marks[place])
             };
             let charges = admitted.into_iter().map(reserved).collect();
-            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, live, plan, charges));
+            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, active, plan, charges));
             Ok((decision, reservation))
         })
     }
@@ -170,22 +170,22 @@ impl<C: Clock> Engine<C> {
         self.settle(reservation, 0);
     }
 
-    fn settle_one(&self, reserved: &Reserved, actual: u64) {
+    fn settle_one(&self, reserved: &ReservedCharge, actual: u64) {
         let buckets = self.buckets();
         loop {
-            let live = self.live_now();
+            let active = self.borrow_active();
             // A limit that is gone counts nobody.
-            let Some(limit) = live.place_of(reserved.id, reserved.index) else { return };
+            let Some(limit) = active.place_of(reserved.id, reserved.index) else { return };
             let cost = reserved.cost.abs_diff(actual);
             let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
-            let account = Account::new(&live, &charge);
+            let account = Account::new(&active, &charge);
             if actual < reserved.cost {
                 if account.edition() == reserved.edition {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
                 }
                 return;
             }
-            let max_debt = live.snapshot.limits[limit as usize].max_debt;
+            let max_debt = active.snapshot.limits[limit as usize].max_debt;
             if cost == 0 || account.overcharge(buckets, max_debt).is_ok() {
                 return;
             }
@@ -196,8 +196,8 @@ impl<C: Clock> Engine<C> {
     /// everyone together, in overflow buckets too. Returns of how many there was something to forget. Charges nothing.
     pub fn reset(&self, request: &Request<'_>) -> usize {
         let buckets = self.buckets();
-        self.with_plan(request, |live, plan, _| {
-            Ok::<_, Newer>(plan.iter().filter(|charge| Account::new(live, charge).reset(buckets)).count())
+        self.with_plan(request, |active, plan, _| {
+            Ok::<_, StaleSnapshot>(plan.iter().filter(|charge| Account::new(active, charge).reset(buckets)).count())
         })
     }
 }

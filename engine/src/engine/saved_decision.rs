@@ -26,7 +26,7 @@ impl Decision<'_> {
     /// What it says, to be kept.
     #[must_use]
     pub fn remember(&self) -> Remembered {
-        let Self { policy_version, delay_ns, degraded, decided_by, shadows, registry: _ } = *self;
+        let Self { policy_version, delay_ns, degraded, decided_by, shadows, names: _ } = *self;
         let shadows = (shadows.places != 0).then(|| Box::new(shadows));
         Remembered { policy_version, delay_ns, degraded, decided_by, shadows }
     }
@@ -52,7 +52,7 @@ impl<C: Clock> Engine<C> {
             degraded: *degraded,
             decided_by: *decided_by,
             shadows: shadows.as_deref().copied().unwrap_or_default(),
-            registry: &self.buckets().registry,
+            names: &self.buckets().names,
         }
     }
 }

@@ -8,13 +8,13 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        account::{Account, Charged, Site},
-        active_policy::{Live, LiveLimit, Newer},
-        decide::{Accounts, Admitted, Answers},
+        account::{Account, BucketSite, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        decide::{Accounts, Admitted, StoreAnswers},
         decision::{Decision, Degraded},
         inspect::Inspection,
-        observer::Asked,
-        reservation::{Reservation, Reserved},
+        observer::CheckInput,
+        reservation::{Reservation, ReservedCharge},
         state::Engine,
     },
     policy::{
@@ -63,10 +63,10 @@ pub struct Pending<'r> {
     /// Of [`Buckets`](crate::engine::account::Buckets).
     engine: Arc<()>,
     request: &'r Request<'r>,
-    live: Arc<Live>,
+    active: Arc<ActivePolicy>,
     plan: Box<[Charge]>,
     /// Of each limit that the store keeps, in the order of the plan: what was answered when it began.
-    answered: Box<[Option<Answer>]>,
+    answered: Box<[Option<StoreAnswer>]>,
     is_look: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct StoreCharge<'p> {
     /// It never denies.
     pub is_shadow: bool,
     /// What was answered already, when the check began.
-    pub answered: Option<Answer>,
+    pub answered: Option<StoreAnswer>,
 }
 
 impl<'p> StoreCharge<'p> {
@@ -113,7 +113,7 @@ impl<'p> StoreCharge<'p> {
 
 /// What the store said of one charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum StoreAnswer {
     /// It decided.
     Decided {
         /// What its step said.
@@ -157,11 +157,11 @@ impl Pending<'_> {
 
     /// Places in the plan of the limits that the store keeps.
     fn stored(&self) -> impl Iterator<Item = usize> {
-        (0..self.plan.len()).filter(|&place| is_stored(&self.live, &self.plan[place]))
+        (0..self.plan.len()).filter(|&place| is_stored(&self.active, &self.plan[place]))
     }
 
     fn charge(&self, place: usize) -> Option<StoreCharge<'_>> {
-        let charge = store_charge(&self.live, self.request, &self.plan[place], self.is_look)?;
+        let charge = store_charge(&self.active, self.request, &self.plan[place], self.is_look)?;
         let order = self.stored().take_while(|&stored| stored < place).count();
         Some(StoreCharge { answered: self.answered.get(order).copied().flatten(), ..charge })
     }
@@ -170,22 +170,22 @@ impl Pending<'_> {
 /// What a store is asked for a limit of a plan, if it keeps that.
 #[inline]
 fn store_charge<'p>(
-    live: &'p Live,
+    active: &'p ActivePolicy,
     request: &'p Request<'p>,
     charge: &Charge,
     is_look: bool,
 ) -> Option<StoreCharge<'p>> {
     let Charge { limit: place, cost, counted, identity } = *charge;
-    let limit = &live.snapshot.limits[place as usize];
+    let limit = &active.snapshot.limits[place as usize];
     let stored = limit.stored?;
     Some(StoreCharge {
         limit_id: &limit.name,
         request,
         counted,
-        hash: KeyHasher::key(live.limits[place as usize].hash, identity),
+        hash: KeyHasher::key(active.limits[place as usize].hash, identity),
         meter: stored.meter,
         max_debt: stored.max_debt,
-        version: live.version,
+        version: active.version,
         sharing: stored.sharing,
         cost,
         is_look,
@@ -202,8 +202,8 @@ impl GiveBack<'_> {
     }
 }
 
-fn is_stored(live: &Live, charge: &Charge) -> bool {
-    live.snapshot.limits[charge.limit as usize].stored.is_some()
+fn is_stored(active: &ActivePolicy, charge: &Charge) -> bool {
+    active.snapshot.limits[charge.limit as usize].stored.is_some()
 }
 
 impl<C: Clock> Engine<C> {
@@ -218,46 +218,46 @@ impl<C: Clock> Engine<C> {
     pub fn begin_with<'r>(
         &self,
         request: &'r Request<'r>,
-        mut held: impl FnMut(&StoreCharge<'_>) -> Option<Answer>,
+        mut held: impl FnMut(&StoreCharge<'_>) -> Option<StoreAnswer>,
     ) -> (Begun<'_, 'r>, Option<GiveBack<'r>>) {
         let is_look = request.cost == 0;
-        self.with_plan(request, |live, plan, now| {
+        self.with_plan(request, |active, plan, now| {
             let mut answer = None;
             // The commonest is decided without the kilobytes of stack that any plan takes.
             if let [alone] = plan.as_slice()
-                && let Some(charge) = store_charge(live, request, alone, is_look)
+                && let Some(charge) = store_charge(active, request, alone, is_look)
                 && !(is_look || charge.is_shadow)
             {
                 answer = held(&charge);
                 match answer {
-                    None => return Ok((Begun::Pending(self.pending(live, request, plan, &[], is_look)), None)),
-                    Some(Answer::Decided { verdict, word, now: at }) => {
-                        let charged = Charged { verdict, word, now: at, site: Site::Store };
-                        let decision = Account::new(live, alone).decision(self.buckets(), 0, charged);
-                        self.count(live, Asked::Request(request), plan, &decision, now);
+                    None => return Ok((Begun::Pending(self.pending(active, request, plan, &[], is_look)), None)),
+                    Some(StoreAnswer::Decided { verdict, word, now: at }) => {
+                        let charged = ChargeResult { verdict, word, now: at, site: BucketSite::Store };
+                        let decision = Account::new(active, alone).decision(self.buckets(), 0, charged);
+                        self.count(active, CheckInput::Request(request), plan, &decision, now);
                         return Ok((Begun::Decided(decision), None));
                     }
                     Some(_) => {}
                 }
             }
-            if let Some(begun) = self.here(live, request, plan, now, is_look)? {
+            if let Some(begun) = self.here(active, request, plan, now, is_look)? {
                 return Ok((begun, None));
             }
             // Filled where they lie: a whole one is kilobytes to move.
             let mut answers = ArrayVec::<_, PLAN_MAX>::new();
             for charge in plan {
-                if let Some(charge) = store_charge(live, request, charge, is_look) {
+                if let Some(charge) = store_charge(active, request, charge, is_look) {
                     answers.push(answer.take().or_else(|| held(&charge)));
                 }
             }
-            let pending = || self.pending(live, request, plan, &answers, is_look);
+            let pending = || self.pending(active, request, plan, &answers, is_look);
             if answers.iter().any(Option::is_none) {
                 return Ok((Begun::Pending(pending()), None));
             }
             let mut by_place = ByPlace::new();
-            let each = answers.iter().map(|answer| answer.unwrap_or(Answer::Failed));
-            let places = put_by_place(live, plan, each, &mut by_place);
-            let decision = self.finish_with(live, request, plan, (&by_place, now), is_look, None);
+            let each = answers.iter().map(|answer| answer.unwrap_or(StoreAnswer::Failed));
+            let places = put_by_place(active, plan, each, &mut by_place);
+            let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, None);
             let is_vain = !decision.is_allowed() && places != 0;
             Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
         })
@@ -266,17 +266,17 @@ impl<C: Clock> Engine<C> {
     /// Begins a check, or a look at what it would come to, without charging anything. `None`: nothing that it meets is kept in
     /// a store.
     pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
-        if !self.live_now().snapshot.has_stored {
+        if !self.borrow_active().snapshot.has_stored {
             return None;
         }
         let is_look = is_look || request.cost == 0;
-        self.with_plan(request, |live, plan, now| {
-            if !plan.iter().any(|charge| is_stored(live, charge)) {
+        self.with_plan(request, |active, plan, now| {
+            if !plan.iter().any(|charge| is_stored(active, charge)) {
                 return Ok(None);
             }
-            Ok(Some(match self.here(live, request, plan, now, is_look)? {
+            Ok(Some(match self.here(active, request, plan, now, is_look)? {
                 Some(refused) => refused,
-                None => Begun::Pending(self.pending(live, request, plan, &[], is_look)),
+                None => Begun::Pending(self.pending(active, request, plan, &[], is_look)),
             }))
         })
     }
@@ -286,19 +286,19 @@ impl<C: Clock> Engine<C> {
     #[must_use]
     pub fn pend_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
         let clock = || self.buckets().clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, _| {
-            let is_any = plan.iter().any(|charge| is_stored(live, charge));
-            Ok(is_any.then(|| self.pending(live, request, plan, &[], true)))
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, _| {
+            let is_any = plan.iter().any(|charge| is_stored(active, charge));
+            Ok(is_any.then(|| self.pending(active, request, plan, &[], true)))
         })
     }
 
     /// As [`inspect`](Self::inspect), with what the store answered.
-    pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[Answer]) -> Inspection<'_> {
-        let Pending { request, live, plan, .. } = pending;
+    pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[StoreAnswer]) -> Inspection<'_> {
+        let Pending { request, active, plan, .. } = pending;
         let mut by_place = ByPlace::new();
-        put_by_place(live, plan, answers.iter().copied(), &mut by_place);
+        put_by_place(active, plan, answers.iter().copied(), &mut by_place);
         for (charge, answer) in plan.iter().zip(&mut by_place) {
-            let stored = live.snapshot.limits[charge.limit as usize].stored;
+            let stored = active.snapshot.limits[charge.limit as usize].stored;
             if let (Some(stored), Some(answer)) = (stored, answer)
                 && charge.cost > 0
             {
@@ -306,8 +306,8 @@ impl<C: Clock> Engine<C> {
                 answer.verdict = stored.meter.step(answer.word, answer.now, charge.cost);
             }
         }
-        let answers = Answers { answers: &by_place, otherwise: Degraded::StoreFailed };
-        let found = self.inspect_plan(live, plan, self.buckets().clock.now(), answers);
+        let answers = StoreAnswers { answers: &by_place, otherwise: Degraded::StoreFailed };
+        let found = self.inspect_plan(active, plan, self.buckets().clock.now(), answers);
         // What another engine began has no place here, and a newer policy may have other limits.
         let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets().id);
         found.ok().filter(|_| is_ours).unwrap_or_else(|| self.inspect(request))
@@ -316,36 +316,36 @@ impl<C: Clock> Engine<C> {
     /// What this node decides alone: requests that meet no limit of the store, and denials of its own limits.
     fn here<'r>(
         &self,
-        live: &Arc<Live>,
+        active: &Arc<ActivePolicy>,
         request: &'r Request<'r>,
         plan: &Plan,
         now: Nanos,
         is_look: bool,
-    ) -> Result<Option<Begun<'_, 'r>>, Newer> {
-        if !plan.iter().any(|charge| is_stored(live, charge)) {
-            return self.decide_plan(live, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
+    ) -> Result<Option<Begun<'_, 'r>>, StaleSnapshot> {
+        if !plan.iter().any(|charge| is_stored(active, charge)) {
+            return self.decide_plan(active, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
         }
-        let refused = self.buckets().refused_here(live, plan, now)?;
+        let refused = self.buckets().refused_here(active, plan, now)?;
         if let Some(refused) = &refused
             && !is_look
         {
-            self.count(live, Asked::Request(request), plan, refused, now);
+            self.count(active, CheckInput::Request(request), plan, refused, now);
         }
         Ok(refused.map(Begun::Decided))
     }
 
     fn pending<'r>(
         &self,
-        live: &Arc<Live>,
+        active: &Arc<ActivePolicy>,
         request: &'r Request<'r>,
         plan: &Plan,
-        answered: &[Option<Answer>],
+        answered: &[Option<StoreAnswer>],
         is_look: bool,
     ) -> Pending<'r> {
         let (engine, plan) = (Arc::clone(&self.buckets().id), plan.as_slice().into());
         // Mostly there is none.
         let answered = if answered.iter().any(Option::is_some) { answered.into() } else { Box::default() };
-        Pending { engine, request, live: Arc::clone(live), plan, answered, is_look }
+        Pending { engine, request, active: Arc::clone(active), plan, answered, is_look }
     }
 
     /// Finishes a check with what the store answered, in the order of [`Pending::charges`]; where answers are missing, it
@@ -353,14 +353,14 @@ impl<C: Clock> Engine<C> {
     ///
     /// When it comes to a denial after all, what the store admitted must be given back to it. What another engine began is
     /// decided as a [`check`](Self::check) of this one, whatever the store answered.
-    pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[Answer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
+    pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
         if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
             return (self.check(pending.request), None);
         }
         let mut by_place = ByPlace::new();
-        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
-        let Pending { request, ref live, ref plan, is_look, .. } = pending;
-        let decision = self.finish_with(live, request, plan, (&by_place, self.buckets().clock.now()), is_look, None);
+        let places = put_by_place(&pending.active, &pending.plan, answers.iter().copied(), &mut by_place);
+        let Pending { request, ref active, ref plan, is_look, .. } = pending;
+        let decision = self.finish_with(active, request, plan, (&by_place, self.buckets().clock.now()), is_look, None);
         let is_vain = !decision.is_allowed() && places != 0 && !is_look;
         let answered = answers.iter().copied().map(Some).collect();
         (decision, is_vain.then(|| GiveBack { pending: Pending { answered, ..pending }, places }))
@@ -371,20 +371,20 @@ impl<C: Clock> Engine<C> {
     pub fn finish_reserved<'r>(
         &self,
         pending: Pending<'r>,
-        answers: &[Answer],
+        answers: &[StoreAnswer],
     ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
         if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
             let (decision, reservation) = self.reserve(pending.request);
             return (decision, reservation, None);
         }
         let mut by_place = ByPlace::new();
-        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
-        let Pending { request, ref live, ref plan, .. } = pending;
+        let places = put_by_place(&pending.active, &pending.plan, answers.iter().copied(), &mut by_place);
+        let Pending { request, ref active, ref plan, .. } = pending;
         let mut reserved = Vec::with_capacity(plan.len());
         let now = self.buckets().clock.now();
-        let decision = self.finish_with(live, request, plan, (&by_place, now), false, Some(&mut reserved));
+        let decision = self.finish_with(active, request, plan, (&by_place, now), false, Some(&mut reserved));
         if decision.is_allowed() {
-            let reservation = Reservation::of(self.buckets(), request, live, plan, reserved);
+            let reservation = Reservation::of(self.buckets(), request, active, plan, reserved);
             return (decision, Some(reservation), None);
         }
         (decision, None, (places != 0).then_some(GiveBack { pending, places }))
@@ -392,31 +392,31 @@ impl<C: Clock> Engine<C> {
 
     fn finish_with(
         &self,
-        begun: &Live,
+        begun: &ActivePolicy,
         request: &Request<'_>,
         plan: &[Charge],
-        (answers, mut now): (&[Option<Charged>], Nanos),
+        (answers, mut now): (&[Option<ChargeResult>], Nanos),
         is_look: bool,
-        mut reserved: Option<&mut Vec<Reserved>>,
+        mut reserved: Option<&mut Vec<ReservedCharge>>,
     ) -> Decision<'_> {
         let buckets = self.buckets();
         loop {
-            let live = self.live_now();
+            let active = self.borrow_active();
             // A publish since adds no limits to the request. What the store answered is read by the numbers that it was
             // asked for; limits of this node count by their new numbers; a limit that is gone counts nobody.
             let (mut accounts, mut met, mut answered) = (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
             for (charge, answer) in plan.iter().zip(answers) {
-                let LiveLimit { id, index, .. } = begun.limits[charge.limit as usize];
-                let account = match live.place_of(id, index) {
-                    _ if answer.is_some() => Account::new(begun, charge).as_of(live.version),
-                    Some(limit) => Account::new(&live, &Charge { limit, ..*charge }),
+                let ActiveLimit { id, index, .. } = begun.limits[charge.limit as usize];
+                let account = match active.place_of(id, index) {
+                    _ if answer.is_some() => Account::new(begun, charge).as_of(active.version),
+                    Some(limit) => Account::new(&active, &Charge { limit, ..*charge }),
                     None => continue,
                 };
                 accounts.push(account);
                 met.push(*charge);
                 answered.push(*answer);
             }
-            let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
+            let answers = StoreAnswers { answers: &answered, otherwise: Degraded::StoreFailed };
             let mut admitted = Admitted::new();
             let mut marks = ArrayVec::<_, PLAN_MAX>::new();
             if reserved.is_some() {
@@ -432,15 +432,13 @@ impl<C: Clock> Engine<C> {
                 continue;
             };
             if !is_look {
-                self.count(begun, Asked::Request(request), &met, &decision, now);
+                self.count(begun, CheckInput::Request(request), &met, &decision, now);
             }
             if let Some(reserved) = reserved.take().filter(|_| decision.is_allowed()) {
-                let here = admitted.iter().filter(|(_, look)| !matches!(look.charged.site, Site::Store));
-                reserved.extend(
-                    here.map(|(place, look)| {
-                        Reserved::new(&accounts[*place], &met[*place], look.charged, marks[*place])
-                    }),
-                );
+                let here = admitted.iter().filter(|(_, look)| !matches!(look.charged.site, BucketSite::Store));
+                reserved.extend(here.map(|(place, look)| {
+                    ReservedCharge::new(&accounts[*place], &met[*place], look.charged, marks[*place])
+                }));
             }
             return decision;
         }
@@ -448,22 +446,27 @@ impl<C: Clock> Engine<C> {
 }
 
 /// By place in a plan what the store answered.
-type ByPlace = ArrayVec<Option<Charged>, PLAN_MAX>;
+type ByPlace = ArrayVec<Option<ChargeResult>, PLAN_MAX>;
 
 /// Puts the answers of the store in their places, and tells as bits those that it charged.
-fn put_by_place(live: &Live, plan: &[Charge], mut answers: impl Iterator<Item = Answer>, to: &mut ByPlace) -> u64 {
+fn put_by_place(
+    active: &ActivePolicy,
+    plan: &[Charge],
+    mut answers: impl Iterator<Item = StoreAnswer>,
+    to: &mut ByPlace,
+) -> u64 {
     let mut places = 0;
     let each = plan.iter().enumerate().map(|(place, charge)| {
-        let answer = if is_stored(live, charge) { answers.next()? } else { return None };
+        let answer = if is_stored(active, charge) { answers.next()? } else { return None };
         let (verdict, word, now) = match answer {
-            Answer::Decided { verdict, word, now } => (verdict, word, now),
-            Answer::WouldAdmit { word, now } => (Verdict::Admit(word), word, now),
-            Answer::Failed => return None,
+            StoreAnswer::Decided { verdict, word, now } => (verdict, word, now),
+            StoreAnswer::WouldAdmit { word, now } => (Verdict::Admit(word), word, now),
+            StoreAnswer::Failed => return None,
         };
-        if matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
+        if matches!(answer, StoreAnswer::Decided { verdict: Verdict::Admit(_), .. }) {
             places |= 1 << place;
         }
-        Some(Charged { verdict, word, now, site: Site::Store })
+        Some(ChargeResult { verdict, word, now, site: BucketSite::Store })
     });
     to.extend(each);
     places

@@ -16,10 +16,10 @@ use crate::{
     },
     engine::{
         account::Buckets,
-        active_policy::{Live, LiveLimit, Order},
-        limit_ids::Ledger,
+        active_policy::{ActiveLimit, ActivePolicy, PolicyOrder},
+        limit_ids::LimitIds,
         names::LimitIndex,
-        observer::{Observer, ObserverId, Watch},
+        observer::{Observer, ObserverId, Observers},
     },
     policy::document::{DescriptorSettings, DoorSettings},
     storage::{counters::Tally, shares::TableShares, striping::Leases},
@@ -53,27 +53,27 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 pub struct Engine<C = SystemClock> {
     pub(super) buckets: Buckets<C>,
     /// Of requests that bring their own numbers.
-    pub(super) rated: LiveLimit,
-    pub(super) live: ArcSwap<Live>,
+    pub(super) rated: ActiveLimit,
+    pub(super) active: ArcSwap<ActivePolicy>,
     pub(super) publisher: Mutex<Publisher>,
-    pub(super) tally: Tally,
-    pub(super) watch: Watch,
+    pub(super) counters: Tally,
+    pub(super) observers: Observers,
     /// Bits of an IPv6 address that are counted together.
     pub(crate) ipv6_prefix: u8,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Publisher {
-    pub(super) ledger: Ledger,
+    pub(super) limit_ids: LimitIds,
     /// Snapshots that a check or a handle may still hold. They are freed here, never by a check.
-    pub(super) retired: Vec<Arc<Live>>,
+    pub(super) retired: Vec<Arc<ActivePolicy>>,
 }
 
 impl<C> fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A policy may have a hundred thousand clients.
-        let version = Order(self.buckets.version.load()).version();
-        f.debug_struct("Engine").field("version", &version).field("watch", &self.watch).finish_non_exhaustive()
+        let version = PolicyOrder(self.buckets.version.load()).version();
+        f.debug_struct("Engine").field("version", &version).field("watch", &self.observers).finish_non_exhaustive()
     }
 }
 
@@ -117,12 +117,12 @@ impl<C: Clock> Engine<C> {
         let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
         buckets.table.share(TableShares::default());
         Self {
-            rated: LiveLimit::alone(None),
+            rated: ActiveLimit::alone(None),
             buckets,
-            live: ArcSwap::from_pointee(Live::nothing()),
+            active: ArcSwap::from_pointee(ActivePolicy::nothing()),
             publisher: Mutex::default(),
-            tally: Tally::new(),
-            watch: Watch::default(),
+            counters: Tally::new(),
+            observers: Observers::default(),
             ipv6_prefix: IPV6_PREFIX,
         }
     }
@@ -154,44 +154,44 @@ impl<C: Clock> Engine<C> {
 
     /// Grows with every publish.
     #[inline(always)]
-    pub(crate) fn order(&self) -> Order {
-        Order(self.buckets.version.load())
+    pub(crate) fn order(&self) -> PolicyOrder {
+        PolicyOrder(self.buckets.version.load())
     }
 
     /// Has the present policy this domain? Of one that it does not have, no limit applies.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
-        self.live.load().snapshot.has_domain(domain)
+        self.active.load().snapshot.has_domain(domain)
     }
 
     /// Returns the settings of a domain for descriptors of Envoy; of one that the policy does not have, the usual ones.
     #[must_use]
     pub fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
-        self.live.load().snapshot.descriptor_settings(domain)
+        self.active.load().snapshot.descriptor_settings(domain)
     }
 
     /// Returns whether some limit of a domain of the present policy is in shadow mode.
     #[must_use]
     pub fn has_shadow_limits(&self, domain: &str) -> bool {
-        self.live.load().snapshot.has_shadow_limits(domain)
+        self.active.load().snapshot.has_shadow_limits(domain)
     }
 
     /// Returns whether a domain of the present policy names this kind of identity.
     #[must_use]
     pub fn names_kind(&self, domain: &str, kind: &str) -> bool {
-        self.live.load().snapshot.names_kind(domain, kind)
+        self.active.load().snapshot.names_kind(domain, kind)
     }
 
     /// What a domain of the present policy asks of the doors.
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {
-        self.live.load().snapshot.door_settings(domain)
+        self.active.load().snapshot.door_settings(domain)
     }
 
     /// Full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
-        self.buckets.registry.name(limit.0)
+        self.buckets.names.name(limit.0)
     }
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
@@ -218,34 +218,34 @@ impl<C: Clock> Engine<C> {
     /// engine.observe(NonZeroU32::MIN, Log);
     /// ```
     pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
-        self.watch.add(one_in, observer)
+        self.observers.add(one_in, observer)
     }
 
     /// Shows an observer of this engine nothing any more, and drops it: at once, or where a thread is just showing it a decision
     /// right after that. Decisions then cost what they did before it came.
     pub fn stop_observing(&self, id: ObserverId) {
-        self.watch.remove(id);
+        self.observers.remove(id);
     }
 
-    pub(crate) fn live(&self) -> Arc<Live> {
-        self.live.load_full()
+    pub(crate) fn active(&self) -> Arc<ActivePolicy> {
+        self.active.load_full()
     }
 
     /// As [`live`](Self::live), without counting a reference: to be held for a moment.
-    pub(crate) fn live_now(&self) -> Guard<Arc<Live>> {
-        self.live.load()
+    pub(crate) fn borrow_active(&self) -> Guard<Arc<ActivePolicy>> {
+        self.active.load()
     }
 
-    pub(crate) fn rated(&self) -> &LiveLimit {
+    pub(crate) fn rated(&self) -> &ActiveLimit {
         &self.rated
     }
 
-    pub(crate) fn watch(&self) -> &Watch {
-        &self.watch
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.observers
     }
 
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(crate) fn counters(&self) -> &Tally {
+        &self.counters
     }
 
     pub(crate) fn buckets(&self) -> &Buckets<C> {

@@ -9,7 +9,7 @@ use crate::{
         hash::IdentityHash,
         key::Key,
     },
-    engine::{account::Account, active_policy::LiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
+    engine::{account::Account, active_policy::ActiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
     limiter::keyed::KeyedLimiter,
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };
@@ -159,7 +159,7 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.clock()
     }
 
-    fn limit(&self, bucket: TokenBucket, group: Group) -> LiveLimit {
+    fn limit(&self, bucket: TokenBucket, group: Group) -> ActiveLimit {
         self.0.limit.rated(Some(Meter::TokenBucket(bucket)), group)
     }
 }

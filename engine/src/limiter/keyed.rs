@@ -1,7 +1,7 @@
 //! The limiter of many keys with one limit: the engine's table and its way of charging, without a policy.
 
 #[cfg(feature = "wait")]
-use crate::limiter::wait_queue::Lines;
+use crate::limiter::wait_queue::WaitQueues;
 use crate::{
     algorithm::{Meter, rate::Rate},
     base::{
@@ -10,10 +10,10 @@ use crate::{
         key::Key,
     },
     engine::{
-        account::{Account, Buckets, Charged},
-        active_policy::{LiveLimit, Newer},
+        account::{Account, Buckets, ChargeResult},
+        active_policy::{ActiveLimit, StaleSnapshot},
         decision::Outcome,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,
         fast_path_one_token::OneTokenLimit,
         state::DEFAULT_MAX_KEYS,
@@ -43,13 +43,13 @@ use crate::{
 #[derive(Debug)]
 pub struct KeyedLimiter<C = SystemClock> {
     pub(crate) buckets: Buckets<C>,
-    pub(crate) limit: LiveLimit,
-    /// Serves checks that cost one token, where the limit has a short way for them.
+    pub(crate) limit: ActiveLimit,
+    /// Serves checks that cost one token, where the limit has a fast path for them.
     pub(crate) one_token: Option<OneTokenLimit>,
-    /// Serves checks of any cost, where the limit has a short way.
+    /// Serves checks of any cost, where the limit has a fast path.
     pub(crate) metered: Option<MeteredLimit>,
     #[cfg(feature = "wait")]
-    pub(crate) lines: Lines,
+    pub(crate) queues: WaitQueues,
 }
 
 impl KeyedLimiter {
@@ -100,7 +100,7 @@ impl<C: Clock> KeyedLimiter<C> {
         // Without a meter of its own it has none: it admits nothing, or its numbers come with each check.
         let leases = if meter.is_some() { Leases::new() } else { Leases::none() };
         let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
-        let limit = LiveLimit::alone(meter);
+        let limit = ActiveLimit::alone(meter);
         if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
             buckets.table.rings.make_room(meter.capacity());
         }
@@ -110,7 +110,7 @@ impl<C: Clock> KeyedLimiter<C> {
             buckets,
             limit,
             #[cfg(feature = "wait")]
-            lines: Lines::default(),
+            queues: WaitQueues::default(),
         }
     }
 
@@ -118,7 +118,7 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(always)]
     pub fn check(&self, key: impl Key) -> Outcome {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
-        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, Missed::Untried) };
+        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, FastPathMiss::Untried) };
         // No policy is published that would be newer.
         match limit.charge(&self.buckets.leases, self.lines(hash), || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
@@ -126,11 +126,11 @@ impl<C: Clock> KeyedLimiter<C> {
         }
     }
 
-    /// Charges the cost, after the short way of one token was missed. Apart, so that that has the registers to itself.
+    /// Charges the cost, after the fast path of one token was missed. Apart, so that that has the registers to itself.
     #[inline(never)]
-    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let missed = match (&self.metered, missed) {
-            (Some(limit), Missed::Untried) => {
+            (Some(limit), FastPathMiss::Untried) => {
                 match limit.charge(self.lines(hash), cost, || self.buckets.clock.now(), || true) {
                     Ok(stepped) => return limit.outcome(&self.buckets, cost, stepped),
                     Err(missed) => missed,
@@ -138,7 +138,7 @@ impl<C: Clock> KeyedLimiter<C> {
             }
             (_, missed) => missed,
         };
-        self.charge_anyhow(hash, cost, missed)
+        self.charge_slow_path(hash, cost, missed)
     }
 
     #[inline(always)]
@@ -146,9 +146,9 @@ impl<C: Clock> KeyedLimiter<C> {
         self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)))
     }
 
-    /// Charges the cost, after each short way was missed.
+    /// Charges the cost, after each fast path was missed.
     #[inline(never)]
-    fn charge_anyhow(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+    fn charge_slow_path(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let account = Account::alone(&self.limit, IdentityHash::of(hash), cost);
         let read_clock = || self.buckets.clock.now();
         self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
@@ -161,7 +161,7 @@ impl<C: Clock> KeyedLimiter<C> {
         if cost == 0 {
             return self.peek_n(key, cost);
         }
-        self.charge_metered(self.hash(&key), cost, Missed::Untried)
+        self.charge_metered(self.hash(&key), cost, FastPathMiss::Untried)
     }
 
     /// Returns what [`check`](Self::check) would answer now. Charges nothing.
@@ -198,20 +198,24 @@ impl<C: Clock> KeyedLimiter<C> {
         key.key_hash(&self.buckets.hasher)
     }
 
-    pub(crate) fn look(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+    pub(crate) fn look(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
         let account = Account::alone(limit, IdentityHash::of(hash), cost);
         self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
     }
 
     #[inline(always)]
-    pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+    pub(crate) fn charge(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
         let account = Account::alone(limit, IdentityHash::of(hash), cost);
         self.first(&account, || account.charge(&self.buckets, &|| self.buckets.clock.now()))
     }
 
     /// The answer to the first attempt: without a publish, nothing is ever newer.
     #[inline(always)]
-    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Result<Charged, Newer>) -> Outcome {
+    fn first(
+        &self,
+        account: &Account<'_>,
+        mut attempt: impl FnMut() -> Result<ChargeResult, StaleSnapshot>,
+    ) -> Outcome {
         loop {
             if let Ok(charged) = attempt() {
                 return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());

@@ -1,7 +1,7 @@
 //! The limiter of one thing: a bucket and a clock, without a table or a policy.
 
 #[cfg(feature = "wait")]
-use crate::limiter::wait_queue::Line;
+use crate::limiter::wait_queue::WaitQueue;
 use crate::{
     algorithm::{Meter, OneToken, Verdict, rate::Rate},
     base::{
@@ -47,7 +47,7 @@ pub struct Limiter<C = SystemClock> {
     bucket: Bucket,
     clock: C,
     #[cfg(feature = "wait")]
-    pub(crate) line: Line,
+    pub(crate) queue: WaitQueue,
 }
 
 impl Limiter {
@@ -99,7 +99,7 @@ impl<C: Clock> Limiter<C> {
             bucket: Bucket::new(),
             clock,
             #[cfg(feature = "wait")]
-            line: Line::default(),
+            queue: WaitQueue::default(),
         }
     }
 

@@ -14,7 +14,7 @@ impl<C: Clock> Limiter<C> {
     /// * **Whoever drops the future before it is ready has taken nothing.** The token is taken in the very poll that ends
     ///   the wait, so timeouts and `select!` lose none.
     /// * Those who wait are served in the order of their first polls; one who wants little does not overtake one who wants
-    ///   much. A [`check`](Self::check) stands in no line: where it is faster than the first who waits, the wait goes on.
+    ///   much. A [`check`](Self::check) stands in no queue: where it is faster than the first who waits, the wait goes on.
     /// * A leaky bucket makes nobody wait twice: whoever is through goes on at once, without a delay.
     ///
     /// It sleeps by tokio's timers, so it needs a tokio runtime with time enabled, and a limiter whose clock moves by itself.
@@ -52,7 +52,7 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// As [`wait`](Self::wait), but ends when it is clear that there will be no token by `deadline`: at once when it is the
-    /// first in line, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
+    /// first in queue, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
     ///
     /// # Errors
     ///
@@ -89,14 +89,14 @@ impl<C: Clock> Limiter<C> {
         if cost == 0 {
             return Ok(());
         }
-        self.line.wait(deadline, || self.charge(Some(meter), cost)).await
+        self.queue.wait(deadline, || self.charge(Some(meter), cost)).await
     }
 }
 
 impl<C: Clock> KeyedLimiter<C> {
     /// Waits until there is a token for `key`, and takes it: for calls to many services, each at its own pace.
     ///
-    /// All that [`Limiter::wait`] says holds here, with a line for each key that somebody waits for. **Whoever drops the
+    /// All that [`Limiter::wait`] says holds here, with a queue for each key that somebody waits for. **Whoever drops the
     /// future before it is ready has taken nothing.**
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl<C: Clock> KeyedLimiter<C> {
     }
 
     /// As [`wait`](Self::wait), but ends when it is clear that there will be no token by `deadline`: at once when it is the
-    /// first in line, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
+    /// first in queue, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl<C: Clock> KeyedLimiter<C> {
             return Ok(());
         }
         let hash = self.hash(&key);
-        let place = self.lines.join(hash.0);
-        place.line.wait(deadline, || self.charge(&limit, hash, cost)).await
+        let place = self.queues.join(hash.0);
+        place.queue.wait(deadline, || self.charge(&limit, hash, cost)).await
     }
 }
 

@@ -38,10 +38,10 @@ impl std::error::Error for WaitError {}
 
 /// Those who wait for one bucket.
 #[derive(Debug, Default)]
-pub(crate) struct Line(tokio::sync::Mutex<()>);
+pub(crate) struct WaitQueue(tokio::sync::Mutex<()>);
 
-impl Line {
-    /// Stands in line, then repeats `attempt` until it is allowed.
+impl WaitQueue {
+    /// Stands in queue, then repeats `attempt` until it is allowed.
     pub(crate) async fn wait(&self, deadline: Option<Instant>, attempt: impl Fn() -> Outcome) -> Result<(), WaitError> {
         let _turn = before(deadline, self.0.lock()).await?;
         loop {
@@ -66,43 +66,43 @@ fn is_too_late(wait: Duration, deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| deadline.saturating_duration_since(Instant::now()) < wait)
 }
 
-/// A line for each key that somebody waits for.
+/// A queue for each key that somebody waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<u64, Shared>>);
+pub(crate) struct WaitQueues(Mutex<HashMap<u64, SharedQueue>>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    line: Arc<Line>,
+struct SharedQueue {
+    queue: Arc<WaitQueue>,
     /// How many stand in it; the last to leave removes it.
     standing: usize,
 }
 
-impl Lines {
-    /// The line of the keys with this hash. Keys that meet wait for each other, no more.
-    pub(crate) fn join(&self, hash: u64) -> Place<'_> {
-        let mut lines = self.lock();
-        let shared = lines.entry(hash).or_default();
+impl WaitQueues {
+    /// The queue of the keys with this hash. Keys that meet wait for each other, no more.
+    pub(crate) fn join(&self, hash: u64) -> QueueTicket<'_> {
+        let mut queues = self.lock();
+        let shared = queues.entry(hash).or_default();
         shared.standing += 1;
-        Place { line: Arc::clone(&shared.line), hash, lines: self }
+        QueueTicket { queue: Arc::clone(&shared.queue), hash, queues: self }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, SharedQueue>> {
         // Nothing under the lock panics half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Somebody's place in the line of a key.
+/// Somebody's place in the queue of a key.
 #[derive(Debug)]
-pub(crate) struct Place<'l> {
-    pub(crate) line: Arc<Line>,
+pub(crate) struct QueueTicket<'l> {
+    pub(crate) queue: Arc<WaitQueue>,
     hash: u64,
-    lines: &'l Lines,
+    queues: &'l WaitQueues,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut shared) = self.lines.lock().entry(self.hash) {
+        if let Entry::Occupied(mut shared) = self.queues.lock().entry(self.hash) {
             shared.get_mut().standing -= 1;
             if shared.get().standing == 0 {
                 shared.remove();
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_line_is_there_as_long_as_somebody_stands_in_it() {
-        let lines = Lines::default();
-        let (first, second, other) = (lines.join(7), lines.join(7), lines.join(8));
-        assert!(Arc::ptr_eq(&first.line, &second.line) && !Arc::ptr_eq(&first.line, &other.line));
+        let queues = WaitQueues::default();
+        let (first, second, other) = (queues.join(7), queues.join(7), queues.join(8));
+        assert!(Arc::ptr_eq(&first.queue, &second.queue) && !Arc::ptr_eq(&first.queue, &other.queue));
         drop((first, other));
-        assert_eq!(lines.lock().keys().collect::<Vec<_>>(), [&7]);
+        assert_eq!(queues.lock().keys().collect::<Vec<_>>(), [&7]);
         drop(second);
-        assert!(lines.lock().is_empty());
+        assert!(queues.lock().is_empty());
     }
 }

@@ -1,10 +1,10 @@
 //! Charges one limit of one check where the key has a lease, or may get one.
 
-use super::{Account, Buckets, Charged};
+use super::{Account, Buckets, ChargeResult};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    engine::active_policy::Newer,
+    engine::active_policy::StaleSnapshot,
     storage::{
         layout::Held,
         striping::{Lease, Leased},
@@ -19,9 +19,9 @@ impl Account<'_> {
         buckets: &Buckets<C>,
         word: u64,
         now: Nanos,
-    ) -> Result<Charged, Newer> {
-        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot);
-        let looked = looked.ok_or(Newer)?;
+    ) -> Result<ChargeResult, StaleSnapshot> {
+        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(ChargeResult::in_slot);
+        let looked = looked.ok_or(StaleSnapshot)?;
         // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
@@ -32,10 +32,15 @@ impl Account<'_> {
 
     /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
     #[inline(never)]
-    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Result<Charged, Newer> {
+    pub(super) fn charge_leased<C: Clock>(
+        self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        word: u64,
+    ) -> Result<ChargeResult, StaleSnapshot> {
         match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
-            Some(stepped) => Ok(Charged::in_slot(stepped)),
-            None => self.charge_anyhow(buckets, now, 0),
+            Some(stepped) => Ok(ChargeResult::in_slot(stepped)),
+            None => self.charge_slow_path(buckets, now, 0),
         }
     }
 
@@ -46,10 +51,10 @@ impl Account<'_> {
         buckets: &Buckets<C>,
         now: Nanos,
         word: u64,
-    ) -> Option<Result<Charged, Newer>> {
+    ) -> Option<Result<ChargeResult, StaleSnapshot>> {
         self.with_lease(buckets, |lease| match lease.charge(word, now) {
-            Leased::Decided(stepped) => Some(Ok(Charged::in_slot(stepped))),
-            Leased::Stale => Some(Err(Newer)),
+            Leased::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
+            Leased::Stale => Some(Err(StaleSnapshot)),
             Leased::Ended => None,
         })?
     }
@@ -66,7 +71,7 @@ impl Account<'_> {
         Some(then(&Lease {
             leases: &buckets.leases,
             table: &buckets.table,
-            moves: &buckets.moves,
+            moves: &buckets.refund_log,
             key: self.key,
             meter,
             generation: self.limit.generation,

@@ -1,4 +1,4 @@
-//! What limits count for their tiers and rules: the short way and the long one agree.
+//! What limits count for their tiers and rules: the fast path and the long one agree.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -56,15 +56,15 @@ fn a_limit_that_counts_as_if_alone_counts_what_it_would_beside_others() {
     proptest!(|(who in identities(), path in prop::sample::select(["/search", "/"].as_slice()))| {
         let who: Vec<_> = who.iter().map(|(kind, value)| Identity::new(kind, value).expect("valid")).collect();
         let request = Request::new(&who).and_then(|request| request.endpoint(path)).expect("valid");
-        engine.with_plan(&request, |live, plan, _| {
-            if !is_each_owner_whole(live, plan) {
+        engine.with_plan(&request, |active, plan, _| {
+            if !is_each_owner_whole(active, plan) {
                 mixed.set(mixed.get() + 1);
                 return Ok(());
             }
             whole.set(whole.get() + 1);
             let told = |share: Option<Share>| share.map(|share| share.place);
             for (place, charge) in plan.iter().enumerate() {
-                assert_eq!(told(share_alone(live, charge)), told(share(live, plan, 0, place)), "{plan:?} at {place}");
+                assert_eq!(told(share_alone(active, charge)), told(share(active, plan, 0, place)), "{plan:?} at {place}");
             }
             Ok(())
         });

@@ -4,7 +4,7 @@ use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
     engine::{
-        limit_ids::{Ledger, PublishError},
+        limit_ids::{LimitIds, PublishError},
         names::LimitIndex,
         state::Engine,
     },
@@ -23,7 +23,7 @@ const HOUR: Nanos = 3_600_000_000_000;
 fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::at(START);
     let mut engine = Engine::for_simulation(max_keys, clock.clone(), 7);
-    engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(limits_max);
+    engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_room(limits_max);
     (engine, clock)
 }
 
@@ -129,7 +129,7 @@ fn a_handle_on_an_older_policy_holds_its_places() {
     assert_eq!(engine.publish(named("c")), Err(PublishError::TooManyLimits));
     assert_eq!((engine.version(), engine.known_limits()), (2, 2));
     assert_eq!(allowed(&engine), 2, "the policy in force decides");
-    // Asked again, it is of the newest policy, which does not have its limit.
+    // The next check takes the newest policy, which does not have its limit.
     assert_eq!(handle.check("ada", 1).expect("valid").limit_id(), None);
     assert_eq!(engine.has_room_for(&named("c")), Ok(()));
     assert_eq!(engine.publish(named("c")), Ok(3));

@@ -130,8 +130,8 @@ fn a_publish_that_changes_the_limit_leaves_no_stray_bucket() {
         // Two before the new numbers: neither theirs nor those that they follow.
         make_stray(&engine);
         engine.publish(policy(&next)).expect("few limits");
-        let live = engine.live();
-        let changed = live.limits.iter().find(|limit| limit.has_changed()).expect("the user's");
+        let active = engine.active();
+        let changed = active.limits.iter().find(|limit| limit.has_changed()).expect("the user's");
         let buckets = std::cell::Cell::new(0);
         engine.buckets.table.sweep(
             |id| id == changed.id,

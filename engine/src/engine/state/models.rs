@@ -8,7 +8,7 @@ use loom::{model::Builder, thread};
 use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
-    engine::{limit_ids::Ledger, state::Engine},
+    engine::{limit_ids::LimitIds, state::Engine},
     policy::{
         compiled::Snapshot,
         document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
@@ -245,7 +245,7 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
     check_within(2, move || {
         let [first, second, third] = &policies;
         let mut engine = Engine::for_simulation(1, ManualClock::at(START), 7);
-        engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(2);
+        engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_room(2);
         let engine = Arc::new(engine);
         engine.publish(Arc::clone(first)).expect("there is room");
         let other = Arc::clone(&engine);
@@ -266,7 +266,7 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
         let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
         assert_eq!(left, 2 - usize::from(is_of_third), "{charged:?} was charged");
         // A late charge of another name would be a slot of its own, with the id of the third.
-        let (id, mut slots) = (engine.live().limits[0].id, 0);
+        let (id, mut slots) = (engine.active().limits[0].id, 0);
         engine.buckets.table.clear(|limit| limit == id, |_| false, |_| slots += 1);
         assert!(slots <= 1, "{slots} slots of one key");
     });
