@@ -1,86 +1,34 @@
 //! Charges one limit of one check: finds its bucket, looks at it, charges it, and gives back to it.
 
+mod log;
+mod settlement;
 mod striped;
 
-use std::{cell::Cell, sync::Arc};
-
-use crossbeam_utils::CachePadded;
-
 use crate::{
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::{Meter, Verdict},
     base::{
-        atomic::{Cell64, Counter},
         clock::Clock,
         hash::{IdentityHash, KeyHasher},
         time::{Nanos, SECOND_NS},
     },
     engine::{
         active_policy::{ActiveLimit, ActivePolicy, ConversionError, StaleSnapshot},
+        buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::FastPathMiss,
-        names::LimitNames,
     },
     policy::{compiled::Stored, document::OnFailure, planner::Charge},
     storage::{
         atomic_update::Next,
         counters::Place,
         layout::Held,
-        log_pool::Spare,
-        refund_log::{Mark, Moves},
-        sliding_log::{SlidingLog, State, Stepped},
-        striping::Leases,
-        table::{Full, Key, Met, Seen, Table},
+        sliding_log::Stepped,
+        table::{Full, Key, Met, Seen},
     },
 };
 
 /// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
 const NO_ROOM_NS: u64 = SECOND_NS;
-
-/// All buckets, and what it takes to charge them.
-#[derive(Debug)]
-pub(crate) struct Buckets<C> {
-    /// Which engine it is: what one gave out means nothing to another.
-    pub(crate) id: Arc<()>,
-    pub(crate) clock: C,
-    pub(crate) hasher: KeyHasher,
-    pub(crate) table: Table,
-    pub(crate) names: LimitNames,
-    /// Version of the newest snapshot; that is in place before its version is.
-    pub(crate) version: CachePadded<Cell64>,
-    /// Version of the snapshot that was put in place last, or is about to be: stored before any check can work by it.
-    pub(crate) announced: Cell64,
-    pub(crate) give_backs: Counter,
-    pub(crate) refund_log: Moves,
-    pub(crate) leases: Leases,
-}
-
-impl<C> Buckets<C> {
-    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: Leases) -> Self {
-        Self {
-            id: Arc::new(()),
-            clock,
-            hasher,
-            table: Table::new(max_keys),
-            names: LimitNames::new(),
-            version: CachePadded::new(Cell64::new(0)),
-            announced: Cell64::new(0),
-            give_backs: Counter::default(),
-            refund_log: Moves::new(),
-            leases,
-        }
-    }
-
-    /// How often a new key found no slot in the table: it took an overflow bucket, or was denied.
-    pub(crate) fn overflow_charges(&self) -> u64 {
-        self.table.shares.overflowed() + self.denied_without_room()
-    }
-
-    /// How often there was no bucket for a key.
-    #[inline(always)]
-    pub(crate) fn denied_without_room(&self) -> u64 {
-        self.table.shares.refused()
-    }
-}
 
 /// One limit of a check, with the key that it counts.
 #[derive(Clone, Copy)]
@@ -310,50 +258,6 @@ impl<'l> Account<'l> {
         ChargeResult { verdict: Verdict::Later { wait_ns }, word, now, site: BucketSite::NoRoom }
     }
 
-    /// Apart, as [`charge_log`](Self::charge_log).
-    #[inline(never)]
-    fn look_at_log<'b, C: Clock>(
-        &self,
-        buckets: &'b Buckets<C>,
-        log: &SlidingLog<'b>,
-        now: Nanos,
-    ) -> Result<ChargeResult, StaleSnapshot> {
-        let is_absent = Cell::new(false);
-        let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
-            is_absent.set(held.is_none());
-            self.log_state(buckets, held, spare)
-        };
-        let charged = ChargeResult::in_slot(log.look(now, || buckets.clock.now(), state)?);
-        Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
-    }
-
-    /// The limit is a log.
-    #[inline(always)]
-    fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
-        let Some(Meter::SlidingWindowLog(log)) = self.limit.meter else { return None };
-        let (generation, key, cost) = (self.limit.generation, self.key, self.cost);
-        Some(SlidingLog { table: &buckets.table, log, generation, key, cost, is_owed: false })
-    }
-
-    /// What the slot of a log holds; `spare` is the ring that it is to name next, if there is one.
-    fn log_state<'b, C: Clock>(
-        &self,
-        buckets: &'b Buckets<C>,
-        held: Option<Held>,
-        spare: &mut Option<Spare<'b>>,
-    ) -> Result<State, StaleSnapshot> {
-        if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
-            // Closed under the present numbers: they are not the newest.
-            return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
-        }
-        let word = self.word(buckets, held)?;
-        let next = |held| {
-            let closed = self.limit.to_close(held);
-            closed.or_else(|| self.limit.in_new_ring(held, &buckets.table, spare))
-        };
-        Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
-    }
-
     /// The word of the key's bucket; of one without, that of a bucket of which nothing is used.
     #[inline(always)]
     fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, StaleSnapshot> {
@@ -532,16 +436,6 @@ impl<'l> Account<'l> {
         }
     }
 
-    fn charge_log<'b, C: Clock>(
-        &self,
-        buckets: &'b Buckets<C>,
-        log: &SlidingLog<'b>,
-        now: Nanos,
-    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
-        let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
-        Ok(outcome.map(ChargeResult::in_slot))
-    }
-
     /// Applies `transition` to the word of the key's slot, and whether that is leased.
     fn update_word<C: Clock, T>(
         &self,
@@ -580,71 +474,5 @@ impl<'l> Account<'l> {
             Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), charged),
             _ => Next::Leave(charged),
         }
-    }
-
-    /// To be asked before a charge that may be given back much later.
-    pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
-        buckets.refund_log.mark_long(self.key)
-    }
-
-    /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
-    /// meanwhile the charge stands, against the client. `mark` was made before the charge.
-    #[cold]
-    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &ChargeResult, mark: Mark) {
-        let Some(meter) = &self.limit.meter else { return };
-        let receipt = |held: Held| {
-            let moved_ns =
-                buckets.refund_log.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
-            Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
-        };
-        let (refund_log, read_clock) = (&buckets.refund_log, || buckets.clock.now());
-        match charged.site {
-            BucketSite::Slot => {
-                refund_log.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
-            }
-            // What the store admitted is given back there; nothing was charged elsewhere.
-            BucketSite::Store | BucketSite::NoRoom | BucketSite::Nowhere => {}
-        }
-    }
-
-    /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
-    /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
-    /// before there is.
-    #[cold]
-    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), StaleSnapshot> {
-        let Some(meter) = self.limit.meter else { return Ok(()) };
-        // What is out on lease is not to be spent before it.
-        self.end_lease(buckets);
-        let now = buckets.clock.now();
-        let overcharged = |held: Held, now| {
-            let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
-            Held { word: meter.overcharge(held.word, now, cost), ..held }
-        };
-        let outcome = match self.log(buckets) {
-            Some(log) => {
-                let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
-                self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
-            }
-            None => {
-                self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
-            }
-        };
-        outcome.unwrap_or_else(|Full { .. }| {
-            buckets.table.count_refused(self.limit.group);
-            Ok(())
-        })
-    }
-
-    /// Forgets what the key has used, in an overflow bucket too. True when there was something to forget.
-    #[cold]
-    pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
-        self.end_lease(buckets);
-        buckets.table.change(self.key, |held| {
-            (held.word > buckets.clock.now()).then(|| {
-                buckets.refund_log.reset(self.key);
-                // A lease that could not be ended goes on.
-                Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
-            })
-        })
     }
 }

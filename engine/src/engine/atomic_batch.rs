@@ -15,8 +15,9 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        account::{Account, Buckets, ChargeResult},
+        account::{Account, ChargeResult},
         active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
         observer::CheckInput,

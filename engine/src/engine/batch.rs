@@ -13,8 +13,8 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
     engine::{
-        account::Buckets,
         active_policy::StaleSnapshot,
+        buckets::Buckets,
         decision::Decision,
         fast_path::FastPathMiss,
         handle::{Handle, is_in_range},

@@ -9,8 +9,9 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        account::{Account, BucketSite, Buckets, ChargePreview, ChargeResult},
+        account::{Account, BucketSite, ChargePreview, ChargeResult},
         active_policy::{ActivePolicy, StaleSnapshot},
+        buckets::Buckets,
         decision::{Decision, Degraded, Shadows},
     },
     policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},

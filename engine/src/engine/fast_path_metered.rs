@@ -4,8 +4,8 @@ use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
     engine::{
-        account::Buckets,
         active_policy::ActiveLimit,
+        buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::{FastPathMiss, PlainLimit},
     },

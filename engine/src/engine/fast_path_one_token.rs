@@ -5,8 +5,8 @@ use crate::{
     algorithm::{Meter, OneToken, Verdict},
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     engine::{
-        account::Buckets,
         active_policy::ActiveLimit,
+        buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::{FastPathMiss, PlainLimit, load, missed},
     },

@@ -8,6 +8,7 @@
 //! * `decision`: the answer to a check
 //! * `observer`: what is shown decisions as they are made
 //! * `heavy_hitters`: the keys that are denied most and that come most
+//! * `buckets`: all buckets of an engine, and what it takes to charge them
 //! * `account`: one limit of one check: its bucket found, looked at, charged and given back to
 //! * `fast_path_one_token`: the common check of one token of a token bucket
 //! * `fast_path_metered`: the common check of any other cost and algorithm
@@ -29,6 +30,7 @@ pub(crate) mod account;
 pub(crate) mod active_policy;
 mod atomic_batch;
 mod batch;
+pub(crate) mod buckets;
 pub(crate) mod check;
 pub(crate) mod counted_identity;
 mod decide;

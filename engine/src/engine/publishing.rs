@@ -9,8 +9,8 @@ use crate::{
     algorithm::Meter,
     base::clock::Clock,
     engine::{
-        account::Buckets,
         active_policy::{ActiveLimit, ActivePolicy, ConversionError},
+        buckets::Buckets,
         limit_ids::PublishError,
         publish_args::Publish,
         state::{Engine, Publisher},

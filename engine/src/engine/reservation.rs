@@ -6,8 +6,9 @@ use crate::{
     algorithm::NUMBER_MAX,
     base::{clock::Clock, hash::IdentityHash},
     engine::{
-        account::{Account, Buckets, ChargePreview, ChargeResult},
+        account::{Account, ChargePreview, ChargeResult},
         active_policy::{ActivePolicy, StaleSnapshot},
+        buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts},
         decision::Decision,
         observer::CheckInput,
@@ -27,7 +28,7 @@ pub struct Reservation {
     /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
     burst: Option<u64>,
     charges: Box<[ReservedCharge]>,
-    /// Of [`Buckets`](crate::engine::account::Buckets).
+    /// Of [`Buckets`](crate::engine::buckets::Buckets).
     engine: Arc<()>,
 }
 

@@ -60,7 +60,7 @@ pub enum Begun<'e, 'r> {
 #[derive(Debug)]
 #[must_use = "a check that is not finished was not decided"]
 pub struct Pending<'r> {
-    /// Of [`Buckets`](crate::engine::account::Buckets).
+    /// Of [`Buckets`](crate::engine::buckets::Buckets).
     engine: Arc<()>,
     request: &'r Request<'r>,
     active: Arc<ActivePolicy>,

@@ -15,8 +15,8 @@ use crate::{
         hash::KeyHasher,
     },
     engine::{
-        account::Buckets,
         active_policy::{ActiveLimit, ActivePolicy, PolicyOrder},
+        buckets::Buckets,
         limit_ids::LimitIds,
         names::LimitIndex,
         observer::{Observer, ObserverId, Observers},

@@ -10,8 +10,9 @@ use crate::{
         key::Key,
     },
     engine::{
-        account::{Account, Buckets, ChargeResult},
+        account::{Account, ChargeResult},
         active_policy::{ActiveLimit, StaleSnapshot},
+        buckets::Buckets,
         decision::Outcome,
         fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,

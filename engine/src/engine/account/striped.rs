@@ -1,10 +1,10 @@
 //! Charges one limit of one check where the key has a lease, or may get one.
 
-use super::{Account, Buckets, ChargeResult};
+use super::{Account, ChargeResult};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    engine::active_policy::StaleSnapshot,
+    engine::{active_policy::StaleSnapshot, buckets::Buckets},
     storage::{
         layout::Held,
         striping::{Lease, Leased},

@@ -1,0 +1,72 @@
+//! Looks at and charges a limit of the algorithm `sliding_window_log`, whose instants stand in a ring beside the table.
+
+use std::cell::Cell;
+
+use super::{Account, ChargeResult};
+use crate::{
+    algorithm::Meter,
+    base::{clock::Clock, time::Nanos},
+    engine::{active_policy::StaleSnapshot, buckets::Buckets},
+    storage::{
+        layout::Held,
+        log_pool::Spare,
+        sliding_log::{SlidingLog, State},
+        table::Full,
+    },
+};
+
+impl Account<'_> {
+    /// Apart, as [`charge_log`](Self::charge_log).
+    #[inline(never)]
+    pub(super) fn look_at_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<ChargeResult, StaleSnapshot> {
+        let is_absent = Cell::new(false);
+        let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
+            is_absent.set(held.is_none());
+            self.log_state(buckets, held, spare)
+        };
+        let charged = ChargeResult::in_slot(log.look(now, || buckets.clock.now(), state)?);
+        Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
+    }
+
+    /// The limit is a log.
+    #[inline(always)]
+    pub(super) fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
+        let Some(Meter::SlidingWindowLog(log)) = self.limit.meter else { return None };
+        let (generation, key, cost) = (self.limit.generation, self.key, self.cost);
+        Some(SlidingLog { table: &buckets.table, log, generation, key, cost, is_owed: false })
+    }
+
+    /// What the slot of a log holds; `spare` is the ring that it is to name next, if there is one.
+    fn log_state<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        held: Option<Held>,
+        spare: &mut Option<Spare<'b>>,
+    ) -> Result<State, StaleSnapshot> {
+        if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
+            // Closed under the present numbers: they are not the newest.
+            return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
+        }
+        let word = self.word(buckets, held)?;
+        let next = |held| {
+            let closed = self.limit.to_close(held);
+            closed.or_else(|| self.limit.in_new_ring(held, &buckets.table, spare))
+        };
+        Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
+    }
+
+    pub(super) fn charge_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
+        let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
+        Ok(outcome.map(ChargeResult::in_slot))
+    }
+}

@@ -1,0 +1,83 @@
+//! Corrects what a key has used after its charge: gives a charge back, charges an excess, or resets the key.
+
+use super::{Account, BucketSite, ChargeResult};
+use crate::{
+    algorithm::Receipt,
+    base::clock::Clock,
+    engine::{active_policy::StaleSnapshot, buckets::Buckets},
+    storage::{
+        atomic_update::Next,
+        layout::Held,
+        refund_log::Mark,
+        sliding_log::SlidingLog,
+        table::{Full, Met},
+    },
+};
+
+impl Account<'_> {
+    /// To be asked before a charge that may be given back much later.
+    pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
+        buckets.refund_log.mark_long(self.key)
+    }
+
+    /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
+    /// meanwhile the charge stands, against the client. `mark` was made before the charge.
+    #[cold]
+    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &ChargeResult, mark: Mark) {
+        let Some(meter) = &self.limit.meter else { return };
+        let receipt = |held: Held| {
+            let moved_ns =
+                buckets.refund_log.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
+            Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
+        };
+        let (refund_log, read_clock) = (&buckets.refund_log, || buckets.clock.now());
+        match charged.site {
+            BucketSite::Slot => {
+                refund_log.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
+            }
+            // What the store admitted is given back there; nothing was charged elsewhere.
+            BucketSite::Store | BucketSite::NoRoom | BucketSite::Nowhere => {}
+        }
+    }
+
+    /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
+    /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
+    /// before there is.
+    #[cold]
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), StaleSnapshot> {
+        let Some(meter) = self.limit.meter else { return Ok(()) };
+        // What is out on lease is not to be spent before it.
+        self.end_lease(buckets);
+        let now = buckets.clock.now();
+        let overcharged = |held: Held, now| {
+            let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
+            Held { word: meter.overcharge(held.word, now, cost), ..held }
+        };
+        let outcome = match self.log(buckets) {
+            Some(log) => {
+                let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
+                self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
+            }
+            None => {
+                self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
+            }
+        };
+        outcome.unwrap_or_else(|Full { .. }| {
+            buckets.table.count_refused(self.limit.group);
+            Ok(())
+        })
+    }
+
+    /// Forgets what the key has used, in an overflow bucket too. True when there was something to forget.
+    #[cold]
+    pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
+        self.end_lease(buckets);
+        buckets.table.change(self.key, |held| {
+            (held.word > buckets.clock.now()).then(|| {
+                buckets.refund_log.reset(self.key);
+                // A lease that could not be ended goes on.
+                Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
+            })
+        })
+    }
+}
