@@ -1,4 +1,4 @@
-//! Charges one limit of one check: finds its bucket, looks at it, charges it, and gives back to it.
+//! `Account`: one limit of one check, with the key that it counts. Finds the bucket, previews a charge and makes it.
 
 mod log;
 mod settlement;
@@ -27,22 +27,24 @@ use crate::{
     },
 };
 
-/// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
+/// The wait of a key for which there is no bucket, where no bucket says when it becomes idle.
 const NO_ROOM_NS: u64 = SECOND_NS;
 
 /// One limit of a check, with the key that it counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Account<'l> {
     limit: &'l ActiveLimit,
-    /// For a limit that is kept in the store; its own numbers are then those of a node that counts alone.
+    /// The numbers in the store, for a limit that nodes share. The limit's own numbers are then those of a node that
+    /// counts alone.
     stored: Option<&'l Stored>,
-    /// Of the snapshot that `limit` belongs to.
+    /// The version of the snapshot that `limit` belongs to.
     version: u64,
     key: Key,
     cost: u64,
 }
 
-/// A verdict, the word that it left or found, and the time at which it was decided.
+/// The result of charging or previewing one limit: the verdict, the word that it left or found, and the time of the
+/// decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChargeResult {
     pub(crate) verdict: Verdict,
@@ -51,11 +53,11 @@ pub(crate) struct ChargeResult {
     pub(crate) site: BucketSite,
 }
 
-/// What a charge would answer.
+/// The result that a charge would have.
 #[derive(Clone, Copy)]
 pub(crate) struct ChargePreview<'b> {
     pub(crate) charged: ChargeResult,
-    /// Where one swap makes the charge, if nobody comes between.
+    /// The slot as it was found: one swap makes the charge, if no other thread changed the slot meanwhile.
     found: Option<Seen<'b>>,
 }
 
@@ -65,16 +67,16 @@ impl From<ChargeResult> for ChargePreview<'_> {
     }
 }
 
-/// Where a bucket was found.
+/// The place of the bucket that decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BucketSite {
-    /// In the table, or among the overflow buckets.
+    /// A slot of the table, or an overflow bucket.
     Slot,
-    /// Nowhere: there was no room for one.
+    /// No bucket: there was no room for one.
     NoRoom,
-    /// In the store that nodes share.
+    /// The store that nodes share.
     Store,
-    /// It should have been in the store, which did not answer.
+    /// No bucket: the store should have decided, and did not answer.
     Nowhere,
 }
 
@@ -90,22 +92,22 @@ impl ChargeResult {
 
 impl<'l> Account<'l> {
     #[inline(always)]
-    pub(crate) fn new(active: &'l ActivePolicy, charge: &Charge) -> Self {
-        let limit = &active.limits[charge.limit as usize];
+    pub(crate) fn new(active: &'l ActivePolicy, entry: &Charge) -> Self {
+        let limit = &active.limits[entry.limit as usize];
         let stored =
-            if limit.is_enforced_here { None } else { active.snapshot.limits[charge.limit as usize].stored.as_ref() };
-        Self { stored, version: active.version, ..Self::alone(limit, charge.identity, charge.cost) }
+            if limit.is_enforced_here { None } else { active.snapshot.limits[entry.limit as usize].stored.as_ref() };
+        Self { stored, version: active.version, ..Self::without_policy(limit, entry.identity, entry.cost) }
     }
 
-    /// Of a limit that is enforced, and kept on this node alone.
+    /// Returns the account of a limit that is enforced and kept on this node alone.
     #[inline(always)]
     pub(crate) fn enforced_here(limit: &'l ActiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
-        Self { version, ..Self::alone(limit, identity, cost) }
+        Self { version, ..Self::without_policy(limit, identity, cost) }
     }
 
-    /// Of a limit without a snapshot.
+    /// Returns the account of a limit without a snapshot.
     #[inline(always)]
-    pub(crate) fn alone(limit: &'l ActiveLimit, identity: IdentityHash, cost: u64) -> Self {
+    pub(crate) fn without_policy(limit: &'l ActiveLimit, identity: IdentityHash, cost: u64) -> Self {
         let key = Key::new(limit.id, KeyHasher::key(limit.hash, identity));
         Self { limit, stored: None, version: 0, key, cost }
     }
@@ -123,7 +125,7 @@ impl<'l> Account<'l> {
         Decision::of_one(&buckets.names, self.version, decided_by, outcome.delay_ns())
     }
 
-    /// Returns what interprets a word from there.
+    /// Returns the meter that interprets a word from this place.
     #[inline(always)]
     fn meter_of(&self, site: BucketSite) -> Option<&'l Meter> {
         match (site, self.stored) {
@@ -133,7 +135,7 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Returns what is left after a charge, and how long the request is to wait for its turn.
+    /// Returns the tokens that are left after a charge, and how long the request is to wait for its turn.
     #[inline(always)]
     pub(crate) fn left_and_delay_ns(&self, charged: &ChargeResult) -> (u64, u64) {
         let &ChargeResult { word, now, site, .. } = charged;
@@ -148,7 +150,7 @@ impl<'l> Account<'l> {
         Outcome { meter, cost: self.cost, verdict, word, now }
     }
 
-    /// Where the limit is kept in the store, what happens while that does not answer.
+    /// Returns what happens while the store does not answer, for a limit that is kept in the store.
     #[inline(always)]
     pub(crate) fn on_failure(&self) -> Option<OnFailure> {
         self.stored.map(|stored| stored.on_failure)
@@ -160,18 +162,18 @@ impl<'l> Account<'l> {
         ChargeResult { verdict, word: verdict.admitted().unwrap_or(word), now, site }
     }
 
-    /// Where its decisions are counted, if they are.
+    /// Returns the counter of the limit's decisions, if they are counted.
     #[inline(always)]
     pub(crate) fn counter(&self) -> Option<Place> {
         self.limit.owner_counter()
     }
 
-    /// The same, at another cost.
-    pub(crate) fn at_cost(self, cost: u64) -> Self {
+    /// Returns the account at another cost.
+    pub(crate) fn with_cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
-    /// What it is charged together with `others`, of which those count that are of its key.
+    /// Returns the cost of this charge together with those of `others` that are for the same key.
     pub(crate) fn cost_with<'a>(&self, others: impl Iterator<Item = &'a Self>) -> u64
     where
         'l: 'a,
@@ -180,13 +182,13 @@ impl<'l> Account<'l> {
         same.fold(self.cost, |sum, other| sum.saturating_add(other.cost))
     }
 
-    /// Has the processor fetch the lines where the bucket would be.
+    /// Has the processor fetch the cache lines in which the bucket would be.
     #[inline(always)]
     pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
         buckets.table.key_lines(self.key.hash()).prefetch();
     }
 
-    /// Is it evaluated and counted only?
+    /// Returns whether the limit is evaluated and counted, but never denies.
     pub(crate) fn is_shadow(&self) -> bool {
         self.limit.is_shadow
     }
@@ -199,17 +201,17 @@ impl<'l> Account<'l> {
         self.limit.id
     }
 
-    /// Which numbers the limit has.
+    /// Returns the number of the limit's set of numbers.
     pub(crate) fn edition(&self) -> u64 {
         self.limit.edition
     }
 
-    /// As if the snapshot of this version had the same limit.
-    pub(crate) fn as_of(self, version: u64) -> Self {
+    /// Returns the account as if it belonged to the snapshot of this version.
+    pub(crate) fn with_version(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
+    /// Previews the charge. Charges nothing; a denial ends a lease, as that of a charge does.
     #[inline(always)]
     pub(crate) fn look<'b, C: Clock>(
         &self,
@@ -217,12 +219,12 @@ impl<'l> Account<'l> {
         now: Nanos,
     ) -> Result<ChargePreview<'b>, StaleSnapshot> {
         match self.look_fast_path(buckets, &|| now) {
-            Ok(look) => Ok(look),
+            Ok(preview) => Ok(preview),
             Err(_) => self.look_slow_path(buckets, now).map(ChargePreview::from),
         }
     }
 
-    /// Every case of [`look`](Self::look).
+    /// Previews the charge in every case that the fast path leaves.
     #[inline(never)]
     fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<ChargeResult, StaleSnapshot> {
         if let Some(log) = self.log(buckets) {
@@ -232,14 +234,15 @@ impl<'l> Account<'l> {
         if let Some(held) = held.filter(|held| self.is_leased(*held)) {
             return self.look_at_lease(buckets, held.word, now);
         }
-        // As a first touch: what was used at an older time may have been forgotten since.
+        // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten
+        // since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
         let word = self.word(buckets, held)?;
         let charged = self.step(word, now, BucketSite::Slot);
         Ok(if held.is_some() { charged } else { self.if_there_is_room(buckets, charged) })
     }
 
-    /// What a look at a key without a bucket comes to: a charge that it admits takes one.
+    /// Returns the result of a preview for a key without a bucket: an admitted charge would need one.
     #[cold]
     fn if_there_is_room<C>(&self, buckets: &Buckets<C>, charged: ChargeResult) -> ChargeResult {
         if !charged.is_admitted() {
@@ -249,7 +252,8 @@ impl<'l> Account<'l> {
         room.map_or_else(|full| self.without_room(buckets, charged.now, full), |()| charged)
     }
 
-    /// Denies a key for which there is no bucket, until the first is idle that it could have; as if all were used.
+    /// Denies a key for which there is no bucket, as if all of its quota were used, until the first bucket that it
+    /// could have is idle.
     #[cold]
     fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> ChargeResult {
         buckets.table.count_refused(self.limit.group);
@@ -258,13 +262,13 @@ impl<'l> Account<'l> {
         ChargeResult { verdict: Verdict::Later { wait_ns }, word, now, site: BucketSite::NoRoom }
     }
 
-    /// The word of the key's bucket; of one without, that of a bucket of which nothing is used.
+    /// Returns the word of the key's bucket; without a bucket, the word of one of which nothing is used.
     #[inline(always)]
     fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, StaleSnapshot> {
         self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
     }
 
-    /// What was read, under the numbers of the snapshot, if that is still the newest.
+    /// Returns the word of a bucket under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
     fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, StaleSnapshot> {
         if self.is_stale(buckets) {
@@ -273,54 +277,57 @@ impl<'l> Account<'l> {
         match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
             Ok(word) => Ok(word),
             Err(ConversionError::Stray) => {
-                self.settle(buckets, held);
+                self.replace_stray(buckets, held);
                 Err(StaleSnapshot)
             }
             Err(ConversionError::Lost) => Err(StaleSnapshot),
         }
     }
 
-    /// Brings a bucket that is neither of the snapshot's numbers nor of those before to the snapshot's, unless it is of a newer
-    /// snapshot: that was announced before any check could write by it.
+    /// Brings a stray bucket to the snapshot's numbers, unless it belongs to a newer snapshot: that was announced
+    /// before any check could write by it. Numbers are stray if they are neither the snapshot's nor those before
+    /// them.
     ///
-    /// Otherwise a check wrote it that had begun to convert the bucket, and stalled while the limit's numbers changed so often
-    /// that generations came round and the slot was as before.
+    /// A stray bucket is left by a check that began to convert the bucket and stalled while the limit's numbers
+    /// changed so often that generations came round and the slot was as before.
     #[cold]
-    fn settle<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
+    fn replace_stray<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
         if buckets.announced.load() == self.version {
-            let settled = |held| (held == stray).then(|| self.limit.settled(stray, buckets.clock.now()));
+            let settled = |held| (held == stray).then(|| self.limit.replacement_for_stray(stray, buckets.clock.now()));
             buckets.table.change(self.key, settled);
         }
     }
 
     #[inline(always)]
     fn is_stale<C>(&self, buckets: &Buckets<C>) -> bool {
-        // A snapshot is in place before its version is: a newer one than the version says is the newest.
+        // A snapshot is in place before its version is stored, so one that is newer than the stored version is the
+        // newest.
         buckets.version.load() > self.version
     }
 
-    /// Charges what a look admitted: by one swap, if nobody came between; else afresh, and `look` is then what came of it.
+    /// Makes a charge that a preview admitted: by one swap, if the slot has not changed; otherwise anew, and `look`
+    /// is then the new result.
     #[inline(always)]
-    pub(crate) fn charge_seen<C: Clock>(
+    pub(crate) fn charge_previewed<C: Clock>(
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
-        look: &mut ChargePreview<'_>,
+        preview: &mut ChargePreview<'_>,
     ) -> Result<(), StaleSnapshot> {
-        // What the store answered is not charged here.
-        let is_here = !matches!(look.charged.site, BucketSite::Store | BucketSite::Nowhere);
-        if is_here && !self.swap(look) {
-            *look = self.charge(buckets, &|| now)?.into();
+        // The store has charged what it answered.
+        let is_here = !matches!(preview.charged.site, BucketSite::Store | BucketSite::Nowhere);
+        if is_here && !self.swap(preview) {
+            *preview = self.charge(buckets, &|| now)?.into();
         }
         Ok(())
     }
 
-    /// Makes the charge of a look that admitted on the fast path, and returns whether it did.
+    /// Makes the charge of a fast path preview that admitted, and returns whether it succeeded.
     #[inline(always)]
     fn swap(&self, ChargePreview { charged, found }: &ChargePreview<'_>) -> bool {
-        let (Some(plain), Some(seen)) = (self.limit.plain, *found) else { return false };
+        let (Some(fast_path), Some(seen)) = (self.limit.fast_path, *found) else { return false };
         let ChargeResult { verdict, word, now, .. } = *charged;
-        plain.charge(Stepped { verdict, word, now }, seen).is_ok()
+        fast_path.charge(Stepped { verdict, word, now }, seen).is_ok()
     }
 
     /// Charges the limit, or changes nothing and says why not.
@@ -333,7 +340,7 @@ impl<'l> Account<'l> {
         self.charge_after(buckets, read_clock, FastPathMiss::Untried)
     }
 
-    /// Charges the limit as [`charge`](Self::charge) does, after the fast path was missed by a handle.
+    /// Charges the limit as [`charge`](Self::charge) does, after a handle missed the fast path.
     #[inline(always)]
     pub(crate) fn charge_after<C: Clock>(
         &self,
@@ -363,8 +370,8 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
     ) -> Result<ChargeResult, FastPathMiss> {
-        let look = self.look_fast_path(buckets, read_clock)?;
-        if self.swap(&look) { Ok(look.charged) } else { Err(FastPathMiss::Race) }
+        let preview = self.look_fast_path(buckets, read_clock)?;
+        if self.swap(&preview) { Ok(preview.charged) } else { Err(FastPathMiss::Race) }
     }
 
     #[inline(always)]
@@ -373,13 +380,15 @@ impl<'l> Account<'l> {
         buckets: &'b Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
     ) -> Result<ChargePreview<'b>, FastPathMiss> {
-        let (Some(plain), Some(meter)) = (self.limit.plain, &self.limit.meter) else { return Err(FastPathMiss::Other) };
+        let (Some(fast_path), Some(meter)) = (self.limit.fast_path, &self.limit.meter) else {
+            return Err(FastPathMiss::Other);
+        };
         let (is_newest, step) = (|| !self.is_stale(buckets), |word, now| meter.step(word, now, self.cost));
-        let (stepped, seen) = plain.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
+        let (stepped, seen) = fast_path.look(buckets.table.key_lines(self.key.hash()), read_clock, is_newest, step)?;
         Ok(ChargePreview { charged: ChargeResult::in_slot(stepped), found: Some(seen) })
     }
 
-    /// Every case of [`charge`](Self::charge), after so many races were lost.
+    /// Charges the limit in every case that the fast path leaves, after this many lost races.
     #[cold]
     #[inline(never)]
     fn charge_slow_path<C: Clock>(
@@ -393,7 +402,7 @@ impl<'l> Account<'l> {
         }
         match self.charge_slot(buckets, now, &mut Met { retries, ..Met::default() }) {
             Ok(charged) => charged,
-            // At a time read now, as a first touch: this check may have stalled.
+            // Like a first touch, this reads the clock anew: this check may have stalled.
             Err(full) => Ok(self.without_room(buckets, buckets.clock.now(), full)),
         }
     }
@@ -428,7 +437,7 @@ impl<'l> Account<'l> {
                     if let Some(charged) = self.charge_lease(buckets, now, word) {
                         return Ok(charged);
                     }
-                    // The lease ended, and was paid for at a later time than that of this check.
+                    // The lease has ended, and was paid for at a later time than that of this check.
                     now = buckets.clock.now();
                 }
                 Err(newer) => return Ok(Err(newer)),
@@ -436,7 +445,8 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Applies `transition` to the word of the key's slot, and whether that is leased.
+    /// Applies `transition` to the word of the key's slot under the snapshot's numbers, and to whether that slot is
+    /// leased.
     fn update_word<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,

@@ -1,11 +1,11 @@
-//! The policy in force: its limits, bound to their ids and to the numbers that they had before.
+//! `ActivePolicy`: the policy in force, with each limit bound to its id and to the numbers that it had before.
 
 use std::sync::Arc;
 
 use crate::{
     algorithm::{Carry, Meter},
     base::time::Nanos,
-    engine::{fast_path::PlainLimit, names::KNOWN_LIMITS_MAX},
+    engine::{fast_path::FastPathLimit, names::KNOWN_LIMITS_MAX},
     policy::compiled::Snapshot,
     storage::{
         caller_groups::{Group, NO_GROUP},
@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// The last id is not for policies, whose ids are given from 0 upwards: see [`ActiveLimit::alone`].
-const ALONE: u32 = KNOWN_LIMITS_MAX as u32;
+/// The last id, which no policy uses: policies get their ids from 0 upwards. See [`ActiveLimit::alone`].
+const NO_POLICY_ID: u32 = KNOWN_LIMITS_MAX as u32;
 
-/// Place of a publish among all of an engine, so that the newer of two is known: its version, and above that how often
-/// versions were counted anew.
+/// The rank of a publish among all publishes of an engine: the version, and in the bits above it how often version
+/// numbers started over. The newer of two publishes has the larger rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PolicyOrder(pub(crate) u64);
 
@@ -33,36 +33,37 @@ impl PolicyOrder {
         self.0 & Self::VERSION
     }
 
-    /// That of this version, if it can come next.
+    /// Returns the rank of this version, if it can follow.
     pub(crate) fn followed_by(self, version: u64, is_anew: bool) -> Option<Self> {
         let anew = (self.0 >> Self::VERSION_BITS) + u64::from(is_anew && version <= self.version());
         let next = Self(anew.checked_mul(1 << Self::VERSION_BITS)?.checked_add(version)?);
         (version <= Self::VERSION && next.0 > self.0).then_some(next)
     }
 
-    /// That of the same version, bound to wall time anew. Half of all counts are left for versions that are counted anew.
+    /// Returns the rank of the same version bound to wall time again. Half of all counts are left for version numbers
+    /// that start over.
     pub(crate) fn bound_anew(self) -> Option<Self> {
         self.followed_by(self.version(), true).filter(|next| next.0 >> (u64::BITS - 1) == 0)
     }
 }
 
-/// A snapshot in an engine: its limits bound to their indices and histories.
+/// A snapshot in an engine, with its limits bound to their indices and histories.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     pub(crate) snapshot: Arc<Snapshot>,
     /// A [`PolicyOrder`].
     pub(crate) version: u64,
-    /// How far the clock is ahead of the wall time that its windows are bound to.
+    /// The time by which the clock is ahead of the wall time that its windows are bound to.
     pub(crate) ahead: u64,
-    /// In the places of [`Snapshot::limits`].
+    /// The limits, in the places of [`Snapshot::limits`].
     pub(crate) limits: Box<[ActiveLimit]>,
-    /// By id, its place; for limits that the snapshot does not have, a place beyond the end.
+    /// The place of each limit, by id; a place beyond the end for ids that the snapshot does not have.
     places: Box<[u32]>,
 }
 
 impl ActivePolicy {
-    /// The state before the first publish.
-    pub(crate) fn nothing() -> Self {
+    /// Returns the state before the first publish.
+    pub(crate) fn empty() -> Self {
         Self::new(Arc::default(), 0, 0, Box::default())
     }
 
@@ -75,61 +76,63 @@ impl ActivePolicy {
         Self { snapshot, version, ahead, limits, places }
     }
 
-    /// Wall time at an instant of the clock.
+    /// Returns the wall time at an instant of the clock.
     #[inline(always)]
     pub(crate) fn wall(&self, at: Nanos) -> Nanos {
         at.saturating_sub(self.ahead)
     }
 
-    /// Sets the instant of its changes.
-    pub(crate) fn comes_into_force(&mut self, at: Nanos) {
+    /// Sets the instant at which the changes of its limits came into force.
+    pub(crate) fn set_change_time(&mut self, at: Nanos) {
         for change in self.limits.iter_mut().filter_map(|limit| limit.change.as_mut()) {
             change.at = at;
         }
     }
 
-    /// Where the limit is that has this id and this index, if the snapshot has it.
+    /// Returns the place of the limit that has this id and this index, if the snapshot has it.
     pub(crate) fn place_of(&self, id: u32, index: u32) -> Option<u32> {
         let place = *self.places.get(id as usize)?;
         self.limits.get(place as usize).filter(|limit| limit.index == index).map(|_| place)
     }
 
-    /// Has it a limit with this id?
-    pub(super) fn has(&self, id: u32) -> bool {
+    /// Returns whether a limit of the snapshot has this id.
+    pub(super) fn has_id(&self, id: u32) -> bool {
         self.places.get(id as usize).is_some_and(|&place| (place as usize) < self.limits.len())
     }
 }
 
 #[derive(Debug)]
+/// A limit of the policy in force, or of a limiter without a policy.
 pub(crate) struct ActiveLimit {
-    /// The fast path to its keys, if there is one; also of a shadow, and of a limit that a store keeps.
-    pub(crate) plain: Option<PlainLimit>,
-    /// In the tags of its slots: of this name for as long as a [`ActivePolicy`] has it.
+    /// The data that the fast path needs, for every algorithm but a log. Also set for a shadow, and for a limit that a store
+    /// keeps.
+    pub(crate) fast_path: Option<FastPathLimit>,
+    /// The id that the tags of its slots carry. It belongs to this name for as long as an [`ActivePolicy`] has it.
     pub(crate) id: u32,
-    /// Of the name, for ever.
+    /// The index of its name, which never changes.
     pub(crate) index: u32,
-    /// Place of the first limit of its tier, rule or client.
+    /// The place of the first limit of its tier, rule or client.
     pub(crate) owner: u32,
-    /// Of the full name.
+    /// The hash of its full name.
     pub(crate) hash: u64,
-    /// `None`: it admits nothing.
+    /// The numbers of the limit; `None` if it admits nothing.
     pub(crate) meter: Option<Meter>,
     /// The length of its period.
     pub(crate) period_ns: u64,
     pub(crate) generation: Generation,
-    /// Which numbers these are, of all that the engine's limits ever had.
+    /// The number of this set of numbers, among all that the engine's limits ever had.
     pub(crate) edition: u64,
-    /// Evaluated and counted, but it never denies.
+    /// Whether it is evaluated and counted, but never denies.
     pub(crate) is_shadow: bool,
-    /// Enforced, and kept on this node alone.
+    /// Whether it is enforced and kept on this node alone.
     pub(crate) is_enforced_here: bool,
-    /// May its keys have leases? Those are of one set of numbers.
-    pub(crate) lends: bool,
+    /// Whether its keys may have leases, which belong to one set of numbers.
+    pub(crate) can_lease: bool,
     /// The group of the caller, where the numbers come with each check.
     pub(crate) group: Group,
-    /// Where its decisions are counted with those of others of its tier or rule; `None` for a limit of a single client.
+    /// The counter of its decisions, beside the others of its tier or rule; `None` for a limit of a single client.
     pub(crate) counter: Option<Place>,
-    /// How this publish changed its numbers, if it did.
+    /// The change of its numbers by this publish, if there was one.
     pub(super) change: Option<MeterChange>,
 }
 
@@ -138,31 +141,33 @@ pub(crate) struct ActiveLimit {
 pub(super) struct MeterChange {
     pub(super) from: Meter,
     pub(super) to: Meter,
-    /// When it came into force.
+    /// The instant at which it came into force.
     pub(super) at: Nanos,
     pub(super) carry: Carry,
 }
 
-/// A bucket was written under a newer snapshot than the one at hand, or has just changed: to be tried again.
+/// An error: the bucket was written under a newer snapshot than the one at hand, or has just changed. The caller
+/// tries again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaleSnapshot;
 
-/// Why a bucket cannot be brought to the numbers of a snapshot.
+/// The reason why a bucket cannot be brought to the numbers of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ConversionError {
-    /// It is of other numbers than those of the snapshot and those before.
+    /// The bucket has other numbers than those of the snapshot and those before them.
     Stray,
-    /// Its slot has changed meanwhile.
+    /// The slot has changed meanwhile.
     Lost,
 }
 
 impl ActiveLimit {
-    /// The limit of no policy: a limiter's only one, or that of requests that bring their own numbers. No publish changes it.
-    pub(crate) fn alone(meter: Option<Meter>) -> Self {
+    /// Returns a limit of no policy: the only one of a limiter, or that of requests that bring their own numbers. No
+    /// publish changes it.
+    pub(crate) fn without_policy(meter: Option<Meter>) -> Self {
         let generation = Generation::default();
         Self {
-            plain: meter.and_then(|meter| PlainLimit::new(ALONE, generation, &meter)),
-            id: ALONE,
+            fast_path: meter.and_then(|meter| FastPathLimit::new(NO_POLICY_ID, generation, &meter)),
+            id: NO_POLICY_ID,
             index: u32::MAX,
             owner: 0,
             hash: 0,
@@ -172,40 +177,41 @@ impl ActiveLimit {
             edition: 0,
             is_shadow: false,
             is_enforced_here: true,
-            lends: true,
+            can_lease: true,
             group: NO_GROUP,
             counter: None,
             change: None,
         }
     }
 
-    /// Where its decisions are counted that it makes alone.
+    /// Returns the counter of the decisions that it makes alone.
     #[inline(always)]
     pub(crate) fn owner_counter(&self) -> Option<Place> {
         self.counter.map(Place::for_owner)
     }
 
-    /// The same limit, where another meter of the same algorithm steps over its words.
+    /// Returns the same limit with another meter of the same algorithm.
     #[cfg(feature = "wait")]
     pub(crate) fn with_meter(&self, meter: Meter) -> Self {
         Self { meter: Some(meter), ..*self }
     }
 
-    /// The same limit, whose numbers come with each check of a caller of this group.
+    /// Returns the same limit with numbers that came with a check, for a caller of this group.
     pub(crate) fn rated(&self, meter: Option<Meter>, group: Group) -> Self {
-        let plain = meter.and_then(|meter| PlainLimit::new(self.id, self.generation, &meter));
-        Self { plain, meter, lends: false, group, ..*self }
+        let fast_path = meter.and_then(|meter| FastPathLimit::new(self.id, self.generation, &meter));
+        Self { fast_path, meter, can_lease: false, group, ..*self }
     }
 
-    /// The same limit, which shows this period where it admits nothing.
+    /// Returns the same limit, which shows this period where it admits nothing.
     pub(crate) fn with_period(self, period_ns: u64) -> Self {
         Self { period_ns, ..self }
     }
 
-    /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
+    /// Returns the word of a bucket under this snapshot's numbers. A bucket from before the change is converted as of
+    /// the change's instant.
     ///
-    /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
-    /// what is left, so there are no older ones.
+    /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that
+    /// converts what is left, so there are no older buckets.
     #[inline(always)]
     pub(crate) fn current(
         &self,
@@ -222,7 +228,7 @@ impl ActiveLimit {
         let change = self.change.as_ref().filter(|_| is_before).ok_or(ConversionError::Stray)?;
         let word = match (held.ring(), change.from) {
             (Some(ring), Meter::SlidingWindowLog(log)) => {
-                // Lost: the slot is another's by now, or was converted.
+                // Lost: the slot is another key's by now, or was converted.
                 let seen =
                     rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| ConversionError::Lost)?;
                 log.word(log.capacity() - seen.free, seen.last)
@@ -234,21 +240,21 @@ impl ActiveLimit {
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))
     }
 
-    /// Returns a bucket of unknown numbers under this snapshot's. What was used of it is not known either: all of the quota, unless
-    /// the bucket is idle.
+    /// Returns the bucket that replaces a stray one, whose numbers are unknown, under this snapshot's. What was used
+    /// of it is unknown too: all of the quota counts as used, unless the bucket is idle.
     #[cold]
-    pub(crate) fn settled(&self, held: Held, now: Nanos) -> Held {
+    pub(crate) fn replacement_for_stray(&self, held: Held, now: Nanos) -> Held {
         let used = self.meter.filter(|_| held.word > now).map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
         Held::word(self.generation, used)
     }
 
-    /// The ring of a bucket under this snapshot's numbers.
+    /// Returns the ring of a bucket under this snapshot's numbers.
     pub(crate) fn ring(&self, held: Held) -> Option<RingWord> {
         held.ring().filter(|_| held.generation == self.generation)
     }
 
-    /// What must be swapped in before a bucket of before the change is converted: a ring that is open may be claimed from
-    /// while it is read.
+    /// Returns the closed form of an open ring from before the change. It must be swapped in before the bucket is
+    /// converted, since threads may claim from an open ring while it is read.
     #[inline(always)]
     pub(crate) fn to_close(&self, held: Held) -> Option<Held> {
         if held.generation == self.generation {
@@ -258,9 +264,10 @@ impl ActiveLimit {
         Some(Held::with_ring(held.generation, ring.closed()))
     }
 
-    /// As [`current`](Self::current), for a closed ring of before whose instants all count on: used quota is kept, and the
-    /// period is the same. The answer names `spare`. `None` where it is not so, and where no ring is to be had; then the
-    /// ring is squeezed into a word.
+    /// Converts a bucket as [`current`](Self::current) does, by copying its closed ring into a new one, which the
+    /// result names and `spare` holds. That is possible where all instants of the ring still count: used quota is
+    /// kept, and the period is the same. Otherwise, and where no ring is to be had, returns `None`: the ring is then
+    /// squeezed into a word.
     #[inline(always)]
     pub(crate) fn in_new_ring<'r>(&self, held: Held, table: &'r Table, spare: &mut Option<Spare<'r>>) -> Option<Held> {
         let ring = held.ring().filter(|ring| ring.is_closed())?;
@@ -278,7 +285,7 @@ impl ActiveLimit {
         Some(Held::with_ring(self.generation, RingWord::new(id, until)))
     }
 
-    /// Must the buckets be converted?
+    /// Returns whether its buckets must be converted.
     pub(crate) fn has_changed(&self) -> bool {
         self.change.is_some()
     }

@@ -1,4 +1,5 @@
-//! All buckets of an engine or a keyed limiter, and what it takes to charge them: clock, hashes, names, striping and refunds.
+//! `Buckets`: the table of an engine or a keyed limiter, with what a charge needs beside it: clock, hashes, names,
+//! leases and refunds.
 
 use std::sync::Arc;
 
@@ -13,18 +14,19 @@ use crate::{
     storage::{refund_log::Moves, striping::Leases, table::Table},
 };
 
-/// All buckets, and what it takes to charge them.
+/// The table of buckets, with what a charge needs beside it.
 #[derive(Debug)]
 pub(crate) struct Buckets<C> {
-    /// Which engine it is: what one gave out means nothing to another.
+    /// The identity of the engine: pending checks and reservations of one engine mean nothing to another.
     pub(crate) id: Arc<()>,
     pub(crate) clock: C,
     pub(crate) hasher: KeyHasher,
     pub(crate) table: Table,
     pub(crate) names: LimitNames,
-    /// Version of the newest snapshot; that is in place before its version is.
+    /// The version of the newest snapshot. The snapshot is in place before its version is stored.
     pub(crate) version: CachePadded<Cell64>,
-    /// Version of the snapshot that was put in place last, or is about to be: stored before any check can work by it.
+    /// The version of the snapshot that was put in place last or is about to be. It is stored before any check can
+    /// work by that snapshot.
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
     pub(crate) refund_log: Moves,
@@ -47,12 +49,12 @@ impl<C> Buckets<C> {
         }
     }
 
-    /// How often a new key found no slot in the table: it took an overflow bucket, or was denied.
+    /// Returns how often a new key found no slot in the table: it took an overflow bucket, or was denied.
     pub(crate) fn overflow_charges(&self) -> u64 {
         self.table.shares.overflowed() + self.denied_without_room()
     }
 
-    /// How often there was no bucket for a key.
+    /// Returns how often a key was denied because there was no bucket for it.
     #[inline(always)]
     pub(crate) fn denied_without_room(&self) -> u64 {
         self.table.shares.refused()

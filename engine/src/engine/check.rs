@@ -1,4 +1,5 @@
-//! Checks of requests: which limits a request meets, decided by the policy in force, and counted.
+//! Checks of requests: plans the limits that a request meets, decides them by the policy in force, and counts the
+//! decision.
 
 use std::sync::Arc;
 
@@ -24,42 +25,45 @@ use crate::{
 /// A limit that a request met.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Met {
-    /// Which.
+pub struct MetLimit {
+    /// The limit.
     pub limit: LimitIndex,
-    /// The identities of the request that it counts together, by their places as bits; none: everyone together.
+    /// The identities of the request that the limit counts together, as bits of their places; none if it counts
+    /// everyone together.
     pub counted: u8,
-    /// Would it have refused, being a shadow?
+    /// Whether the limit is a shadow that would have refused the request.
     pub shadow_denied: bool,
 }
 
 impl<C: Clock> Engine<C> {
-    /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.
+    /// Decides a request, and charges it when it is allowed. Either all of its limits are charged, or none.
     ///
-    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) asks first.
+    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) is for
+    /// checks that ask the store.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
         self.with_plan(request, |active, plan, now| self.decide_plan(active, request, plan, now))
     }
 
-    /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
-    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(Met)) -> Decision<'_> {
+    /// Decides a request as [`check`](Self::check) does, and calls `met` with each limit that was looked at, in
+    /// order, the deciding one included.
+    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(MetLimit)) -> Decision<'_> {
         self.with_plan(request, |active, plan, now| {
             let decision = self.decide_plan(active, request, plan, now)?;
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
-            for (place, charge) in plan[..looked_at].iter().enumerate() {
-                let limit = &active.limits[charge.limit as usize];
-                // A denial left shadow limits unasked.
+            for (place, entry) in plan[..looked_at].iter().enumerate() {
+                let limit = &active.limits[entry.limit as usize];
+                // A denial is made before any shadow limit is looked at.
                 if decision.is_allowed() || !limit.is_shadow {
                     let shadow_denied = decision.shadows.places >> place & 1 == 1;
-                    met(Met { limit: LimitIndex(limit.index), counted: charge.counted, shadow_denied });
+                    met(MetLimit { limit: LimitIndex(limit.index), counted: entry.counted, shadow_denied });
                 }
             }
             Ok(decision)
         })
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
+    /// Returns what [`check`](Self::check) would decide now. Charges nothing and counts nothing.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -73,7 +77,7 @@ impl<C: Clock> Engine<C> {
         self.with_plan(request, |active, plan, now| self.buckets.peek(active, plan, now))
     }
 
-    /// Returns whether a limit counts a request, also one that only counts (`shadow`).
+    /// Returns whether a limit counts a request, including one in shadow mode.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -87,7 +91,7 @@ impl<C: Clock> Engine<C> {
         self.with_plan(request, |_, plan, _| Ok(!plan.is_empty()))
     }
 
-    /// Works out the limits of a request and has them decided; again as long as a publish comes between.
+    /// Plans the limits of a request and has them decided; starts over as long as a publish comes between.
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
@@ -117,7 +121,7 @@ impl<C: Clock> Engine<C> {
             let now = read_clock();
             let mut plan = Plan::new();
             plan_by(&active.snapshot, request, active.wall(now), &self.buckets.hasher, &mut plan);
-            // By the newest snapshot, which is in place by now or in a moment.
+            // The newest snapshot is in place by now or in a moment.
             if let Ok(decided) = decide(&active, &plan, now) {
                 return decided;
             }
@@ -146,24 +150,23 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    /// Charges the one limit of a plan, after the fast path was `missed`, and shows what came of it. The caller
-    /// counts it, and makes the decision at its very
-    /// end: it is large, and written once then.
+    /// Charges the only limit of a plan, after the fast path was `missed`, and shows the result to the observers. The
+    /// caller counts it and makes the decision last: a decision is large, so it is written once.
     #[inline(always)]
     pub(crate) fn charge_one(
         &self,
         account: &Account<'_>,
         input: CheckInput<'_>,
-        charge: Charge,
+        entry: Charge,
         read_clock: &impl Fn() -> Nanos,
         missed: FastPathMiss,
     ) -> Result<ChargeResult, StaleSnapshot> {
         let charged = account.charge_after(&self.buckets, read_clock, missed)?;
-        self.observers.show(input, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
+        self.observers.show(input, || (Some(entry), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
     }
 
-    /// Decides any plan. Apart, because its kilobytes of stack would be every check's.
+    /// Decides any plan. Out of line, because its kilobytes of stack would be those of every check.
     #[inline(never)]
     pub(crate) fn decide_any(
         &self,
@@ -194,7 +197,7 @@ impl<C: Clock> Engine<C> {
             };
             return self.counters.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
-        let counter = |charge: &Charge| active.limits[charge.limit as usize].counter;
+        let counter = |entry: &Charge| active.limits[entry.limit as usize].counter;
         match decision.place() {
             Some(place) if !decision.is_allowed() => {
                 self.counters.spot(plan.get(place).and_then(counter)).decided(false)
@@ -202,7 +205,7 @@ impl<C: Clock> Engine<C> {
             _ => {
                 let shadows = decision.shadows.places;
                 if shadows == 0 && is_each_owner_whole(active, plan) {
-                    self.counters.allowed(plan.iter().filter_map(|charge| share_alone(active, charge)));
+                    self.counters.allowed(plan.iter().filter_map(|entry| share_alone(active, entry)));
                 } else {
                     self.counters.allowed((0..plan.len()).filter_map(|place| share(active, plan, shadows, place)));
                 }
@@ -211,13 +214,13 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-/// Returns whether each limit of a plan counts what it would count alone: no owner stands there twice, and its first limit before
-/// its others. May be false where that is so.
+/// Returns whether each limit of a plan counts what it would count alone: each owner's limits stand together once,
+/// its first limit before its others. May return false where that is so.
 fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
     let (mut present, mut seen) = (u32::MAX, 0_u64);
-    plan.iter().all(|charge| {
-        let owner = active.limits[charge.limit as usize].owner;
-        if charge.limit != owner {
+    plan.iter().all(|entry| {
+        let owner = active.limits[entry.limit as usize].owner;
+        if entry.limit != owner {
             return owner == present;
         }
         // Two owners may have the same bit.
@@ -228,28 +231,29 @@ fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
     })
 }
 
-/// Returns what a limit counts of a request that was allowed, where it counts what it would count alone.
-fn share_alone(active: &ActivePolicy, charge: &Charge) -> Option<Share> {
-    let place = active.limits[charge.limit as usize].counter?;
+/// Returns what a limit counts of an allowed request, where it counts what it would count alone.
+fn share_alone(active: &ActivePolicy, entry: &Charge) -> Option<Share> {
+    let place = active.limits[entry.limit as usize].counter?;
     Some(Share { place, is_refused: false, is_refused_first: false })
 }
 
-/// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
-/// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
+/// Returns what the limit at `place` of a plan counts of an allowed request. A limit counts it once, whatever the
+/// number of identities that it was charged for; `None` if it has counted it. `shadows` are the places, as bits, of
+/// shadow limits that would have refused it.
 fn share(active: &ActivePolicy, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
     let this = plan[place].limit;
     let ActiveLimit { owner, counter, .. } = active.limits[this as usize];
-    let is_of_owner = |charge: &&Charge| active.limits[charge.limit as usize].owner == owner;
+    let is_of_owner = |entry: &&Charge| active.limits[entry.limit as usize].owner == owner;
     let is_refused = |limit: u32| (0..plan.len()).any(|at| shadows >> at & 1 == 1 && plan[at].limit == limit);
     let before = || plan[..place].iter().filter(is_of_owner);
-    if before().any(|charge| charge.limit == this) {
+    if before().any(|entry| entry.limit == this) {
         return None;
     }
-    // The first of its owner's limits counts for the owner; where it is not asked, the one that is asked first.
-    let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|charge| charge.limit != owner);
+    // The first limit of an owner counts for the owner; where that limit is not in the plan, the first one that is.
+    let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|entry| entry.limit != owner);
     let place = counter.map(|place| if is_for_owner { place.for_owner() } else { place })?;
     let is_refused_now = shadows != 0 && is_refused(this);
-    let is_refused_first = is_refused_now && !before().any(|charge| is_refused(charge.limit));
+    let is_refused_first = is_refused_now && !before().any(|entry| is_refused(entry.limit));
     Some(Share { place, is_refused: is_refused_now, is_refused_first })
 }
 

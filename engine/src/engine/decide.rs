@@ -1,4 +1,4 @@
-//! Decides a plan: charges one limit directly, several all or none.
+//! Charges the limits that a request meets: one limit directly, several all or none.
 
 use arrayvec::ArrayVec;
 
@@ -20,37 +20,37 @@ use crate::{
 /// The limits of a plan, in its order.
 pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
 
-/// Limits that were charged, or are about to be: their places in the plan, and what the charge leaves.
+/// Limits that were charged or are about to be: their places in the plan, and the results of their charges.
 pub(crate) type Admitted<'b> = ArrayVec<(usize, ChargePreview<'b>), PLAN_MAX>;
 
-/// What the store said of the limits that it keeps.
+/// The answers of the store for the limits that it keeps.
 #[derive(Clone, Copy)]
 pub(crate) struct StoreAnswers<'a> {
-    /// By place in the plan; where there is no answer, the limit's `on_failure` decides.
+    /// The answers by place in the plan. Where there is none, the limit's `on_failure` decides.
     pub(crate) answers: &'a [Option<ChargeResult>],
-    /// Why there is none.
+    /// The reason why answers are missing.
     pub(crate) otherwise: Degraded,
 }
 
-/// What decides a limit.
+/// The source of a limit's verdict.
 enum LimitSource {
-    /// Its bucket on this node.
+    /// The bucket on this node.
     Bucket,
-    /// The store, or what the limit says where that does not answer.
+    /// The store, or `on_failure` of the limit where the store does not answer.
     Answer(ChargeResult),
-    /// It stays out of the decision.
+    /// Nothing: the limit stays out of the decision.
     Nothing,
 }
 
-/// Nobody asked.
+/// The answers where no store was asked.
 pub(crate) const NO_ANSWERS: StoreAnswers<'_> = StoreAnswers { answers: &[], otherwise: Degraded::NoStore };
 
-/// How long a client is told to wait where a limit is closed for want of its store.
+/// The wait that a client is given where a limit is closed for want of its store.
 const CLOSED_NS: u64 = SECOND_NS;
 
-/// The limits of a plan, as they are in the snapshot that it is of.
+/// Returns the accounts of a plan under the snapshot that the plan belongs to.
 pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
-    plan.iter().map(|charge| Account::new(active, charge))
+    plan.iter().map(|entry| Account::new(active, entry))
 }
 
 impl<C: Clock> Buckets<C> {
@@ -62,12 +62,12 @@ impl<C: Clock> Buckets<C> {
         now: Nanos,
     ) -> Result<Decision<'_>, StaleSnapshot> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
-        // Their buckets come from memory together.
+        // The buckets come from memory at the same time.
         limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
         self.charge_all(active, &limits, now, NO_ANSWERS, &mut admitted)
     }
 
-    /// What [`decide`](Self::decide) would answer. Charges nothing.
+    /// Returns what [`decide`](Self::decide) would decide. Charges nothing.
     pub(crate) fn peek(
         &self,
         active: &ActivePolicy,
@@ -79,9 +79,9 @@ impl<C: Clock> Buckets<C> {
         self.look_at_all(active, &limits, now, NO_ANSWERS)
     }
 
-    /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is empty, and
-    /// what was charged when this allows.
+    /// Charges all limits or none. It looks at all before it charges any, so that the common denial writes nothing,
+    /// and gives back what it took when a later limit refuses in a race. Shadow limits are charged last, each only if
+    /// it admits. `admitted` is empty at first, and holds what was charged when this allows.
     pub(crate) fn charge_all<'b>(
         &'b self,
         active: &ActivePolicy,
@@ -91,25 +91,25 @@ impl<C: Clock> Buckets<C> {
         admitted: &mut Admitted<'b>,
     ) -> Result<Decision<'b>, StaleSnapshot> {
         for (place, account) in enforced(accounts) {
-            let look = match answers.decider(place, account, now) {
+            let preview = match answers.decider(place, account, now) {
                 LimitSource::Bucket => account.look(self, now)?,
                 LimitSource::Answer(charged) => charged.into(),
                 LimitSource::Nothing => continue,
             };
-            if !look.charged.is_admitted() {
-                return Ok(self.refused(accounts, place, look.charged, answers));
+            if !preview.charged.is_admitted() {
+                return Ok(self.refused(accounts, place, preview.charged, answers));
             }
-            admitted.push((place, look));
+            admitted.push((place, preview));
         }
         let mark = self.refund_log.mark_brief();
         for index in 0..admitted.len() {
-            let (place, look) = &mut admitted[index];
-            let (place, outcome) = (*place, accounts[*place].charge_seen(self, now, look));
-            let charged = look.charged;
+            let (place, preview) = &mut admitted[index];
+            let (place, outcome) = (*place, accounts[*place].charge_previewed(self, now, preview));
+            let charged = preview.charged;
             if outcome.is_err() || !charged.is_admitted() {
-                for (place, look) in admitted.drain(..).take(index) {
+                for (place, preview) in admitted.drain(..).take(index) {
                     self.give_backs.next();
-                    accounts[place].give_back(self, &look.charged, mark);
+                    accounts[place].give_back(self, &preview.charged, mark);
                 }
                 return outcome.map(|()| self.refused(accounts, place, charged, answers));
             }
@@ -117,7 +117,7 @@ impl<C: Clock> Buckets<C> {
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
-                // The enforced limits are charged by now: where a publish came between, the shadow is left out.
+                // The enforced limits are charged by now. If a publish came between, the shadow is left out.
                 let charged = match answers.decider(place, account, now) {
                     LimitSource::Bucket => account.charge(self, &|| now),
                     LimitSource::Answer(charged) => Ok(charged),
@@ -133,7 +133,7 @@ impl<C: Clock> Buckets<C> {
         Ok(self.allowed(active, accounts, admitted, shadows, answers))
     }
 
-    /// What [`charge_all`](Self::charge_all) would answer. Charges nothing.
+    /// Returns what [`charge_all`](Self::charge_all) would decide. Charges nothing.
     pub(crate) fn look_at_all(
         &self,
         active: &ActivePolicy,
@@ -143,17 +143,17 @@ impl<C: Clock> Buckets<C> {
     ) -> Result<Decision<'_>, StaleSnapshot> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
-            let Some(look) = answers.look(self, place, account, now)? else { continue };
-            match (look.charged.is_admitted(), account.is_shadow()) {
-                (true, _) => admitted.push((place, look)),
+            let Some(preview) = answers.look(self, place, account, now)? else { continue };
+            match (preview.charged.is_admitted(), account.is_shadow()) {
+                (true, _) => admitted.push((place, preview)),
                 (false, true) => shadows.push(place, account.index()),
-                (false, false) => return Ok(self.refused(accounts, place, look.charged, answers)),
+                (false, false) => return Ok(self.refused(accounts, place, preview.charged, answers)),
             }
         }
         Ok(self.allowed(active, accounts, &admitted, shadows, answers))
     }
 
-    /// The first denial among the limits that this node keeps by itself. Charges nothing.
+    /// Returns the first denial among the enforced limits that this node keeps alone. Charges nothing.
     pub(crate) fn refused_here(
         &self,
         active: &ActivePolicy,
@@ -170,7 +170,7 @@ impl<C: Clock> Buckets<C> {
         Ok(None)
     }
 
-    /// The decision where no limit applies.
+    /// Returns the decision where no limit applies.
     pub(crate) fn unlimited(&self, active: &ActivePolicy) -> Decision<'_> {
         Decision {
             policy_version: active.version,
@@ -193,7 +193,7 @@ impl<C: Clock> Buckets<C> {
         Decision { degraded, ..accounts[place].decision(self, place, refused) }
     }
 
-    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
+    /// Returns the decision over limits that all admitted: it shows the enforced one with the least remaining.
     pub(crate) fn allowed(
         &self,
         active: &ActivePolicy,
@@ -225,7 +225,7 @@ impl<C: Clock> Buckets<C> {
 }
 
 impl StoreAnswers<'_> {
-    /// Says what decides a limit.
+    /// Returns the source of a limit's verdict.
     #[inline(always)]
     fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> LimitSource {
         let Some(on_failure) = account.on_failure() else { return LimitSource::Bucket };
@@ -240,7 +240,7 @@ impl StoreAnswers<'_> {
         }
     }
 
-    /// Looks at a limit; `None` where it stays out of the decision.
+    /// Previews the charge of a limit. Returns `None` if the limit stays out of the decision.
     pub(crate) fn look<'b, C: Clock>(
         self,
         buckets: &'b Buckets<C>,
@@ -259,7 +259,7 @@ impl StoreAnswers<'_> {
         self.answers.get(place).copied().flatten()
     }
 
-    /// Was one of these limits decided without its store?
+    /// Returns why one of these limits was decided without its store, if one was.
     fn degraded(self, accounts: &[Account<'_>]) -> Option<Degraded> {
         let is_unanswered =
             |(place, account): (usize, &Account<'_>)| account.on_failure().is_some() && self.of(place).is_none();
@@ -267,7 +267,7 @@ impl StoreAnswers<'_> {
     }
 }
 
-/// The limits that can deny, with their places.
+/// Returns the limits that can deny, with their places.
 pub(crate) fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
     accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
 }

@@ -1,4 +1,5 @@
-//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log, with the limit's meter.
+//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log. It steps with the
+//! limit's meter.
 
 use crate::{
     algorithm::Meter,
@@ -7,15 +8,15 @@ use crate::{
         active_policy::ActiveLimit,
         buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::{FastPathMiss, PlainLimit},
+        fast_path::{FastPathLimit, FastPathMiss},
     },
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 
-/// A plain limit with the meter that interprets its words.
+/// The data that the fast path needs of a limit, with the meter that interprets its words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeteredLimit {
-    pub(crate) plain: PlainLimit,
+    pub(crate) fast_path: FastPathLimit,
     meter: Meter,
     /// The index of the limit's name.
     index: u32,
@@ -24,8 +25,8 @@ pub(crate) struct MeteredLimit {
 impl MeteredLimit {
     /// Returns `None` for a log, and for a limit that admits nothing.
     pub(crate) fn new(limit: &ActiveLimit) -> Option<Self> {
-        let &ActiveLimit { plain, meter, index, .. } = limit;
-        Some(Self { plain: plain?, meter: meter?, index })
+        let &ActiveLimit { fast_path, meter, index, .. } = limit;
+        Some(Self { fast_path: fast_path?, meter: meter?, index })
     }
 
     /// Charges the key of these lines, or finds that the cost does not fit.
@@ -38,8 +39,8 @@ impl MeteredLimit {
         is_newest: impl FnOnce() -> bool,
     ) -> Result<Stepped, FastPathMiss> {
         let step = |word, now| self.meter.step(word, now, cost);
-        let (stepped, seen) = self.plain.look(lines, read_clock, is_newest, step)?;
-        self.plain.charge(stepped, seen)
+        let (stepped, seen) = self.fast_path.look(lines, read_clock, is_newest, step)?;
+        self.fast_path.charge(stepped, seen)
     }
 
     /// Returns the outcome of a charge of this cost.

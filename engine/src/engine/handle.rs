@@ -1,4 +1,4 @@
-//! Handles: a limit looked up once and checked many times.
+//! `Handle`: one limit, looked up once and checked many times.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::{
     storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
 };
 
-/// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
+/// One limit, looked up once, for callers that know which limit they want: the shortest way to its buckets.
 ///
-/// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
-/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes
-/// a lock. It must end before its engine.
+/// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and
+/// it stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes a lock. It
+/// cannot outlive its engine.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -53,28 +53,30 @@ use crate::{
 pub struct Handle<'e, C = SystemClock> {
     pub(crate) engine: &'e Engine<C>,
     limit_id: Box<str>,
-    /// The hash of its full name.
+    /// The hash of the limit's full name.
     limit_hash: u64,
     kind: Box<str>,
     /// The part that the hashes of its keys have in common.
     seed: u64,
     pub(crate) active: Arc<ActivePolicy>,
-    /// The version of `live`.
+    /// The version of `active`.
     version: u64,
-    /// Place of the limit in `live`; `None` while the policy does not have it.
+    /// The place of the limit in `active`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
-    /// Serves checks that cost one token, where the limit is `metered` and a token bucket.
+    /// Serves checks that cost one token, where `metered` is set and the limit is a token bucket.
     one_token: Option<OneTokenLimit>,
-    /// Serves checks of any cost, where the limit has a fast path, is enforced and kept on this node alone.
+    /// Serves checks of any cost, where the limit has a fast path, and is enforced and kept on this node alone.
     metered: Option<MeteredLimit>,
     counts: OwnCounts<'e>,
 }
 
 impl<C: Clock> Engine<C> {
-    /// A handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
+    /// Returns a handle on the limit with this full name, such as `default/tier:free/minute`, for identities of
+    /// `kind`.
     ///
-    /// `None` when the policy has no such limit now, or when it is of a rule that counts something else than this one kind:
-    /// everyone together, or a combination. A rule's `cost` is for its requests; here the cost is what the check says.
+    /// Returns `None` if the policy has no such limit now, or if the limit belongs to a rule that counts something
+    /// else than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of
+    /// a check by handle is its argument.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let active = self.active();
         let place = place_in(&active, limit_id, kind)?;
@@ -104,7 +106,7 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-/// Returns whether a check may cost so much.
+/// Returns whether a check may have this cost.
 #[inline(always)]
 pub(crate) fn is_in_range(cost: u64) -> bool {
     (1..=NUMBER_MAX).contains(&cost)
@@ -118,11 +120,11 @@ fn place_in(active: &ActivePolicy, limit_id: &str, kind: &str) -> Option<u32> {
 impl<'e, C: Clock> Handle<'e, C> {
     /// Charges `cost` to the bucket of `key`, or changes nothing and says why not.
     ///
-    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other key
-    /// has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. A limit should be
-    /// asked with one type of key everywhere.
+    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other
+    /// key has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. Use one
+    /// type of key for a limit everywhere.
     ///
-    /// Allowed without a limit while the policy does not have this one.
+    /// The check is allowed, by no limit, while the policy does not have this one.
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         let (hash, buckets) = (self.hash(&key), self.engine.buckets());
@@ -132,7 +134,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         }
     }
 
-    /// Charges a cost of one to the key of these lines on the fast path. The caller counts it.
+    /// Charges one token to the key of these lines on the fast path. The caller counts the result.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
@@ -152,13 +154,14 @@ impl<'e, C: Clock> Handle<'e, C> {
         limit.decision(self.engine.buckets(), self.version, stepped)
     }
 
-    /// Returns whether the handle is of the newest policy, and no observer is to be shown its decisions.
+    /// Returns whether the handle has the newest policy, and no observer is to see its decisions.
     #[inline(always)]
     fn is_newest(&self) -> bool {
         self.engine.observers().is_newest_unwatched(self.version)
     }
 
-    /// Decides any check, after the fast path of one token was missed. Apart, so that that has the registers to itself.
+    /// Decides a check that missed the fast path of one token. Out of line, so that that path has the registers to
+    /// itself.
     #[inline(never)]
     fn check_metered(
         &mut self,
@@ -188,7 +191,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         limit.decision(self.engine.buckets(), self.version, cost, stepped)
     }
 
-    /// Decides any check, after each fast path was missed.
+    /// Decides a check that missed both fast paths.
     #[inline(never)]
     fn check_slow_path(
         &mut self,
@@ -204,7 +207,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         Ok(self.decide(hash, value, cost, || clock.now(), missed))
     }
 
-    /// Decides any check at this time, after the fast path of one token was missed.
+    /// Decides a check at this time, after it missed the fast path of one token.
     #[inline(never)]
     pub(crate) fn decide_at(
         &mut self,
@@ -233,24 +236,24 @@ impl<'e, C: Clock> Handle<'e, C> {
         missed: FastPathMiss,
     ) -> Decision<'e> {
         let identity = KeyHasher::identity_of(self.limit_hash, hash);
-        // The fast path is still to be tried, by the newest policy, or where an observer looks on.
+        // The fast path is still to be tried, by the newest policy, or with an observer.
         let missed = if let FastPathMiss::Stale = missed { FastPathMiss::Untried } else { missed };
-        // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
+        // Each decision is made where it is used: it is large, and copying it would take longer than the check.
         match self.charge(identity, value, cost, &read_clock, missed) {
             Some(charged) => self.decision(identity, cost, charged),
             None => self.decide_any(identity, value, cost, read_clock),
         }
     }
 
-    /// Returns the hash of a key, whatever policy there is.
+    /// Returns the hash of a key, which is the same under every policy.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &impl Key) -> u64 {
         KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
     }
 
-    /// Charges the limit alone, after the fast path was `missed`. `value` is what an observer is shown. `None`
-    /// where the limit is a shadow, or kept in a store, or not there: then nothing is done, and [`decide_any`](Self::decide_any)
-    /// decides.
+    /// Charges the limit alone, after the fast path was `missed`. Observers are shown `value`. Returns `None`, and
+    /// does nothing, if the limit is a shadow, is kept in a store, or is not in the policy: then
+    /// [`decide_any`](Self::decide_any) decides.
     #[inline(always)]
     pub(crate) fn charge(
         &mut self,
@@ -271,26 +274,26 @@ impl<'e, C: Clock> Handle<'e, C> {
                 return None;
             }
             let account = Account::enforced_here(limit, self.version, identity, cost);
-            let charge = Charge { limit: place, identity, cost, counted: 0 };
+            let entry = Charge { limit: place, identity, cost, counted: 0 };
             let input = CheckInput::Handle { kind: &self.kind, value };
-            if let Ok(charged) = self.engine.charge_one(&account, input, charge, &read_clock, missed) {
+            if let Ok(charged) = self.engine.charge_one(&account, input, entry, &read_clock, missed) {
                 self.counts.decided(charged.is_admitted());
                 return Some(charged);
             }
-            // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
+            // A newer snapshot is in place by now or in a moment, though its version may not be stored yet.
             self.look_up_again();
             missed = FastPathMiss::Untried;
         }
     }
 
-    /// Returns what a [`charge`](Self::charge) came to, under the numbers that it found.
+    /// Returns the decision of a [`charge`](Self::charge), under the numbers that it used.
     #[inline(always)]
     pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: ChargeResult) -> Decision<'e> {
         let limit = &self.active.limits[self.place.unwrap_or_default() as usize];
         Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
     }
 
-    /// Decides any check: see [`charge`](Self::charge).
+    /// Decides a check that [`charge`](Self::charge) cannot decide.
     #[cold]
     pub(crate) fn decide_any(
         &mut self,
@@ -300,10 +303,10 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl Fn() -> Nanos,
     ) -> Decision<'e> {
         loop {
-            let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let entry = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
             let input = CheckInput::Handle { kind: &self.kind, value };
             let now = read_clock();
-            match self.engine.decide_any(&self.active, input, charge.as_slice(), now) {
+            match self.engine.decide_any(&self.active, input, entry.as_slice(), now) {
                 Ok(decision) => return decision,
                 Err(StaleSnapshot) => self.look_up_again(),
             }

@@ -1,25 +1,26 @@
-//! The ledger of publishes: which names there were, which ids they have, and how their numbers changed.
+//! `LimitIds`: assigns indices and ids to the limits of each policy, and keeps the numbers that each limit had last.
 //!
 //! # Names and ids
 //!
-//! A limit has two numbers. Its *index* is that of its name, given once and never to another name: what is kept of a decision
-//! names the right limit for as long as the engine lives. Its *id* is what the tags of its slots say, one of 2^20. An id goes to
-//! another name when the name that has it is in no policy any more. The invariant: **whatever a slot or an overflow bucket with
-//! an id holds was written for the name that has the id.** It holds because an id is taken back in this order:
+//! A limit has two numbers. Its *index* belongs to its name and is never given to another name: a record of a
+//! decision names the right limit for as long as the engine lives. Its *id*, one of 2^20, is what the tags of its
+//! slots carry. An id goes to another name when the name that has it is in no policy any more. The invariant:
+//! **everything that a slot or an overflow bucket with an id holds was written for the name that has the id.** It
+//! holds because an id is taken back in this order:
 //!
-//! 1. Every [`ActivePolicy`] with the id was freed: the publisher keeps those that were in force until it holds the last reference.
-//!    A check, a handle and a pending check hold the [`ActivePolicy`] by which they work, so none can read or write a slot with the id
-//!    any more, however long it stalls. (A reservation holds none; it asks whether the id has its index still.)
-//! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys of other
-//!    limits may take an idle slot meanwhile.
-//! 3. The id is free for a name that is new.
+//! 1. Every [`ActivePolicy`] with the id is freed: the publisher keeps those that were in force until it holds the
+//!    last reference. A check, a handle and a pending check hold the [`ActivePolicy`] by which they work, so none can
+//!    read or write a slot with the id any more, however long it stalls. (A reservation holds none; when it is
+//!    settled, the engine compares the index of the id.)
+//! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys
+//!    of other limits may take an idle slot meanwhile.
+//! 3. The id is free for a new name.
 //!
-//! Ids whose keys are all idle come first: that loses nothing. Where a policy needs more, the oldest names lose what was used of
-//! them. Otherwise a name that comes back finds its buckets as they were.
+//! Ids whose keys are all idle are taken back first: nothing is lost by that. If a policy needs more, the oldest
+//! names lose what was used of them. Otherwise a name that comes back finds its buckets as they were.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    fmt,
     sync::Arc,
 };
 
@@ -28,7 +29,7 @@ use crate::{
     base::hash::KeyHasher,
     engine::{
         active_policy::{ActiveLimit, ActivePolicy, MeterChange},
-        fast_path::PlainLimit,
+        fast_path::FastPathLimit,
         names::{KNOWN_LIMITS_MAX, LimitName, LimitNames},
         publish_args::Publish,
     },
@@ -36,55 +37,23 @@ use crate::{
     storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, shares::Shares},
 };
 
-/// Ids are taken back when this part of all has no name in a policy.
-const GONE_PART: usize = 16;
+/// The engine looks for ids to take back when one in this many belongs to no name of the policy.
+const RECLAIMED_PART: usize = 16;
 
-/// A policy that the engine cannot take. Nothing changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// The engine cannot know as many limits at a time.
-    TooManyLimits,
-    /// The version is not above that of the present policy, or above what a version can be.
-    OldVersion {
-        /// The version that was given.
-        given: u64,
-        /// The version of the present policy.
-        present: u64,
-    },
-}
-
-impl fmt::Display for PublishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyLimits => write!(
-                f,
-                "this policy, the one in force and those that handles hold have more than {KNOWN_LIMITS_MAX} limits with \
-                 different names; name fewer, or publish a smaller policy first"
-            ),
-            Self::OldVersion { given, present } => {
-                write!(f, "version {given} cannot follow version {present}, which is in force")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PublishError {}
-
-/// The state of publishing: which names there were, which ids they have, and what each limit's numbers are and were.
+/// The names that limits ever had, the ids of those that have one, and the last numbers of each.
 #[derive(Debug)]
 pub(crate) struct LimitIds {
     /// The index of every name that there ever was.
     indices: HashMap<Arc<str>, u32>,
-    /// By index, those that have an id.
+    /// The limits that have an id, by index.
     bound: HashMap<u32, BoundLimit>,
-    /// Ids that were taken back.
+    /// The ids that were taken back.
     free: Vec<u32>,
-    /// So many ids may be given.
+    /// The most ids that may be given.
     ids_max: usize,
-    /// Ids without a name in a policy that were left where they were looked for last.
-    left: usize,
-    /// How many names are counted one by one.
+    /// The number of ids without a name in the policy that the last search left.
+    unused_after_scan: usize,
+    /// The number of names whose decisions are counted one by one.
     counted: u32,
     /// The newest of all editions.
     edition: u64,
@@ -94,7 +63,7 @@ pub(crate) struct LimitIds {
 
 impl Default for LimitIds {
     fn default() -> Self {
-        Self::with_room(KNOWN_LIMITS_MAX)
+        Self::with_capacity(KNOWN_LIMITS_MAX)
     }
 }
 
@@ -102,25 +71,25 @@ impl Default for LimitIds {
 struct BoundLimit {
     id: u32,
     hash: u64,
-    /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
+    /// The last numbers that admitted something. A limit of 0 leaves them as they are, and time goes on.
     meter: Option<Meter>,
     generation: Generation,
     edition: u64,
 }
 
 impl LimitIds {
-    /// For so many limits at a time.
-    pub(crate) fn with_room(ids_max: usize) -> Self {
+    /// Returns a state with room for this many limits at a time.
+    pub(crate) fn with_capacity(ids_max: usize) -> Self {
         let (indices, bound, domains) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { indices, bound, free: Vec::new(), ids_max, left: 0, counted: 0, edition: 0, domains }
+        Self { indices, bound, free: Vec::new(), ids_max, unused_after_scan: 0, counted: 0, edition: 0, domains }
     }
 
-    /// How many limits are counted one by one.
+    /// Returns the number of limits whose decisions are counted one by one.
     pub(crate) fn counted(&self) -> usize {
         self.counted as usize
     }
 
-    /// How many ids have a name.
+    /// Returns the number of ids that have a name.
     pub(crate) fn known(&self) -> usize {
         self.bound.len()
     }
@@ -129,24 +98,25 @@ impl LimitIds {
         self.indices.get(name).is_some_and(|index| self.bound.contains_key(index))
     }
 
-    /// How many ids a policy needs beyond those that are free.
+    /// Returns the number of ids that a policy needs beyond those that are free.
     pub(crate) fn lacking(&self, snapshot: &Snapshot) -> usize {
         let new = snapshot.limits.iter().filter(|limit| !self.is_bound(&limit.name)).count();
         (self.bound.len() + new).saturating_sub(self.ids_max)
     }
 
-    /// Is it time to look for ids to take back? `live` is in force.
-    pub(crate) fn is_full_of_gone(&self, active: &ActivePolicy) -> bool {
-        self.gone(active) >= self.left + (self.ids_max / GONE_PART).max(1)
+    /// Returns whether to look for ids to take back. `active` is in force.
+    pub(crate) fn has_enough_unused(&self, active: &ActivePolicy) -> bool {
+        self.unused(active) >= self.unused_after_scan + (self.ids_max / RECLAIMED_PART).max(1)
     }
 
-    /// How many ids have a name that `live`, which is in force, does not have.
-    fn gone(&self, active: &ActivePolicy) -> usize {
+    /// Returns the number of ids whose name is not in `active`, which is in force.
+    fn unused(&self, active: &ActivePolicy) -> usize {
         self.bound.len().saturating_sub(active.limits.len())
     }
 
-    /// Ids that can be taken back before `snapshot` is published, of the oldest names first: neither `live`, which is in force,
-    /// has them, nor one of `retired`, nor the snapshot their names.
+    /// Returns the ids that can be taken back before `snapshot` is published, those of the oldest names first:
+    /// neither `active`, which is in force, nor one of `retired` has them, and the snapshot does not have their
+    /// names.
     pub(crate) fn unreachable(
         &self,
         snapshot: &Snapshot,
@@ -155,25 +125,26 @@ impl LimitIds {
     ) -> Vec<u32> {
         let wanted: HashSet<u32> =
             snapshot.limits.iter().filter_map(|limit| self.indices.get(&*limit.name).copied()).collect();
-        let is_held = |id| active.has(id) || retired.iter().any(|active| active.has(id));
+        let is_held = |id| active.has_id(id) || retired.iter().any(|active| active.has_id(id));
         let unreachable = self.bound.iter().filter(|(index, entry)| !wanted.contains(*index) && !is_held(entry.id));
         let mut unreachable: Vec<(u32, u32)> = unreachable.map(|(index, entry)| (*index, entry.id)).collect();
         unreachable.sort_unstable();
         unreachable.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Takes ids back whose slots are empty.
-    pub(crate) fn take_back(&mut self, ids: &HashSet<u32>) {
+    /// Frees ids whose slots are empty.
+    pub(crate) fn release(&mut self, ids: &HashSet<u32>) {
         self.bound.retain(|_, entry| !ids.contains(&entry.id));
         self.free.extend(ids);
     }
 
-    /// Notes that no more ids are to be taken back for now. `live` is in force.
-    pub(crate) fn has_looked_through(&mut self, active: &ActivePolicy) {
-        self.left = self.gone(active);
+    /// Notes that no more ids are to be taken back for now. `active` is in force.
+    pub(crate) fn note_scan(&mut self, active: &ActivePolicy) {
+        self.unused_after_scan = self.unused(active);
     }
 
-    /// Binds a policy for which there is [room](Self::lacking), as `version`, by a clock that is so far `ahead` of wall time.
+    /// Binds a policy as `version`, by a clock that is `ahead` of wall time by this much. There must be
+    /// [room](Self::lacking) for it.
     pub(crate) fn bind(
         &mut self,
         Publish { snapshot, carry, carries, .. }: Publish,
@@ -186,7 +157,7 @@ impl LimitIds {
         let mut owner = 0;
         let mut limits = Vec::with_capacity(snapshot.limits.len());
         for (place, limit) in snapshot.limits.iter().enumerate() {
-            // Those of one owner stand together.
+            // The limits of one owner stand together.
             if limit.owner_name() != snapshot.limits[owner as usize].owner_name() {
                 owner = place as u32;
             }
@@ -208,7 +179,7 @@ impl LimitIds {
             let change = meter.and_then(|meter| entry.change(meter, carry, &mut self.edition));
             let counter = names.counter(index).map(|number| Place::new(number, owner as usize == place));
             limits.push(ActiveLimit {
-                plain: meter.and_then(|meter| PlainLimit::new(entry.id, entry.generation, &meter)),
+                fast_path: meter.and_then(|meter| FastPathLimit::new(entry.id, entry.generation, &meter)),
                 id: entry.id,
                 index,
                 owner,
@@ -219,7 +190,7 @@ impl LimitIds {
                 edition: entry.edition,
                 is_shadow: limit.is_shadow,
                 is_enforced_here: !limit.is_shadow && limit.stored.is_none(),
-                lends: true,
+                can_lease: true,
                 group: NO_GROUP,
                 counter,
                 change,
@@ -228,7 +199,7 @@ impl LimitIds {
         ActivePolicy::new(snapshot, version, ahead, limits.into())
     }
 
-    /// The index of a limit's name, which it may get now.
+    /// Returns the index of a limit's name, and assigns one to a new name.
     fn index_of(&mut self, limit: &CompiledLimit, names: &LimitNames) -> u32 {
         if let Some(index) = self.indices.get(&*limit.name) {
             return *index;

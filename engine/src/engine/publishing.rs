@@ -1,17 +1,18 @@
-//! Publishes: how the engine puts a policy in force while checks go on.
+//! Publishes: puts a policy in force while checks go on, and converts the buckets of limits that changed.
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, MutexGuard, PoisonError},
+    fmt,
+    sync::{Arc, MutexGuard},
 };
 
 use crate::{
     algorithm::Meter,
-    base::clock::Clock,
+    base::{clock::Clock, lock::lock},
     engine::{
         active_policy::{ActiveLimit, ActivePolicy, ConversionError},
         buckets::Buckets,
-        limit_ids::PublishError,
+        names::KNOWN_LIMITS_MAX,
         publish_args::Publish,
         state::{Engine, Publisher},
     },
@@ -22,22 +23,54 @@ use crate::{
     },
 };
 
+/// The reason why the engine refused a policy. Nothing changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The engine cannot know this many limits at a time.
+    TooManyLimits,
+    /// The version is not above that of the present policy, or above what a version can be.
+    OldVersion {
+        /// The version that was given.
+        given: u64,
+        /// The version of the present policy.
+        present: u64,
+    },
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyLimits => write!(
+                f,
+                "this policy, the one in force and those that handles hold have more than {KNOWN_LIMITS_MAX} limits with \
+                 different names; name fewer, or publish a smaller policy first"
+            ),
+            Self::OldVersion { given, present } => {
+                write!(f, "version {given} cannot follow version {present}, which is in force")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PublishError {}
+
 impl<C: Clock> Engine<C> {
-    /// Makes a policy that of every check that begins from now on, and answers its version: one more than that of the
+    /// Puts a policy in force for every check that begins from now on. Returns its version: one more than that of the
     /// policy before, counted from 1, unless the [`Publish`] names another.
     ///
-    /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900; or as
-    /// [`Publish::carrying`] says. What was used of a limit that is in no policy any more stays too, in case it comes back, until
-    /// the engine needs its place. There are [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX) places; the policy in force and the
-    /// new one need one for each name in either. Places of limits of which nothing is used are taken back first, then those of
-    /// the oldest names, but for those that a [`Handle`](crate::Handle) on an older policy holds. Names stay, about 100 bytes and
-    /// their text each.
+    /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900;
+    /// [`Publish::carrying`] can choose otherwise. What was used of a limit that is in no policy any more stays too,
+    /// in case it comes back, until the engine needs its id. There are [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX)
+    /// ids; the policy in force and the new one need one for each name in either. Ids of limits of which nothing is
+    /// used are taken back first, then those of the oldest names, except those that a [`Handle`](crate::Handle) on an
+    /// older policy holds. Names stay, about 100 bytes and their text each.
     ///
-    /// Where it has sliding window logs of a size that the engine has not met yet, their rings are allocated first, at most
-    /// 32 MiB for each power of two up to 4,096; they stay.
+    /// If the policy has sliding window logs of a size that is new to the engine, their rings are allocated first, at
+    /// most 32 MiB for each power of two up to 4,096; they stay.
     ///
-    /// The new policy decides at once. Where it changes a limit's numbers, this then goes through the whole table before it
-    /// returns (milliseconds for a million keys), while checks go on.
+    /// The new policy decides at once. If it changes a limit's numbers, this method then goes through the whole table
+    /// before it returns (milliseconds for a million keys), while checks go on.
     pub fn publish(&self, publish: impl Into<Publish>) -> Result<u64, PublishError> {
         let publish = publish.into();
         let mut publisher = self.publisher();
@@ -49,13 +82,13 @@ impl<C: Clock> Engine<C> {
         Ok(version)
     }
 
-    /// Has windows and the ends of overrides follow wall time, where that was set back by a minute or more since the last
-    /// publish, or forward again: see [`Clock`]. Returns whether it had to. To be called every few seconds, as the server does;
-    /// until then windows begin and end by the time of before.
+    /// Makes windows and the ends of overrides follow wall time, if that was set back by a minute or more since the
+    /// last publish, or forward again: see [`Clock`]. Returns whether it had to. Call it every few seconds, as the
+    /// server does; until then windows begin and end by the earlier time.
     ///
-    /// What a key has used of its present window counts in the window of the new wall time. This is a publish of the policy in
-    /// force, under its version, and takes as long where there are windows. An engine follows some thousand times, and then no
-    /// more.
+    /// What a key has used of its present window counts in the window of the new wall time. This is a publish of the
+    /// policy in force, under its version, and takes as long where there are windows. An engine can do it some
+    /// thousand times, and then no more.
     ///
     /// ```
     /// use tidegate::{Engine, clock::ManualClock};
@@ -84,7 +117,7 @@ impl<C: Clock> Engine<C> {
         self.put_in_force(&mut publisher, publish, next.0).is_ok()
     }
 
-    /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
+    /// Returns whether the engine has room for the limits of `snapshot`. Called before a policy is stored.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         let mut publisher = self.publisher();
         let Publisher { limit_ids, retired } = &mut *publisher;
@@ -96,8 +129,9 @@ impl<C: Clock> Engine<C> {
         Ok(())
     }
 
-    /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and as many
-    /// more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's bucket.
+    /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many,
+    /// and as many more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's
+    /// bucket.
     fn make_room(
         &self,
         Publisher { limit_ids, retired }: &mut Publisher,
@@ -105,7 +139,7 @@ impl<C: Clock> Engine<C> {
     ) -> Result<(), PublishError> {
         free_unused(retired);
         let (active, lacking) = (self.active(), limit_ids.lacking(snapshot));
-        if lacking == 0 && !limit_ids.is_full_of_gone(&active) {
+        if lacking == 0 && !limit_ids.has_enough_unused(&active) {
             return Ok(());
         }
         let unreachable = limit_ids.unreachable(snapshot, &active, retired);
@@ -116,21 +150,21 @@ impl<C: Clock> Engine<C> {
             let mut empty: HashSet<u32> = unreachable.iter().copied().collect();
             let in_use = self.clear(&empty, false);
             empty.retain(|id| !in_use.contains(id));
-            limit_ids.take_back(&empty);
-            // They are fewer than lacking only where as many are in use.
+            limit_ids.release(&empty);
+            // They are fewer than needed only where as many are in use.
             let more = unreachable.into_iter().filter(|id| in_use.contains(id));
             let more: HashSet<u32> = more.take(lacking.saturating_sub(empty.len())).collect();
             if !more.is_empty() {
                 self.clear(&more, true);
-                limit_ids.take_back(&more);
+                limit_ids.release(&more);
             }
         }
-        limit_ids.has_looked_through(&active);
+        limit_ids.note_scan(&active);
         Ok(())
     }
 
-    /// Empties the slots and overflow buckets of limits, by id, that no check can reach: those that are idle, or where it
-    /// `is_forced` all. Returns the ids of which something is left.
+    /// Empties the slots and overflow buckets of limits, by id, that no check can reach: the idle ones, or all if it
+    /// `is_forced`. Returns the ids of which something is left.
     fn clear(&self, ids: &HashSet<u32>, is_forced: bool) -> HashSet<u32> {
         let Buckets { table, leases, clock, .. } = &self.buckets;
         leases.end(table, || clock.now(), |limit| ids.contains(&limit));
@@ -146,8 +180,7 @@ impl<C: Clock> Engine<C> {
     }
 
     fn publisher(&self) -> MutexGuard<'_, Publisher> {
-        // Nothing in a publish panics, so nothing half done is taken over here.
-        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.publisher)
     }
 
     fn put_in_force(&self, publisher: &mut Publisher, publish: Publish, version: u64) -> Result<(), PublishError> {
@@ -171,10 +204,10 @@ impl<C: Clock> Engine<C> {
         if !changed.is_empty() {
             buckets.leases.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
         }
-        // As late as can be: what is charged between this instant and the swap counts as charged at it.
-        active.comes_into_force(buckets.clock.now());
+        // This is as late as possible: what is charged between this instant and the swap counts as charged at it.
+        active.set_change_time(buckets.clock.now());
         let active = Arc::new(active);
-        // Right before the swap: until that is done, a check of a bucket that must be settled tries again and again.
+        // This comes right before the swap: until that is done, a check of a stray bucket tries again and again.
         self.buckets.announced.store(version);
         retired.push(self.active.swap(Arc::clone(&active)));
         buckets.names.published(ahead, limit_ids.known());
@@ -185,9 +218,9 @@ impl<C: Clock> Engine<C> {
         Ok(())
     }
 
-    /// Brings every bucket of a limit that changed to its new numbers. Checks do the same for what they meet on the way;
-    /// this is for the others: a stranger judges by the old word whether a bucket is idle, and the next publish must not
-    /// meet two generations.
+    /// Converts every bucket of a limit that changed to its new numbers. Checks convert those that they meet; this is
+    /// for the others. A check of another key judges by the old word whether such a bucket is idle, and the next
+    /// publish must not meet two generations.
     fn convert_buckets<'b>(&'b self, active: &ActivePolicy) {
         let changed: HashMap<u32, &ActiveLimit> =
             active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.id, limit)).collect();
@@ -202,7 +235,7 @@ impl<C: Clock> Engine<C> {
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
             next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.clock.now()) {
                 Ok(word) => Held::word(limit.generation, word),
-                Err(ConversionError::Stray) => limit.settled(held, self.buckets.clock.now()),
+                Err(ConversionError::Stray) => limit.replacement_for_stray(held, self.buckets.clock.now()),
                 Err(ConversionError::Lost) => held,
             })
         };
@@ -212,7 +245,7 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-/// Drops the snapshots that no check and no handle has any more.
+/// Drops the snapshots that no check and no handle holds any more.
 fn free_unused(retired: &mut Vec<Arc<ActivePolicy>>) {
     retired.retain(|active| Arc::strong_count(active) > 1);
 }

@@ -1,4 +1,4 @@
-//! Saved decisions: returned again when a request is repeated.
+//! `SavedDecision`: a decision kept without its engine, to answer repeats of a request.
 
 use crate::{
     base::clock::Clock,
@@ -16,14 +16,14 @@ pub struct Remembered {
     delay_ns: u64,
     degraded: Option<Degraded>,
     decided_by: Option<DecidedBy>,
-    /// Few decisions have any.
+    /// The shadow limits; few decisions have any.
     shadows: Option<Box<Shadows>>,
 }
 
 const _: () = assert!(size_of::<Remembered>() <= 160);
 
 impl Decision<'_> {
-    /// What it says, to be kept.
+    /// Returns the decision without its engine.
     #[must_use]
     pub fn remember(&self) -> Remembered {
         let Self { policy_version, delay_ns, degraded, decided_by, shadows, names: _ } = *self;
@@ -33,8 +33,8 @@ impl Decision<'_> {
 }
 
 impl<C: Clock> Engine<C> {
-    /// The decision that was remembered, number by number as it was made: times from now are those from then. One of another
-    /// engine is told with names that mean nothing.
+    /// Returns the decision that was saved, number by number as it was made: times from now are those from then. A
+    /// decision of another engine gets names that mean nothing.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};

@@ -1,4 +1,4 @@
-//! The engine's state: its table, its policy and its observers, and questions about that policy.
+//! `Engine`: the rate limiter's state and constructors, and what it says of the policy in force.
 
 use std::{
     fmt,
@@ -25,10 +25,11 @@ use crate::{
     storage::{counters::Tally, shares::TableShares, striping::Leases},
 };
 
-/// How many keys an engine has room for unless told otherwise.
+/// The number of keys that an engine has room for by default.
 pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 
-/// The rate limiter. Checks never wait, lock or allocate; a publish swaps the whole policy between two checks.
+/// A rate limiter with many limits, by a policy. Checks never wait, lock or allocate; a publish swaps the whole
+/// policy between two checks.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -52,20 +53,20 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 /// ```
 pub struct Engine<C = SystemClock> {
     pub(super) buckets: Buckets<C>,
-    /// Of requests that bring their own numbers.
+    /// The limit of requests that bring their own numbers, which come with each.
     pub(super) rated: ActiveLimit,
     pub(super) active: ArcSwap<ActivePolicy>,
     pub(super) publisher: Mutex<Publisher>,
     pub(super) counters: Tally,
     pub(super) observers: Observers,
-    /// Bits of an IPv6 address that are counted together.
+    /// The bits of an IPv6 address that are counted together.
     pub(crate) ipv6_prefix: u8,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Publisher {
     pub(super) limit_ids: LimitIds,
-    /// Snapshots that a check or a handle may still hold. They are freed here, never by a check.
+    /// Snapshots that a check or a handle may still hold. The publisher frees them, never a check.
     pub(super) retired: Vec<Arc<ActivePolicy>>,
 }
 
@@ -78,15 +79,16 @@ impl<C> fmt::Debug for Engine<C> {
 }
 
 impl Engine {
-    /// An engine with room for a million keys (24 MB), without a policy: it allows everything until one is published.
+    /// Returns an engine with room for a million keys (24 MB) and without a policy: it allows everything until one is
+    /// published.
     #[must_use]
     pub fn new() -> Self {
         Self::with(DEFAULT_MAX_KEYS, SystemClock::new(), KeyHasher::random())
     }
 
-    /// An engine with room for `max_keys` live keys, 24 bytes each. That much is set aside at once, and taken from the machine
-    /// as keys come; making an engine takes no longer for a hundred million. Where the system refuses it, the process ends, as
-    /// with any allocation.
+    /// Returns an engine with room for `max_keys` live keys, 24 bytes each. That much memory is reserved at once, and
+    /// taken from the machine as keys come; making an engine takes no longer for a hundred million keys. If the
+    /// system refuses the memory, the process ends, as with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
@@ -100,14 +102,15 @@ impl Default for Engine {
 }
 
 impl<C: Clock> Engine<C> {
-    /// An engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock) says which to take.
+    /// Returns an engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock)
+    /// says which to take.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: C) -> Self {
         Self::with(max_keys, clock, KeyHasher::random())
     }
 
-    /// An engine for simulation: another clock, and a fixed `seed` instead of random secrets, so that every run is the
-    /// same. Not for traffic of strangers, who could learn which keys meet.
+    /// Returns an engine for simulation, with another clock, and a fixed `seed` instead of random secrets, so that
+    /// every run is the same. Not for untrusted traffic: a client could learn which keys collide.
     #[must_use]
     pub fn for_simulation(max_keys: usize, clock: C, seed: u64) -> Self {
         Self::with(max_keys, clock, KeyHasher::new(seed))
@@ -117,9 +120,9 @@ impl<C: Clock> Engine<C> {
         let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
         buckets.table.share(TableShares::default());
         Self {
-            rated: ActiveLimit::alone(None),
+            rated: ActiveLimit::without_policy(None),
             buckets,
-            active: ArcSwap::from_pointee(ActivePolicy::nothing()),
+            active: ArcSwap::from_pointee(ActivePolicy::empty()),
             publisher: Mutex::default(),
             counters: Tally::new(),
             observers: Observers::default(),
@@ -140,31 +143,32 @@ impl<C: Clock> Engine<C> {
         self
     }
 
-    /// The clock that it reads.
+    /// Returns the clock that the engine reads.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.buckets.clock
     }
 
-    /// Version of the policy that decides now; 0 before the first publish.
+    /// Returns the version of the policy in force; 0 before the first publish.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.order().version()
     }
 
-    /// Grows with every publish.
+    /// Returns the rank of the newest publish, which grows with every publish.
     #[inline(always)]
     pub(crate) fn order(&self) -> PolicyOrder {
         PolicyOrder(self.buckets.version.load())
     }
 
-    /// Has the present policy this domain? Of one that it does not have, no limit applies.
+    /// Returns whether the present policy has this domain. No limit applies in a domain that it does not have.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
         self.active.load().snapshot.has_domain(domain)
     }
 
-    /// Returns the settings of a domain for descriptors of Envoy; of one that the policy does not have, the usual ones.
+    /// Returns the settings of a domain for descriptors of Envoy; the defaults for a domain that the policy does not
+    /// have.
     #[must_use]
     pub fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
         self.active.load().snapshot.descriptor_settings(domain)
@@ -182,22 +186,22 @@ impl<C: Clock> Engine<C> {
         self.active.load().snapshot.names_kind(domain, kind)
     }
 
-    /// What a domain of the present policy asks of the doors.
+    /// Returns the response settings of a domain of the present policy.
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {
         self.active.load().snapshot.door_settings(domain)
     }
 
-    /// Full name of a limit.
+    /// Returns the full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
         self.buckets.names.name(limit.0)
     }
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
-    /// denied, by whichever door (of all engines of a process that have an observer, together). Peeks and requests without a
-    /// cost are not shown. An engine may have several observers, each with a share of its own. One stays for good, or until
-    /// [`stop_observing`](Self::stop_observing).
+    /// denied, through whichever listener (of all engines of a process that have an observer, together). Peeks and
+    /// requests without a cost are not shown. An engine may have several observers, each with its own sampling rate.
+    /// An observer stays until [`stop_observing`](Self::stop_observing).
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -221,8 +225,8 @@ impl<C: Clock> Engine<C> {
         self.observers.add(one_in, observer)
     }
 
-    /// Shows an observer of this engine nothing any more, and drops it: at once, or where a thread is just showing it a decision
-    /// right after that. Decisions then cost what they did before it came.
+    /// Removes an observer of this engine and drops it: at once, or, if a thread is just showing it a decision, right
+    /// after that. Decisions then cost what they did before it was added.
     pub fn stop_observing(&self, id: ObserverId) {
         self.observers.remove(id);
     }
@@ -231,7 +235,8 @@ impl<C: Clock> Engine<C> {
         self.active.load_full()
     }
 
-    /// As [`live`](Self::live), without counting a reference: to be held for a moment.
+    /// Returns the policy in force as [`active`](Self::active) does, without counting a reference: to be held for a
+    /// moment.
     pub(crate) fn borrow_active(&self) -> Guard<Arc<ActivePolicy>> {
         self.active.load()
     }

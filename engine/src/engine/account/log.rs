@@ -1,4 +1,4 @@
-//! Looks at and charges a limit of the algorithm `sliding_window_log`, whose instants stand in a ring beside the table.
+//! Charges a limit of the algorithm `sliding_window_log`, whose instants stand in a ring beside the table.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Account<'_> {
-    /// Apart, as [`charge_log`](Self::charge_log).
+    /// Previews the charge of a log. Out of line, so that the other algorithms do not pay for it.
     #[inline(never)]
     pub(super) fn look_at_log<'b, C: Clock>(
         &self,
@@ -33,7 +33,7 @@ impl Account<'_> {
         Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
     }
 
-    /// The limit is a log.
+    /// Returns the log, if that is the limit's algorithm.
     #[inline(always)]
     pub(super) fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
         let Some(Meter::SlidingWindowLog(log)) = self.limit.meter else { return None };
@@ -41,7 +41,7 @@ impl Account<'_> {
         Some(SlidingLog { table: &buckets.table, log, generation, key, cost, is_owed: false })
     }
 
-    /// What the slot of a log holds; `spare` is the ring that it is to name next, if there is one.
+    /// Returns what the slot of a log holds. `spare` becomes the ring that the slot is to name next, if there is one.
     fn log_state<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
@@ -49,7 +49,7 @@ impl Account<'_> {
         spare: &mut Option<Spare<'b>>,
     ) -> Result<State, StaleSnapshot> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
-            // Closed under the present numbers: they are not the newest.
+            // A ring that is closed under the present numbers belongs to a snapshot that is no longer the newest.
             return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
         }
         let word = self.word(buckets, held)?;

@@ -15,13 +15,13 @@ use crate::{
 };
 
 impl Account<'_> {
-    /// To be asked before a charge that may be given back much later.
+    /// Returns the mark of the refund log at this time. Called before a charge that may be given back much later.
     pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
         buckets.refund_log.mark_long(self.key)
     }
 
-    /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
-    /// meanwhile the charge stands, against the client. `mark` was made before the charge.
+    /// Gives a charge back to the bucket as it is now. Where a publish has changed the limit's numbers meanwhile, the
+    /// charge stands, at the client's expense. `mark` was made before the charge.
     #[cold]
     pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &ChargeResult, mark: Mark) {
         let Some(meter) = &self.limit.meter else { return };
@@ -35,18 +35,18 @@ impl Account<'_> {
             BucketSite::Slot => {
                 refund_log.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
             }
-            // What the store admitted is given back there; nothing was charged elsewhere.
+            // The store takes back what it admitted; nothing was charged elsewhere.
             BucketSite::Store | BucketSite::NoRoom | BucketSite::Nowhere => {}
         }
     }
 
-    /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
-    /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
-    /// before there is.
+    /// Charges an excess that was used already, whether it fits or not, but at most until `max_debt` tokens are owed
+    /// above the capacity. Where the key has no bucket and there is no room for one, this charges nothing and counts
+    /// the denial: the key is not admitted before there is room.
     #[cold]
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), StaleSnapshot> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
-        // What is out on lease is not to be spent before it.
+        // Tokens that are out on lease must not be spent before the excess.
         self.end_lease(buckets);
         let now = buckets.clock.now();
         let overcharged = |held: Held, now| {
@@ -68,7 +68,7 @@ impl Account<'_> {
         })
     }
 
-    /// Forgets what the key has used, in an overflow bucket too. True when there was something to forget.
+    /// Forgets what the key has used, also in an overflow bucket. Returns whether there was something to forget.
     #[cold]
     pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
         self.end_lease(buckets);

@@ -1,4 +1,4 @@
-//! Charges one limit of one check where the key has a lease, or may get one.
+//! Charges a key whose tokens are striped over threads by a lease, and begins and ends leases.
 
 use super::{Account, ChargeResult};
 use crate::{
@@ -22,15 +22,17 @@ impl Account<'_> {
     ) -> Result<ChargeResult, StaleSnapshot> {
         let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(ChargeResult::in_slot);
         let looked = looked.ok_or(StaleSnapshot)?;
-        // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
+        // A denial first takes back all tokens that are out and pays for what was spent: time does not repay it
+        // before that.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
-            return self.look(buckets, buckets.clock.now()).map(|look| look.charged);
+            return self.look(buckets, buckets.clock.now()).map(|preview| preview.charged);
         }
         Ok(looked)
     }
 
-    /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
+    /// Charges a key with a lease; `word` is that of its slot. Out of line, so that keys without a lease do not pay
+    /// for it.
     #[inline(never)]
     pub(super) fn charge_leased<C: Clock>(
         self,
@@ -44,7 +46,8 @@ impl Account<'_> {
         }
     }
 
-    /// Every case of [`charge_leased`](Self::charge_leased). `None`: the key has no lease any more.
+    /// Charges a key with a lease in every case that [`charge_leased`](Self::charge_leased) leaves. Returns `None` if
+    /// the lease has ended.
     #[cold]
     pub(super) fn charge_lease<C: Clock>(
         &self,
@@ -59,14 +62,14 @@ impl Account<'_> {
         })?
     }
 
-    /// `None`: limits with these numbers have none.
+    /// Calls `then` with the terms of the key's lease. Returns `None` if limits with these numbers have no leases.
     #[inline(always)]
     pub(super) fn with_lease<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,
         then: impl FnOnce(&Lease<'_>) -> T,
     ) -> Option<T> {
-        let meter = self.limit.meter.as_ref().filter(|_| self.limit.lends)?;
+        let meter = self.limit.meter.as_ref().filter(|_| self.limit.can_lease)?;
         let terms = buckets.leases.terms(meter)?;
         Some(then(&Lease {
             leases: &buckets.leases,
@@ -83,7 +86,7 @@ impl Account<'_> {
         }))
     }
 
-    /// The key has a lease under the numbers of the snapshot.
+    /// Returns whether the key has a lease under the numbers of the snapshot.
     #[inline(always)]
     pub(super) fn is_leased(&self, held: Held) -> bool {
         held.is_leased && held.generation == self.limit.generation
