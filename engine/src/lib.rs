@@ -12,9 +12,8 @@
 //! }
 //! ```
 //!
-//! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself:
-//! `KeyedLimiter::per_second(10).check("ada")`. An [`Engine`] has many limits at once, by a policy that changes while
-//! it runs.
+//! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`.
+//! An [`Engine`] has many limits at once, by a policy that changes while it runs.
 //!
 //! The dependency in `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
 //!
@@ -91,8 +90,8 @@ pub use storage::{
 
 /// The meaning of the entries of Envoy's descriptors.
 ///
-/// The importer and the listener for Envoy both use [`Dimension::of`](descriptor::Dimension::of), so an imported
-/// limit holds for the descriptors that its file was written for.
+/// The importer and the listener for Envoy both use [`Dimension::of`](descriptor::Dimension::of), so an imported limit
+/// holds for the descriptors that its file was written for.
 pub mod descriptor {
     pub use crate::policy::descriptor::*;
 }
@@ -106,8 +105,8 @@ pub mod formats {
 /// Import of policies from the files of other limiters, with a report of what could not be carried over unchanged.
 ///
 /// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the
-/// kinds whose values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds,
-/// here and in the listener for Envoy.
+/// kinds whose values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here
+/// and in the listener for Envoy.
 #[cfg(feature = "formats")]
 pub mod import {
     pub use crate::policy::import::*;

@@ -12,7 +12,7 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active_policy::{ActiveLimit, ActivePolicy, ConversionError, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt, ConversionError, StaleSnapshot},
         buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
         fast_path::FastPathMiss,
@@ -213,11 +213,7 @@ impl<'l> Account<'l> {
 
     /// Previews the charge. Charges nothing; a denial ends a lease, as that of a charge does.
     #[inline(always)]
-    pub(crate) fn look<'b, C: Clock>(
-        &self,
-        buckets: &'b Buckets<C>,
-        now: Nanos,
-    ) -> Result<ChargePreview<'b>, StaleSnapshot> {
+    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<ChargePreview<'b>> {
         match self.look_fast_path(buckets, &|| now) {
             Ok(preview) => Ok(preview),
             Err(_) => self.look_slow_path(buckets, now).map(ChargePreview::from),
@@ -226,7 +222,7 @@ impl<'l> Account<'l> {
 
     /// Previews the charge in every case that the fast path leaves.
     #[inline(never)]
-    fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<ChargeResult, StaleSnapshot> {
+    fn look_slow_path<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Attempt<ChargeResult> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);
         }
@@ -234,8 +230,7 @@ impl<'l> Account<'l> {
         if let Some(held) = held.filter(|held| self.is_leased(*held)) {
             return self.look_at_lease(buckets, held.word, now);
         }
-        // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten
-        // since.
+        // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
         let word = self.word(buckets, held)?;
         let charged = self.step(word, now, BucketSite::Slot);
@@ -264,13 +259,13 @@ impl<'l> Account<'l> {
 
     /// Returns the word of the key's bucket; without a bucket, the word of one of which nothing is used.
     #[inline(always)]
-    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, StaleSnapshot> {
+    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Attempt<u64> {
         self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
     }
 
     /// Returns the word of a bucket under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
-    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, StaleSnapshot> {
+    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Attempt<u64> {
         if self.is_stale(buckets) {
             return Err(StaleSnapshot);
         }
@@ -285,11 +280,10 @@ impl<'l> Account<'l> {
     }
 
     /// Brings a stray bucket to the snapshot's numbers, unless it belongs to a newer snapshot: that was announced
-    /// before any check could write by it. Numbers are stray if they are neither the snapshot's nor those before
-    /// them.
+    /// before any check could write by it. Numbers are stray if they are neither the snapshot's nor those before them.
     ///
-    /// A stray bucket is left by a check that began to convert the bucket and stalled while the limit's numbers
-    /// changed so often that generations came round and the slot was as before.
+    /// A stray bucket is left by a check that began to convert the bucket and stalled while the limit's numbers changed
+    /// so often that generations came round and the slot was as before.
     #[cold]
     fn replace_stray<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
         if buckets.announced.load() == self.version {
@@ -305,7 +299,7 @@ impl<'l> Account<'l> {
         buckets.version.load() > self.version
     }
 
-    /// Makes a charge that a preview admitted: by one swap, if the slot has not changed; otherwise anew, and `look`
+    /// Makes a charge that a preview admitted: by one swap, if the slot has not changed; otherwise anew, and `preview`
     /// is then the new result.
     #[inline(always)]
     pub(crate) fn charge_previewed<C: Clock>(
@@ -313,7 +307,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         now: Nanos,
         preview: &mut ChargePreview<'_>,
-    ) -> Result<(), StaleSnapshot> {
+    ) -> Attempt<()> {
         // The store has charged what it answered.
         let is_here = !matches!(preview.charged.site, BucketSite::Store | BucketSite::Nowhere);
         if is_here && !self.swap(preview) {
@@ -336,7 +330,7 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    ) -> Attempt<ChargeResult> {
         self.charge_after(buckets, read_clock, FastPathMiss::Untried)
     }
 
@@ -347,7 +341,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         read_clock: &impl Fn() -> Nanos,
         mut missed: FastPathMiss,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    ) -> Attempt<ChargeResult> {
         if let FastPathMiss::Untried = missed {
             match self.charge_fast_path(buckets, read_clock) {
                 Ok(charged) => return Ok(charged),
@@ -391,12 +385,7 @@ impl<'l> Account<'l> {
     /// Charges the limit in every case that the fast path leaves, after this many lost races.
     #[cold]
     #[inline(never)]
-    fn charge_slow_path<C: Clock>(
-        self,
-        buckets: &Buckets<C>,
-        now: Nanos,
-        retries: u64,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    fn charge_slow_path<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Attempt<ChargeResult> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, BucketSite::Slot));
         }
@@ -412,7 +401,7 @@ impl<'l> Account<'l> {
         buckets: &Buckets<C>,
         mut now: Nanos,
         met: &mut Met,
-    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
+    ) -> Result<Attempt<ChargeResult>, Full> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
         }
@@ -453,7 +442,7 @@ impl<'l> Account<'l> {
         now: Nanos,
         met: &mut Met,
         transition: impl Fn(Held, Nanos) -> Next<Held, T>,
-    ) -> Result<Result<T, StaleSnapshot>, Full> {
+    ) -> Result<Attempt<T>, Full> {
         buckets.table.update_by(
             self.limit.group,
             self.key,

@@ -104,8 +104,8 @@ impl ActivePolicy {
 #[derive(Debug)]
 /// A limit of the policy in force, or of a limiter without a policy.
 pub(crate) struct ActiveLimit {
-    /// The data that the fast path needs, for every algorithm but a log. Also set for a shadow, and for a limit that a store
-    /// keeps.
+    /// The data that the fast path needs, for every algorithm but a log. Also set for a shadow, and for a limit that a
+    /// store keeps.
     pub(crate) fast_path: Option<FastPathLimit>,
     /// The id that the tags of its slots carry. It belongs to this name for as long as an [`ActivePolicy`] has it.
     pub(crate) id: u32,
@@ -146,10 +146,13 @@ pub(super) struct MeterChange {
     pub(super) carry: Carry,
 }
 
-/// An error: the bucket was written under a newer snapshot than the one at hand, or has just changed. The caller
-/// tries again.
+/// An error: the bucket was written under a newer snapshot than the one at hand, or has just changed. The caller tries
+/// again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaleSnapshot;
+
+/// The result of an attempt under a snapshot that may be stale by now.
+pub(crate) type Attempt<T> = Result<T, StaleSnapshot>;
 
 /// The reason why a bucket cannot be brought to the numbers of a snapshot.
 #[derive(Clone, Copy, Debug)]
@@ -240,8 +243,8 @@ impl ActiveLimit {
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))
     }
 
-    /// Returns the bucket that replaces a stray one, whose numbers are unknown, under this snapshot's. What was used
-    /// of it is unknown too: all of the quota counts as used, unless the bucket is idle.
+    /// Returns the bucket that replaces a stray one, whose numbers are unknown, under this snapshot's. What was used of
+    /// it is unknown too: all of the quota counts as used, unless the bucket is idle.
     #[cold]
     pub(crate) fn replacement_for_stray(&self, held: Held, now: Nanos) -> Held {
         let used = self.meter.filter(|_| held.word > now).map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
@@ -265,9 +268,9 @@ impl ActiveLimit {
     }
 
     /// Converts a bucket as [`current`](Self::current) does, by copying its closed ring into a new one, which the
-    /// result names and `spare` holds. That is possible where all instants of the ring still count: used quota is
-    /// kept, and the period is the same. Otherwise, and where no ring is to be had, returns `None`: the ring is then
-    /// squeezed into a word.
+    /// result names and `spare` holds. That is possible where all instants of the ring still count: used quota is kept,
+    /// and the period is the same. Otherwise, and where no ring is to be had, returns `None`: the ring is then squeezed
+    /// into a word.
     #[inline(always)]
     pub(crate) fn in_new_ring<'r>(&self, held: Held, table: &'r Table, spare: &mut Option<Spare<'r>>) -> Option<Held> {
         let ring = held.ring().filter(|ring| ring.is_closed())?;

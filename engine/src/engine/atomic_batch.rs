@@ -16,7 +16,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
         buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
@@ -55,9 +55,8 @@ impl<C: Clock> Engine<C> {
     /// order, and may go on if all are allowed.
     ///
     /// The result is as if they were checked one after the other, and all of that undone where one was denied. A
-    /// request without a cost is a peek: it is denied where one token would be, and charges nothing. A request that
-    /// was not charged (a peek; any request, if another one was denied) shows what is left, as it was before, at no
-    /// cost.
+    /// request without a cost is a peek: it is denied where one token would be, and charges nothing. A request that was
+    /// not charged (a peek; any request, if another one was denied) shows what is left, as it was before, at no cost.
     ///
     /// A request with a [`Rate`] is counted by that rate, and by nothing of the policy. Its key is its domain,
     /// identities, path, method in any case, and the numbers: two rates of one caller are two limits, and a rate that
@@ -100,7 +99,7 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Result<Decisions<'_>, StaleSnapshot> {
+    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Attempt<Decisions<'_>> {
         let buckets = self.buckets();
         let active = self.borrow_active();
         let now = buckets.clock.now();
@@ -192,7 +191,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
     }
 
     /// Returns the decisions on the requests that would be denied. Charges nothing.
-    fn denials<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Decisions<'b>, StaleSnapshot> {
+    fn denials<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<Decisions<'b>> {
         let mut denials: Decisions<'b> = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             let earlier = || {
@@ -224,7 +223,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
         now: Nanos,
         decisions: &mut Decisions<'b>,
         are: impl Fn(&BatchEntry<'r>) -> bool,
-    ) -> Result<(), StaleSnapshot> {
+    ) -> Attempt<()> {
         for (entry, decision) in self.entries.iter().zip(decisions).filter(|(entry, it)| it.is_none() && are(entry)) {
             let accounts: Accounts<'_> = self.accounts(entry).iter().map(|account| account.with_cost(0)).collect();
             let mut left = Admitted::new();
@@ -241,21 +240,20 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
         Ok(())
     }
 
-    /// Charges the requests that have no decision yet, all or none. If none, returns the request that was refused in
-    /// a race.
+    /// Charges the requests that have no decision yet, all or none. If none, returns the request that was refused in a
+    /// race.
     fn charge<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
         active: &ActivePolicy,
         decisions: &mut Decisions<'b>,
-    ) -> Result<Option<(usize, Decision<'b>)>, StaleSnapshot> {
+    ) -> Attempt<Option<(usize, Decision<'b>)>> {
         let mark = buckets.refund_log.mark_brief();
         let mut taken: Vec<(usize, ChargeResult)> = Vec::with_capacity(self.accounts.len());
         let open = self.entries.iter().zip(decisions).enumerate().filter(|(_, (_, decision))| decision.is_none());
         for (number, (entry, decision)) in open {
             let mut admitted = Admitted::new();
-            // A first touch is charged at a time read anew, and a later charge of the same key must not be behind
-            // that.
+            // A first touch is charged at a time read anew, and a later charge of the same key must not be behind that.
             let now = buckets.clock.now();
             let decided = buckets.charge_all(active, self.accounts(entry), now, NO_ANSWERS, &mut admitted);
             match decided {

@@ -32,8 +32,8 @@ use crate::{
 /// The number of buckets that are charged at one time. They are no burden on the nearest cache of a processor.
 const AHEAD: usize = 64;
 
-/// The number of buckets of a handle's batch that come from memory while one is checked, so that waiting and checking overlap.
-/// Their lines are about as many as a processor can wait for at one time.
+/// The number of buckets of a handle's batch that come from memory while one is checked, so that waiting and checking
+/// overlap. Their lines are about as many as a processor can wait for at one time.
 const IN_FLIGHT: usize = 16;
 
 /// The number of requests that a batch decides at one time.

@@ -25,8 +25,8 @@ pub(crate) struct Buckets<C> {
     pub(crate) names: LimitNames,
     /// The version of the newest snapshot. The snapshot is in place before its version is stored.
     pub(crate) version: CachePadded<Cell64>,
-    /// The version of the snapshot that was put in place last or is about to be. It is stored before any check can
-    /// work by that snapshot.
+    /// The version of the snapshot that was put in place last or is about to be. It is stored before any check can work
+    /// by that snapshot.
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
     pub(crate) refund_log: Moves,

@@ -7,7 +7,7 @@ use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
         decision::Decision,
         fast_path::FastPathMiss,
         names::LimitIndex,
@@ -38,14 +38,14 @@ pub struct MetLimit {
 impl<C: Clock> Engine<C> {
     /// Decides a request, and charges it when it is allowed. Either all of its limits are charged, or none.
     ///
-    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) is for
-    /// checks that ask the store.
+    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) is for checks
+    /// that ask the store.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
         self.with_plan(request, |active, plan, now| self.decide_plan(active, request, plan, now))
     }
 
-    /// Decides a request as [`check`](Self::check) does, and calls `met` with each limit that was looked at, in
-    /// order, the deciding one included.
+    /// Decides a request as [`check`](Self::check) does, and calls `met` with each limit that was looked at, in order,
+    /// the deciding one included.
     pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(MetLimit)) -> Decision<'_> {
         self.with_plan(request, |active, plan, now| {
             let decision = self.decide_plan(active, request, plan, now)?;
@@ -95,7 +95,7 @@ impl<C: Clock> Engine<C> {
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
-        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
         self.with_plan_at(request, || self.buckets.clock.now(), decide)
     }
@@ -104,7 +104,7 @@ impl<C: Clock> Engine<C> {
         &self,
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
         self.with_plan_by(Snapshot::plan, request, read_clock, decide)
     }
@@ -114,7 +114,7 @@ impl<C: Clock> Engine<C> {
         plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Result<T, StaleSnapshot>,
+        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
         loop {
             let active = self.active.load();
@@ -134,7 +134,7 @@ impl<C: Clock> Engine<C> {
         request: &Request<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, StaleSnapshot> {
+    ) -> Attempt<Decision<'_>> {
         if request.cost == 0 {
             return self.buckets.peek(active, plan, now);
         }
@@ -160,7 +160,7 @@ impl<C: Clock> Engine<C> {
         entry: Charge,
         read_clock: &impl Fn() -> Nanos,
         missed: FastPathMiss,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    ) -> Attempt<ChargeResult> {
         let charged = account.charge_after(&self.buckets, read_clock, missed)?;
         self.observers.show(input, || (Some(entry), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
@@ -174,7 +174,7 @@ impl<C: Clock> Engine<C> {
         input: CheckInput<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, StaleSnapshot> {
+    ) -> Attempt<Decision<'_>> {
         let decision = self.buckets.decide(active, plan, now)?;
         self.count(active, input, plan, &decision, now);
         Ok(decision)
@@ -214,8 +214,8 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-/// Returns whether each limit of a plan counts what it would count alone: each owner's limits stand together once,
-/// its first limit before its others. May return false where that is so.
+/// Returns whether each limit of a plan counts what it would count alone: each owner's limits stand together once, its
+/// first limit before its others. May return false where that is so.
 fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
     let (mut present, mut seen) = (u32::MAX, 0_u64);
     plan.iter().all(|entry| {

@@ -52,12 +52,11 @@ impl<C: Clock> Engine<C> {
 
     /// Returns the identity with the value by which it is counted.
     ///
-    /// - For the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as
-    ///   `::`, an IPv4 address that is mapped into IPv6 as that IPv4 address. An IPv6 address is cut to its network,
-    ///   as [`with_ipv6_prefix`](Self::with_ipv6_prefix) sets; or to the smallest block that it is in, where a client
-    ///   or a condition of the domain's policy names a smaller one, so that a client that is one address is found. It
-    ///   is cut less where its network would begin in such a block that it is not in, so that it is not taken for
-    ///   that client.
+    /// - For the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as `::`,
+    ///   an IPv4 address that is mapped into IPv6 as that IPv4 address. An IPv6 address is cut to its network, as
+    ///   [`with_ipv6_prefix`](Self::with_ipv6_prefix) sets; or to the smallest block that it is in, where a client or a
+    ///   condition of the domain's policy names a smaller one, so that a client that is one address is found. It is cut
+    ///   less where its network would begin in such a block that it is not in, so that it is not taken for that client.
     /// - For the kind `remote_address`, under which Envoy sends addresses, it is the whole address in its usual
     ///   spelling.
     /// - For any other kind it is the value itself.
@@ -96,8 +95,8 @@ impl<C: Clock> Engine<C> {
         Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
 
-    /// Returns the values by which the identity is counted in the domains of the policy, as
-    /// [`counted`](Self::counted) makes them; the value as it was given; and for the kind `ip` the whole address.
+    /// Returns the values by which the identity is counted in the domains of the policy, as [`counted`](Self::counted)
+    /// makes them; the value as it was given; and for the kind `ip` the whole address.
     pub fn counted_values(&self, identity: Identity<'_>) -> BTreeSet<String> {
         let active = self.borrow_active();
         let domains = active.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);

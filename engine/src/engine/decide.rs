@@ -10,7 +10,7 @@ use crate::{
     },
     engine::{
         account::{Account, BucketSite, ChargePreview, ChargeResult},
-        active_policy::{ActivePolicy, StaleSnapshot},
+        active_policy::{ActivePolicy, Attempt, StaleSnapshot},
         buckets::Buckets,
         decision::{Decision, Degraded, Shadows},
     },
@@ -55,12 +55,7 @@ pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[Charge]) -> impl It
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    pub(crate) fn decide(
-        &self,
-        active: &ActivePolicy,
-        plan: &[Charge],
-        now: Nanos,
-    ) -> Result<Decision<'_>, StaleSnapshot> {
+    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
         // The buckets come from memory at the same time.
         limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
@@ -68,20 +63,15 @@ impl<C: Clock> Buckets<C> {
     }
 
     /// Returns what [`decide`](Self::decide) would decide. Charges nothing.
-    pub(crate) fn peek(
-        &self,
-        active: &ActivePolicy,
-        plan: &[Charge],
-        now: Nanos,
-    ) -> Result<Decision<'_>, StaleSnapshot> {
+    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
         let mut limits = Accounts::new();
         limits.extend(accounts(active, plan));
         self.look_at_all(active, &limits, now, NO_ANSWERS)
     }
 
-    /// Charges all limits or none. It looks at all before it charges any, so that the common denial writes nothing,
-    /// and gives back what it took when a later limit refuses in a race. Shadow limits are charged last, each only if
-    /// it admits. `admitted` is empty at first, and holds what was charged when this allows.
+    /// Charges all limits or none. It looks at all before it charges any, so that the common denial writes nothing, and
+    /// gives back what it took when a later limit refuses in a race. Shadow limits are charged last, each only if it
+    /// admits. `admitted` is empty at first, and holds what was charged when this allows.
     pub(crate) fn charge_all<'b>(
         &'b self,
         active: &ActivePolicy,
@@ -89,7 +79,7 @@ impl<C: Clock> Buckets<C> {
         now: Nanos,
         answers: StoreAnswers<'_>,
         admitted: &mut Admitted<'b>,
-    ) -> Result<Decision<'b>, StaleSnapshot> {
+    ) -> Attempt<Decision<'b>> {
         for (place, account) in enforced(accounts) {
             let preview = match answers.decider(place, account, now) {
                 LimitSource::Bucket => account.look(self, now)?,
@@ -140,7 +130,7 @@ impl<C: Clock> Buckets<C> {
         accounts: &[Account<'_>],
         now: Nanos,
         answers: StoreAnswers<'_>,
-    ) -> Result<Decision<'_>, StaleSnapshot> {
+    ) -> Attempt<Decision<'_>> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
             let Some(preview) = answers.look(self, place, account, now)? else { continue };
@@ -159,7 +149,7 @@ impl<C: Clock> Buckets<C> {
         active: &ActivePolicy,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Option<Decision<'_>>, StaleSnapshot> {
+    ) -> Attempt<Option<Decision<'_>>> {
         let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
         for (place, account) in accounts(active, plan).enumerate().filter(|(_, account)| is_here(account)) {
             let looked = account.look(self, now)?.charged;
@@ -247,7 +237,7 @@ impl StoreAnswers<'_> {
         place: usize,
         account: &Account<'_>,
         now: Nanos,
-    ) -> Result<Option<ChargePreview<'b>>, StaleSnapshot> {
+    ) -> Attempt<Option<ChargePreview<'b>>> {
         match self.decider(place, account, now) {
             LimitSource::Bucket => account.look(buckets, now).map(Some),
             LimitSource::Answer(charged) => Ok(Some(charged.into())),

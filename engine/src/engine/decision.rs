@@ -79,8 +79,8 @@ impl Outcome {
         }
     }
 
-    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at
-    /// its rate. Zero under every other algorithm, and for a denial.
+    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its
+    /// rate. Zero under every other algorithm, and for a denial.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns())
@@ -114,8 +114,7 @@ impl Outcome {
     }
 
     /// Returns the period that [`limit`](Self::limit) belongs to: the time in which a bucket goes from empty to full,
-    /// or the length of a window. For a limit of a policy that admits nothing, it is the period that the policy
-    /// names.
+    /// or the length of a window. For a limit of a policy that admits nothing, it is the period that the policy names.
     #[must_use]
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.meter.map_or(self.word, |meter| meter.period_ns()))
@@ -133,8 +132,8 @@ impl Outcome {
         Duration::from_nanos(self.meter.map_or(0, |meter| meter.reset_after_ns(self.word, self.now)))
     }
 
-    /// Returns the time at which the limit has all of its quota again, if no other call comes meanwhile: time since
-    /// the Unix epoch, by the limiter's clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
+    /// Returns the time at which the limit has all of its quota again, if no other call comes meanwhile: time since the
+    /// Unix epoch, by the limiter's clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
     #[must_use]
     pub fn reset_at(&self) -> Duration {
         Duration::from_nanos(self.now).saturating_add(self.reset_after())
@@ -238,8 +237,8 @@ impl<'e> Decision<'e> {
         self.decided_by.map_or(Retry::Now, |by| by.outcome.retry())
     }
 
-    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at
-    /// its rate. Zero under every other algorithm, and for a denial.
+    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its
+    /// rate. Zero under every other algorithm, and for a denial.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns)
@@ -295,8 +294,8 @@ impl<'e> Decision<'e> {
         self.decided_by.map(|by| by.outcome.reset_after())
     }
 
-    /// Returns the time at which the limit has all of its quota again, if no other request comes meanwhile: time
-    /// since the Unix epoch, by wall time as the engine's clock follows it.
+    /// Returns the time at which the limit has all of its quota again, if no other request comes meanwhile: time since
+    /// the Unix epoch, by wall time as the engine's clock follows it.
     #[must_use]
     pub fn reset_at(&self) -> Option<Duration> {
         let by = self.decided_by?;

@@ -1,15 +1,14 @@
-//! The fast path, which nearly all checks take: finds the slot of a key and charges it by one swap. It serves keys
-//! that have a slot in their two lines whose word is the bucket's whole state under the newest numbers. One
-//! comparison of the whole tag tells every other case apart; such a check is left to `account.rs`, with nothing
-//! changed.
+//! The fast path, which nearly all checks take: finds the slot of a key and charges it by one swap. It serves keys that
+//! have a slot in their two lines whose word is the bucket's whole state under the newest numbers. One comparison of
+//! the whole tag tells every other case apart; such a check is left to `account.rs`, with nothing changed.
 //!
-//! How long a check of a random key waits for memory depends on the instructions between one such wait and the next:
-//! a processor goes on with later checks meanwhile, as far as it can look ahead. So this code is short, is inlined
-//! whole, and decides by branches, which are predicted, never by values that wait for the slot.
+//! How long a check of a random key waits for memory depends on the instructions between one such wait and the next: a
+//! processor goes on with later checks meanwhile, as far as it can look ahead. So this code is short, is inlined whole,
+//! and decides by branches, which are predicted, never by values that wait for the slot.
 //!
-//! The order stays slot, clock, version, swap. The clock is read after the load of the slot has begun: it takes as
-//! long as a line from the cache, and the two go on together. It is read before the version: a charge must not be
-//! dated after a publish that it did not see, since the conversion would take the time between for used.
+//! The order stays slot, clock, version, swap. The clock is read after the load of the slot has begun: it takes as long
+//! as a line from the cache, and the two go on together. It is read before the version: a charge must not be dated
+//! after a publish that it did not see, since the conversion would take the time between for used.
 
 use crate::{
     algorithm::{Meter, Verdict},

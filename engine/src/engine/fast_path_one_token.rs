@@ -1,5 +1,5 @@
-//! The [fast path](crate::engine::fast_path) of checks that cost one token of a token bucket, as most do. All
-//! decisions that do not depend on the bucket are made beforehand.
+//! The [fast path](crate::engine::fast_path) of checks that cost one token of a token bucket, as most do. All decisions
+//! that do not depend on the bucket are made beforehand.
 
 use crate::{
     algorithm::{Meter, OneToken, Verdict},
@@ -96,8 +96,8 @@ impl OneTokenLimit {
     }
 
     /// Spends one token from the calling thread's stripe of a key's lease, as
-    /// [`Lease::spend`](crate::storage::striping::Lease::spend) does; `word` is that of its slot. Returns `None` if
-    /// the stripe has no token or another thread changed it; nothing was admitted then.
+    /// [`Lease::spend`](crate::storage::striping::Lease::spend) does; `word` is that of its slot. Returns `None` if the
+    /// stripe has no token or another thread changed it; nothing was admitted then.
     #[inline(never)]
     fn spend(
         &self,

@@ -26,9 +26,9 @@ use crate::{
 
 /// One limit, looked up once, for callers that know which limit they want: the shortest way to its buckets.
 ///
-/// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and
-/// it stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes a lock. It
-/// cannot outlive its engine.
+/// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
+/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes a lock. It cannot
+/// outlive its engine.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -71,12 +71,11 @@ pub struct Handle<'e, C = SystemClock> {
 }
 
 impl<C: Clock> Engine<C> {
-    /// Returns a handle on the limit with this full name, such as `default/tier:free/minute`, for identities of
-    /// `kind`.
+    /// Returns a handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
     ///
-    /// Returns `None` if the policy has no such limit now, or if the limit belongs to a rule that counts something
-    /// else than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of
-    /// a check by handle is its argument.
+    /// Returns `None` if the policy has no such limit now, or if the limit belongs to a rule that counts something else
+    /// than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of a
+    /// check by handle is its argument.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let active = self.active();
         let place = place_in(&active, limit_id, kind)?;
@@ -251,8 +250,8 @@ impl<'e, C: Clock> Handle<'e, C> {
         KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
     }
 
-    /// Charges the limit alone, after the fast path was `missed`. Observers are shown `value`. Returns `None`, and
-    /// does nothing, if the limit is a shadow, is kept in a store, or is not in the policy: then
+    /// Charges the limit alone, after the fast path was `missed`. Observers are shown `value`. Returns `None`, and does
+    /// nothing, if the limit is a shadow, is kept in a store, or is not in the policy: then
     /// [`decide_any`](Self::decide_any) decides.
     #[inline(always)]
     pub(crate) fn charge(

@@ -3,8 +3,8 @@
 //!
 //! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data
 //! streams", 2005): as many counts as there are entries. A key that has none takes over the entry with the lowest
-//! count, and keeps that count as its possible error. Of a total of N over m entries: no key's count is too low; it
-//! is too high by its error at most, which is at most N/m; and every key with more than N/m is there.
+//! count, and keeps that count as its possible error. Of a total of N over m entries: no key's count is too low; it is
+//! too high by its error at most, which is at most N/m; and every key with more than N/m is there.
 //!
 //! Counts are halved once per half-life, N and errors with them, so that yesterday's hitters fade.
 

@@ -2,22 +2,22 @@
 //!
 //! # Names and ids
 //!
-//! A limit has two numbers. Its *index* belongs to its name and is never given to another name: a record of a
-//! decision names the right limit for as long as the engine lives. Its *id*, one of 2^20, is what the tags of its
-//! slots carry. An id goes to another name when the name that has it is in no policy any more. The invariant:
-//! **everything that a slot or an overflow bucket with an id holds was written for the name that has the id.** It
-//! holds because an id is taken back in this order:
+//! A limit has two numbers. Its *index* belongs to its name and is never given to another name: a record of a decision
+//! names the right limit for as long as the engine lives. Its *id*, one of 2^20, is what the tags of its slots carry.
+//! An id goes to another name when the name that has it is in no policy any more. The invariant: **everything that a
+//! slot or an overflow bucket with an id holds was written for the name that has the id.** It holds because an id is
+//! taken back in this order:
 //!
-//! 1. Every [`ActivePolicy`] with the id is freed: the publisher keeps those that were in force until it holds the
-//!    last reference. A check, a handle and a pending check hold the [`ActivePolicy`] by which they work, so none can
-//!    read or write a slot with the id any more, however long it stalls. (A reservation holds none; when it is
-//!    settled, the engine compares the index of the id.)
-//! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys
-//!    of other limits may take an idle slot meanwhile.
+//! 1. Every [`ActivePolicy`] with the id is freed: the publisher keeps those that were in force until it holds the last
+//!    reference. A check, a handle and a pending check hold the [`ActivePolicy`] by which they work, so none can read
+//!    or write a slot with the id any more, however long it stalls. (A reservation holds none; when it is settled, the
+//!    engine compares the index of the id.)
+//! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys of
+//!    other limits may take an idle slot meanwhile.
 //! 3. The id is free for a new name.
 //!
-//! Ids whose keys are all idle are taken back first: nothing is lost by that. If a policy needs more, the oldest
-//! names lose what was used of them. Otherwise a name that comes back finds its buckets as they were.
+//! Ids whose keys are all idle are taken back first: nothing is lost by that. If a policy needs more, the oldest names
+//! lose what was used of them. Otherwise a name that comes back finds its buckets as they were.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -114,9 +114,8 @@ impl LimitIds {
         self.bound.len().saturating_sub(active.limits.len())
     }
 
-    /// Returns the ids that can be taken back before `snapshot` is published, those of the oldest names first:
-    /// neither `active`, which is in force, nor one of `retired` has them, and the snapshot does not have their
-    /// names.
+    /// Returns the ids that can be taken back before `snapshot` is published, those of the oldest names first: neither
+    /// `active`, which is in force, nor one of `retired` has them, and the snapshot does not have their names.
     pub(crate) fn unreachable(
         &self,
         snapshot: &Snapshot,

@@ -22,8 +22,8 @@ impl<C: Clock> Engine<C> {
         self.buckets.denied_without_room()
     }
 
-    /// Returns the limits of the present policy's tiers and rules whose overflow buckets all have live keys: a new
-    /// key of theirs is denied if the table has no slot for it.
+    /// Returns the limits of the present policy's tiers and rules whose overflow buckets all have live keys: a new key
+    /// of theirs is denied if the table has no slot for it.
     #[must_use]
     pub fn drained_limits(&self) -> Vec<LimitIndex> {
         let (active, now) = (self.active.load(), self.buckets.clock.now());
@@ -32,9 +32,9 @@ impl<C: Clock> Engine<C> {
         drained.map(|limit| LimitIndex(limit.index)).collect()
     }
 
-    /// Returns the limits of the present policy's tiers and rules, in its order, with the number of slots of the
-    /// table that the keys of each hold: those of its live keys, and those of idle ones that no other key has taken
-    /// yet. Overflow buckets are not counted.
+    /// Returns the limits of the present policy's tiers and rules, in its order, with the number of slots of the table
+    /// that the keys of each hold: those of its live keys, and those of idle ones that no other key has taken yet.
+    /// Overflow buckets are not counted.
     #[must_use]
     pub fn slots_held(&self) -> Vec<(LimitIndex, u64)> {
         let active = self.active.load();
@@ -66,19 +66,19 @@ impl<C: Clock> Engine<C> {
     /// Counts the live keys one by one. Returns `None` if there are more than `most`, or if the engine has room for
     /// more than 89 million, since counting these would take too long.
     ///
-    /// It reads the table until it has found as many, so where there are few it reads all of it: some milliseconds
-    /// for a million keys. Checks go on meanwhile.
+    /// It reads the table until it has found as many, so where there are few it reads all of it: some milliseconds for
+    /// a million keys. Checks go on meanwhile.
     #[must_use]
     pub fn count_live_keys(&self, most: usize) -> Option<usize> {
         self.buckets.table.count_live(self.buckets.clock.now(), most)
     }
 
-    /// Returns how often a hot key, which many threads hit, was given a lease since the engine was made: its tokens
-    /// are then spent from several places, a few for each processor, and `remaining` may be too high by up to a 16th
-    /// of its limit's burst.
+    /// Returns how often a hot key, which many threads hit, was given a lease since the engine was made: its tokens are
+    /// then spent from several places, a few for each processor, and `remaining` may be too high by up to a 16th of its
+    /// limit's burst.
     ///
-    /// Only `token_bucket` limits with a burst of 1,024 or more have leases, at most 64 keys at a time. A lease
-    /// begins when threads get into each other's way, and ends when they do not, or when the key has nothing left.
+    /// Only `token_bucket` limits with a burst of 1,024 or more have leases, at most 64 keys at a time. A lease begins
+    /// when threads get into each other's way, and ends when they do not, or when the key has nothing left.
     #[must_use]
     pub fn leases_begun(&self) -> u64 {
         self.buckets.leases.begun()
@@ -91,8 +91,8 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Returns how often a sliding window log was charged without a ring of its own, because its pool had none left:
-    /// then it is stricter than its limit says. If this grows, the engine needs more `max_keys`, or the policy fewer
-    /// or smaller logs.
+    /// then it is stricter than its limit says. If this grows, the engine needs more `max_keys`, or the policy fewer or
+    /// smaller logs.
     #[must_use]
     pub fn log_charges_without_ring(&self) -> u64 {
         self.buckets.table.rings.missed()

@@ -105,8 +105,8 @@ impl<'a> Observed<'a> {
         of_request.chain(of_handle)
     }
 
-    /// Returns the identities that the limit that decided counts together; with the limit, they are the key. None for
-    /// a limit that counts everyone together, and where no limit applied.
+    /// Returns the identities that the limit that decided counts together; with the limit, they are the key. None for a
+    /// limit that counts everyone together, and where no limit applied.
     pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let counted = match (self.input, self.plan_entry) {
             (_, None) => 0,
@@ -153,8 +153,8 @@ struct ObserverIds {
     version: u64,
 }
 
-/// The value of [`ObserverSlots::version_unwatched`] while there is an observer. It is above every version but the
-/// last possible one, which an engine reaches only if it starts over from the largest version 2,047 times.
+/// The value of [`ObserverSlots::version_unwatched`] while there is an observer. It is above every version but the last
+/// possible one, which an engine reaches only if it starts over from the largest version 2,047 times.
 const WATCHED: u64 = u64::MAX;
 
 #[derive(Default)]
@@ -170,8 +170,8 @@ struct ObserverSlots {
 /// A slot for one observer, in a list. Slots are never freed and are used again: there are as many as there ever were
 /// observers at once.
 ///
-/// A list behind one `ArcSwap` would be shorter, but every decision would pay for its load. Here a decision that is
-/// not drawn for an observer costs one load of `one_in`.
+/// A list behind one `ArcSwap` would be shorter, but every decision would pay for its load. Here a decision that is not
+/// drawn for an observer costs one load of `one_in`.
 #[derive(Default)]
 struct ObserverSlot {
     /// The sampling rate of the observer; 0 if there is none.

@@ -40,8 +40,8 @@ impl Publish {
         }
     }
 
-    /// Sets the version, for policies whose versions are counted elsewhere. It must be above that of the policy
-    /// before, and below 2^53.
+    /// Sets the version, for policies whose versions are counted elsewhere. It must be above that of the policy before,
+    /// and below 2^53.
     pub fn under_version(self, version: u64) -> Self {
         Self { version: Some(version), ..self }
     }

@@ -60,11 +60,11 @@ impl<C: Clock> Engine<C> {
     /// policy before, counted from 1, unless the [`Publish`] names another.
     ///
     /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900;
-    /// [`Publish::carrying`] can choose otherwise. What was used of a limit that is in no policy any more stays too,
-    /// in case it comes back, until the engine needs its id. There are [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX)
-    /// ids; the policy in force and the new one need one for each name in either. Ids of limits of which nothing is
-    /// used are taken back first, then those of the oldest names, except those that a [`Handle`](crate::Handle) on an
-    /// older policy holds. Names stay, about 100 bytes and their text each.
+    /// [`Publish::carrying`] can choose otherwise. What was used of a limit that is in no policy any more stays too, in
+    /// case it comes back, until the engine needs its id. There are [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX) ids;
+    /// the policy in force and the new one need one for each name in either. Ids of limits of which nothing is used are
+    /// taken back first, then those of the oldest names, except those that a [`Handle`](crate::Handle) on an older
+    /// policy holds. Names stay, about 100 bytes and their text each.
     ///
     /// If the policy has sliding window logs of a size that is new to the engine, their rings are allocated first, at
     /// most 32 MiB for each power of two up to 4,096; they stay.
@@ -87,8 +87,8 @@ impl<C: Clock> Engine<C> {
     /// server does; until then windows begin and end by the earlier time.
     ///
     /// What a key has used of its present window counts in the window of the new wall time. This is a publish of the
-    /// policy in force, under its version, and takes as long where there are windows. An engine can do it some
-    /// thousand times, and then no more.
+    /// policy in force, under its version, and takes as long where there are windows. An engine can do it some thousand
+    /// times, and then no more.
     ///
     /// ```
     /// use tidegate::{Engine, clock::ManualClock};
@@ -129,9 +129,8 @@ impl<C: Clock> Engine<C> {
         Ok(())
     }
 
-    /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many,
-    /// and as many more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's
-    /// bucket.
+    /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and
+    /// as many more as `snapshot` needs. The head of `limit_ids.rs` says why no check meets another name's bucket.
     fn make_room(
         &self,
         Publisher { limit_ids, retired }: &mut Publisher,

@@ -89,8 +89,8 @@ impl Reservation {
     }
 
     /// Returns the largest cost at which to settle a reservation if an untrusted caller states the true cost:
-    /// `multiple` times the estimate, or one burst of the largest limit that the request met, whichever is more. If
-    /// the request met no limit, nothing is charged, and any cost will do.
+    /// `multiple` times the estimate, or one burst of the largest limit that the request met, whichever is more. If the
+    /// request met no limit, nothing is charged, and any cost will do.
     ///
     /// ```
     /// # use tidegate::{Engine, Reservation};
@@ -149,14 +149,14 @@ impl<C: Clock> Engine<C> {
     ///
     /// - If it is less than the estimate, the rest is given back, as far as time has not brought it back already; a
     ///   window gets it back while it counts, a sliding window log does not.
-    /// - If it is more, the excess is charged whether it fits or not, and later requests wait for it. A bucket takes
-    ///   a debt of at most the `max_debt` of its limit above the burst (what one period repays, unless the policy
-    ///   says otherwise), and the rest of the excess is not charged; a window remembers at most what it can hold, and
-    ///   until its end. [`Reservation::actual_max`] returns which costs are too large to be believed. An excess is
-    ///   not charged to a key that has become idle, and whose slot went to another in a full table.
+    /// - If it is more, the excess is charged whether it fits or not, and later requests wait for it. A bucket takes a
+    ///   debt of at most the `max_debt` of its limit above the burst (what one period repays, unless the policy says
+    ///   otherwise), and the rest of the excess is not charged; a window remembers at most what it can hold, and until
+    ///   its end. [`Reservation::actual_max`] returns which costs are too large to be believed. An excess is not
+    ///   charged to a key that has become idle, and whose slot went to another in a full table.
     ///
-    /// If a publish has changed a limit's numbers meanwhile, what was reserved stays charged. A reservation of
-    /// another engine changes nothing.
+    /// If a publish has changed a limit's numbers meanwhile, what was reserved stays charged. A reservation of another
+    /// engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
         let Reservation { estimate, charges, engine, .. } = reservation;
         if !Arc::ptr_eq(&engine, &self.buckets().id) {

@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// A decision without the engine from which it borrows its names: plain data that can be kept, for
-/// [`Engine::recall`]. At most 160 bytes, and 40 more where shadow limits would have denied.
+/// A decision without the engine from which it borrows its names: plain data that can be kept, for [`Engine::recall`].
+/// At most 160 bytes, and 40 more where shadow limits would have denied.
 #[derive(Clone, Debug)]
 pub struct Remembered {
     policy_version: u64,

@@ -10,7 +10,7 @@ use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
         account::{Account, BucketSite, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
         decide::{Accounts, Admitted, StoreAnswers},
         decision::{Decision, Degraded},
         inspect::Inspection,
@@ -66,7 +66,8 @@ pub struct Pending<'r> {
     request: &'r Request<'r>,
     active: Arc<ActivePolicy>,
     plan: Box<[Charge]>,
-    /// The answers that the node gave when the check began, for each limit that the store keeps, in the order of the plan.
+    /// The answers that the node gave when the check began, for each limit that the store keeps, in the order of the
+    /// plan.
     answered: Box<[Option<StoreAnswer>]>,
     is_look: bool,
 }
@@ -94,8 +95,8 @@ pub struct StoreCharge<'p> {
     pub sharing: Sharing,
     /// The tokens to charge.
     pub cost: u64,
-    /// Whether nothing is to be charged: the answer then says what a charge would come to (of one token, where the
-    /// cost is 0).
+    /// Whether nothing is to be charged: the answer then says what a charge would come to (of one token, where the cost
+    /// is 0).
     pub is_look: bool,
     /// Whether the limit is a shadow, which never denies.
     pub is_shadow: bool,
@@ -104,8 +105,8 @@ pub struct StoreCharge<'p> {
 }
 
 impl<'p> StoreCharge<'p> {
-    /// Returns the identities that are counted together, in the order of their kinds; none if the limit counts
-    /// everyone together.
+    /// Returns the identities that are counted together, in the order of their kinds; none if the limit counts everyone
+    /// together.
     #[must_use]
     pub fn identities(&self) -> ArrayVec<Identity<'p>, IDENTITIES_MAX> {
         let each = self.request.identities.iter().enumerate();
@@ -224,9 +225,9 @@ impl<C: Clock> Engine<C> {
         self.begin_with(request, |_| None).0
     }
 
-    /// Begins a check as [`begin`](Self::begin) does. `local_answer` may answer for the store, from what this node holds of a
-    /// limit. If it answers every charge, the check is decided at once; if that decision is a denial, the caller
-    /// takes back what `local_answer` charged.
+    /// Begins a check as [`begin`](Self::begin) does. `local_answer` may answer for the store, from what this node
+    /// holds of a limit. If it answers every charge, the check is decided at once; if that decision is a denial, the
+    /// caller takes back what `local_answer` charged.
     pub fn begin_with<'r>(
         &self,
         request: &'r Request<'r>,
@@ -334,7 +335,7 @@ impl<C: Clock> Engine<C> {
         plan: &Plan,
         now: Nanos,
         is_look: bool,
-    ) -> Result<Option<Begun<'_, 'r>>, StaleSnapshot> {
+    ) -> Attempt<Option<Begun<'_, 'r>>> {
         if !plan.iter().any(|charge| is_stored(active, charge)) {
             return self.decide_plan(active, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
         }
@@ -364,8 +365,8 @@ impl<C: Clock> Engine<C> {
     /// Finishes a check with the store's answers, in the order of [`Pending::charges`]; a missing answer counts as
     /// [`Failed`](StoreAnswer::Failed). The limits of this node are charged now, all or none.
     ///
-    /// If the decision is a denial, the caller gives back to the store what it admitted. A check that another engine began is
-    /// decided as a [`check`](Self::check) of this one, without the answers.
+    /// If the decision is a denial, the caller gives back to the store what it admitted. A check that another engine
+    /// began is decided as a [`check`](Self::check) of this one, without the answers.
     pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
         if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
             return (self.check(pending.request), None);
@@ -374,8 +375,8 @@ impl<C: Clock> Engine<C> {
         (decision, pending.give_back(places, answers))
     }
 
-    /// Finishes a check as [`finish`](Self::finish) does, and returns a reservation of what was charged on this node. The caller
-    /// settles what the store charged.
+    /// Finishes a check as [`finish`](Self::finish) does, and returns a reservation of what was charged on this node.
+    /// The caller settles what the store charged.
     pub fn finish_reserved<'r>(
         &self,
         pending: Pending<'r>,
@@ -393,8 +394,8 @@ impl<C: Clock> Engine<C> {
         (decision, reservation, pending.give_back(places, answers))
     }
 
-    /// Finishes a check of this engine, and puts what was charged on this node into `reserved`. Returns also the
-    /// limits whose charge the store must take back, as bits of their places in the plan.
+    /// Finishes a check of this engine, and puts what was charged on this node into `reserved`. Returns also the limits
+    /// whose charge the store must take back, as bits of their places in the plan.
     fn finish_pending(
         &self,
         pending: &Pending<'_>,

@@ -28,8 +28,8 @@ use crate::{
 /// The number of keys that an engine has room for by default.
 pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 
-/// A rate limiter with many limits, by a policy. Checks never wait, lock or allocate; a publish swaps the whole
-/// policy between two checks.
+/// A rate limiter with many limits, by a policy. Checks never wait, lock or allocate; a publish swaps the whole policy
+/// between two checks.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -87,8 +87,8 @@ impl Engine {
     }
 
     /// Returns an engine with room for `max_keys` live keys, 24 bytes each. That much memory is reserved at once, and
-    /// taken from the machine as keys come; making an engine takes no longer for a hundred million keys. If the
-    /// system refuses the memory, the process ends, as with any allocation.
+    /// taken from the machine as keys come; making an engine takes no longer for a hundred million keys. If the system
+    /// refuses the memory, the process ends, as with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
@@ -102,8 +102,8 @@ impl Default for Engine {
 }
 
 impl<C: Clock> Engine<C> {
-    /// Returns an engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock)
-    /// says which to take.
+    /// Returns an engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock) says
+    /// which to take.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: C) -> Self {
         Self::with(max_keys, clock, KeyHasher::random())
@@ -200,8 +200,8 @@ impl<C: Clock> Engine<C> {
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
     /// denied, through whichever listener (of all engines of a process that have an observer, together). Peeks and
-    /// requests without a cost are not shown. An engine may have several observers, each with its own sampling rate.
-    /// An observer stays until [`stop_observing`](Self::stop_observing).
+    /// requests without a cost are not shown. An engine may have several observers, each with its own sampling rate. An
+    /// observer stays until [`stop_observing`](Self::stop_observing).
     ///
     /// ```
     /// use std::num::NonZeroU32;

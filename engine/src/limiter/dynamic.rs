@@ -14,8 +14,8 @@ use crate::{
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };
 
-/// Limits each key by the rate that comes with the check, for callers that have their own rates, as with
-/// `CL.THROTTLE` of redis-cell.
+/// Limits each key by the rate that comes with the check, for callers that have their own rates, as with `CL.THROTTLE`
+/// of redis-cell.
 ///
 /// A bucket keeps the time at which its key has all of its quota again, and no rate: a check by another rate goes on
 /// from that time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is
@@ -74,10 +74,10 @@ impl<C: Clock> RatedLimiter<C> {
     /// [`check_n_by`](Self::check_n_by).
     ///
     /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on.
-    /// 15 % of the slots are kept for groups that have few, a 64th of them for each. So the more slots others have,
-    /// the smaller the share of a group is. At its share a group brings a new key only where a key that it brought is
-    /// idle; otherwise the new key is denied. A key that has a slot is decided in the same way for every group.
-    /// Checks without a group have no share, and take any free slot.
+    /// 15 % of the slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the
+    /// smaller the share of a group is. At its share a group brings a new key only where a key that it brought is idle;
+    /// otherwise the new key is denied. A key that has a slot is decided in the same way for every group. Checks
+    /// without a group have no share, and take any free slot.
     ///
     /// This takes 3 bytes more for each key, and half a megabyte.
     #[must_use]
@@ -93,9 +93,10 @@ impl<C: Clock> RatedLimiter<C> {
         self.check(NO_GROUP, &key, bucket, cost)
     }
 
-    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group. The group is a
-    /// number that the program gives each caller, such as some bits of a keyed hash of its address. Callers with the same number
-    /// have one share. Only a limiter made by [`with_groups`](Self::with_groups) has shares.
+    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group.
+    /// The group is a number that the program gives each caller, such as some bits of a keyed hash of its address.
+    /// Callers with the same number have one share. Only a limiter made by [`with_groups`](Self::with_groups) has
+    /// shares.
     ///
     /// ```
     /// use std::num::NonZeroU16;
@@ -148,8 +149,8 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.denied_without_room()
     }
 
-    /// Returns how often a new key was denied because its group had its share of the slots. Neither of the two
-    /// methods above counts these.
+    /// Returns how often a new key was denied because its group had its share of the slots. Neither of the two methods
+    /// above counts these.
     #[must_use]
     pub fn denied_by_share(&self) -> u64 {
         self.0.buckets.table.groups.as_ref().map_or(0, Groups::refused)

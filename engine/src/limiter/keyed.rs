@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, StaleSnapshot},
+        active_policy::{ActiveLimit, Attempt},
         buckets::Buckets,
         decision::Outcome,
         fast_path::FastPathMiss,
@@ -25,8 +25,8 @@ use crate::{
 /// Limits each key by itself: each user, each address, each user of each tenant.
 ///
 /// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room
-/// for by default. A key that is idle, with all of its quota, gives its slot away; a live one is never forgotten. If
-/// no slot is left, eight new keys get overflow buckets, with the same numbers, and others are denied until a slot is
+/// for by default. A key that is idle, with all of its quota, gives its slot away; a live one is never forgotten. If no
+/// slot is left, eight new keys get overflow buckets, with the same numbers, and others are denied until a slot is
 /// idle; none is let through uncounted. [`overflow_charges`](Self::overflow_charges) and
 /// [`denied_without_room`](Self::denied_without_room) return how often that was.
 ///
@@ -79,7 +79,8 @@ impl KeyedLimiter {
 }
 
 impl<C: Clock> KeyedLimiter<C> {
-    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and simulation.
+    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and
+    /// simulation.
     #[must_use]
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let meter = meter.into();
@@ -112,8 +113,8 @@ impl<C: Clock> KeyedLimiter<C> {
         }
     }
 
-    /// Charges a cost after the fast path of one token was missed. Out of line, so that that path has the registers
-    /// to itself.
+    /// Charges a cost after the fast path of one token was missed. Out of line, so that that path has the registers to
+    /// itself.
     #[inline(never)]
     fn charge_metered(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let missed = match (&self.metered, missed) {
@@ -141,8 +142,8 @@ impl<C: Clock> KeyedLimiter<C> {
         self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
     }
 
-    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
-    /// nothing.
+    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0
+    /// charges nothing.
     #[inline]
     pub fn check_n(&self, key: impl Key, cost: u64) -> Outcome {
         if cost == 0 {
@@ -198,11 +199,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     /// Returns the outcome of an attempt. It is the first one, because without a publish no snapshot is stale.
     #[inline(always)]
-    fn first(
-        &self,
-        account: &Account<'_>,
-        mut attempt: impl FnMut() -> Result<ChargeResult, StaleSnapshot>,
-    ) -> Outcome {
+    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Attempt<ChargeResult>) -> Outcome {
         loop {
             if let Ok(charged) = attempt() {
                 return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());

@@ -96,7 +96,8 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Charges `cost` tokens, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges nothing.
+    /// Charges `cost` tokens, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
+    /// nothing.
     #[inline]
     pub fn check_n(&self, cost: u64) -> Outcome {
         if cost == 0 {

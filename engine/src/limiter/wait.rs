@@ -52,9 +52,9 @@ impl<C: Clock> Limiter<C> {
         self.wait_before(cost, None).await
     }
 
-    /// Waits as [`wait`](Self::wait) does, but ends when it is clear that there will be no token by `deadline`: at
-    /// once if the task is the first in the queue, otherwise at the deadline. With a deadline in the past it takes a
-    /// token now or not at all.
+    /// Waits as [`wait`](Self::wait) does, but ends when it is clear that there will be no token by `deadline`: at once
+    /// if the task is the first in the queue, otherwise at the deadline. With a deadline in the past it takes a token
+    /// now or not at all.
     ///
     /// # Errors
     ///

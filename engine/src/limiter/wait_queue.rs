@@ -1,7 +1,7 @@
 //! The queue of the tasks that wait for tokens, first come, first served.
 //!
-//! Only the first task looks at the bucket and sleeps. It takes a token in the same poll in which its future is
-//! ready, so a future that is dropped before that has taken nothing and lets the next task move up.
+//! Only the first task looks at the bucket and sleeps. It takes a token in the same poll in which its future is ready,
+//! so a future that is dropped before that has taken nothing and lets the next task move up.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -6,7 +6,10 @@ use super::{Account, ChargeResult};
 use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
-    engine::{active_policy::StaleSnapshot, buckets::Buckets},
+    engine::{
+        active_policy::{Attempt, StaleSnapshot},
+        buckets::Buckets,
+    },
     storage::{
         layout::Held,
         log_pool::Spare,
@@ -23,7 +26,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    ) -> Attempt<ChargeResult> {
         let is_absent = Cell::new(false);
         let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
             is_absent.set(held.is_none());
@@ -47,7 +50,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         held: Option<Held>,
         spare: &mut Option<Spare<'b>>,
-    ) -> Result<State, StaleSnapshot> {
+    ) -> Attempt<State> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
             // A ring that is closed under the present numbers belongs to a snapshot that is no longer the newest.
             return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
@@ -65,7 +68,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Result<ChargeResult, StaleSnapshot>, Full> {
+    ) -> Result<Attempt<ChargeResult>, Full> {
         let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
         Ok(outcome.map(ChargeResult::in_slot))
     }

@@ -4,7 +4,10 @@ use super::{Account, ChargeResult};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    engine::{active_policy::StaleSnapshot, buckets::Buckets},
+    engine::{
+        active_policy::{Attempt, StaleSnapshot},
+        buckets::Buckets,
+    },
     storage::{
         layout::Held,
         striping::{Lease, Leased},
@@ -14,16 +17,11 @@ use crate::{
 impl Account<'_> {
     #[cold]
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
-    pub(super) fn look_at_lease<C: Clock>(
-        &self,
-        buckets: &Buckets<C>,
-        word: u64,
-        now: Nanos,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    pub(super) fn look_at_lease<C: Clock>(&self, buckets: &Buckets<C>, word: u64, now: Nanos) -> Attempt<ChargeResult> {
         let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(ChargeResult::in_slot);
         let looked = looked.ok_or(StaleSnapshot)?;
-        // A denial first takes back all tokens that are out and pays for what was spent: time does not repay it
-        // before that.
+        // A denial first takes back all tokens that are out and pays for what was spent: time does not repay it before
+        // that.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
             return self.look(buckets, buckets.clock.now()).map(|preview| preview.charged);
@@ -31,15 +29,10 @@ impl Account<'_> {
         Ok(looked)
     }
 
-    /// Charges a key with a lease; `word` is that of its slot. Out of line, so that keys without a lease do not pay
-    /// for it.
+    /// Charges a key with a lease; `word` is that of its slot. Out of line, so that keys without a lease do not pay for
+    /// it.
     #[inline(never)]
-    pub(super) fn charge_leased<C: Clock>(
-        self,
-        buckets: &Buckets<C>,
-        now: Nanos,
-        word: u64,
-    ) -> Result<ChargeResult, StaleSnapshot> {
+    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Attempt<ChargeResult> {
         match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
             Some(stepped) => Ok(ChargeResult::in_slot(stepped)),
             None => self.charge_slow_path(buckets, now, 0),
@@ -54,7 +47,7 @@ impl Account<'_> {
         buckets: &Buckets<C>,
         now: Nanos,
         word: u64,
-    ) -> Option<Result<ChargeResult, StaleSnapshot>> {
+    ) -> Option<Attempt<ChargeResult>> {
         self.with_lease(buckets, |lease| match lease.charge(word, now) {
             Leased::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
             Leased::Stale => Some(Err(StaleSnapshot)),

@@ -99,8 +99,8 @@ fn a_charge_on_the_fast_path_never_lands_on_the_next_owner() {
     });
 }
 
-/// The next owner has nothing left here: a check of a key of which nothing is used must not be refused by that
-/// owner's word.
+/// The next owner has nothing left here: a check of a key of which nothing is used must not be refused by that owner's
+/// word.
 #[test]
 fn a_denial_on_the_fast_path_is_never_by_the_next_owners_word() {
     check_within(None, || {

@@ -1,5 +1,5 @@
-//! Tests of the reuse of ids: they are taken back when no policy has their names, and a bucket of one name never
-//! counts for another.
+//! Tests of the reuse of ids: they are taken back when no policy has their names, and a bucket of one name never counts
+//! for another.
 
 use crate::{
     Identity,

@@ -1,5 +1,5 @@
-//! Tests of stray buckets, whose numbers no policy in force has. A check leaves one if it stalls while generations
-//! come round.
+//! Tests of stray buckets, whose numbers no policy in force has. A check leaves one if it stalls while generations come
+//! round.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
 const START: Nanos = 1_790_000_000_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// Returns a policy for two kinds of client, each with one limit of two requests within ten seconds; that of the
-/// users is `user`.
+/// Returns a policy for two kinds of client, each with one limit of two requests within ten seconds; that of the users
+/// is `user`.
 fn policy(user: &str) -> Arc<Snapshot> {
     let text = format!(
         r#"
