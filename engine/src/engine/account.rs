@@ -20,7 +20,6 @@ use crate::{
     policy::{compiled::Stored, document::OnFailure, planner::Charge},
     storage::{
         atomic_update::Next,
-        counters::Place,
         layout::Held,
         sliding_log::Stepped,
         table::{Full, Key, Met, Seen},
@@ -33,7 +32,7 @@ const NO_ROOM_NS: u64 = SECOND_NS;
 /// One limit of a check, with the key that it counts.
 #[derive(Clone, Copy)]
 pub(crate) struct Account<'l> {
-    limit: &'l ActiveLimit,
+    pub(super) limit: &'l ActiveLimit,
     /// The numbers in the store, for a limit that nodes share. The limit's own numbers are then those of a node that
     /// counts alone.
     stored: Option<&'l Stored>,
@@ -162,12 +161,6 @@ impl<'l> Account<'l> {
         ChargeResult { verdict, word: verdict.admitted().unwrap_or(word), now, site }
     }
 
-    /// Returns the counter of the limit's decisions, if they are counted.
-    #[inline(always)]
-    pub(crate) fn counter(&self) -> Option<Place> {
-        self.limit.owner_counter()
-    }
-
     /// Returns the account at another cost.
     pub(crate) fn with_cost(self, cost: u64) -> Self {
         Self { cost, ..self }
@@ -186,24 +179,6 @@ impl<'l> Account<'l> {
     #[inline(always)]
     pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
         buckets.table.key_lines(self.key.hash()).prefetch();
-    }
-
-    /// Returns whether the limit is evaluated and counted, but never denies.
-    pub(crate) fn is_shadow(&self) -> bool {
-        self.limit.is_shadow
-    }
-
-    pub(crate) fn index(&self) -> u32 {
-        self.limit.index
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.limit.id
-    }
-
-    /// Returns the number of the limit's set of numbers.
-    pub(crate) fn edition(&self) -> u64 {
-        self.limit.edition
     }
 
     /// Returns the account as if it belonged to the snapshot of this version.

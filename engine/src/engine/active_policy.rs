@@ -101,8 +101,8 @@ impl ActivePolicy {
     }
 }
 
-#[derive(Debug)]
 /// A limit of the policy in force, or of a limiter without a policy.
+#[derive(Debug)]
 pub(crate) struct ActiveLimit {
     /// The data that the fast path needs, for every algorithm but a log. Also set for a shadow, and for a limit that a
     /// store keeps.
@@ -120,7 +120,7 @@ pub(crate) struct ActiveLimit {
     /// The length of its period.
     pub(crate) period_ns: u64,
     pub(crate) generation: Generation,
-    /// The number of this set of numbers, among all that the engine's limits ever had.
+    /// The edition of its numbers: each change of any limit's numbers has a new one.
     pub(crate) edition: u64,
     /// Whether it is evaluated and counted, but never denies.
     pub(crate) is_shadow: bool,

@@ -100,15 +100,15 @@ impl<C: Clock> Engine<C> {
     }
 
     fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Attempt<Decisions<'_>> {
-        let buckets = self.buckets();
-        let active = self.borrow_active();
+        let buckets = &self.buckets;
+        let active = self.active.load();
         let now = buckets.clock.now();
         let rated: Vec<ActiveLimit> = requests
             .iter()
             .filter_map(|(_, rate)| {
                 let rate = (*rate)?;
                 let [_, period_ns, _] = rate.numbers();
-                Some(self.rated().rated(rate.into(), NO_GROUP).with_period(period_ns))
+                Some(self.rated.rated(rate.into(), NO_GROUP).with_period(period_ns))
             })
             .collect();
         let batch = AtomicBatch::new(&active, requests, &rated, now, &buckets.hasher);
@@ -139,8 +139,8 @@ impl<C: Clock> Engine<C> {
         for (entry, decision) in decided.filter(|(entry, it)| it.is_allowed() == is_all && !entry.is_peek()) {
             let plan = &batch.charges[entry.limits.clone()];
             if entry.is_rated {
-                self.observers().show(CheckInput::Rated(entry.request), || (plan.first().copied(), *decision), now);
-                self.counters().spot(None).decided(decision.is_allowed());
+                self.observers.show(CheckInput::Rated(entry.request), || (plan.first().copied(), *decision), now);
+                self.counters.spot(None).decided(decision.is_allowed());
             } else {
                 self.count(active, CheckInput::Request(entry.request), plan, decision, now);
             }

@@ -22,7 +22,7 @@ use crate::{
         state::Engine,
     },
     policy::{
-        compiled::PLAN_MAX,
+        compiled::{PLAN_MAX, Snapshot},
         planner::{Charge, Plan},
         request::{Request, RequestError},
     },
@@ -98,10 +98,10 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), tidegate::RequestError>(())
     /// ```
     pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
-        let (buckets, native) = (self.buckets(), Native128::detect());
+        let (buckets, native) = (&self.buckets, Native128::detect());
         let mut rest = requests;
         while !rest.is_empty() {
-            let active = self.borrow_active();
+            let active = self.active.load();
             let mut instant = BatchClock::new(buckets);
             let now = instant.now();
             let next = &rest[..rest.len().min(REQUESTS)];
@@ -137,7 +137,12 @@ impl<C: Clock> Engine<C> {
                 };
                 // A publish came between: the newest policy decides.
                 decisions.extend(Some(decided.unwrap_or_else(|StaleSnapshot| {
-                    self.with_plan_at(request, || now, |active, plan, now| self.decide_plan(active, request, plan, now))
+                    self.with_plan_by(
+                        Snapshot::plan,
+                        request,
+                        || now,
+                        |active, plan, now| self.decide_plan(active, request, plan, now),
+                    )
                 })));
                 start = end;
             }
@@ -180,7 +185,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let (buckets, native) = (self.engine.buckets(), Native128::detect());
+        let (buckets, native) = (&self.engine.buckets, Native128::detect());
         for keys in keys.chunks(AHEAD) {
             let mut instant = BatchClock::new(buckets);
             let mut all = ArrayVec::<KeyLines<'_>, AHEAD>::new();

@@ -97,18 +97,10 @@ impl<C: Clock> Engine<C> {
         request: &Request<'_>,
         decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
-        self.with_plan_at(request, || self.buckets.clock.now(), decide)
+        self.with_plan_by(Snapshot::plan, request, || self.buckets.clock.now(), decide)
     }
 
-    pub(crate) fn with_plan_at<T>(
-        &self,
-        request: &Request<'_>,
-        read_clock: impl Fn() -> Nanos,
-        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
-    ) -> T {
-        self.with_plan_by(Snapshot::plan, request, read_clock, decide)
-    }
-
+    /// Works as [`with_plan`](Self::with_plan) does, with another way to plan and another clock.
     pub(crate) fn with_plan_by<T>(
         &self,
         plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
@@ -143,7 +135,7 @@ impl<C: Clock> Engine<C> {
             [one] if active.limits[one.limit as usize].is_enforced_here => {
                 let account = Account::new(active, one);
                 let charged = self.charge_one(&account, input, *one, &|| now, FastPathMiss::Untried)?;
-                self.counters.spot(account.counter()).decided(charged.is_admitted());
+                self.counters.spot(account.limit.owner_counter()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
             several => self.decide_any(active, input, several, now),

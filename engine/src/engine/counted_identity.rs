@@ -87,18 +87,15 @@ impl<C: Clock> Engine<C> {
             // An IPv4 address has one spelling.
             Ok(IpAddr::V4(_)) | Err(_) => return Ok(identity.into()),
         };
-        let bits = if kind == IP {
-            self.borrow_active().snapshot.counted_bits(domain, address, self.ipv6_prefix)
-        } else {
-            128
-        };
+        let bits =
+            if kind == IP { self.active.load().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
         Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
 
     /// Returns the values by which the identity is counted in the domains of the policy, as [`counted`](Self::counted)
     /// makes them; the value as it was given; and for the kind `ip` the whole address.
     pub fn counted_values(&self, identity: Identity<'_>) -> BTreeSet<String> {
-        let active = self.borrow_active();
+        let active = self.active.load();
         let domains = active.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);
         let counted = domains.filter_map(|domain| self.counted(domain, identity).ok());
         let counted = counted.map(|counted| counted.identity().value().to_owned());

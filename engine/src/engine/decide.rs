@@ -106,7 +106,7 @@ impl<C: Clock> Buckets<C> {
         }
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
-            for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
+            for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.limit.is_shadow) {
                 // The enforced limits are charged by now. If a publish came between, the shadow is left out.
                 let charged = match answers.decider(place, account, now) {
                     LimitSource::Bucket => account.charge(self, &|| now),
@@ -115,7 +115,7 @@ impl<C: Clock> Buckets<C> {
                 };
                 match charged {
                     Ok(charged) if charged.is_admitted() => admitted.push((place, charged.into())),
-                    Ok(_) => shadows.push(place, account.index()),
+                    Ok(_) => shadows.push(place, account.limit.index),
                     Err(StaleSnapshot) => {}
                 }
             }
@@ -134,9 +134,9 @@ impl<C: Clock> Buckets<C> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
             let Some(preview) = answers.look(self, place, account, now)? else { continue };
-            match (preview.charged.is_admitted(), account.is_shadow()) {
+            match (preview.charged.is_admitted(), account.limit.is_shadow) {
                 (true, _) => admitted.push((place, preview)),
-                (false, true) => shadows.push(place, account.index()),
+                (false, true) => shadows.push(place, account.limit.index),
                 (false, false) => return Ok(self.refused(accounts, place, preview.charged, answers)),
             }
         }
@@ -150,7 +150,7 @@ impl<C: Clock> Buckets<C> {
         plan: &[Charge],
         now: Nanos,
     ) -> Attempt<Option<Decision<'_>>> {
-        let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
+        let is_here = |account: &Account<'_>| !account.limit.is_shadow && account.on_failure().is_none();
         for (place, account) in accounts(active, plan).enumerate().filter(|(_, account)| is_here(account)) {
             let looked = account.look(self, now)?.charged;
             if !looked.is_admitted() {
@@ -195,7 +195,7 @@ impl<C: Clock> Buckets<C> {
         let (mut tightest, mut least, mut delay_ns) = (None, u64::MAX, 0);
         for (place, ChargePreview { charged, .. }) in admitted {
             let account = &accounts[*place];
-            if !account.is_shadow() {
+            if !account.limit.is_shadow {
                 let (left, this_delay_ns) = account.left_and_delay_ns(charged);
                 delay_ns = delay_ns.max(this_delay_ns);
                 if tightest.is_none() || left < least {
@@ -259,5 +259,5 @@ impl StoreAnswers<'_> {
 
 /// Returns the limits that can deny, with their places.
 pub(crate) fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
-    accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
+    accounts.iter().enumerate().filter(|(_, account)| !account.limit.is_shadow)
 }

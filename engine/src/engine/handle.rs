@@ -77,12 +77,12 @@ impl<C: Clock> Engine<C> {
     /// than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of a
     /// check by handle is its argument.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
-        let active = self.active();
+        let active = self.active.load_full();
         let place = place_in(&active, limit_id, kind)?;
         let limit = &active.limits[place as usize];
         let limit_hash = limit.hash;
         let (one_token, metered) = self.fast_paths(limit);
-        let counts = self.counters().own(limit.owner_counter());
+        let counts = self.counters.own(limit.owner_counter());
         Some(Handle {
             engine: self,
             limit_id: limit_id.into(),
@@ -100,7 +100,7 @@ impl<C: Clock> Engine<C> {
 
     fn fast_paths(&self, limit: &ActiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
         let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
-        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets.leases));
         (one_token, metered)
     }
 }
@@ -126,7 +126,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// The check is allowed, by no limit, while the policy does not have this one.
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
-        let (hash, buckets) = (self.hash(&key), self.engine.buckets());
+        let (hash, buckets) = (self.hash(&key), &self.engine.buckets);
         match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
             Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
             Err(missed) => self.check_metered(hash, key.text(), cost, missed),
@@ -142,7 +142,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(Stepped, &OneTokenLimit), FastPathMiss> {
         let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(FastPathMiss::Untried)?;
-        let stepped = limit.charge(&self.engine.buckets().leases, lines(), read_clock, || self.is_newest())?;
+        let stepped = limit.charge(&self.engine.buckets.leases, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
     }
 
@@ -150,13 +150,13 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
-        limit.decision(self.engine.buckets(), self.version, stepped)
+        limit.decision(&self.engine.buckets, self.version, stepped)
     }
 
     /// Returns whether the handle has the newest policy, and no observer is to see its decisions.
     #[inline(always)]
     fn is_newest(&self) -> bool {
-        self.engine.observers().is_newest_unwatched(self.version)
+        self.engine.observers.is_newest_unwatched(self.version)
     }
 
     /// Decides a check that missed the fast path of one token. Out of line, so that that path has the registers to
@@ -169,7 +169,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         cost: u64,
         missed: FastPathMiss,
     ) -> Result<Decision<'e>, RequestError> {
-        let buckets = self.engine.buckets();
+        let buckets = &self.engine.buckets;
         let missed = match (&self.metered, missed) {
             (Some(limit), FastPathMiss::Untried) if is_in_range(cost) => {
                 let lines = buckets.table.key_lines(hash);
@@ -187,7 +187,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
-        limit.decision(self.engine.buckets(), self.version, cost, stepped)
+        limit.decision(&self.engine.buckets, self.version, cost, stepped)
     }
 
     /// Decides a check that missed both fast paths.
@@ -202,7 +202,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let clock = &self.engine.buckets().clock;
+        let clock = &self.engine.buckets.clock;
         Ok(self.decide(hash, value, cost, || clock.now(), missed))
     }
 
@@ -247,7 +247,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// Returns the hash of a key, which is the same under every policy.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &impl Key) -> u64 {
-        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
+        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets.hasher))
     }
 
     /// Charges the limit alone, after the fast path was `missed`. Observers are shown `value`. Returns `None`, and does
@@ -289,7 +289,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: ChargeResult) -> Decision<'e> {
         let limit = &self.active.limits[self.place.unwrap_or_default() as usize];
-        Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+        Account::enforced_here(limit, self.version, identity, cost).decision(&self.engine.buckets, 0, charged)
     }
 
     /// Decides a check that [`charge`](Self::charge) cannot decide.
@@ -314,7 +314,7 @@ impl<'e, C: Clock> Handle<'e, C> {
 
     #[cold]
     fn look_up_again(&mut self) {
-        self.active = self.engine.active();
+        self.active = self.engine.active.load_full();
         self.version = self.active.version;
         self.place = place_in(&self.active, &self.limit_id, &self.kind);
         let Some(place) = self.place else {

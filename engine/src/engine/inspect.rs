@@ -66,7 +66,7 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
-        let clock = || self.buckets().clock.now();
+        let clock = || self.buckets.clock.now();
         self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, now| {
             self.inspect_plan(active, plan, now, NO_ANSWERS)
         })
@@ -81,11 +81,11 @@ impl<C: Clock> Engine<C> {
     ) -> Attempt<Inspection<'_>> {
         let limits = plan.iter().enumerate().map(|(place, entry)| {
             let (account, free) = (Account::new(active, entry), Account::new(active, &Charge { cost: 0, ..*entry }));
-            let decided = answers.look(self.buckets(), place, &account, now)?;
+            let decided = answers.look(&self.buckets, place, &account, now)?;
             let stored = answers.of(place);
             let state = match stored {
                 Some(stored) => ChargeResult { verdict: Verdict::Admit(stored.word), ..stored },
-                None => free.look(self.buckets(), now)?.charged,
+                None => free.look(&self.buckets, now)?.charged,
             };
             let limit = &active.limits[entry.limit as usize];
             let sharing = active.snapshot.limits[entry.limit as usize].stored.map(|stored| stored.sharing);
@@ -103,6 +103,6 @@ impl<C: Clock> Engine<C> {
         });
         let limits = limits.collect::<Result<_, _>>()?;
         let accounts: Accounts<'_> = plan.iter().map(|entry| Account::new(active, entry)).collect();
-        Ok(Inspection { limits, decision: self.buckets().look_at_all(active, &accounts, now, answers)? })
+        Ok(Inspection { limits, decision: self.buckets.look_at_all(active, &accounts, now, answers)? })
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
 };
 
 use crate::{
@@ -73,7 +73,7 @@ impl<C: Clock> Engine<C> {
     /// before it returns (milliseconds for a million keys), while checks go on.
     pub fn publish(&self, publish: impl Into<Publish>) -> Result<u64, PublishError> {
         let publish = publish.into();
-        let mut publisher = self.publisher();
+        let mut publisher = lock(&self.publisher);
         let order = self.order();
         let version = publish.version.unwrap_or(order.version() + 1);
         let next = order.followed_by(version, publish.is_anew);
@@ -103,27 +103,27 @@ impl<C: Clock> Engine<C> {
         let clock = &self.buckets.clock;
         // A clock looks at wall time when it is read.
         clock.now();
-        let is_bound = || self.borrow_active().ahead == clock.ahead_ns();
+        let is_bound = || self.active.load().ahead == clock.ahead_ns();
         if is_bound() {
             return false;
         }
-        let mut publisher = self.publisher();
+        let mut publisher = lock(&self.publisher);
         if is_bound() {
             // Another thread was faster.
             return false;
         }
         let Some(next) = self.order().bound_anew() else { return false };
-        let publish = Publish::of(Arc::clone(&self.active().snapshot));
+        let publish = Publish::of(Arc::clone(&self.active.load_full().snapshot));
         self.put_in_force(&mut publisher, publish, next.0).is_ok()
     }
 
     /// Returns whether the engine has room for the limits of `snapshot`. Called before a policy is stored.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
-        let mut publisher = self.publisher();
+        let mut publisher = lock(&self.publisher);
         let Publisher { limit_ids, retired } = &mut *publisher;
         free_unused(retired);
         let lacking = limit_ids.lacking(snapshot);
-        if lacking > 0 && limit_ids.unreachable(snapshot, &self.active(), retired).len() < lacking {
+        if lacking > 0 && limit_ids.unreachable(snapshot, &self.active.load_full(), retired).len() < lacking {
             return Err(PublishError::TooManyLimits);
         }
         Ok(())
@@ -137,7 +137,7 @@ impl<C: Clock> Engine<C> {
         snapshot: &Snapshot,
     ) -> Result<(), PublishError> {
         free_unused(retired);
-        let (active, lacking) = (self.active(), limit_ids.lacking(snapshot));
+        let (active, lacking) = (self.active.load_full(), limit_ids.lacking(snapshot));
         if lacking == 0 && !limit_ids.has_enough_unused(&active) {
             return Ok(());
         }
@@ -176,10 +176,6 @@ impl<C: Clock> Engine<C> {
             },
         );
         left
-    }
-
-    fn publisher(&self) -> MutexGuard<'_, Publisher> {
-        lock(&self.publisher)
     }
 
     fn put_in_force(&self, publisher: &mut Publisher, publish: Publish, version: u64) -> Result<(), PublishError> {

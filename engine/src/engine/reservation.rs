@@ -38,7 +38,7 @@ pub(crate) struct ReservedCharge {
     /// The id and the index of the limit: another name may have the id by the time of the settlement.
     id: u32,
     index: u32,
-    /// The number of the limit's set of numbers.
+    /// The edition of the limit's numbers.
     edition: u64,
     identity: IdentityHash,
     cost: u64,
@@ -49,7 +49,7 @@ pub(crate) struct ReservedCharge {
 impl ReservedCharge {
     pub(crate) fn new(account: &Account<'_>, entry: &Charge, charged: ChargeResult, mark: Mark) -> Self {
         let Charge { identity, cost, .. } = *entry;
-        let (id, index, edition) = (account.id(), account.index(), account.edition());
+        let (id, index, edition) = (account.limit.id, account.limit.index, account.limit.edition);
         Self { id, index, edition, identity, cost, charged, mark }
     }
 }
@@ -129,7 +129,7 @@ impl<C: Clock> Engine<C> {
         if request.cost == 0 {
             return (self.peek(request), None);
         }
-        let buckets = self.buckets();
+        let buckets = &self.buckets;
         self.with_plan(request, |active, plan, now| {
             let accounts: Accounts<'_> = accounts(active, plan).collect();
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
@@ -159,7 +159,7 @@ impl<C: Clock> Engine<C> {
     /// engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
         let Reservation { estimate, charges, engine, .. } = reservation;
-        if !Arc::ptr_eq(&engine, &self.buckets().id) {
+        if !Arc::ptr_eq(&engine, &self.buckets.id) {
             return;
         }
         for reserved in &charges {
@@ -177,16 +177,16 @@ impl<C: Clock> Engine<C> {
     }
 
     fn settle_one(&self, reserved: &ReservedCharge, actual: u64) {
-        let buckets = self.buckets();
+        let buckets = &self.buckets;
         loop {
-            let active = self.borrow_active();
+            let active = self.active.load();
             // A limit that is gone has nothing to settle.
             let Some(limit) = active.place_of(reserved.id, reserved.index) else { return };
             let cost = reserved.cost.abs_diff(actual);
             let entry = Charge { limit, identity: reserved.identity, cost, counted: 0 };
             let account = Account::new(&active, &entry);
             if actual < reserved.cost {
-                if account.edition() == reserved.edition {
+                if account.limit.edition == reserved.edition {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
                 }
                 return;
@@ -202,7 +202,7 @@ impl<C: Clock> Engine<C> {
     /// counts everyone together, in overflow buckets too. Returns the number of limits that had something to forget.
     /// Charges nothing.
     pub fn reset(&self, request: &Request<'_>) -> usize {
-        let buckets = self.buckets();
+        let buckets = &self.buckets;
         self.with_plan(request, |active, plan, _| {
             Ok::<_, StaleSnapshot>(plan.iter().filter(|entry| Account::new(active, entry).reset(buckets)).count())
         })

@@ -52,7 +52,7 @@ impl<C: Clock> Engine<C> {
             degraded: *degraded,
             decided_by: *decided_by,
             shadows: shadows.as_deref().copied().unwrap_or_default(),
-            names: &self.buckets().names,
+            names: &self.buckets.names,
         }
     }
 }

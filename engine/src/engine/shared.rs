@@ -246,7 +246,7 @@ impl<C: Clock> Engine<C> {
                     None => return Ok((Begun::Pending(self.pending(active, request, plan, &[], is_look)), None)),
                     Some(StoreAnswer::Decided { verdict, word, now: at }) => {
                         let charged = ChargeResult { verdict, word, now: at, site: BucketSite::Store };
-                        let decision = Account::new(active, alone).decision(self.buckets(), 0, charged);
+                        let decision = Account::new(active, alone).decision(&self.buckets, 0, charged);
                         self.count(active, CheckInput::Request(request), plan, &decision, now);
                         return Ok((Begun::Decided(decision), None));
                     }
@@ -279,7 +279,7 @@ impl<C: Clock> Engine<C> {
     /// Begins a check, or a look at what it would come to, without charging anything. Returns `None` if the request
     /// meets no limit that is kept in a store.
     pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
-        if !self.borrow_active().snapshot.has_stored {
+        if !self.active.load().snapshot.has_stored {
             return None;
         }
         let is_look = is_look || request.cost == 0;
@@ -298,7 +298,7 @@ impl<C: Clock> Engine<C> {
     /// [`inspect_with`](Self::inspect_with). Returns `None` if the store keeps none of them.
     #[must_use]
     pub fn pend_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
-        let clock = || self.buckets().clock.now();
+        let clock = || self.buckets.clock.now();
         self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, _| {
             let is_any = plan.iter().any(|charge| is_stored(active, charge));
             Ok(is_any.then(|| self.pending(active, request, plan, &[], true)))
@@ -320,9 +320,9 @@ impl<C: Clock> Engine<C> {
             }
         }
         let answers = StoreAnswers { answers: &by_place, otherwise: Degraded::StoreFailed };
-        let found = self.inspect_plan(active, plan, self.buckets().clock.now(), answers);
+        let found = self.inspect_plan(active, plan, self.buckets.clock.now(), answers);
         // Answers for another engine mean nothing here, and a newer policy may have other limits.
-        let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets().id);
+        let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets.id);
         found.ok().filter(|_| is_ours).unwrap_or_else(|| self.inspect(request))
     }
 
@@ -339,7 +339,7 @@ impl<C: Clock> Engine<C> {
         if !plan.iter().any(|charge| is_stored(active, charge)) {
             return self.decide_plan(active, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
         }
-        let refused = self.buckets().refused_here(active, plan, now)?;
+        let refused = self.buckets.refused_here(active, plan, now)?;
         if let Some(refused) = &refused
             && !is_look
         {
@@ -356,7 +356,7 @@ impl<C: Clock> Engine<C> {
         answered: &[Option<StoreAnswer>],
         is_look: bool,
     ) -> Pending<'r> {
-        let (engine, plan) = (Arc::clone(&self.buckets().id), plan.as_slice().into());
+        let (engine, plan) = (Arc::clone(&self.buckets.id), plan.as_slice().into());
         // Most checks have no answer yet.
         let answered = if answered.iter().any(Option::is_some) { answered.into() } else { Box::default() };
         Pending { engine, request, active: Arc::clone(active), plan, answered, is_look }
@@ -368,7 +368,7 @@ impl<C: Clock> Engine<C> {
     /// If the decision is a denial, the caller gives back to the store what it admitted. A check that another engine
     /// began is decided as a [`check`](Self::check) of this one, without the answers.
     pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
             return (self.check(pending.request), None);
         }
         let (decision, places) = self.finish_pending(&pending, answers, None);
@@ -382,7 +382,7 @@ impl<C: Clock> Engine<C> {
         pending: Pending<'r>,
         answers: &[StoreAnswer],
     ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
             let (decision, reservation) = self.reserve(pending.request);
             return (decision, reservation, None);
         }
@@ -390,7 +390,7 @@ impl<C: Clock> Engine<C> {
         let (decision, places) = self.finish_pending(&pending, answers, Some(&mut reserved));
         let Pending { request, ref active, ref plan, .. } = pending;
         let is_allowed = decision.is_allowed();
-        let reservation = is_allowed.then(|| Reservation::of(self.buckets(), request, active, plan, reserved));
+        let reservation = is_allowed.then(|| Reservation::of(&self.buckets, request, active, plan, reserved));
         (decision, reservation, pending.give_back(places, answers))
     }
 
@@ -406,7 +406,7 @@ impl<C: Clock> Engine<C> {
         let is_look = pending.is_look && reserved.is_none();
         let mut by_place = AnswersByPlace::new();
         let places = place_answers(active, plan, answers.iter().copied(), &mut by_place);
-        let now = self.buckets().clock.now();
+        let now = self.buckets.clock.now();
         let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, reserved);
         let is_vain = !decision.is_allowed() && !is_look;
         (decision, if is_vain { places } else { 0 })
@@ -421,9 +421,9 @@ impl<C: Clock> Engine<C> {
         is_look: bool,
         mut reserved: Option<&mut Vec<ReservedCharge>>,
     ) -> Decision<'_> {
-        let buckets = self.buckets();
+        let buckets = &self.buckets;
         loop {
-            let active = self.borrow_active();
+            let active = self.active.load();
             // A publish since then adds no limits to the request. The store's answers are read by the numbers that it
             // was asked with, limits of this node count by their new numbers, and a limit that is gone is left out.
             let (mut accounts, mut entries, mut answered) =

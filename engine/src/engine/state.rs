@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 
 use crate::{
     base::{
@@ -229,32 +229,6 @@ impl<C: Clock> Engine<C> {
     /// after that. Decisions then cost what they did before it was added.
     pub fn stop_observing(&self, id: ObserverId) {
         self.observers.remove(id);
-    }
-
-    pub(crate) fn active(&self) -> Arc<ActivePolicy> {
-        self.active.load_full()
-    }
-
-    /// Returns the policy in force as [`active`](Self::active) does, without counting a reference: to be held for a
-    /// moment.
-    pub(crate) fn borrow_active(&self) -> Guard<Arc<ActivePolicy>> {
-        self.active.load()
-    }
-
-    pub(crate) fn rated(&self) -> &ActiveLimit {
-        &self.rated
-    }
-
-    pub(crate) fn observers(&self) -> &Observers {
-        &self.observers
-    }
-
-    pub(crate) fn counters(&self) -> &Tally {
-        &self.counters
-    }
-
-    pub(crate) fn buckets(&self) -> &Buckets<C> {
-        &self.buckets
     }
 }
 

@@ -133,7 +133,7 @@ fn a_publish_that_changes_the_limit_leaves_no_stray_bucket() {
         // The buckets are now two generations ahead: they have neither the new numbers nor those before them.
         make_stray(&engine);
         engine.publish(policy(&next)).expect("few limits");
-        let active = engine.active();
+        let active = engine.active.load_full();
         let changed = active.limits.iter().find(|limit| limit.has_changed()).expect("the user's");
         let buckets = std::cell::Cell::new(0);
         engine.buckets.table.sweep(
