@@ -68,7 +68,7 @@ pub use engine::{
 };
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;
-pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
+pub use limiter::{keyed::KeyedLimiter, rated::RatedLimiter, single::Limiter};
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},

@@ -4,13 +4,13 @@
 //! * `wait_queue`: the queue of the tasks that wait for tokens, first come, first served
 //! * `single`: `Limiter`, of one thing
 //! * `keyed`: `KeyedLimiter`, one rate for each of many keys
-//! * `dynamic`: `RatedLimiter`, of keys whose rate comes with each check
+//! * `rated`: `RatedLimiter`, of keys whose rate comes with each check
 //! * `wait`: the methods that wait for a token instead of being denied
 
 #[macro_use]
 mod constructors;
-pub(crate) mod dynamic;
 pub(crate) mod keyed;
+pub(crate) mod rated;
 pub(crate) mod single;
 #[cfg(feature = "wait")]
 mod wait;
