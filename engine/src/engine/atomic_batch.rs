@@ -1,7 +1,7 @@
 //! Several requests that are charged together or not at all, each with a decision of its own.
 //!
 //! All are looked at before any is charged, as the limits of one request are, so a denial writes nothing. If another
-//! thread comes between, what was taken is given back.
+//! thread takes the tokens between the look and the charge, what was charged is given back.
 
 use std::ops::Range;
 
@@ -92,7 +92,7 @@ impl<C: Clock> Engine<C> {
             return decisions.extend(Some(self.check(request)));
         }
         loop {
-            // If a publish came between, nothing was charged: the newest policy decides.
+            // If a publish has replaced the policy, nothing was charged: the newest one decides.
             if let Ok(decided) = self.decide_together(requests) {
                 return decisions.extend(decided.into_iter().flatten());
             }
@@ -229,7 +229,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
             let mut left = Admitted::new();
             for (place, account) in enforced(&accounts) {
                 if let Some(mut preview) = NO_ANSWERS.look(buckets, place, account, now)? {
-                    // It was found to be allowed, whatever came between.
+                    // The request was found to be allowed, whatever other threads have charged since.
                     let ChargeResult { word, .. } = preview.charged;
                     preview.charged.verdict = Verdict::Admit(word);
                     left.push((place, preview));
@@ -276,7 +276,7 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
 
 /// Returns the plan entry of a request that brings its own numbers.
 fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge {
-    let hashed = |name: &str, text: &str| KeyHasher::identity(kind_hash(name), hasher.bytes(text.as_bytes()));
+    let part_hash = |name: &str, text: &str| KeyHasher::identity(kind_hash(name), hasher.bytes(text.as_bytes()));
     let mut buffer = PathBuffer::new();
     let endpoint = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
     // The order of the identities in the request does not make another key.
@@ -289,7 +289,7 @@ fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge 
     let rest = rest.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let key = identities
         .chain(rest)
-        .fold(hashed("/domain", request.domain), |key, (name, text)| hasher.and(key, hashed(name, text)));
+        .fold(part_hash("/domain", request.domain), |key, (name, text)| hasher.and(key, part_hash(name, text)));
     // The numbers are part of the key: words of one bucket are of one meter, so the costs for one key can be summed.
     let key = hasher.and(key, IdentityHash::of(hasher.words(rate.numbers())));
     let counted = u8::MAX.checked_shr(u8::BITS - request.identities.len() as u32).unwrap_or(0);

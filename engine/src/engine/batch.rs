@@ -82,7 +82,8 @@ impl<'b, C: Clock> BatchClock<'b, C> {
 impl<C: Clock> Engine<C> {
     /// Decides several requests in their order, later ones after the charges of earlier ones, 16 of them at one time:
     /// the clock is read once for those, and again only after keys that are new. For a key that another thread has
-    /// charged since, the returned wait may be that much longer. Requests without a cost charge nothing.
+    /// charged since, the returned wait may be longer by the time that has passed. Requests without a cost charge
+    /// nothing.
     ///
     /// Over many keys this is faster than checks one at a time: the values of identities, the entries of clients and
     /// the buckets of 16 requests are fetched from memory together.
@@ -135,7 +136,7 @@ impl<C: Clock> Engine<C> {
                 } else {
                     self.decide_plan(&active, request, &entries[start..end], now)
                 };
-                // A publish came between: the newest policy decides.
+                // A publish has replaced the policy: the newest one decides.
                 decisions.extend(Some(decided.unwrap_or_else(|StaleSnapshot| {
                     self.with_plan_by(
                         Snapshot::plan,
@@ -154,8 +155,8 @@ impl<C: Clock> Engine<C> {
 impl<'e, C: Clock> Handle<'e, C> {
     /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier
     /// ones, 64 of them at one time: the clock is read once for those, and again only after keys that are new. For a
-    /// key that another thread has charged since, the returned wait may be that much longer. Each key is charged
-    /// `cost`; if that is out of range, nothing is decided.
+    /// key that another thread has charged since, the returned wait may be longer by the time that has passed. Each key
+    /// is charged `cost`; if that is out of range, nothing is decided.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of later keys come from memory meanwhile.
     ///

@@ -91,7 +91,7 @@ impl<C: Clock> Engine<C> {
         self.with_plan(request, |_, plan, _| Ok(!plan.is_empty()))
     }
 
-    /// Plans the limits of a request and has them decided; starts over as long as a publish comes between.
+    /// Plans the limits of a request and has them decided; starts over if a publish replaces the policy meanwhile.
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
@@ -192,7 +192,7 @@ impl<C: Clock> Engine<C> {
         let counter = |entry: &Charge| active.limits[entry.limit as usize].counter;
         match decision.place() {
             Some(place) if !decision.is_allowed() => {
-                self.counters.spot(plan.get(place).and_then(counter)).decided(false)
+                self.counters.spot(plan.get(place).and_then(counter)).decided(false);
             }
             _ => {
                 let shadows = decision.shadows.places;

@@ -107,7 +107,8 @@ impl<C: Clock> Buckets<C> {
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.limit.is_shadow) {
-                // The enforced limits are charged by now. If a publish came between, the shadow is left out.
+                // The enforced limits are charged by now. If a publish has replaced the policy since, the shadow is
+                // left out.
                 let charged = match answers.decider(place, account, now) {
                     LimitSource::Bucket => account.charge(self, &|| now),
                     LimitSource::Answer(charged) => Ok(charged),
