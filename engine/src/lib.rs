@@ -1,8 +1,8 @@
 //! Tidegate's engine: a rate limiter for hot paths.
 //!
-//! A check costs tens of nanoseconds, without a lock, a system call or an allocation. Many limits are charged all or
-//! none; the table of buckets is bounded and never forgets a live one; a policy is swapped in whole while checks go on,
-//! and what was used stays used.
+//! A check costs tens of nanoseconds, without a lock, a system call or an allocation. Either all limits of a request
+//! are charged, or none. The table of buckets is bounded and never forgets a live one. A policy is swapped in whole
+//! while checks go on, and what was used stays used.
 //!
 //! ```
 //! let limiter = tidegate::Limiter::per_second(100);
@@ -12,26 +12,26 @@
 //! }
 //! ```
 //!
-//! [`Limiter`] limits one thing; [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`; an
-//! [`Engine`] many limits at once, by a policy that changes while it runs.
+//! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`.
+//! An [`Engine`] has many limits at once, by a policy that changes while it runs.
 //!
-//! In `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
+//! The dependency in `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
 //!
 //! ```toml
 //! tidegate = { path = "../tidegate/engine" } # features = ["formats"] where policies are read, ["wait"] to wait for tokens
 //! ```
 //!
-//! `docs/` of the repository has more: `library.md` (everything by example, all of it run by the tests),
+//! The folder `docs/` of the repository has more: `library.md` (everything by example, all of it run by the tests),
 //! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `sizing.md`, `internals.md`,
 //! `from-governor.md`.
 //!
-//! The sources are layers, from the ground up. Each is a folder, whose `mod.rs` lists its files in the same order; a file uses
-//! only files that stand before it, which a test checks. A file's own parts are in the folder of its name.
+//! The sources are layers, from the ground up. Each is a folder, whose `mod.rs` lists its files in the same order. A
+//! file uses only files that stand before it, which a test checks. The parts of a file are in the folder of its name.
 //!
 //! * `base/`: time, clocks, atomics, hashes and keys
-//! * `algorithm/`: pure steps over a word
-//! * `storage/`: where buckets are kept, for threads that share them
-//! * `policy/`: requests, documents, and what they are compiled to
+//! * `algorithm/`: the algorithms, as pure steps over a word
+//! * `storage/`: the table of buckets, for threads that share them
+//! * `policy/`: requests, policy documents, and their compiled form
 //! * `engine/`: checks and publishes
 //! * `limiter/`: limiters without a policy
 
@@ -51,24 +51,24 @@ pub use base::{
     time,
 };
 pub use engine::{
-    check::Met,
+    check::MetLimit,
     counted_identity::CountedIdentity,
     decision::{Decision, Degraded, Outcome, Retry},
     handle::Handle,
     heavy_hitters::{HeavyHitters, Hitter},
     inspect::{Inspected, Inspection},
-    ledger::PublishError,
     names::{KNOWN_LIMITS_MAX, LimitIndex},
     observer::{Observed, Observer, ObserverId},
-    publish::Publish,
+    publish_args::Publish,
+    publishing::PublishError,
     reservation::Reservation,
     saved_decision::Remembered,
-    shared::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge},
+    shared::{Begun, Decide, GiveBack, Pending, StoreAnswer as Answer, StoreCharge},
     state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]
 pub use limiter::wait_queue::WaitError;
-pub use limiter::{dynamic::RatedLimiter, keyed::KeyedLimiter, single::Limiter};
+pub use limiter::{keyed::KeyedLimiter, rated::RatedLimiter, single::Limiter};
 pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
@@ -94,23 +94,23 @@ pub use storage::{
 
 /// The meaning of the entries of Envoy's descriptors.
 ///
-/// The importer and the listener for Envoy both ask [`Dimension::of`](descriptor::Dimension::of), so an imported limit holds for
-/// the descriptors that its file was written for.
+/// The importer and the listener for Envoy both use [`Dimension::of`](descriptor::Dimension::of), so an imported limit
+/// holds for the descriptors that its file was written for.
 pub mod descriptor {
     pub use crate::policy::descriptor::*;
 }
 
-/// Policy documents from and to text: TOML, YAML and JSON carry the same document.
+/// Conversion of policy documents from and to text: TOML, YAML and JSON carry the same document.
 #[cfg(feature = "formats")]
 pub mod formats {
     pub use crate::policy::formats::*;
 }
 
-/// Policies from the files of other limiters, with a report of what is not carried over as it was.
+/// Import of policies from the files of other limiters, with a report of what could not be carried over unchanged.
 ///
-/// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
-/// values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here and in the listener for
-/// Envoy.
+/// A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the
+/// kinds whose values it counts apart are `per`. [`Dimension::of`](descriptor::Dimension::of) maps keys to kinds, here
+/// and in the listener for Envoy.
 #[cfg(feature = "tools")]
 pub mod import {
     pub use crate::policy::import::*;

@@ -1,6 +1,7 @@
 //! What every other layer stands on: time and clocks, atomics, hashes and keys. Knows nothing of limits.
 //!
 //! * `time`: nanoseconds since the Unix epoch, and periods
+//! * `lock`: how the engine locks a mutex
 //! * `bit_field`: parts of a 64-bit word
 //! * `address`: IP addresses and their networks
 //! * `native128`: 128-bit loads and swaps by instructions
@@ -16,6 +17,7 @@ pub(crate) mod bit_field;
 pub mod clock;
 pub(crate) mod hash;
 pub(crate) mod key;
+pub(crate) mod lock;
 pub(crate) mod native128;
 pub(crate) mod thread_id;
 pub mod time;

@@ -1,7 +1,7 @@
-//! Several requests decided together: all or none are charged, and each has a decision of its own.
+//! Several requests that are charged together or not at all, each with a decision of its own.
 //!
-//! All are looked at before any is charged, as the limits of one request are, so a denial writes nothing. Where another
-//! thread comes between, what was taken is given back.
+//! All are looked at before any is charged, as the limits of one request are, so a denial writes nothing. If another
+//! thread takes the tokens between the look and the charge, what was charged is given back.
 
 use std::ops::Range;
 
@@ -15,11 +15,12 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Buckets, Charged},
+        account::{Account, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
+        buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts, enforced},
         decision::{Decision, Shadows},
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{
@@ -31,39 +32,39 @@ use crate::{
 };
 
 /// The requests, with the limits that they meet.
-struct Together<'r, 'l> {
-    parts: Vec<Part<'r>>,
-    /// Of all parts, in order.
+struct AtomicBatch<'r, 'l> {
+    entries: Vec<BatchEntry<'r>>,
+    /// The plan entries of all requests, in order.
     charges: Vec<Charge>,
     accounts: Vec<Account<'l>>,
 }
 
-struct Part<'r> {
+struct BatchEntry<'r> {
     request: &'r Request<'r>,
-    /// It brings its own numbers.
+    /// Whether the request brings its own numbers.
     is_rated: bool,
-    /// Its limits among those of all.
+    /// The range of its limits among those of all requests.
     limits: Range<usize>,
 }
 
-/// A decision for each part; `None` where it is not made yet.
+/// The decision of each request; `None` where it is not made yet.
 type Decisions<'e> = Vec<Option<Decision<'e>>>;
 
 impl<C: Clock> Engine<C> {
-    /// Decides several requests together: all are charged, or none. Each gets a decision of its own, in their order, and
-    /// may go on if all are allowed.
+    /// Decides several requests together: either all are charged, or none. Each gets a decision of its own, in their
+    /// order, and may go on if all are allowed.
     ///
-    /// It is as if they were checked one after the other, and all of that undone where one was denied. A request without a
-    /// cost is a peek: it is denied where one token would be, and charges nothing. What was not charged (peeks; where
-    /// another one was denied, all) is told as it was before, at no cost.
+    /// The result is as if they were checked one after the other, and all of that undone where one was denied. A
+    /// request without a cost is a peek: it is denied where one token would be, and charges nothing. A request that was
+    /// not charged (a peek; any request, if another one was denied) shows what is left, as it was before, at no cost.
     ///
-    /// A request with a [`Rate`] is counted by that, and by nothing of the policy. Such a key is its domain, identities,
-    /// path, method in any case, and the numbers: two rates of one caller are two limits, and one that changed begins with
-    /// nothing used. The decision names the limit `override`; no limit that a policy has is named so.
+    /// A request with a [`Rate`] is counted by that rate, and by nothing of the policy. Its key is its domain,
+    /// identities, path, method in any case, and the numbers: two rates of one caller are two limits, and a rate that
+    /// changed begins with nothing used. The decision names the limit `override`; no limit of a policy has this name.
     ///
-    /// The time that this takes grows with the square of the number of limits that are met. But for one request without a
-    /// rate, it allocates. A limit that nodes share is decided by its `on_failure`. Of what is denied, only the requests that
-    /// were refused themselves are counted.
+    /// The time that this takes grows with the square of the number of limits that are met. It allocates, except for
+    /// one request without a rate. A limit that nodes share is decided by its `on_failure`. Of denied requests, only
+    /// those that were refused themselves are counted.
     ///
     /// ```
     /// use tidegate::{Engine, Identity, Rate, Request};
@@ -91,166 +92,173 @@ impl<C: Clock> Engine<C> {
             return decisions.extend(Some(self.check(request)));
         }
         loop {
-            // A publish came between, and nothing was charged: by the policy that is newest now.
+            // If a publish has replaced the policy, nothing was charged: the newest one decides.
             if let Ok(decided) = self.decide_together(requests) {
                 return decisions.extend(decided.into_iter().flatten());
             }
         }
     }
 
-    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Result<Decisions<'_>, Newer> {
-        let buckets = self.buckets();
-        let live = self.live_now();
+    fn decide_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Attempt<Decisions<'_>> {
+        let buckets = &self.buckets;
+        let active = self.active.load();
         let now = buckets.clock.now();
-        let rated: Vec<LiveLimit> = requests
+        let rated: Vec<ActiveLimit> = requests
             .iter()
             .filter_map(|(_, rate)| {
                 let rate = (*rate)?;
                 let [_, period_ns, _] = rate.numbers();
-                Some(self.rated().rated(rate.into(), NO_GROUP).with_period(period_ns))
+                Some(self.rated.rated(rate.into(), NO_GROUP).with_period(period_ns))
             })
             .collect();
-        let together = Together::of(&live, requests, &rated, now, &buckets.hasher);
-        let mut decisions = together.refusals(buckets, now)?;
+        let batch = AtomicBatch::new(&active, requests, &rated, now, &buckets.hasher);
+        let mut decisions = batch.denials(buckets, now)?;
         if decisions.iter().all(Option::is_none) {
-            together.tell_left(buckets, &live, now, &mut decisions, Part::is_peek)?;
-            if let Some((part, refused)) = together.charge(buckets, &live, &mut decisions)? {
+            batch.decide_unchanged(buckets, &active, now, &mut decisions, BatchEntry::is_peek)?;
+            if let Some((entry, refused)) = batch.charge(buckets, &active, &mut decisions)? {
                 decisions.fill(None);
-                decisions[part] = Some(refused);
+                decisions[entry] = Some(refused);
             }
         }
         // Where all were charged, none is left.
-        together.tell_left(buckets, &live, now, &mut decisions, |_| true)?;
-        self.count_together(&live, &together, &decisions, now);
+        batch.decide_unchanged(buckets, &active, now, &mut decisions, |_| true)?;
+        self.count_together(&active, &batch, &decisions, now);
         Ok(decisions)
     }
 
-    /// Counts what was charged, or else what was refused, and shows it to the observers; but for peeks.
-    fn count_together(&self, live: &Live, together: &Together<'_, '_>, decisions: &Decisions<'_>, now: Nanos) {
+    /// Counts the charged requests, or else the refused ones, and shows them to the observers. Peeks are not counted.
+    fn count_together(
+        &self,
+        active: &ActivePolicy,
+        batch: &AtomicBatch<'_, '_>,
+        decisions: &Decisions<'_>,
+        now: Nanos,
+    ) {
         let is_all = decisions.iter().flatten().all(Decision::is_allowed);
-        let decided = together.parts.iter().zip(decisions.iter().flatten());
-        for (part, decision) in decided.filter(|(part, it)| it.is_allowed() == is_all && !part.is_peek()) {
-            let plan = &together.charges[part.limits.clone()];
-            if part.is_rated {
-                self.watch().show(Asked::Rated(part.request), || (plan.first().copied(), *decision), now);
-                self.tally().spot(None).decided(decision.is_allowed());
+        let decided = batch.entries.iter().zip(decisions.iter().flatten());
+        for (entry, decision) in decided.filter(|(entry, it)| it.is_allowed() == is_all && !entry.is_peek()) {
+            let plan = &batch.charges[entry.limits.clone()];
+            if entry.is_rated {
+                self.observers.show(CheckInput::Rated(entry.request), || (plan.first().copied(), *decision), now);
+                self.counters.spot(None).decided(decision.is_allowed());
             } else {
-                self.count(live, Asked::Request(part.request), plan, decision, now);
+                self.count(active, CheckInput::Request(entry.request), plan, decision, now);
             }
         }
     }
 }
 
-impl Part<'_> {
+impl BatchEntry<'_> {
     fn is_peek(&self) -> bool {
         self.request.cost == 0
     }
 }
 
-impl<'r, 'l> Together<'r, 'l> {
-    /// `rated` has a limit for each request that brings its own numbers.
-    fn of(
-        live: &'l Live,
+impl<'r, 'l> AtomicBatch<'r, 'l> {
+    /// Plans all requests. `rated` has a limit for each request that brings its own numbers.
+    fn new(
+        active: &'l ActivePolicy,
         requests: &'r [(Request<'r>, Option<Rate>)],
-        rated: &'l [LiveLimit],
+        rated: &'l [ActiveLimit],
         now: Nanos,
         hasher: &KeyHasher,
     ) -> Self {
         let count = requests.len();
-        let (mut parts, mut charges, mut all) =
+        let (mut entries, mut charges, mut all) =
             (Vec::with_capacity(count), Vec::with_capacity(2 * count), Vec::with_capacity(2 * count));
         let mut rated = rated.iter();
         for (request, rate) in requests {
             // A peek is looked at as a request of one token.
-            let asked = Request { cost: request.cost.max(1), ..*request };
+            let looked_at = Request { cost: request.cost.max(1), ..*request };
             let start = charges.len();
             if let Some((rate, limit)) = rate.and_then(|rate| Some((rate, rated.next()?))) {
-                let charge = rated_charge(&asked, rate, hasher);
-                charges.push(charge);
-                all.push(Account::enforced_here(limit, live.version, charge.identity, charge.cost));
+                let entry = rated_entry(&looked_at, rate, hasher);
+                charges.push(entry);
+                all.push(Account::enforced_here(limit, active.version, entry.identity, entry.cost));
             } else {
                 let mut plan = Plan::new();
-                live.snapshot.plan(&asked, live.wall(now), hasher, &mut plan);
-                all.extend(accounts(live, &plan));
+                active.snapshot.plan(&looked_at, active.wall(now), hasher, &mut plan);
+                all.extend(accounts(active, &plan));
                 charges.extend_from_slice(&plan);
             }
-            parts.push(Part { request, is_rated: rate.is_some(), limits: start..charges.len() });
+            entries.push(BatchEntry { request, is_rated: rate.is_some(), limits: start..charges.len() });
         }
-        Self { parts, charges, accounts: all }
+        Self { entries, charges, accounts: all }
     }
 
-    fn accounts(&self, part: &Part<'_>) -> &[Account<'l>] {
-        &self.accounts[part.limits.clone()]
+    fn accounts(&self, entry: &BatchEntry<'_>) -> &[Account<'l>] {
+        &self.accounts[entry.limits.clone()]
     }
 
-    /// The decisions on those that would be denied. Charges nothing.
-    fn refusals<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Decisions<'b>, Newer> {
-        let mut refusals: Decisions<'b> = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
+    /// Returns the decisions on the requests that would be denied. Charges nothing.
+    fn denials<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<Decisions<'b>> {
+        let mut denials: Decisions<'b> = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
             let earlier = || {
-                let charged = self.parts.iter().zip(&refusals).filter(|(part, no)| no.is_none() && !part.is_peek());
-                charged.flat_map(|(part, _)| self.accounts(part))
+                let charged = self.entries.iter().zip(&denials).filter(|(entry, no)| no.is_none() && !entry.is_peek());
+                charged.flat_map(|(entry, _)| self.accounts(entry))
             };
-            let own = self.accounts(part);
-            let mut refusal = None;
+            let own = self.accounts(entry);
+            let mut denial = None;
             for (place, account) in enforced(own) {
-                let whole = account.at_cost(account.cost_with(earlier()));
+                let whole = account.with_cost(account.cost_with(earlier()));
                 match NO_ANSWERS.look(buckets, place, &whole, now)? {
-                    Some(look) if !look.charged.is_admitted() => {
-                        refusal = Some(buckets.refused(own, place, look.charged, NO_ANSWERS));
+                    Some(preview) if !preview.charged.is_admitted() => {
+                        denial = Some(buckets.refused(own, place, preview.charged, NO_ANSWERS));
                         break;
                     }
                     _ => {}
                 }
             }
-            refusals.push(refusal);
+            denials.push(denial);
         }
-        Ok(refusals)
+        Ok(denials)
     }
 
-    /// Adds decisions on parts that `are` so and have none: what is left, at no cost.
-    fn tell_left<'b, C: Clock>(
+    /// Adds decisions at no cost, which show what is left, to the requests for which `are` holds and that have none.
+    fn decide_unchanged<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
-        live: &Live,
+        active: &ActivePolicy,
         now: Nanos,
         decisions: &mut Decisions<'b>,
-        are: impl Fn(&Part<'r>) -> bool,
-    ) -> Result<(), Newer> {
-        for (part, decision) in self.parts.iter().zip(decisions).filter(|(part, it)| it.is_none() && are(part)) {
-            let accounts: Accounts<'_> = self.accounts(part).iter().map(|account| account.at_cost(0)).collect();
+        are: impl Fn(&BatchEntry<'r>) -> bool,
+    ) -> Attempt<()> {
+        for (entry, decision) in self.entries.iter().zip(decisions).filter(|(entry, it)| it.is_none() && are(entry)) {
+            let accounts: Accounts<'_> = self.accounts(entry).iter().map(|account| account.with_cost(0)).collect();
             let mut left = Admitted::new();
             for (place, account) in enforced(&accounts) {
-                if let Some(mut look) = NO_ANSWERS.look(buckets, place, account, now)? {
-                    // It was found to be allowed, whatever came between.
-                    let Charged { word, .. } = look.charged;
-                    look.charged.verdict = Verdict::Admit(word);
-                    left.push((place, look));
+                if let Some(mut preview) = NO_ANSWERS.look(buckets, place, account, now)? {
+                    // The request was found to be allowed, whatever other threads have charged since.
+                    let ChargeResult { word, .. } = preview.charged;
+                    preview.charged.verdict = Verdict::Admit(word);
+                    left.push((place, preview));
                 }
             }
-            *decision = Some(buckets.allowed(live, &accounts, &left, Shadows::default(), NO_ANSWERS));
+            *decision = Some(buckets.allowed(active, &accounts, &left, Shadows::default(), NO_ANSWERS));
         }
         Ok(())
     }
 
-    /// Charges the parts that have no decision yet, all or none: then it says which part was refused in a race.
+    /// Charges the requests that have no decision yet, all or none. If none, returns the request that was refused in a
+    /// race.
     fn charge<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
-        live: &Live,
+        active: &ActivePolicy,
         decisions: &mut Decisions<'b>,
-    ) -> Result<Option<(usize, Decision<'b>)>, Newer> {
-        let mark = buckets.moves.mark_brief();
-        let mut taken: Vec<(usize, Charged)> = Vec::with_capacity(self.accounts.len());
-        let open = self.parts.iter().zip(decisions).enumerate().filter(|(_, (_, decision))| decision.is_none());
-        for (number, (part, decision)) in open {
+    ) -> Attempt<Option<(usize, Decision<'b>)>> {
+        let mark = buckets.refund_log.mark_brief();
+        let mut taken: Vec<(usize, ChargeResult)> = Vec::with_capacity(self.accounts.len());
+        let open = self.entries.iter().zip(decisions).enumerate().filter(|(_, (_, decision))| decision.is_none());
+        for (number, (entry, decision)) in open {
             let mut admitted = Admitted::new();
-            // A first touch is charged at a time read anew; who comes for the same key after it must not be behind that.
+            // A first touch is charged at a time read anew, and a later charge of the same key must not be behind that.
             let now = buckets.clock.now();
-            let decided = buckets.charge_all(live, self.accounts(part), now, NO_ANSWERS, &mut admitted);
+            let decided = buckets.charge_all(active, self.accounts(entry), now, NO_ANSWERS, &mut admitted);
             match decided {
                 Ok(allowed) if allowed.is_allowed() => {
-                    taken.extend(admitted.iter().map(|(place, look)| (part.limits.start + place, look.charged)));
+                    taken.extend(admitted.iter().map(|(place, preview)| (entry.limits.start + place, preview.charged)));
                     *decision = Some(allowed);
                 }
                 refused => {
@@ -266,23 +274,23 @@ impl<'r, 'l> Together<'r, 'l> {
     }
 }
 
-/// What a request is charged that brings its own numbers.
-fn rated_charge(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge {
-    let part = |name: &str, text: &str| KeyHasher::identity(kind_hash(name), hasher.bytes(text.as_bytes()));
+/// Returns the plan entry of a request that brings its own numbers.
+fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge {
+    let part_hash = |name: &str, text: &str| KeyHasher::identity(kind_hash(name), hasher.bytes(text.as_bytes()));
     let mut buffer = PathBuffer::new();
     let endpoint = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
-    // The order of the request does not make another key.
+    // The order of the identities in the request does not make another key.
     let mut identities: ArrayVec<&Identity<'_>, IDENTITIES_MAX> = request.identities.iter().collect();
     identities.sort_unstable_by_key(|identity| identity.kind());
     let identities = identities.into_iter().map(|identity| (identity.kind(), identity.value()));
-    // No kind is named so.
+    // No kind of identity has one of these names.
     let method = request.method.map(str::to_ascii_uppercase);
     let rest = [("/endpoint", endpoint), ("/method", method.as_deref())];
     let rest = rest.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let key = identities
         .chain(rest)
-        .fold(part("/domain", request.domain), |key, (name, text)| hasher.and(key, part(name, text)));
-    // Words of one bucket are of one meter: what fits beside what is summed over them.
+        .fold(part_hash("/domain", request.domain), |key, (name, text)| hasher.and(key, part_hash(name, text)));
+    // The numbers are part of the key: words of one bucket are of one meter, so the costs for one key can be summed.
     let key = hasher.and(key, IdentityHash::of(hasher.words(rate.numbers())));
     let counted = u8::MAX.checked_shr(u8::BITS - request.identities.len() as u32).unwrap_or(0);
     Charge { limit: u32::MAX, identity: key, cost: request.cost, counted }

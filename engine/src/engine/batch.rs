@@ -1,9 +1,10 @@
 //! Batches: many checks at one time, whose buckets come from memory together.
 //!
-//! Over more keys than the caches hold, a check does little but wait for its bucket, and the next one waits again. A batch
-//! first works out which buckets it will touch. A handle's has the processor fetch some of them while it checks the one before.
-//! A request waits for the values of its identities, then for what is known of its clients, then for its buckets: a batch of
-//! requests has the processor fetch each of these for several requests, before it checks one after the other.
+//! Over more keys than the caches hold, a check does little but wait for its bucket, and the next one waits again. A
+//! batch first works out which buckets it will touch. A handle's batch has the processor fetch some of them while it
+//! checks the one before. A request waits for the values of its identities, then for the entries of its clients, then
+//! for its buckets: a batch of requests has the processor fetch each of these for several requests, before it checks
+//! one after the other.
 
 use std::hint::black_box;
 
@@ -13,26 +14,26 @@ use crate::{
     algorithm::Verdict,
     base::{clock::Clock, hash::KeyHasher, key::Key, native128::Native128, time::Nanos},
     engine::{
-        active::Newer,
-        charge::Buckets,
+        active_policy::StaleSnapshot,
+        buckets::Buckets,
         decision::Decision,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         handle::{Handle, is_in_range},
         state::Engine,
     },
     policy::{
-        compiled::PLAN_MAX,
+        compiled::{PLAN_MAX, Snapshot},
         planner::{Charge, Plan},
         request::{Request, RequestError},
     },
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 
-/// The number of buckets that are charged at one time: they are no burden on the nearest cache of a processor.
+/// The number of buckets that are charged at one time. They are no burden on the nearest cache of a processor.
 const AHEAD: usize = 64;
 
-/// The number of buckets of a handle's batch that come from memory while one is checked, so that waiting and checking overlap.
-/// Their lines are about as many as a processor can wait for at one time.
+/// The number of buckets of a handle's batch that come from memory while one is checked, so that waiting and checking
+/// overlap. Their lines are about as many as a processor can wait for at one time.
 const IN_FLIGHT: usize = 16;
 
 /// The number of requests that a batch decides at one time.
@@ -41,17 +42,17 @@ const REQUESTS: usize = 16;
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
-/// The time of a batch. A first touch, a denial for want of room and the payments of a lease are at a time that is read anew;
-/// a check of the same key at an older one would be denied what is left of its burst, so after them the batch reads its clock anew
-/// before it denies anything.
-struct Instant<'b, C> {
+/// The time of a batch. A first touch, a denial for want of room and the payments of a lease happen at a time that is
+/// read anew. A check of the same key at an older time would be denied what is left of its burst, so after them the
+/// batch reads its clock anew before it denies anything.
+struct BatchClock<'b, C> {
     buckets: &'b Buckets<C>,
     now: Nanos,
-    /// Charges at a time read anew, when `now` was read.
+    /// The number of charges that had been made at a time read anew, when `now` was read.
     later: u64,
 }
 
-impl<'b, C: Clock> Instant<'b, C> {
+impl<'b, C: Clock> BatchClock<'b, C> {
     fn new(buckets: &'b Buckets<C>) -> Self {
         let later = Self::charged_later(buckets);
         Self { buckets, now: buckets.clock.now(), later }
@@ -80,11 +81,12 @@ impl<'b, C: Clock> Instant<'b, C> {
 
 impl<C: Clock> Engine<C> {
     /// Decides several requests in their order, later ones after the charges of earlier ones, 16 of them at one time:
-    /// the clock is read once for those, and again only after keys that are new. A key that another thread has charged since may be
-    /// told to wait that much longer. Requests without a cost charge nothing.
+    /// the clock is read once for those, and again only after keys that are new. For a key that another thread has
+    /// charged since, the returned wait may be longer by the time that has passed. Requests without a cost charge
+    /// nothing.
     ///
-    /// Over many keys this is faster than checks one at a time: what 16 requests name, what is known of their clients, and
-    /// their buckets are fetched from memory together.
+    /// Over many keys this is faster than checks one at a time: the values of identities, the entries of clients and
+    /// the buckets of 16 requests are fetched from memory together.
     ///
     /// ```
     /// use tidegate::{Engine, Identity, Request};
@@ -97,46 +99,51 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), tidegate::RequestError>(())
     /// ```
     pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
-        let (buckets, native) = (self.buckets(), Native128::detect());
+        let (buckets, native) = (&self.buckets, Native128::detect());
         let mut rest = requests;
         while !rest.is_empty() {
-            let live = self.live_now();
-            let mut instant = Instant::new(buckets);
+            let active = self.active.load();
+            let mut instant = BatchClock::new(buckets);
             let now = instant.now();
             let next = &rest[..rest.len().min(REQUESTS)];
             for identity in next.iter().flat_map(|request| request.identities) {
                 // A read whose value is not used.
                 black_box(identity.value().as_bytes().first().copied());
             }
-            live.snapshot.fetch_clients(next);
-            let mut charges = ArrayVec::<Charge, AHEAD>::new();
-            // Where the plan of each request ends.
+            active.snapshot.fetch_clients(next);
+            let mut entries = ArrayVec::<Charge, AHEAD>::new();
+            // The end of the plan of each request.
             let mut ends = ArrayVec::<usize, REQUESTS>::new();
             for request in next {
                 let mut plan = Plan::new();
-                live.snapshot.plan(request, live.wall(now), &buckets.hasher, &mut plan);
+                active.snapshot.plan(request, active.wall(now), &buckets.hasher, &mut plan);
                 // The next batch begins with what does not fit into this one.
-                if charges.try_extend_from_slice(&plan).is_err() {
+                if entries.try_extend_from_slice(&plan).is_err() {
                     break;
                 }
-                ends.push(charges.len());
+                ends.push(entries.len());
             }
-            for charge in &charges {
-                let hash = KeyHasher::key(live.limits[charge.limit as usize].hash, charge.identity);
+            for entry in &entries {
+                let hash = KeyHasher::key(active.limits[entry.limit as usize].hash, entry.identity);
                 buckets.table.key_lines(hash).fetch(native);
             }
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
             for (request, end) in together.iter().zip(ends) {
                 let now = instant.now();
-                let decided = if self.order().0 > live.version {
-                    Err(Newer)
+                let decided = if self.order().0 > active.version {
+                    Err(StaleSnapshot)
                 } else {
-                    self.decide_plan(&live, request, &charges[start..end], now)
+                    self.decide_plan(&active, request, &entries[start..end], now)
                 };
-                // A publish came between: by the policy that is newest now.
-                decisions.extend(Some(decided.unwrap_or_else(|Newer| {
-                    self.with_plan_at(request, || now, |live, plan, now| self.decide_plan(live, request, plan, now))
+                // A publish has replaced the policy: the newest one decides.
+                decisions.extend(Some(decided.unwrap_or_else(|StaleSnapshot| {
+                    self.with_plan_by(
+                        Snapshot::plan,
+                        request,
+                        || now,
+                        |active, plan, now| self.decide_plan(active, request, plan, now),
+                    )
                 })));
                 start = end;
             }
@@ -146,9 +153,10 @@ impl<C: Clock> Engine<C> {
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
-    /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier ones, 64 of them
-    /// at one time: the clock is read once for those, and again only after keys that are new. A key that another thread has charged
-    /// since may be told to wait that much longer. Each key is charged `cost`; where that is out of range nothing is decided.
+    /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier
+    /// ones, 64 of them at one time: the clock is read once for those, and again only after keys that are new. For a
+    /// key that another thread has charged since, the returned wait may be longer by the time that has passed. Each key
+    /// is charged `cost`; if that is out of range, nothing is decided.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of later keys come from memory meanwhile.
     ///
@@ -178,9 +186,9 @@ impl<'e, C: Clock> Handle<'e, C> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let (buckets, native) = (self.engine.buckets(), Native128::detect());
+        let (buckets, native) = (&self.engine.buckets, Native128::detect());
         for keys in keys.chunks(AHEAD) {
-            let mut instant = Instant::new(buckets);
+            let mut instant = BatchClock::new(buckets);
             let mut all = ArrayVec::<KeyLines<'_>, AHEAD>::new();
             all.extend(keys.iter().map(|key| buckets.table.key_lines(self.hash(key))));
             for lines in all.iter().take(IN_FLIGHT) {
@@ -192,17 +200,18 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
                 let charged = match self.charge_one_token(|| lines, cost, || instant.now) {
                     Ok((Stepped { verdict: Verdict::Later { .. }, .. }, _)) if instant.is_over() => {
-                        Err(Missed::Untried)
+                        Err(FastPathMiss::Untried)
                     }
                     charged => charged,
                 };
-                let is_by_short_way = charged.is_ok();
+                let is_by_fast_path = charged.is_ok();
                 decisions.extend(Some(match charged {
                     Ok((stepped, limit)) => self.decided_one(limit, stepped),
                     Err(missed) => self.decide_at(lines, key.text(), cost, instant.now(), missed),
                 }));
-                if !is_by_short_way {
-                    // The same key may come again: what this charged at a later time is no longer in its future.
+                if !is_by_fast_path {
+                    // The same key may come again. What this check charged at a later time is then no longer in its
+                    // future.
                     instant.now();
                 }
             }

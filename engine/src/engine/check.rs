@@ -1,16 +1,17 @@
-//! Checks of requests: which limits a request meets, decided by the policy in force, and counted.
+//! Checks of requests: plans the limits that a request meets, decides them by the policy in force, and counts the
+//! decision.
 
 use std::sync::Arc;
 
 use crate::{
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged},
+        account::{Account, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
         decision::Decision,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         names::LimitIndex,
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{
@@ -24,42 +25,45 @@ use crate::{
 /// A limit that a request met.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Met {
-    /// Which.
+pub struct MetLimit {
+    /// The limit.
     pub limit: LimitIndex,
-    /// The identities of the request that it counts together, by their places as bits; none: everyone together.
+    /// The identities of the request that the limit counts together, as bits of their places; none if it counts
+    /// everyone together.
     pub counted: u8,
-    /// Would it have refused, being a shadow?
+    /// Whether the limit is a shadow that would have refused the request.
     pub shadow_denied: bool,
 }
 
 impl<C: Clock> Engine<C> {
-    /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.
+    /// Decides a request, and charges it when it is allowed. Either all of its limits are charged, or none.
     ///
-    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) asks first.
+    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) is for checks
+    /// that ask the store.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| self.decide_plan(live, request, plan, now))
+        self.with_plan(request, |active, plan, now| self.decide_plan(active, request, plan, now))
     }
 
-    /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
-    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(Met)) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| {
-            let decision = self.decide_plan(live, request, plan, now)?;
+    /// Decides a request as [`check`](Self::check) does, and calls `met` with each limit that was looked at, in order,
+    /// the deciding one included.
+    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(MetLimit)) -> Decision<'_> {
+        self.with_plan(request, |active, plan, now| {
+            let decision = self.decide_plan(active, request, plan, now)?;
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
-            for (place, charge) in plan[..looked_at].iter().enumerate() {
-                let limit = &live.limits[charge.limit as usize];
-                // A denial left shadow limits unasked.
+            for (place, entry) in plan[..looked_at].iter().enumerate() {
+                let limit = &active.limits[entry.limit as usize];
+                // A denial is made before any shadow limit is looked at.
                 if decision.is_allowed() || !limit.is_shadow {
                     let shadow_denied = decision.shadows.places >> place & 1 == 1;
-                    met(Met { limit: LimitIndex(limit.index), counted: charge.counted, shadow_denied });
+                    met(MetLimit { limit: LimitIndex(limit.index), counted: entry.counted, shadow_denied });
                 }
             }
             Ok(decision)
         })
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
+    /// Returns what [`check`](Self::check) would decide now. Charges nothing and counts nothing.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -70,10 +74,10 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn peek(&self, request: &Request<'_>) -> Decision<'_> {
-        self.with_plan(request, |live, plan, now| self.buckets.peek(live, plan, now))
+        self.with_plan(request, |active, plan, now| self.buckets.peek(active, plan, now))
     }
 
-    /// Returns whether a limit counts a request, also one that only counts (`shadow`).
+    /// Returns whether a limit counts a request, including one in shadow mode.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -87,38 +91,30 @@ impl<C: Clock> Engine<C> {
         self.with_plan(request, |_, plan, _| Ok(!plan.is_empty()))
     }
 
-    /// Works out the limits of a request and has them decided; again as long as a publish comes between.
+    /// Plans the limits of a request and has them decided; starts over if a publish replaces the policy meanwhile.
     pub(crate) fn with_plan<T>(
         &self,
         request: &Request<'_>,
-        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+        decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
-        self.with_plan_at(request, || self.buckets.clock.now(), decide)
+        self.with_plan_by(Snapshot::plan, request, || self.buckets.clock.now(), decide)
     }
 
-    pub(crate) fn with_plan_at<T>(
-        &self,
-        request: &Request<'_>,
-        read_clock: impl Fn() -> Nanos,
-        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
-    ) -> T {
-        self.with_plan_by(Snapshot::plan, request, read_clock, decide)
-    }
-
+    /// Works as [`with_plan`](Self::with_plan) does, with another way to plan and another clock.
     pub(crate) fn with_plan_by<T>(
         &self,
         plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
-        mut decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+        mut decide: impl FnMut(&Arc<ActivePolicy>, &Plan, Nanos) -> Attempt<T>,
     ) -> T {
         loop {
-            let live = self.live.load();
+            let active = self.active.load();
             let now = read_clock();
             let mut plan = Plan::new();
-            plan_by(&live.snapshot, request, live.wall(now), &self.buckets.hasher, &mut plan);
-            // By the newest snapshot, which is in place by now or in a moment.
-            if let Ok(decided) = decide(&live, &plan, now) {
+            plan_by(&active.snapshot, request, active.wall(now), &self.buckets.hasher, &mut plan);
+            // The newest snapshot is in place by now or in a moment.
+            if let Ok(decided) = decide(&active, &plan, now) {
                 return decided;
             }
         }
@@ -126,89 +122,97 @@ impl<C: Clock> Engine<C> {
 
     pub(crate) fn decide_plan(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         request: &Request<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, Newer> {
+    ) -> Attempt<Decision<'_>> {
         if request.cost == 0 {
-            return self.buckets.peek(live, plan, now);
+            return self.buckets.peek(active, plan, now);
         }
-        let asked = Asked::Request(request);
+        let input = CheckInput::Request(request);
         match plan {
-            [one] if live.limits[one.limit as usize].is_enforced_here => {
-                let account = Account::new(live, one);
-                let charged = self.charge_one(&account, asked, *one, &|| now, Missed::Untried)?;
-                self.tally.spot(account.tally()).decided(charged.is_admitted());
+            [one] if active.limits[one.limit as usize].is_enforced_here => {
+                let account = Account::new(active, one);
+                let charged = self.charge_one(&account, input, *one, &|| now, FastPathMiss::Untried)?;
+                self.counters.spot(account.limit.owner_counter()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
-            several => self.decide_any(live, asked, several, now),
+            several => self.decide_any(active, input, several, now),
         }
     }
 
-    /// Charges the one limit of a plan, after the short way was `missed`, and shows what came of it. The caller
-    /// counts it, and makes the decision at its very
-    /// end: it is large, and written once then.
+    /// Charges the only limit of a plan, after the fast path was `missed`, and shows the result to the observers. The
+    /// caller counts it and makes the decision last: a decision is large, so it is written once.
     #[inline(always)]
     pub(crate) fn charge_one(
         &self,
         account: &Account<'_>,
-        asked: Asked<'_>,
-        charge: Charge,
+        input: CheckInput<'_>,
+        entry: Charge,
         read_clock: &impl Fn() -> Nanos,
-        missed: Missed,
-    ) -> Result<Charged, Newer> {
+        missed: FastPathMiss,
+    ) -> Attempt<ChargeResult> {
         let charged = account.charge_after(&self.buckets, read_clock, missed)?;
-        self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
+        self.observers.show(input, || (Some(entry), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
     }
 
-    /// Decides any plan. Apart, because its kilobytes of stack would be every check's.
+    /// Decides any plan. Out of line, because its kilobytes of stack would be those of every check.
     #[inline(never)]
     pub(crate) fn decide_any(
         &self,
-        live: &Live,
-        asked: Asked<'_>,
+        active: &ActivePolicy,
+        input: CheckInput<'_>,
         plan: &[Charge],
         now: Nanos,
-    ) -> Result<Decision<'_>, Newer> {
-        let decision = self.buckets.decide(live, plan, now)?;
-        self.count(live, asked, plan, &decision, now);
+    ) -> Attempt<Decision<'_>> {
+        let decision = self.buckets.decide(active, plan, now)?;
+        self.count(active, input, plan, &decision, now);
         Ok(decision)
     }
 
     /// Counts a decision at time `now`, and shows it to the observers.
-    pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
-        self.watch.show(asked, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
+    pub(crate) fn count(
+        &self,
+        active: &ActivePolicy,
+        input: CheckInput<'_>,
+        plan: &[Charge],
+        decision: &Decision<'_>,
+        now: Nanos,
+    ) {
+        self.observers.show(input, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {
-            let known = match asked {
-                Asked::Request(request) | Asked::Rated(request) => live.snapshot.has_domain(request.domain),
-                Asked::Handle { .. } => true,
+            let known = match input {
+                CheckInput::Request(request) | CheckInput::Rated(request) => active.snapshot.has_domain(request.domain),
+                CheckInput::Handle { .. } => true,
             };
-            return self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
+            return self.counters.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
-        let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
+        let counter = |entry: &Charge| active.limits[entry.limit as usize].counter;
         match decision.place() {
-            Some(place) if !decision.is_allowed() => self.tally.spot(plan.get(place).and_then(tally)).decided(false),
+            Some(place) if !decision.is_allowed() => {
+                self.counters.spot(plan.get(place).and_then(counter)).decided(false);
+            }
             _ => {
                 let shadows = decision.shadows.places;
-                if shadows == 0 && is_each_owner_whole(live, plan) {
-                    self.tally.allowed(plan.iter().filter_map(|charge| share_alone(live, charge)));
+                if shadows == 0 && is_each_owner_whole(active, plan) {
+                    self.counters.allowed(plan.iter().filter_map(|entry| share_alone(active, entry)));
                 } else {
-                    self.tally.allowed((0..plan.len()).filter_map(|place| share(live, plan, shadows, place)));
+                    self.counters.allowed((0..plan.len()).filter_map(|place| share(active, plan, shadows, place)));
                 }
             }
         }
     }
 }
 
-/// Returns whether each limit of a plan counts what it would count alone: no owner stands there twice, and its first limit before
-/// its others. May be false where that is so.
-fn is_each_owner_whole(live: &Live, plan: &[Charge]) -> bool {
+/// Returns whether each limit of a plan counts what it would count alone: each owner's limits stand together once, its
+/// first limit before its others. May return false where that is so.
+fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
     let (mut present, mut seen) = (u32::MAX, 0_u64);
-    plan.iter().all(|charge| {
-        let owner = live.limits[charge.limit as usize].owner;
-        if charge.limit != owner {
+    plan.iter().all(|entry| {
+        let owner = active.limits[entry.limit as usize].owner;
+        if entry.limit != owner {
             return owner == present;
         }
         // Two owners may have the same bit.
@@ -219,28 +223,29 @@ fn is_each_owner_whole(live: &Live, plan: &[Charge]) -> bool {
     })
 }
 
-/// Returns what a limit counts of a request that was allowed, where it counts what it would count alone.
-fn share_alone(live: &Live, charge: &Charge) -> Option<Share> {
-    let place = live.limits[charge.limit as usize].tally?;
+/// Returns what a limit counts of an allowed request, where it counts what it would count alone.
+fn share_alone(active: &ActivePolicy, entry: &Charge) -> Option<Share> {
+    let place = active.limits[entry.limit as usize].counter?;
     Some(Share { place, is_refused: false, is_refused_first: false })
 }
 
-/// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
-/// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
-fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
+/// Returns what the limit at `place` of a plan counts of an allowed request. A limit counts it once, whatever the
+/// number of identities that it was charged for; `None` if it has counted it. `shadows` are the places, as bits, of
+/// shadow limits that would have refused it.
+fn share(active: &ActivePolicy, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
     let this = plan[place].limit;
-    let LiveLimit { owner, tally, .. } = live.limits[this as usize];
-    let is_of_owner = |charge: &&Charge| live.limits[charge.limit as usize].owner == owner;
+    let ActiveLimit { owner, counter, .. } = active.limits[this as usize];
+    let is_of_owner = |entry: &&Charge| active.limits[entry.limit as usize].owner == owner;
     let is_refused = |limit: u32| (0..plan.len()).any(|at| shadows >> at & 1 == 1 && plan[at].limit == limit);
     let before = || plan[..place].iter().filter(is_of_owner);
-    if before().any(|charge| charge.limit == this) {
+    if before().any(|entry| entry.limit == this) {
         return None;
     }
-    // The first of its owner's limits counts for the owner; where it is not asked, the one that is asked first.
-    let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|charge| charge.limit != owner);
-    let place = tally.map(|place| if is_for_owner { place.for_owner() } else { place })?;
+    // The first limit of an owner counts for the owner; where that limit is not in the plan, the first one that is.
+    let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|entry| entry.limit != owner);
+    let place = counter.map(|place| if is_for_owner { place.for_owner() } else { place })?;
     let is_refused_now = shadows != 0 && is_refused(this);
-    let is_refused_first = is_refused_now && !before().any(|charge| is_refused(charge.limit));
+    let is_refused_first = is_refused_now && !before().any(|entry| is_refused(entry.limit));
     Some(Share { place, is_refused: is_refused_now, is_refused_first })
 }
 

@@ -1,4 +1,4 @@
-//! The value by which an identity is counted: one for all spellings of an address.
+//! `CountedIdentity`: the value by which an identity is counted, which is one for all spellings of an address.
 //!
 //! An engine counts values as texts, so that a check parses nothing. A caller that takes addresses from elsewhere
 //! brings them to their one spelling first, as every listener of the server does.
@@ -22,7 +22,7 @@ pub struct CountedIdentity<'a> {
 }
 
 impl CountedIdentity<'_> {
-    /// The identity, for a request.
+    /// Returns the identity, for a request.
     #[must_use]
     pub fn identity(&self) -> Identity<'_> {
         Identity { kind: self.kind, value: &self.value }
@@ -36,7 +36,8 @@ impl<'a> From<Identity<'a>> for CountedIdentity<'a> {
 }
 
 impl<C: Clock> Engine<C> {
-    /// Sets how many bits of an IPv6 address [`counted`](Self::counted) keeps: [`IPV6_PREFIX`](crate::IPV6_PREFIX) otherwise.
+    /// Sets how many bits of an IPv6 address [`counted`](Self::counted) keeps. The default is
+    /// [`IPV6_PREFIX`](crate::IPV6_PREFIX).
     #[must_use]
     pub fn with_ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits;
@@ -51,13 +52,14 @@ impl<C: Clock> Engine<C> {
 
     /// Returns the identity with the value by which it is counted.
     ///
-    /// - Of the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as `::`, an IPv4
-    ///   address that is mapped into IPv6 as that IPv4 address. An IPv6 address is cut to its network, as
+    /// - For the kind `ip` that is the address in its usual spelling: in lower case, the longest run of zeros as `::`,
+    ///   an IPv4 address that is mapped into IPv6 as that IPv4 address. An IPv6 address is cut to its network, as
     ///   [`with_ipv6_prefix`](Self::with_ipv6_prefix) sets; or to the smallest block that it is in, where a client or a
-    ///   condition of the domain's policy names a smaller one, so that a client that is one address is found. It is cut less
-    ///   where its network would begin in such a block that it is not in, so that it is not taken for that client.
-    /// - Of the kind `remote_address`, under which Envoy sends addresses, it is the whole address in its usual spelling.
-    /// - Of any other kind it is the value itself.
+    ///   condition of the domain's policy names a smaller one, so that a client that is one address is found. It is cut
+    ///   less where its network would begin in such a block that it is not in, so that it is not taken for that client.
+    /// - For the kind `remote_address`, under which Envoy sends addresses, it is the whole address in its usual
+    ///   spelling.
+    /// - For any other kind it is the value itself.
     ///
     /// # Errors
     ///
@@ -86,15 +88,15 @@ impl<C: Clock> Engine<C> {
             Ok(IpAddr::V4(_)) | Err(_) => return Ok(identity.into()),
         };
         let bits =
-            if kind == IP { self.live_now().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
+            if kind == IP { self.active.load().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
         Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
 
-    /// Returns the values by which the identity is counted in the domains of the policy, as
-    /// [`counted`](Self::counted) makes them; the value as it was given; and of the kind `ip` the whole address.
+    /// Returns the values by which the identity is counted in the domains of the policy, as [`counted`](Self::counted)
+    /// makes them; the value as it was given; and for the kind `ip` the whole address.
     pub fn counted_values(&self, identity: Identity<'_>) -> BTreeSet<String> {
-        let live = self.live_now();
-        let domains = live.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);
+        let active = self.active.load();
+        let domains = active.snapshot.domains.keys().map(|domain| &**domain).chain([DEFAULT_DOMAIN]);
         let counted = domains.filter_map(|domain| self.counted(domain, identity).ok());
         let counted = counted.map(|counted| counted.identity().value().to_owned());
         let whole = (identity.kind() == IP).then(|| identity.value().parse().ok()).flatten();
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_the_field_named() {
+    fn a_value_that_is_no_address_is_refused_with_the_field_named() {
         let engine = Engine::with_max_keys(1_000);
         for value in
             ["x", "192.0.2.7:443", "[2001:db8::7]", "192.0.2.0/24", "192.0.2.007", " 192.0.2.7", "fe80::1%eth0"]
@@ -253,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_meets_what_the_whole_address_meets(
+        fn a_counted_address_meets_the_limits_of_the_whole_address(
             blocks in prop::collection::vec((0_u128..16, 120_u8..=128), 1..5),
             addresses in prop::collection::vec(0_u128..16, 1..20),
             gap in 0_u32..60,

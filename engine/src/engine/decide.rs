@@ -1,4 +1,4 @@
-//! Decides a plan: charges one limit directly, several all or none.
+//! Charges the limits that a request meets: one limit directly, several all or none.
 
 use arrayvec::ArrayVec;
 
@@ -9,8 +9,9 @@ use crate::{
         time::{Nanos, SECOND_NS},
     },
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Buckets, Charged, Look, Site},
+        account::{Account, BucketSite, ChargePreview, ChargeResult},
+        active_policy::{ActivePolicy, Attempt, StaleSnapshot},
+        buckets::Buckets,
         decision::{Decision, Degraded, Shadows},
     },
     policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
@@ -19,133 +20,139 @@ use crate::{
 /// The limits of a plan, in its order.
 pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
 
-/// Limits that were charged, or are about to be: their places in the plan, and what the charge leaves.
-pub(crate) type Admitted<'b> = ArrayVec<(usize, Look<'b>), PLAN_MAX>;
+/// Limits that were charged or are about to be: their places in the plan, and the results of their charges.
+pub(crate) type Admitted<'b> = ArrayVec<(usize, ChargePreview<'b>), PLAN_MAX>;
 
-/// What the store said of the limits that it keeps.
+/// The answers of the store for the limits that it keeps.
 #[derive(Clone, Copy)]
-pub(crate) struct Answers<'a> {
-    /// By place in the plan; where there is no answer, the limit's `on_failure` decides.
-    pub(crate) answers: &'a [Option<Charged>],
-    /// Why there is none.
+pub(crate) struct StoreAnswers<'a> {
+    /// The answers by place in the plan. Where there is none, the limit's `on_failure` decides.
+    pub(crate) answers: &'a [Option<ChargeResult>],
+    /// The reason why answers are missing.
     pub(crate) otherwise: Degraded,
 }
 
-/// What decides a limit.
-enum Decider {
-    /// Its bucket on this node.
+/// The source of a limit's verdict.
+enum LimitSource {
+    /// The bucket on this node.
     Bucket,
-    /// The store, or what the limit says where that does not answer.
-    Answer(Charged),
-    /// It stays out of the decision.
+    /// The store, or `on_failure` of the limit where the store does not answer.
+    Answer(ChargeResult),
+    /// Nothing: the limit stays out of the decision.
     Nothing,
 }
 
-/// Nobody asked.
-pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: Degraded::NoStore };
+/// The answers where no store was asked.
+pub(crate) const NO_ANSWERS: StoreAnswers<'_> = StoreAnswers { answers: &[], otherwise: Degraded::NoStore };
 
-/// How long a client is told to wait where a limit is closed for want of its store.
+/// The wait that a client is given where a limit is closed for want of its store.
 const CLOSED_NS: u64 = SECOND_NS;
 
-/// The limits of a plan, as they are in the snapshot that it is of.
-pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
-    plan.iter().map(|charge| Account::new(live, charge))
+/// Returns the accounts of a plan under the snapshot that the plan belongs to.
+pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
+    plan.iter().map(|entry| Account::new(active, entry))
 }
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
-        // Their buckets come from memory together.
-        limits.extend(accounts(live, plan).inspect(|account| account.prefetch(self)));
-        self.charge_all(live, &limits, now, NO_ANSWERS, &mut admitted)
+        // The buckets come from memory at the same time.
+        limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
+        self.charge_all(active, &limits, now, NO_ANSWERS, &mut admitted)
     }
 
-    /// What [`decide`](Self::decide) would answer. Charges nothing.
-    pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+    /// Returns what [`decide`](Self::decide) would decide. Charges nothing.
+    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
         let mut limits = Accounts::new();
-        limits.extend(accounts(live, plan));
-        self.look_at_all(live, &limits, now, NO_ANSWERS)
+        limits.extend(accounts(active, plan));
+        self.look_at_all(active, &limits, now, NO_ANSWERS)
     }
 
-    /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is empty, and
-    /// what was charged when this allows.
+    /// Charges all limits or none. It looks at all before it charges any, so that the common denial writes nothing, and
+    /// gives back what it took when a later limit refuses in a race. Shadow limits are charged last, each only if it
+    /// admits. `admitted` is empty at first, and holds what was charged when this allows.
     pub(crate) fn charge_all<'b>(
         &'b self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         now: Nanos,
-        answers: Answers<'_>,
+        answers: StoreAnswers<'_>,
         admitted: &mut Admitted<'b>,
-    ) -> Result<Decision<'b>, Newer> {
+    ) -> Attempt<Decision<'b>> {
         for (place, account) in enforced(accounts) {
-            let look = match answers.decider(place, account, now) {
-                Decider::Bucket => account.look(self, now)?,
-                Decider::Answer(charged) => charged.into(),
-                Decider::Nothing => continue,
+            let preview = match answers.decider(place, account, now) {
+                LimitSource::Bucket => account.look(self, now)?,
+                LimitSource::Answer(charged) => charged.into(),
+                LimitSource::Nothing => continue,
             };
-            if !look.charged.is_admitted() {
-                return Ok(self.refused(accounts, place, look.charged, answers));
+            if !preview.charged.is_admitted() {
+                return Ok(self.refused(accounts, place, preview.charged, answers));
             }
-            admitted.push((place, look));
+            admitted.push((place, preview));
         }
-        let mark = self.moves.mark_brief();
+        let mark = self.refund_log.mark_brief();
         for index in 0..admitted.len() {
-            let (place, look) = &mut admitted[index];
-            let (place, outcome) = (*place, accounts[*place].charge_seen(self, now, look));
-            let charged = look.charged;
+            let (place, preview) = &mut admitted[index];
+            let (place, outcome) = (*place, accounts[*place].charge_previewed(self, now, preview));
+            let charged = preview.charged;
             if outcome.is_err() || !charged.is_admitted() {
-                for (place, look) in admitted.drain(..).take(index) {
+                for (place, preview) in admitted.drain(..).take(index) {
                     self.give_backs.next();
-                    accounts[place].give_back(self, &look.charged, mark);
+                    accounts[place].give_back(self, &preview.charged, mark);
                 }
                 return outcome.map(|()| self.refused(accounts, place, charged, answers));
             }
         }
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
-            for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
-                // The enforced limits are charged by now: where a publish came between, the shadow is left out.
+            for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.limit.is_shadow) {
+                // The enforced limits are charged by now. If a publish has replaced the policy since, the shadow is
+                // left out.
                 let charged = match answers.decider(place, account, now) {
-                    Decider::Bucket => account.charge(self, &|| now),
-                    Decider::Answer(charged) => Ok(charged),
-                    Decider::Nothing => continue,
+                    LimitSource::Bucket => account.charge(self, &|| now),
+                    LimitSource::Answer(charged) => Ok(charged),
+                    LimitSource::Nothing => continue,
                 };
                 match charged {
                     Ok(charged) if charged.is_admitted() => admitted.push((place, charged.into())),
-                    Ok(_) => shadows.push(place, account.index()),
-                    Err(Newer) => {}
+                    Ok(_) => shadows.push(place, account.limit.index),
+                    Err(StaleSnapshot) => {}
                 }
             }
         }
-        Ok(self.allowed(live, accounts, admitted, shadows, answers))
+        Ok(self.allowed(active, accounts, admitted, shadows, answers))
     }
 
-    /// What [`charge_all`](Self::charge_all) would answer. Charges nothing.
+    /// Returns what [`charge_all`](Self::charge_all) would decide. Charges nothing.
     pub(crate) fn look_at_all(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         now: Nanos,
-        answers: Answers<'_>,
-    ) -> Result<Decision<'_>, Newer> {
+        answers: StoreAnswers<'_>,
+    ) -> Attempt<Decision<'_>> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
-            let Some(look) = answers.look(self, place, account, now)? else { continue };
-            match (look.charged.is_admitted(), account.is_shadow()) {
-                (true, _) => admitted.push((place, look)),
-                (false, true) => shadows.push(place, account.index()),
-                (false, false) => return Ok(self.refused(accounts, place, look.charged, answers)),
+            let Some(preview) = answers.look(self, place, account, now)? else { continue };
+            match (preview.charged.is_admitted(), account.limit.is_shadow) {
+                (true, _) => admitted.push((place, preview)),
+                (false, true) => shadows.push(place, account.limit.index),
+                (false, false) => return Ok(self.refused(accounts, place, preview.charged, answers)),
             }
         }
-        Ok(self.allowed(live, accounts, &admitted, shadows, answers))
+        Ok(self.allowed(active, accounts, &admitted, shadows, answers))
     }
 
-    /// The first denial among the limits that this node keeps by itself. Charges nothing.
-    pub(crate) fn refused_here(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
-        let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
-        for (place, account) in accounts(live, plan).enumerate().filter(|(_, account)| is_here(account)) {
+    /// Returns the first denial among the enforced limits that this node keeps alone. Charges nothing.
+    pub(crate) fn refused_here(
+        &self,
+        active: &ActivePolicy,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Attempt<Option<Decision<'_>>> {
+        let is_here = |account: &Account<'_>| !account.limit.is_shadow && account.on_failure().is_none();
+        for (place, account) in accounts(active, plan).enumerate().filter(|(_, account)| is_here(account)) {
             let looked = account.look(self, now)?.charged;
             if !looked.is_admitted() {
                 return Ok(Some(account.decision(self, place, looked)));
@@ -154,15 +161,15 @@ impl<C: Clock> Buckets<C> {
         Ok(None)
     }
 
-    /// The decision where no limit applies.
-    pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
+    /// Returns the decision where no limit applies.
+    pub(crate) fn unlimited(&self, active: &ActivePolicy) -> Decision<'_> {
         Decision {
-            policy_version: live.version,
+            policy_version: active.version,
             delay_ns: 0,
             degraded: None,
             decided_by: None,
             shadows: Shadows::default(),
-            registry: &self.registry,
+            names: &self.names,
         }
     }
 
@@ -170,26 +177,26 @@ impl<C: Clock> Buckets<C> {
         &self,
         accounts: &[Account<'_>],
         place: usize,
-        refused: Charged,
-        answers: Answers<'_>,
+        refused: ChargeResult,
+        answers: StoreAnswers<'_>,
     ) -> Decision<'_> {
         let degraded = answers.degraded(&accounts[..=place]);
         Decision { degraded, ..accounts[place].decision(self, place, refused) }
     }
 
-    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
+    /// Returns the decision over limits that all admitted: it shows the enforced one with the least remaining.
     pub(crate) fn allowed(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         accounts: &[Account<'_>],
         admitted: &Admitted<'_>,
         shadows: Shadows,
-        answers: Answers<'_>,
+        answers: StoreAnswers<'_>,
     ) -> Decision<'_> {
         let (mut tightest, mut least, mut delay_ns) = (None, u64::MAX, 0);
-        for (place, Look { charged, .. }) in admitted {
+        for (place, ChargePreview { charged, .. }) in admitted {
             let account = &accounts[*place];
-            if !account.is_shadow() {
+            if !account.limit.is_shadow {
                 let (left, this_delay_ns) = account.left_and_delay_ns(charged);
                 delay_ns = delay_ns.max(this_delay_ns);
                 if tightest.is_none() || left < least {
@@ -198,7 +205,7 @@ impl<C: Clock> Buckets<C> {
             }
         }
         let mut decision = match tightest {
-            None => self.unlimited(live),
+            None => self.unlimited(active),
             Some((place, charged)) => accounts[place].decision(self, place, *charged),
         };
         decision.delay_ns = delay_ns;
@@ -208,42 +215,42 @@ impl<C: Clock> Buckets<C> {
     }
 }
 
-impl Answers<'_> {
-    /// Says what decides a limit.
+impl StoreAnswers<'_> {
+    /// Returns the source of a limit's verdict.
     #[inline(always)]
-    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> Decider {
-        let Some(on_failure) = account.on_failure() else { return Decider::Bucket };
+    fn decider(self, place: usize, account: &Account<'_>, now: Nanos) -> LimitSource {
+        let Some(on_failure) = account.on_failure() else { return LimitSource::Bucket };
         match (self.of(place), on_failure) {
-            (Some(answer), _) => Decider::Answer(answer),
-            (None, OnFailure::Local(_)) => Decider::Bucket,
-            (None, OnFailure::Open) => Decider::Nothing,
+            (Some(answer), _) => LimitSource::Answer(answer),
+            (None, OnFailure::Local(_)) => LimitSource::Bucket,
+            (None, OnFailure::Open) => LimitSource::Nothing,
             (None, OnFailure::Closed) => {
                 let verdict = Verdict::Later { wait_ns: CLOSED_NS };
-                Decider::Answer(Charged { verdict, word: 0, now, site: Site::Nowhere })
+                LimitSource::Answer(ChargeResult { verdict, word: 0, now, site: BucketSite::Nowhere })
             }
         }
     }
 
-    /// Looks at a limit; `None` where it stays out of the decision.
+    /// Previews the charge of a limit. Returns `None` if the limit stays out of the decision.
     pub(crate) fn look<'b, C: Clock>(
         self,
         buckets: &'b Buckets<C>,
         place: usize,
         account: &Account<'_>,
         now: Nanos,
-    ) -> Result<Option<Look<'b>>, Newer> {
+    ) -> Attempt<Option<ChargePreview<'b>>> {
         match self.decider(place, account, now) {
-            Decider::Bucket => account.look(buckets, now).map(Some),
-            Decider::Answer(charged) => Ok(Some(charged.into())),
-            Decider::Nothing => Ok(None),
+            LimitSource::Bucket => account.look(buckets, now).map(Some),
+            LimitSource::Answer(charged) => Ok(Some(charged.into())),
+            LimitSource::Nothing => Ok(None),
         }
     }
 
-    pub(crate) fn of(self, place: usize) -> Option<Charged> {
+    pub(crate) fn of(self, place: usize) -> Option<ChargeResult> {
         self.answers.get(place).copied().flatten()
     }
 
-    /// Was one of these limits decided without its store?
+    /// Returns why one of these limits was decided without its store, if one was.
     fn degraded(self, accounts: &[Account<'_>]) -> Option<Degraded> {
         let is_unanswered =
             |(place, account): (usize, &Account<'_>)| account.on_failure().is_some() && self.of(place).is_none();
@@ -251,7 +258,7 @@ impl Answers<'_> {
     }
 }
 
-/// The limits that can deny, with their places.
+/// Returns the limits that can deny, with their places.
 pub(crate) fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
-    accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
+    accounts.iter().enumerate().filter(|(_, account)| !account.limit.is_shadow)
 }

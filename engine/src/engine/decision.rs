@@ -1,4 +1,4 @@
-//! The answer to a check.
+//! `Decision`, the result of a check, and `Outcome`, the result of one limit.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::time::Nanos,
     engine::{
-        active::Order,
-        names::{LimitIndex, Registry},
+        active_policy::PolicyOrder,
+        names::{LimitIndex, LimitNames},
     },
     policy::document::Algorithm,
 };
 
-/// A decision names at most so many shadow limits.
+/// The most shadow limits that a decision names.
 const SHADOWS_NAMED_MAX: usize = 8;
 
-/// When a request may come again.
+/// The time after which a request may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// It was allowed.
+    /// Now: it was allowed.
     Now,
-    /// After this long, if nobody else comes meanwhile. Never zero.
+    /// After this long, if no other request comes meanwhile. Never zero.
     After(Duration),
     /// Never: it costs more than the limit ever holds, or the limit admits nothing.
     Never,
 }
 
-/// What one limit decided, and its bucket after that: the answer of a [`Limiter`](crate::Limiter) and a [`KeyedLimiter`](crate::KeyedLimiter). Plain
-/// data: the numbers are worked out when asked for.
+/// The result of one limit, with its bucket after the decision: the answer of a [`Limiter`](crate::Limiter) and of a
+/// [`KeyedLimiter`](crate::KeyedLimiter). Plain data: the numbers are computed by the methods.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Outcome {
@@ -37,12 +37,12 @@ pub struct Outcome {
     pub(crate) verdict: Verdict,
     /// The word that the decision left or found; the limit's period, where there is no meter.
     pub(crate) word: u64,
-    /// The time at which it was decided.
+    /// The time of the decision.
     pub(crate) now: Nanos,
 }
 
 impl Outcome {
-    /// Of a bucket that holds `word`; without a meter nothing is admitted.
+    /// Returns the outcome of a charge to a bucket that holds `word`. Without a meter nothing is admitted.
     #[inline(always)]
     pub(crate) fn new(meter: Option<Meter>, word: u64, now: Nanos, cost: u64) -> Self {
         let verdict = match &meter {
@@ -52,24 +52,24 @@ impl Outcome {
         Self { meter, cost, verdict, word: verdict.admitted().unwrap_or(word), now }
     }
 
-    /// As a clock of this resolution tells it.
+    /// Returns the outcome as a clock of this resolution can promise it.
     #[inline(always)]
     pub(crate) fn at_resolution(self, ns: u64) -> Self {
         let verdict = match self.verdict {
-            // So far behind the clock may be when it comes again.
+            // The clock may be this far behind when the request is repeated.
             Verdict::Later { wait_ns } => Verdict::Later { wait_ns: wait_ns.saturating_add(ns) },
             decided => decided,
         };
         Self { verdict, ..self }
     }
 
-    /// May it go on?
+    /// Returns whether the request may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self.verdict, Verdict::Admit(_))
     }
 
-    /// When it may come again.
+    /// Returns when the request may be repeated.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.verdict {
@@ -79,8 +79,8 @@ impl Outcome {
         }
     }
 
-    /// How long it should wait before it goes on, if it is allowed, so that all leave a leaky bucket at its rate. Zero under
-    /// every other algorithm, and where it was denied.
+    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its
+    /// rate. Zero under every other algorithm, and for a denial.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns())
@@ -94,7 +94,7 @@ impl Outcome {
         }
     }
 
-    /// How the limit counts; `None`: it admits nothing.
+    /// Returns the algorithm of the limit; `None` if the limit admits nothing.
     #[must_use]
     pub fn algorithm(&self) -> Option<Algorithm> {
         self.meter.map(|meter| match meter {
@@ -106,56 +106,57 @@ impl Outcome {
         })
     }
 
-    /// The most that the limit admits at once: the burst of a bucket, the limit of a window; 0 if it admits nothing.
+    /// Returns the most that the limit admits at once: the burst of a bucket, the limit of a window; 0 if it admits
+    /// nothing.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.meter.map_or(0, |meter| meter.capacity())
     }
 
-    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length; of a limit of a policy that
-    /// admits nothing, the period that the policy names.
+    /// Returns the period that [`limit`](Self::limit) belongs to: the time in which a bucket goes from empty to full,
+    /// or the length of a window. For a limit of a policy that admits nothing, it is the period that the policy names.
     #[must_use]
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.meter.map_or(self.word, |meter| meter.period_ns()))
     }
 
-    /// The largest cost that the limit would admit now.
+    /// Returns the largest cost that the limit would admit now.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.meter.map_or(0, |meter| meter.remaining(self.word, self.now))
     }
 
-    /// Until the limit has all of its quota again.
+    /// Returns how long it takes until the limit has all of its quota again.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_nanos(self.meter.map_or(0, |meter| meter.reset_after_ns(self.word, self.now)))
     }
 
-    /// When the limit has all of its quota again, if no other call comes meanwhile: time since the Unix epoch, by the limiter's
-    /// clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
+    /// Returns the time at which the limit has all of its quota again, if no other call comes meanwhile: time since the
+    /// Unix epoch, by the limiter's clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
     #[must_use]
     pub fn reset_at(&self) -> Duration {
         Duration::from_nanos(self.now).saturating_add(self.reset_after())
     }
 }
 
-/// Why an answer is not the one that it should have been: a limit that nodes share was decided without its store, or a door
+/// The reason why a decision is degraded: a limit that nodes share was decided without its store, or a listener
 /// answered without the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Degraded {
-    /// Nobody asked a store: there is none, or the check could not wait.
+    /// No store was asked: there is none, or the check could not wait.
     NoStore,
     /// The store did not answer.
     StoreFailed,
-    /// Something went wrong in the process that was to decide.
+    /// The process that was to decide failed internally.
     InternalError,
-    /// The process had no room for it.
+    /// The process was overloaded.
     Overload,
 }
 
 impl Degraded {
-    /// As doors and logs name it.
+    /// Returns the name that listeners and logs use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -167,30 +168,30 @@ impl Degraded {
     }
 }
 
-/// The answer to a check. Plain data: the numbers are worked out when asked for.
+/// The result of a check. Plain data: the numbers are computed by the methods.
 ///
-/// Of several limits it shows the one that decided: the first that refused; or, when allowed, the one with the least
-/// remaining.
+/// If several limits apply, it shows the one that decided: the first that refused; or, when allowed, the one with the
+/// least remaining.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Decision<'e> {
-    /// An [`Order`].
+    /// A [`PolicyOrder`].
     pub(crate) policy_version: u64,
-    /// The longest that any limit makes the request wait.
+    /// The longest time that any limit makes the request wait.
     pub(crate) delay_ns: u64,
     pub(crate) degraded: Option<Degraded>,
-    /// `None`: no limit applied, so it is allowed.
+    /// The limit that decided; `None` if no limit applied, and the request is allowed.
     pub(crate) decided_by: Option<DecidedBy>,
     pub(crate) shadows: Shadows,
-    pub(crate) registry: &'e Registry,
+    pub(crate) names: &'e LimitNames,
 }
 
 /// The shadow limits that would have denied.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shadows {
-    /// Their places in the plan, as bits.
+    /// The places of all of them in the plan, as bits.
     pub(crate) places: u64,
-    /// The indices of the first of them.
+    /// The indices of the first ones.
     limits: [u32; SHADOWS_NAMED_MAX],
 }
 
@@ -206,109 +207,111 @@ impl Shadows {
 /// The limit that decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecidedBy {
-    /// Place in the plan.
+    /// The place of the limit in the plan.
     pub(crate) place: usize,
-    /// Its index.
+    /// The index of the limit.
     pub(crate) limit: u32,
-    /// The outcome is of the store that nodes share, and of its time.
+    /// Whether the outcome, with its time, comes from the store that nodes share.
     pub(crate) is_stored: bool,
     pub(crate) outcome: Outcome,
 }
 
 impl<'e> Decision<'e> {
-    /// Returns the decision that one limit made under the policy of this version, after which the request is to wait so long.
+    /// Returns the decision that one limit made under the policy of this version. The request is to wait for
+    /// `delay_ns`.
     #[inline(always)]
-    pub(crate) fn of_one(registry: &'e Registry, policy_version: u64, by: DecidedBy, delay_ns: u64) -> Self {
+    pub(crate) fn of_one(names: &'e LimitNames, policy_version: u64, by: DecidedBy, delay_ns: u64) -> Self {
         let (degraded, decided_by, shadows) = (None, Some(by), Shadows::default());
-        Self { policy_version, delay_ns, degraded, decided_by, shadows, registry }
+        Self { policy_version, delay_ns, degraded, decided_by, shadows, names }
     }
 
-    /// May the request go on?
+    /// Returns whether the request may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decided_by.is_none_or(|by| by.outcome.is_allowed())
     }
 
-    /// When it may come again.
+    /// Returns when the request may be repeated.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.decided_by.map_or(Retry::Now, |by| by.outcome.retry())
     }
 
-    /// How long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its rate. Zero
-    /// under every other algorithm, and for a request that was denied.
+    /// Returns how long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its
+    /// rate. Zero under every other algorithm, and for a denial.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns)
     }
 
-    /// Full names of the shadow limits that would have denied the request; eight at most.
+    /// Returns the full names of the shadow limits that would have denied the request; eight at most.
     pub fn shadow_denied(&self) -> impl Iterator<Item = &'e str> {
         let count = (self.shadows.places.count_ones() as usize).min(SHADOWS_NAMED_MAX);
-        let (limits, registry) = (self.shadows.limits, self.registry);
-        limits.into_iter().take(count).map(|limit| registry.name(limit))
+        let (limits, names) = (self.shadows.limits, self.names);
+        limits.into_iter().take(count).map(|limit| names.name(limit))
     }
 
-    /// Was a shared limit decided without its store, by what it says for that case?
+    /// Returns why the decision is degraded, if a shared limit was decided without its store, by its `on_failure`.
     #[must_use]
     pub fn degraded(&self) -> Option<Degraded> {
         self.degraded
     }
 
-    /// Full name of the limit that decided; `None` when no limit applied.
+    /// Returns the full name of the limit that decided; `None` if no limit applied.
     #[must_use]
     pub fn limit_id(&self) -> Option<&'e str> {
-        self.decided_by.map(|by| self.registry.name(by.limit))
+        self.decided_by.map(|by| self.names.name(by.limit))
     }
 
-    /// The limit that decided, as its engine numbers it; `None` when no limit applied.
+    /// Returns the index of the limit that decided; `None` if no limit applied.
     #[must_use]
     pub fn limit_index(&self) -> Option<LimitIndex> {
         self.decided_by.map(|by| LimitIndex(by.limit))
     }
 
-    /// The most that the limit admits at once: the burst of a bucket, the limit of a window.
+    /// Returns the most that the limit admits at once: the burst of a bucket, the limit of a window.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.decided_by.map(|by| by.outcome.limit())
     }
 
-    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length (of a calendar, the mean one).
+    /// Returns the period that [`limit`](Self::limit) belongs to: the time in which a bucket goes from empty to full,
+    /// or the length of a window (of a calendar, the mean length).
     #[must_use]
     pub fn period(&self) -> Option<Duration> {
         self.decided_by.map(|by| by.outcome.period())
     }
 
-    /// The largest cost that the limit would admit now.
+    /// Returns the largest cost that the limit would admit now.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.decided_by.map(|by| by.outcome.remaining())
     }
 
-    /// Until the limit has all of its quota again.
+    /// Returns how long it takes until the limit has all of its quota again.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
         self.decided_by.map(|by| by.outcome.reset_after())
     }
 
-    /// When the limit has all of its quota again, if no other request comes meanwhile: time since the Unix epoch, by wall time
-    /// as the engine's clock follows it.
+    /// Returns the time at which the limit has all of its quota again, if no other request comes meanwhile: time since
+    /// the Unix epoch, by wall time as the engine's clock follows it.
     #[must_use]
     pub fn reset_at(&self) -> Option<Duration> {
         let by = self.decided_by?;
-        let now = if by.is_stored { by.outcome.now } else { self.registry.wall(by.outcome.now) };
+        let now = if by.is_stored { by.outcome.now } else { self.names.wall(by.outcome.now) };
         Some(Duration::from_nanos(now).saturating_add(by.outcome.reset_after()))
     }
 
-    /// Place in the plan of the limit that decided.
+    /// Returns the place in the plan of the limit that decided.
     #[must_use]
     pub fn place(&self) -> Option<usize> {
         self.decided_by.map(|by| by.place)
     }
 
-    /// Version of the policy that decided.
+    /// Returns the version of the policy that decided.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
-        Order(self.policy_version).version()
+        PolicyOrder(self.policy_version).version()
     }
 }

@@ -1,21 +1,22 @@
-//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log, with the limit's meter.
+//! The [fast path](crate::engine::fast_path) of checks of any cost, by any algorithm except a log. It steps with the
+//! limit's meter.
 
 use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active::LiveLimit,
-        charge::Buckets,
+        active_policy::ActiveLimit,
+        buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::{Missed, PlainLimit},
+        fast_path::{FastPathLimit, FastPathMiss},
     },
     storage::{sliding_log::Stepped, table::KeyLines},
 };
 
-/// A plain limit with the meter that interprets its words.
+/// The data that the fast path needs of a limit, with the meter that interprets its words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeteredLimit {
-    pub(crate) plain: PlainLimit,
+    pub(crate) fast_path: FastPathLimit,
     meter: Meter,
     /// The index of the limit's name.
     index: u32,
@@ -23,9 +24,9 @@ pub(crate) struct MeteredLimit {
 
 impl MeteredLimit {
     /// Returns `None` for a log, and for a limit that admits nothing.
-    pub(crate) fn new(limit: &LiveLimit) -> Option<Self> {
-        let &LiveLimit { plain, meter, index, .. } = limit;
-        Some(Self { plain: plain?, meter: meter?, index })
+    pub(crate) fn new(limit: &ActiveLimit) -> Option<Self> {
+        let &ActiveLimit { fast_path, meter, index, .. } = limit;
+        Some(Self { fast_path: fast_path?, meter: meter?, index })
     }
 
     /// Charges the key of these lines, or finds that the cost does not fit.
@@ -36,10 +37,10 @@ impl MeteredLimit {
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         let step = |word, now| self.meter.step(word, now, cost);
-        let (stepped, seen) = self.plain.look(lines, read_clock, is_newest, step)?;
-        self.plain.charge(stepped, seen)
+        let (stepped, seen) = self.fast_path.look(lines, read_clock, is_newest, step)?;
+        self.fast_path.charge(stepped, seen)
     }
 
     /// Returns the outcome of a charge of this cost.
@@ -60,6 +61,6 @@ impl MeteredLimit {
     ) -> Decision<'e> {
         let outcome = self.outcome(buckets, cost, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
-        Decision::of_one(&buckets.registry, version, decided_by, outcome.delay_ns())
+        Decision::of_one(&buckets.names, version, decided_by, outcome.delay_ns())
     }
 }

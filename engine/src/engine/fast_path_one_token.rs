@@ -1,14 +1,14 @@
-//! The [fast path](crate::engine::fast_path) of checks that cost one token of a token bucket, as most do: all decisions that do
-//! not depend on the bucket are made beforehand.
+//! The [fast path](crate::engine::fast_path) of checks that cost one token of a token bucket, as most do. All decisions
+//! that do not depend on the bucket are made beforehand.
 
 use crate::{
     algorithm::{Meter, OneToken, Verdict},
     base::{clock::Clock, native128::Native128, thread_id::thread_number, time::Nanos},
     engine::{
-        active::LiveLimit,
-        charge::Buckets,
+        active_policy::ActiveLimit,
+        buckets::Buckets,
         decision::{DecidedBy, Decision, Outcome},
-        fast_path::{Missed, PlainLimit, load, missed},
+        fast_path::{FastPathLimit, FastPathMiss, load, missed},
     },
     storage::{
         layout::{Generation, Slot},
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// A plain token bucket whose checks cost one token.
+/// A token bucket on the fast path, whose checks cost one token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneTokenLimit {
-    plain: PlainLimit,
+    fast_path: FastPathLimit,
     native: Native128,
     step: OneToken,
     /// The meter that decisions show.
@@ -29,18 +29,18 @@ pub(crate) struct OneTokenLimit {
     /// The index of the limit's name.
     index: u32,
     generation: Generation,
-    /// The terms by which its keys may lease, if they may.
+    /// The terms of leases on its keys, if they may have leases.
     terms: Option<Terms>,
 }
 
 impl OneTokenLimit {
-    /// Returns `None` where the limit is no token bucket, where one token takes longer to come back than the whole burst, which
-    /// roundings of fast limits can do, and where the processor lacks instructions.
-    pub(crate) fn new(limit: &LiveLimit, leases: &Leases) -> Option<Self> {
-        let &LiveLimit { plain, meter, index, generation, lends, .. } = limit;
-        let (plain, meter) = (plain?, meter?);
-        let terms = leases.terms(&meter).filter(|_| lends);
-        Some(Self { plain, native: plain.native?, step: meter.one_token()?, meter, index, generation, terms })
+    /// Returns `None` if the limit is no token bucket, if one token takes longer to come back than the whole burst
+    /// (roundings of fast limits can do that), or if the processor lacks the instructions.
+    pub(crate) fn new(limit: &ActiveLimit, leases: &Leases) -> Option<Self> {
+        let &ActiveLimit { fast_path, meter, index, generation, can_lease, .. } = limit;
+        let (fast_path, meter) = (fast_path?, meter?);
+        let terms = leases.terms(&meter).filter(|_| can_lease);
+        Some(Self { fast_path, native: fast_path.native?, step: meter.one_token()?, meter, index, generation, terms })
     }
 
     /// Charges one token to the key of these lines, or spends one of its lease.
@@ -51,11 +51,11 @@ impl OneTokenLimit {
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl Fn() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         match self.charge_slot(lines, read_clock, &is_newest) {
-            Err(Missed::Leased { word, now }) => {
+            Err(FastPathMiss::Leased { word, now }) => {
                 let spent = self.spend(leases, lines.hash, word, now, &is_newest);
-                spent.ok_or_else(|| if is_newest() { Missed::Other } else { Missed::Stale })
+                spent.ok_or_else(|| if is_newest() { FastPathMiss::Other } else { FastPathMiss::Stale })
             }
             charged => charged,
         }
@@ -63,40 +63,41 @@ impl OneTokenLimit {
 
     /// Charges one token to the slot of the key of these lines, or finds that there is none left.
     ///
-    /// Tag and word are loaded one after the other, which is sooner than together, so the slot may never have held both. What is
-    /// answered is of both all the same: the swap succeeds only where the slot holds both, and a denial, which swaps nothing, is
-    /// answered only where one load finds both.
+    /// Tag and word are loaded one after the other, which is faster than together, so the slot may never have held
+    /// both. The result is right all the same: the swap succeeds only where the slot holds both, and a denial, which
+    /// swaps nothing, is returned only where one load finds both.
     #[inline(always)]
     fn charge_slot(
         &self,
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, Missed> {
+    ) -> Result<Stepped, FastPathMiss> {
         let native = self.native;
-        let tag = self.plain.tag.of(lines.hash);
-        let (cell, found) = lines.find_tag(native, tag).ok_or(Missed::Other)?;
+        let tag = self.fast_path.tag.of(lines.hash);
+        let (cell, found) = lines.find_tag(native, tag).ok_or(FastPathMiss::Other)?;
         let word = cell.load_lower(native);
         let now = read_clock();
         if found != tag {
             return Err(missed(load(cell, native), tag, now));
         }
         if !is_newest() {
-            return Err(Missed::Stale);
+            return Err(FastPathMiss::Stale);
         }
         let (seen, verdict) = (Slot::with_tag(tag, word), self.step.step(word, now));
         let Verdict::Admit(after) = verdict else {
             let is_seen = load(cell, native) == seen;
-            return if is_seen { Ok(Stepped { verdict, word, now }) } else { Err(Missed::Other) };
+            return if is_seen { Ok(Stepped { verdict, word, now }) } else { Err(FastPathMiss::Other) };
         };
         if !cell.swap_natively(native, seen.to_bits(), Slot::with_tag(tag, after).to_bits()) {
-            return Err(Missed::Race);
+            return Err(FastPathMiss::Race);
         }
         Ok(Stepped { verdict, word: after, now })
     }
 
-    /// Spends one token from the calling thread's stripe of a key's lease, as [`Lease::spend`](crate::storage::striping::Lease::spend) does;
-    /// `word` is that of its slot. `None`: the stripe has none, or another thread changed it, and nothing was admitted.
+    /// Spends one token from the calling thread's stripe of a key's lease, as
+    /// [`Lease::spend`](crate::storage::striping::Lease::spend) does; `word` is that of its slot. Returns `None` if the
+    /// stripe has no token or another thread changed it; nothing was admitted then.
     #[inline(never)]
     fn spend(
         &self,
@@ -108,7 +109,7 @@ impl OneTokenLimit {
     ) -> Option<Stepped> {
         let spend = Spend { terms: self.terms?, hash, generation: self.generation, thread: thread_number(), cost: 1 };
         let now = leases.spend(spend, now, is_newest)?;
-        // The word lacks what the lease has reserved.
+        // The word lacks the tokens that the lease has reserved.
         let word = self.step.step(word, now).admitted().unwrap_or(word);
         Some(Stepped { verdict: Verdict::Admit(word), word, now })
     }
@@ -131,7 +132,7 @@ impl OneTokenLimit {
         let outcome = self.outcome(buckets, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };
         // A token bucket delays no request.
-        Decision::of_one(&buckets.registry, version, decided_by, 0)
+        Decision::of_one(&buckets.names, version, decided_by, 0)
     }
 }
 
@@ -161,23 +162,24 @@ mod tests {
     }
 
     proptest! {
-        /// The ways are: by the processor's instructions, by calls as on one that lacks them, and the long way.
+        /// The paths are: by the processor's instructions, by calls as on a processor that lacks them, and the slow
+        /// path.
         #[test]
-        fn the_short_way_answers_as_the_long_one(
+        fn the_fast_path_decides_as_the_slow_path(
             meter in meters(),
             checks in prop::collection::vec((0..6_u64, 0..3_u64, 0..SECOND_NS), 1..200),
         ) {
             let clock = ManualClock::at(1_790_000_000 * SECOND_NS);
-            // Room for four keys, so that some are elsewhere than in their two lines.
+            // There is room for four keys, so that some are outside of their two lines.
             let mut limiters = [(); 3].map(|()| KeyedLimiter::with_clock(meter, 4, clock.clone()));
             for limiter in &mut limiters {
-                // The same secrets, so that the same keys meet.
+                // The same seeds, so that keys collide alike.
                 limiter.buckets.hasher = KeyHasher::new(7);
             }
             let [_, called, long] = &mut limiters;
-            called.limit.plain.as_mut().expect("no log").native = None;
-            called.metered.as_mut().expect("no log").plain.native = None;
-            (long.limit.plain, long.metered, called.one_token, long.one_token) = (None, None, None, None);
+            called.limit.fast_path.as_mut().expect("no log").native = None;
+            called.metered.as_mut().expect("no log").fast_path.native = None;
+            (long.limit.fast_path, long.metered, called.one_token, long.one_token) = (None, None, None, None);
             for (key, cost, ns) in checks {
                 clock.advance(ns);
                 let [short, called, long] = limiters.each_ref().map(|limiter| match cost {

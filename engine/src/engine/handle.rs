@@ -1,4 +1,4 @@
-//! Handles: a limit looked up once and checked many times.
+//! `Handle`: one limit, looked up once and checked many times.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use crate::{
         time::Nanos,
     },
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged},
+        account::{Account, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
         decision::Decision,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,
         fast_path_one_token::OneTokenLimit,
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{planner::Charge, request::RequestError},
     storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
 };
 
-/// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
+/// One limit, looked up once, for callers that know which limit they want: the shortest way to its buckets.
 ///
 /// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
-/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes
-/// a lock. It must end before its engine.
+/// stays right across publishes. Clone one per thread, and keep it: to make, clone or drop one takes a lock. It cannot
+/// outlive its engine.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -53,43 +53,44 @@ use crate::{
 pub struct Handle<'e, C = SystemClock> {
     pub(crate) engine: &'e Engine<C>,
     limit_id: Box<str>,
-    /// The hash of its full name.
+    /// The hash of the limit's full name.
     limit_hash: u64,
     kind: Box<str>,
     /// The part that the hashes of its keys have in common.
     seed: u64,
-    pub(crate) live: Arc<Live>,
-    /// The version of `live`.
+    pub(crate) active: Arc<ActivePolicy>,
+    /// The version of `active`.
     version: u64,
-    /// Place of the limit in `live`; `None` while the policy does not have it.
+    /// The place of the limit in `active`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
-    /// Serves checks that cost one token, where the limit is `metered` and a token bucket.
+    /// Serves checks that cost one token, where `metered` is set and the limit is a token bucket.
     one_token: Option<OneTokenLimit>,
-    /// Serves checks of any cost, where the limit has a short way, is enforced and kept on this node alone.
+    /// Serves checks of any cost, where the limit has a fast path, and is enforced and kept on this node alone.
     metered: Option<MeteredLimit>,
     counts: OwnCounts<'e>,
 }
 
 impl<C: Clock> Engine<C> {
-    /// A handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
+    /// Returns a handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
     ///
-    /// `None` when the policy has no such limit now, or when it is of a rule that counts something else than this one kind:
-    /// everyone together, or a combination. A rule's `cost` is for its requests; here the cost is what the check says.
+    /// Returns `None` if the policy has no such limit now, or if the limit belongs to a rule that counts something else
+    /// than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of a
+    /// check by handle is its argument.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
-        let live = self.live();
-        let place = place_in(&live, limit_id, kind)?;
-        let limit = &live.limits[place as usize];
+        let active = self.active.load_full();
+        let place = place_in(&active, limit_id, kind)?;
+        let limit = &active.limits[place as usize];
         let limit_hash = limit.hash;
-        let (one_token, metered) = self.short_ways(limit);
-        let counts = self.tally().own(limit.tally_alone());
+        let (one_token, metered) = self.fast_paths(limit);
+        let counts = self.counters.own(limit.owner_counter());
         Some(Handle {
             engine: self,
             limit_id: limit_id.into(),
             limit_hash,
             kind: kind.into(),
             seed: KeyHasher::seed(limit_hash, kind_hash(kind)),
-            version: live.version,
-            live,
+            version: active.version,
+            active,
             place: Some(place),
             one_token,
             metered,
@@ -97,51 +98,51 @@ impl<C: Clock> Engine<C> {
         })
     }
 
-    fn short_ways(&self, limit: &LiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
+    fn fast_paths(&self, limit: &ActiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
         let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
-        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets().leases));
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets.leases));
         (one_token, metered)
     }
 }
 
-/// Returns whether a check may cost so much.
+/// Returns whether a check may have this cost.
 #[inline(always)]
 pub(crate) fn is_in_range(cost: u64) -> bool {
     (1..=NUMBER_MAX).contains(&cost)
 }
 
-fn place_in(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
-    let place = live.snapshot.limit_names().position(|name| name == limit_id)?;
-    live.snapshot.counts(place, kind).then_some(place as u32)
+fn place_in(active: &ActivePolicy, limit_id: &str, kind: &str) -> Option<u32> {
+    let place = active.snapshot.limit_names().position(|name| name == limit_id)?;
+    active.snapshot.counts(place, kind).then_some(place as u32)
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
     /// Charges `cost` to the bucket of `key`, or changes nothing and says why not.
     ///
-    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other key
-    /// has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. A limit should be
-    /// asked with one type of key everywhere.
+    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other
+    /// key has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. Use one
+    /// type of key for a limit everywhere.
     ///
-    /// Allowed without a limit while the policy does not have this one.
+    /// The check is allowed, by no limit, while the policy does not have this one.
     #[inline(always)]
     pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
-        let (hash, buckets) = (self.hash(&key), self.engine.buckets());
+        let (hash, buckets) = (self.hash(&key), &self.engine.buckets);
         match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
             Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
             Err(missed) => self.check_metered(hash, key.text(), cost, missed),
         }
     }
 
-    /// Charges a cost of one to the key of these lines on the short way. The caller counts it.
+    /// Charges one token to the key of these lines on the fast path. The caller counts the result.
     #[inline(always)]
     pub(crate) fn charge_one_token(
         &self,
         lines: impl FnOnce() -> KeyLines<'e>,
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
-    ) -> Result<(Stepped, &OneTokenLimit), Missed> {
-        let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(Missed::Untried)?;
-        let stepped = limit.charge(&self.engine.buckets().leases, lines(), read_clock, || self.is_newest())?;
+    ) -> Result<(Stepped, &OneTokenLimit), FastPathMiss> {
+        let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(FastPathMiss::Untried)?;
+        let stepped = limit.charge(&self.engine.buckets.leases, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
     }
 
@@ -149,27 +150,28 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[inline(always)]
     pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
-        limit.decision(self.engine.buckets(), self.version, stepped)
+        limit.decision(&self.engine.buckets, self.version, stepped)
     }
 
-    /// Returns whether the handle is of the newest policy, and no observer is to be shown its decisions.
+    /// Returns whether the handle has the newest policy, and no observer is to see its decisions.
     #[inline(always)]
     fn is_newest(&self) -> bool {
-        self.engine.watch().is_newest_unwatched(self.version)
+        self.engine.observers.is_newest_unwatched(self.version)
     }
 
-    /// Decides any check, after the short way of one token was missed. Apart, so that that has the registers to itself.
+    /// Decides a check that missed the fast path of one token. Out of line, so that that path has the registers to
+    /// itself.
     #[inline(never)]
     fn check_metered(
         &mut self,
         hash: u64,
         value: &[u8],
         cost: u64,
-        missed: Missed,
+        missed: FastPathMiss,
     ) -> Result<Decision<'e>, RequestError> {
-        let buckets = self.engine.buckets();
+        let buckets = &self.engine.buckets;
         let missed = match (&self.metered, missed) {
-            (Some(limit), Missed::Untried) if is_in_range(cost) => {
+            (Some(limit), FastPathMiss::Untried) if is_in_range(cost) => {
                 let lines = buckets.table.key_lines(hash);
                 match limit.charge(lines, cost, || buckets.clock.now(), || self.is_newest()) {
                     Ok(stepped) => return Ok(self.decided(limit, cost, stepped)),
@@ -178,33 +180,33 @@ impl<'e, C: Clock> Handle<'e, C> {
             }
             (_, missed) => missed,
         };
-        self.check_anyhow(hash, value, cost, missed)
+        self.check_slow_path(hash, value, cost, missed)
     }
 
     /// Counts a charge, and returns its decision.
     #[inline(always)]
     fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
-        limit.decision(self.engine.buckets(), self.version, cost, stepped)
+        limit.decision(&self.engine.buckets, self.version, cost, stepped)
     }
 
-    /// Decides any check, after each short way was missed.
+    /// Decides a check that missed both fast paths.
     #[inline(never)]
-    fn check_anyhow(
+    fn check_slow_path(
         &mut self,
         hash: u64,
         value: &[u8],
         cost: u64,
-        missed: Missed,
+        missed: FastPathMiss,
     ) -> Result<Decision<'e>, RequestError> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
-        let clock = &self.engine.buckets().clock;
+        let clock = &self.engine.buckets.clock;
         Ok(self.decide(hash, value, cost, || clock.now(), missed))
     }
 
-    /// Decides any check at this time, after the short way of one token was missed.
+    /// Decides a check at this time, after it missed the fast path of one token.
     #[inline(never)]
     pub(crate) fn decide_at(
         &mut self,
@@ -212,9 +214,9 @@ impl<'e, C: Clock> Handle<'e, C> {
         value: &[u8],
         cost: u64,
         now: Nanos,
-        mut missed: Missed,
+        mut missed: FastPathMiss,
     ) -> Decision<'e> {
-        if let (Missed::Untried, Some(limit)) = (missed, &self.metered) {
+        if let (FastPathMiss::Untried, Some(limit)) = (missed, &self.metered) {
             match limit.charge(lines, cost, || now, || self.is_newest()) {
                 Ok(stepped) => return self.decided(limit, cost, stepped),
                 Err(why) => missed = why,
@@ -230,27 +232,27 @@ impl<'e, C: Clock> Handle<'e, C> {
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
-        missed: Missed,
+        missed: FastPathMiss,
     ) -> Decision<'e> {
         let identity = KeyHasher::identity_of(self.limit_hash, hash);
-        // The short way is still to be tried, by the newest policy, or where an observer looks on.
-        let missed = if let Missed::Stale = missed { Missed::Untried } else { missed };
-        // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
+        // The fast path is still to be tried, by the newest policy, or with an observer.
+        let missed = if let FastPathMiss::Stale = missed { FastPathMiss::Untried } else { missed };
+        // Each decision is made where it is used: it is large, and copying it would take longer than the check.
         match self.charge(identity, value, cost, &read_clock, missed) {
             Some(charged) => self.decision(identity, cost, charged),
             None => self.decide_any(identity, value, cost, read_clock),
         }
     }
 
-    /// Returns the hash of a key, whatever policy there is.
+    /// Returns the hash of a key, which is the same under every policy.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &impl Key) -> u64 {
-        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets().hasher))
+        KeyHasher::key_of_value(self.seed, key.key_hash(&self.engine.buckets.hasher))
     }
 
-    /// Charges the limit alone, after the short way was `missed`. `value` is what an observer is shown. `None`
-    /// where the limit is a shadow, or kept in a store, or not there: then nothing is done, and [`decide_any`](Self::decide_any)
-    /// decides.
+    /// Charges the limit alone, after the fast path was `missed`. Observers are shown `value`. Returns `None`, and does
+    /// nothing, if the limit is a shadow, is kept in a store, or is not in the policy: then
+    /// [`decide_any`](Self::decide_any) decides.
     #[inline(always)]
     pub(crate) fn charge(
         &mut self,
@@ -258,39 +260,39 @@ impl<'e, C: Clock> Handle<'e, C> {
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
-        mut missed: Missed,
-    ) -> Option<Charged> {
+        mut missed: FastPathMiss,
+    ) -> Option<ChargeResult> {
         loop {
             if self.engine.order().0 != self.version {
                 self.look_up_again();
-                missed = Missed::Untried;
+                missed = FastPathMiss::Untried;
             }
             let place = self.place?;
-            let limit = &self.live.limits[place as usize];
+            let limit = &self.active.limits[place as usize];
             if !limit.is_enforced_here {
                 return None;
             }
             let account = Account::enforced_here(limit, self.version, identity, cost);
-            let charge = Charge { limit: place, identity, cost, counted: 0 };
-            let asked = Asked::Handle { kind: &self.kind, value };
-            if let Ok(charged) = self.engine.charge_one(&account, asked, charge, &read_clock, missed) {
+            let entry = Charge { limit: place, identity, cost, counted: 0 };
+            let input = CheckInput::Handle { kind: &self.kind, value };
+            if let Ok(charged) = self.engine.charge_one(&account, input, entry, &read_clock, missed) {
                 self.counts.decided(charged.is_admitted());
                 return Some(charged);
             }
-            // A newer snapshot is in place by now or in a moment, if perhaps not its version yet.
+            // A newer snapshot is in place by now or in a moment, though its version may not be stored yet.
             self.look_up_again();
-            missed = Missed::Untried;
+            missed = FastPathMiss::Untried;
         }
     }
 
-    /// Returns what a [`charge`](Self::charge) came to, under the numbers that it found.
+    /// Returns the decision of a [`charge`](Self::charge), under the numbers that it used.
     #[inline(always)]
-    pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
-        let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
-        Account::enforced_here(limit, self.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+    pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: ChargeResult) -> Decision<'e> {
+        let limit = &self.active.limits[self.place.unwrap_or_default() as usize];
+        Account::enforced_here(limit, self.version, identity, cost).decision(&self.engine.buckets, 0, charged)
     }
 
-    /// Decides any check: see [`charge`](Self::charge).
+    /// Decides a check that [`charge`](Self::charge) cannot decide.
     #[cold]
     pub(crate) fn decide_any(
         &mut self,
@@ -300,27 +302,27 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl Fn() -> Nanos,
     ) -> Decision<'e> {
         loop {
-            let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
-            let asked = Asked::Handle { kind: &self.kind, value };
+            let entry = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let input = CheckInput::Handle { kind: &self.kind, value };
             let now = read_clock();
-            match self.engine.decide_any(&self.live, asked, charge.as_slice(), now) {
+            match self.engine.decide_any(&self.active, input, entry.as_slice(), now) {
                 Ok(decision) => return decision,
-                Err(Newer) => self.look_up_again(),
+                Err(StaleSnapshot) => self.look_up_again(),
             }
         }
     }
 
     #[cold]
     fn look_up_again(&mut self) {
-        self.live = self.engine.live();
-        self.version = self.live.version;
-        self.place = place_in(&self.live, &self.limit_id, &self.kind);
+        self.active = self.engine.active.load_full();
+        self.version = self.active.version;
+        self.place = place_in(&self.active, &self.limit_id, &self.kind);
         let Some(place) = self.place else {
             (self.one_token, self.metered) = (None, None);
             return;
         };
-        let limit = &self.live.limits[place as usize];
-        (self.one_token, self.metered) = self.engine.short_ways(limit);
+        let limit = &self.active.limits[place as usize];
+        (self.one_token, self.metered) = self.engine.fast_paths(limit);
     }
 }
 
@@ -329,7 +331,7 @@ impl<C> Clone for Handle<'_, C> {
         Self {
             limit_id: self.limit_id.clone(),
             kind: self.kind.clone(),
-            live: Arc::clone(&self.live),
+            active: Arc::clone(&self.active),
             counts: self.counts.another(),
             ..*self
         }

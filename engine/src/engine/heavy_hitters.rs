@@ -1,9 +1,10 @@
-//! Who is denied most, and who comes most: a sketch of fixed size, fed by observed decisions.
+//! `HeavyHitters`: the keys that are denied most and those that are decided most. A sketch of fixed size, fed by
+//! observed decisions.
 //!
-//! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
-//! 2005): as many counts as there are entries. A key that has none takes over the entry with the least, and its count, and
-//! remembers that count as its possible error. Of a total of N over m entries: no key's count is too low; it is too high by
-//! its error at most, which is at most N/m; and every key with more than N/m is there.
+//! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data
+//! streams", 2005): as many counts as there are entries. A key that has none takes over the entry with the lowest
+//! count, and keeps that count as its possible error. Of a total of N over m entries: no key's count is too low; it is
+//! too high by its error at most, which is at most N/m; and every key with more than N/m is there.
 //!
 //! Counts are halved once per half-life, N and errors with them, so that yesterday's hitters fade.
 
@@ -28,14 +29,15 @@ const FRACTION: u64 = 1 << 16;
 
 /// The lengths of a kind (1 byte) and of a value (2).
 const LENGTHS_BYTES: usize = 3;
-/// Room for who is counted: the longest single identity.
+/// The room for the counted identities: the longest single identity.
 const NAME_BYTES: usize = LENGTHS_BYTES + KIND_BYTES_MAX + VALUE_BYTES_MAX;
 
-/// The keys that are denied most, and those that are decided most, allowed or denied, each under the limit that decided.
+/// The keys that are denied most, and those that are decided most, allowed or denied, each under the limit that
+/// decided.
 ///
-/// An [`Observer`]: share it by `Arc` between one engine and who reads it. It holds 2 x `entries` keys in memory that is
-/// allocated when it is made, about 1,100 bytes each. A decision that comes while another thread is at it is skipped, so no
-/// check ever waits; each decision that it sees costs a look at all entries, so let it see a sample.
+/// It is an [`Observer`]: share it by `Arc` between one engine and its reader. It holds 2 x `entries` keys in memory
+/// that is allocated when it is made, about 1,100 bytes each. A decision that comes while another thread uses it is
+/// skipped, so no check ever waits. Each decision that it sees costs a look at all entries, so let it see a sample.
 ///
 /// ```
 /// use std::{num::NonZeroU32, sync::Arc, time::Duration};
@@ -60,15 +62,15 @@ pub struct HeavyHitters {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Hitter {
-    /// The limit; [`Engine::limit_name`](crate::Engine::limit_name) says its full name.
+    /// The limit, whose full name [`Engine::limit_name`](crate::Engine::limit_name) returns.
     pub limit: LimitIndex,
-    /// Kinds and values of the identities that it counts together; none for everyone together. A kind or value is cut, and
-    /// further ones are left out, where a combination is longer than the longest single identity.
+    /// The kinds and values of the identities that the limit counts together; none for everyone together. If a
+    /// combination is longer than the longest single identity, a kind or value is cut, and further ones are left out.
     pub identities: Vec<(String, Vec<u8>)>,
-    /// Estimated decisions since it came up, halved once per half-life: at least as many as were seen, each counted for all
-    /// that it stands for.
+    /// The estimated number of decisions since the key came up, halved once per half-life. It is at least the number
+    /// that was seen, where each seen decision counts for all that it stands for.
     pub count: u64,
-    /// By at most so many is the count too high, beside what a sample leaves open.
+    /// The most by which the count is too high, beside what a sample leaves open.
     pub error: u64,
 }
 
@@ -80,8 +82,8 @@ struct Sketches {
 }
 
 impl HeavyHitters {
-    /// Of so many entries each for the denied and for all, at least one. Counts are halved whenever the engine's clock comes
-    /// to a multiple of `half_life`.
+    /// Returns a sketch with this number of entries, at least one, for denied keys and as many for all. Counts are
+    /// halved whenever the engine's clock comes to a multiple of `half_life`.
     #[must_use]
     pub fn new(entries: usize, half_life: Duration) -> Self {
         let sketches = Sketches { denied: SpaceSaving::new(entries), all: SpaceSaving::new(entries), halved_until: 0 };
@@ -89,19 +91,19 @@ impl HeavyHitters {
         Self { sketches: Mutex::new(sketches), half_life_ns, skipped: Counter::default() }
     }
 
-    /// The keys that were denied most, heaviest first.
+    /// Returns the keys that were denied most, heaviest first.
     #[must_use]
     pub fn denied(&self) -> Vec<Hitter> {
         self.list(|sketches| &sketches.denied)
     }
 
-    /// The keys that came most, allowed or denied, heaviest first.
+    /// Returns the keys that were decided most, allowed or denied, heaviest first.
     #[must_use]
     pub fn hot(&self) -> Vec<Hitter> {
         self.list(|sketches| &sketches.all)
     }
 
-    /// Observed decisions that were left out because another thread was at the sketch.
+    /// Returns how many observed decisions were left out because another thread used the sketch.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped.count()
@@ -109,7 +111,7 @@ impl HeavyHitters {
 
     fn list(&self, which: impl Fn(&Sketches) -> &SpaceSaving) -> Vec<Hitter> {
         let sketch = loop {
-            // Without waiting in the kernel, out of which a check would have to wake this thread.
+            // This does not wait in the kernel: a check would have to wake the thread from there.
             match self.try_lock() {
                 Some(sketches) => break which(&sketches).clone(),
                 None => std::thread::yield_now(),
@@ -121,7 +123,7 @@ impl HeavyHitters {
     fn try_lock(&self) -> Option<MutexGuard<'_, Sketches>> {
         match self.sketches.try_lock() {
             Ok(sketches) => Some(sketches),
-            // Nothing in here panics.
+            // The code under the lock does not panic.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -151,7 +153,7 @@ impl Sketches {
             let divisor = 1u64.checked_shl(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(u64::MAX);
             for entry in self.denied.entries.iter_mut().chain(&mut self.all.entries) {
                 entry.count = entry.count.div_ceil(divisor);
-                // One for the count's being rounded up.
+                // One is added because the count is rounded up.
                 entry.error = entry.error.div_ceil(divisor) + 1;
             }
         }
@@ -160,29 +162,29 @@ impl Sketches {
 
 #[derive(Clone, Debug)]
 struct SpaceSaving {
-    /// One that nobody took yet has a count of 0.
-    entries: Box<[Entry]>,
-    /// In the same places, so that looking for a key or the least count goes over little memory.
-    names: Box<[Name]>,
+    /// An entry that no key has taken yet has a count of 0.
+    entries: Box<[SketchEntry]>,
+    /// The names in the same places, apart, so that a search for a key or the lowest count goes over little memory.
+    names: Box<[HitterName]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SketchEntry {
     key: (u32, IdentityHash),
-    /// In [`FRACTION`]s of a decision, as the error.
+    /// The count in [`FRACTION`]s of a decision, as is the error.
     count: u64,
     error: u64,
 }
 
-/// Who is counted; per identity the lengths of kind and value, the kind, the value.
+/// The counted identities: for each the lengths of kind and value, the kind, the value.
 #[derive(Clone, Debug, Default)]
-struct Name(ArrayVec<u8, NAME_BYTES>);
+struct HitterName(ArrayVec<u8, NAME_BYTES>);
 
 impl SpaceSaving {
     fn new(entries: usize) -> Self {
         let entries = entries.max(1);
-        let free = Entry { key: (u32::MAX, IdentityHash::EVERYONE), count: 0, error: 0 };
-        Self { entries: vec![free; entries].into(), names: vec![Name::default(); entries].into() }
+        let free = SketchEntry { key: (u32::MAX, IdentityHash::EVERYONE), count: 0, error: 0 };
+        Self { entries: vec![free; entries].into(), names: vec![HitterName::default(); entries].into() }
     }
 
     fn add(&mut self, key: (u32, IdentityHash), observed: &Observed<'_>) {
@@ -199,13 +201,13 @@ impl SpaceSaving {
     }
 
     fn list(&self) -> Vec<Hitter> {
-        let hitter = |(entry, name): (&Entry, &Name)| Hitter {
+        let hitter = |(entry, name): (&SketchEntry, &HitterName)| Hitter {
             limit: LimitIndex(entry.key.0),
             identities: name.read(),
             count: entry.count.div_ceil(FRACTION),
             error: entry.error.div_ceil(FRACTION),
         };
-        // What has faded below one decision is nobody any more.
+        // A key that has faded below one decision is left out.
         let present = self.entries.iter().zip(&self.names).filter(|(entry, _)| entry.count >= FRACTION);
         let mut list: Vec<Hitter> = present.map(hitter).collect();
         list.sort_by_key(|hitter| std::cmp::Reverse(hitter.count));
@@ -213,7 +215,7 @@ impl SpaceSaving {
     }
 }
 
-impl Name {
+impl HitterName {
     fn write<'a>(&mut self, identities: impl Iterator<Item = (&'a str, &'a [u8])>) {
         self.0.clear();
         for (kind, value) in identities {

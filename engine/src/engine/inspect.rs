@@ -1,12 +1,12 @@
-//! Inspection: every limit that a request meets, as a check would find it now. Charges nothing.
+//! Inspection: shows every limit that a request meets, as a check would find it now. Charges nothing.
 
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Charged},
-        decide::{Accounts, Answers, NO_ANSWERS},
+        account::{Account, ChargeResult},
+        active_policy::{ActivePolicy, Attempt},
+        decide::{Accounts, NO_ANSWERS, StoreAnswers},
         decision::{Decision, Outcome},
         names::LimitIndex,
         state::Engine,
@@ -14,14 +14,14 @@ use crate::{
     policy::{compiled::Snapshot, document::Sharing, planner::Charge, request::Request},
 };
 
-/// What [`Engine::inspect`] found.
+/// The result of [`Engine::inspect`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Inspection<'e> {
-    /// What a check would answer now.
+    /// The decision that a check would make now.
     pub decision: Decision<'e>,
-    /// The limits that the request meets, in the order in which they are checked. A check ends at the first that denies;
-    /// here all are looked at.
+    /// The limits that the request meets, in the order in which they are checked. A check ends at the first that
+    /// denies; an inspection looks at all.
     pub limits: Vec<Inspected<'e>>,
 }
 
@@ -29,29 +29,32 @@ pub struct Inspection<'e> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspected<'e> {
-    /// Full name.
+    /// The full name.
     pub limit_id: &'e str,
-    /// Its place among the limits of the engine.
+    /// The index of the limit in the engine.
     pub limit: LimitIndex,
-    /// It counts, and never denies.
+    /// Whether the limit is a shadow, which counts and never denies.
     pub is_shadow: bool,
-    /// How nodes share it.
+    /// The way in which nodes share the limit.
     pub sharing: Sharing,
-    /// The store that nodes share it through was asked, and this is what it says.
+    /// Whether the state is the answer of the store through which nodes share the limit.
     pub is_stored: bool,
-    /// Places in the request of the identities that are counted together; none: everyone.
+    /// The places in the request of the identities that are counted together; none if the limit counts everyone
+    /// together.
     pub counted: Vec<usize>,
     /// The tokens that the request would take.
     pub cost: u64,
-    /// As it is now. Of a limit that nodes share, what the store says of all of them, or what this node counted alone.
+    /// The present state. For a limit that nodes share, the store's answer for all of them, or what this node counted
+    /// alone.
     pub state: Outcome,
-    /// What it would decide, and leave; `None` for a limit that nodes share and that stays out of the decision, because nobody
-    /// asked its store and it says `on_failure = "open"`.
+    /// The outcome that a check would have; `None` for a limit that nodes share and that stays out of the decision,
+    /// because its store was not asked and it says `on_failure = "open"`.
     pub outcome: Option<Outcome>,
 }
 
 impl<C: Clock> Engine<C> {
-    /// Looks at every limit that a request meets. Charges nothing and counts nothing; for people, not for hot paths.
+    /// Inspects every limit that a request meets. Charges nothing and counts nothing. Meant for people, not for hot
+    /// paths.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -63,43 +66,43 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
-        let clock = || self.buckets().clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, now| {
-            self.inspect_plan(live, plan, now, NO_ANSWERS)
+        let clock = || self.buckets.clock.now();
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, now| {
+            self.inspect_plan(active, plan, now, NO_ANSWERS)
         })
     }
 
     pub(crate) fn inspect_plan(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         plan: &[Charge],
         now: Nanos,
-        answers: Answers<'_>,
-    ) -> Result<Inspection<'_>, Newer> {
-        let limits = plan.iter().enumerate().map(|(place, charge)| {
-            let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
-            let decided = answers.look(self.buckets(), place, &account, now)?;
+        answers: StoreAnswers<'_>,
+    ) -> Attempt<Inspection<'_>> {
+        let limits = plan.iter().enumerate().map(|(place, entry)| {
+            let (account, free) = (Account::new(active, entry), Account::new(active, &Charge { cost: 0, ..*entry }));
+            let decided = answers.look(&self.buckets, place, &account, now)?;
             let stored = answers.of(place);
             let state = match stored {
-                Some(stored) => Charged { verdict: Verdict::Admit(stored.word), ..stored },
-                None => free.look(self.buckets(), now)?.charged,
+                Some(stored) => ChargeResult { verdict: Verdict::Admit(stored.word), ..stored },
+                None => free.look(&self.buckets, now)?.charged,
             };
-            let limit = &live.limits[charge.limit as usize];
-            let sharing = live.snapshot.limits[charge.limit as usize].stored.map(|stored| stored.sharing);
+            let limit = &active.limits[entry.limit as usize];
+            let sharing = active.snapshot.limits[entry.limit as usize].stored.map(|stored| stored.sharing);
             Ok(Inspected {
                 limit_id: self.limit_name(LimitIndex(limit.index)),
                 limit: LimitIndex(limit.index),
                 is_shadow: limit.is_shadow,
                 sharing: sharing.unwrap_or_default(),
                 is_stored: stored.is_some(),
-                counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
-                cost: charge.cost,
+                counted: (0..u8::BITS as usize).filter(|place| entry.counted & (1 << place) != 0).collect(),
+                cost: entry.cost,
                 state: free.outcome(&state),
-                outcome: decided.map(|look| account.outcome(&look.charged)),
+                outcome: decided.map(|preview| account.outcome(&preview.charged)),
             })
         });
         let limits = limits.collect::<Result<_, _>>()?;
-        let accounts: Accounts<'_> = plan.iter().map(|charge| Account::new(live, charge)).collect();
-        Ok(Inspection { limits, decision: self.buckets().look_at_all(live, &accounts, now, answers)? })
+        let accounts: Accounts<'_> = plan.iter().map(|entry| Account::new(active, entry)).collect();
+        Ok(Inspection { limits, decision: self.buckets.look_at_all(active, &accounts, now, answers)? })
     }
 }

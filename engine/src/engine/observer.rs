@@ -1,17 +1,17 @@
-//! Observers: see decisions, all or a sample, as they are made.
+//! `Observer`: sees decisions, all or a sample, as they are made; and the observers of an engine.
 
 use std::{
     cell::Cell,
     fmt,
     num::{NonZeroU32, NonZeroU64},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    base::{atomic::Cell64, hash::IdentityHash, time::Nanos},
+    base::{atomic::Cell64, hash::IdentityHash, lock::lock, time::Nanos},
     engine::{decision::Decision, names::LimitIndex},
     policy::{
         planner::Charge,
@@ -19,36 +19,36 @@ use crate::{
     },
 };
 
-/// Sees decisions. Given to [`Engine::observe`](crate::Engine::observe); see there for an example.
+/// An observer of decisions, for [`Engine::observe`](crate::Engine::observe), which has an example.
 pub trait Observer: Send + Sync + 'static {
-    /// A decision was made, by this thread, just now. What this takes, that check takes longer: it should neither wait nor
-    /// allocate.
+    /// Called by the thread that has just made a decision. The check takes longer by what this takes, so it should
+    /// neither wait nor allocate.
     fn observe(&self, observed: &Observed<'_>);
 }
 
-/// So that somebody else can read what the observer gathers.
+/// An observer whose owner keeps another reference, to read what it gathers.
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn observe(&self, observed: &Observed<'_>) {
         (**self).observe(observed);
     }
 }
 
-/// One decision, and whom it was about.
+/// One decision, with the request or the key that it was for.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
-    asked: Asked<'a>,
+    input: CheckInput<'a>,
     decision: &'a Decision<'a>,
-    /// Of the limit that decided.
-    charge: Option<&'a Charge>,
+    /// The plan entry of the limit that decided.
+    plan_entry: Option<&'a Charge>,
     now: Nanos,
     one_in: NonZeroU32,
 }
 
-/// Who asked, and by which door.
+/// The input of a check, by request or by handle.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum CheckInput<'a> {
     Request(&'a Request<'a>),
-    /// It brought its own numbers.
+    /// A request that brought its own numbers.
     Rated(&'a Request<'a>),
     Handle {
         kind: &'a str,
@@ -57,133 +57,138 @@ pub(crate) enum Asked<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// The decision; what it says of shadow limits too.
+    /// Returns the decision, including what it says of shadow limits.
     pub fn decision(&self) -> &'a Decision<'a> {
         self.decision
     }
 
-    /// When it was made, by the engine's clock.
+    /// Returns the time of the decision, by the engine's clock.
     #[must_use]
     pub fn at(&self) -> Nanos {
         self.now
     }
 
-    /// The same by wall time, as the engine follows it.
+    /// Returns the time of the decision by wall time, as the engine follows it.
     #[must_use]
     pub fn wall(&self) -> Nanos {
-        self.decision.registry.wall(self.now)
+        self.decision.names.wall(self.now)
     }
 
-    /// The limit that decided, whose full name the decision says; `None` when no limit applied.
+    /// Returns the limit that decided, whose full name the decision has; `None` if no limit applied.
     #[must_use]
     pub fn limit(&self) -> Option<LimitIndex> {
         self.decision.limit_index()
     }
 
-    /// The request, whole; `None` where a handle was asked, which knows a limit and a key alone.
+    /// Returns the whole request; `None` for a check by a handle, which knows only a limit and a key.
     #[must_use]
     pub fn request(&self) -> Option<RequestParts<'a>> {
-        match self.asked {
-            Asked::Request(request) | Asked::Rated(request) => Some(request.parts()),
-            Asked::Handle { .. } => None,
+        match self.input {
+            CheckInput::Request(request) | CheckInput::Rated(request) => Some(request.parts()),
+            CheckInput::Handle { .. } => None,
         }
     }
 
-    /// Did the request bring its own numbers? Then no policy decided.
+    /// Returns whether the request brought its own numbers: then no policy decided.
     #[must_use]
     pub fn is_rated(&self) -> bool {
-        matches!(self.asked, Asked::Rated(_))
+        matches!(self.input, CheckInput::Rated(_))
     }
 
-    /// Kinds and values of everybody whom the request was about, in its order.
+    /// Returns the kinds and values of all identities of the request, in its order.
     pub fn identities(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let (of_request, of_handle): (&[Identity<'a>], _) = match self.asked {
-            Asked::Request(request) | Asked::Rated(request) => (request.identities, None),
-            Asked::Handle { kind, value } => (&[], Some((kind, value))),
+        let (of_request, of_handle): (&[Identity<'a>], _) = match self.input {
+            CheckInput::Request(request) | CheckInput::Rated(request) => (request.identities, None),
+            CheckInput::Handle { kind, value } => (&[], Some((kind, value))),
         };
         let of_request = of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes()));
         of_request.chain(of_handle)
     }
 
-    /// Those whom the limit that decided counts together: with the limit, they are the key. Nobody for a limit that counts
-    /// everyone together, and where no limit applied.
+    /// Returns the identities that the limit that decided counts together; with the limit, they are the key. None for a
+    /// limit that counts everyone together, and where no limit applied.
     pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let counted = match (self.asked, self.charge) {
+        let counted = match (self.input, self.plan_entry) {
             (_, None) => 0,
-            (Asked::Request(_) | Asked::Rated(_), Some(charge)) => charge.counted,
-            (Asked::Handle { .. }, Some(_)) => 1,
+            (CheckInput::Request(_) | CheckInput::Rated(_), Some(entry)) => entry.counted,
+            (CheckInput::Handle { .. }, Some(_)) => 1,
         };
         let each = self.identities().enumerate();
         each.filter_map(move |(place, identity)| (counted >> place & 1 == 1).then_some(identity))
     }
 
-    /// How many decisions this one stands for: one in so many is seen.
+    /// Returns how many decisions this one stands for: one in this many is seen.
     #[must_use]
     pub fn one_in(&self) -> NonZeroU32 {
         self.one_in
     }
 
-    /// The key of the limit that decided.
+    /// Returns the key of the limit that decided.
     pub(crate) fn key(&self) -> Option<(u32, IdentityHash)> {
-        Some((self.decision.decided_by?.limit, self.charge?.identity))
+        Some((self.decision.decided_by?.limit, self.plan_entry?.identity))
     }
 }
 
-/// An observer of one engine, by which [`Engine::stop_observing`](crate::Engine::stop_observing) knows it.
+/// The id of an observer in its engine, for [`Engine::stop_observing`](crate::Engine::stop_observing).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObserverId(NonZeroU64);
 
-/// The observers.
+/// The observers of an engine.
 #[derive(Default)]
-pub(crate) struct Watch {
-    /// On a cache line of its own, which a publish writes, and an observer that comes or goes: without one, a check only reads it.
-    seats: CachePadded<Seats>,
-    /// Held while an observer is added or removed, and while a publish tells its version.
-    changes: Mutex<Changes>,
+pub(crate) struct Observers {
+    /// The slots on a cache line of their own. A publish writes it, and adding or removing an observer; without an
+    /// observer, a check only reads it.
+    slots: CachePadded<ObserverSlots>,
+    /// Locked while an observer is added or removed, and while a publish stores its version.
+    ids_and_version: Mutex<ObserverIds>,
 }
 
 #[derive(Default)]
-struct Changes {
+struct ObserverIds {
     /// The id that was given last.
     last_id: u64,
-    /// The observers by their seats, first to last.
+    /// The observers in the order of their slots.
     ids: Vec<Option<ObserverId>>,
-    /// Version of the newest snapshot.
+    /// The version of the newest snapshot.
     version: u64,
 }
 
-/// [`Seats::version_unwatched`] while there is an observer: above every version but the last that there can be, which an engine
-/// comes to only where it is given the largest version 2,047 times anew.
+/// The value of [`ObserverSlots::version_unwatched`] while there is an observer. It is above every version but the last
+/// possible one, which an engine reaches only if it starts over from the largest version 2,047 times.
 const WATCHED: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Seats {
-    /// How many are taken.
-    taken: Cell64,
-    /// Version of the newest snapshot, or [`WATCHED`]: by one load a check learns that there is neither a newer snapshot nor an
-    /// observer.
+struct ObserverSlots {
+    /// The number of slots that have an observer.
+    count: Cell64,
+    /// The version of the newest snapshot, or [`WATCHED`]. One load tells a check that there is neither a newer
+    /// snapshot nor an observer.
     version_unwatched: Cell64,
-    first: OnceLock<Box<Seat>>,
+    first: OnceLock<Box<ObserverSlot>>,
 }
 
-/// Where an observer is. It stays for good, and is given again: there are as many as there ever were observers at once.
+/// A slot for one observer, in a list. Slots are never freed and are used again: there are as many as there ever were
+/// observers at once.
+///
+/// A list behind one `ArcSwap` would be shorter, but every decision would pay for its load. Here a decision that is not
+/// drawn for an observer costs one load of `one_in`.
 #[derive(Default)]
-struct Seat {
-    /// Of the observer; 0: there is none.
+struct ObserverSlot {
+    /// The sampling rate of the observer; 0 if there is none.
     one_in: Cell64,
-    watching: ArcSwapOption<Watching>,
-    next: OnceLock<Box<Seat>>,
+    observer: ArcSwapOption<SampledObserver>,
+    next: OnceLock<Box<ObserverSlot>>,
 }
 
-struct Watching {
+struct SampledObserver {
     observer: Box<dyn Observer>,
     one_in: NonZeroU32,
 }
 
-impl Watch {
+impl Observers {
     pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
-        let mut changes = self.changes();
-        let Changes { last_id, ids, .. } = &mut *changes;
+        let mut ids_and_version = lock(&self.ids_and_version);
+        let ObserverIds { last_id, ids, .. } = &mut *ids_and_version;
         let id = ObserverId(NonZeroU64::MIN.saturating_add(*last_id));
         *last_id = id.0.get();
         let place = ids.iter().position(Option::is_none).unwrap_or(ids.len());
@@ -191,113 +196,108 @@ impl Watch {
             ids.push(None);
         }
         ids[place] = Some(id);
-        let seat = self.seat(place);
-        seat.watching.store(Some(Arc::new(Watching { observer: Box::new(observer), one_in })));
-        seat.one_in.store(one_in.get().into());
-        self.seats.taken.store(self.seats.taken.load() + 1);
-        self.renew(&changes);
+        let slot = self.slot(place);
+        slot.observer.store(Some(Arc::new(SampledObserver { observer: Box::new(observer), one_in })));
+        slot.one_in.store(one_in.get().into());
+        self.slots.count.store(self.slots.count.load() + 1);
+        self.store_version(&ids_and_version);
         id
     }
 
     pub(crate) fn remove(&self, id: ObserverId) {
-        let mut changes = self.changes();
-        let Some(place) = changes.ids.iter().position(|other| *other == Some(id)) else { return };
-        changes.ids[place] = None;
-        let seat = self.seat(place);
-        self.seats.taken.store(self.seats.taken.load() - 1);
-        self.renew(&changes);
-        seat.one_in.store(0);
-        let left = seat.watching.swap(None);
-        drop(changes);
-        // Its end may take a while, and may add or remove another.
-        drop(left);
+        let mut ids_and_version = lock(&self.ids_and_version);
+        let Some(place) = ids_and_version.ids.iter().position(|other| *other == Some(id)) else { return };
+        ids_and_version.ids[place] = None;
+        let slot = self.slot(place);
+        self.slots.count.store(self.slots.count.load() - 1);
+        self.store_version(&ids_and_version);
+        slot.one_in.store(0);
+        let removed = slot.observer.swap(None);
+        drop(ids_and_version);
+        // Dropping an observer may take a while, and may add or remove another one.
+        drop(removed);
     }
 
-    /// Takes note that the snapshot of this version is the newest.
+    /// Stores that the snapshot of this version is the newest.
     pub(crate) fn set_version(&self, version: u64) {
-        let mut changes = self.changes();
-        changes.version = version;
-        self.renew(&changes);
+        let mut ids_and_version = lock(&self.ids_and_version);
+        ids_and_version.version = version;
+        self.store_version(&ids_and_version);
     }
 
-    /// Stores the word anew. Called under the lock, so that no older version is stored after a newer one.
-    fn renew(&self, changes: &Changes) {
-        let version = if self.is_watched() { WATCHED } else { changes.version };
-        self.seats.version_unwatched.store(version);
+    /// Stores the word that checks read. Called under the lock, so that no older version is stored after a newer one.
+    fn store_version(&self, ids_and_version: &ObserverIds) {
+        let version = if self.is_watched() { WATCHED } else { ids_and_version.version };
+        self.slots.version_unwatched.store(version);
     }
 
     /// Returns whether no newer snapshot than that of this version is in force, and there is no observer.
     #[inline(always)]
     pub(crate) fn is_newest_unwatched(&self, version: u64) -> bool {
-        self.seats.version_unwatched.load() <= version
+        self.slots.version_unwatched.load() <= version
     }
 
-    /// That at this place; the ones before it are there.
-    fn seat(&self, place: usize) -> &Seat {
-        let mut seat = self.seats.first.get_or_init(Box::default);
+    /// Returns the slot at this place. The slots before it exist.
+    fn slot(&self, place: usize) -> &ObserverSlot {
+        let mut slot = self.slots.first.get_or_init(Box::default);
         for _ in 0..place {
-            seat = seat.next.get_or_init(Box::default);
+            slot = slot.next.get_or_init(Box::default);
         }
-        seat
-    }
-
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        // Nothing in here panics.
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        slot
     }
 
     /// Returns whether there is an observer.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
-        self.seats.taken.load() > 0
+        self.slots.count.load() > 0
     }
 
-    /// Shows a decision at time `now` to those whose turn it is. `decided` answers it, with the charge of the limit that
-    /// decided: it is asked only where somebody watches.
+    /// Shows a decision at time `now` to the observers whose turn it is. `decided` returns the decision with the plan
+    /// entry of the limit that decided; it is called only if there is an observer.
     #[inline(always)]
     pub(crate) fn show<'e>(
         &self,
-        asked: Asked<'_>,
+        input: CheckInput<'_>,
         decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
         now: Nanos,
     ) {
         if self.is_watched() {
-            let (charge, decision) = decided();
-            self.seats.show(asked, charge, decision, now);
+            let (plan_entry, decision) = decided();
+            self.slots.show(input, plan_entry, decision, now);
         }
     }
 }
 
-impl Seats {
-    /// To all that are there.
+impl ObserverSlots {
+    /// Shows a decision to the observers whose turn it is.
     #[inline(never)]
-    fn show(&self, asked: Asked<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
+    fn show(&self, input: CheckInput<'_>, plan_entry: Option<Charge>, decision: Decision<'_>, now: Nanos) {
         let number = next_number();
         // A first touch is decided at a time read anew.
         let now = decision.decided_by.map_or(now, |by| by.outcome.now);
-        let mut seat = self.first.get();
-        while let Some(Seat { one_in, watching, next }) = seat.map(Box::as_ref) {
+        let mut slot = self.first.get();
+        while let Some(ObserverSlot { one_in, observer, next }) = slot.map(Box::as_ref) {
             let drawn = NonZeroU32::new(one_in.load() as u32).filter(|one_in| is_drawn(number, *one_in));
             if let Some(drawn) = drawn
-                && let Some(watching) = &*watching.load()
-                // Another one may have come into its seat.
-                && watching.one_in == drawn
+                && let Some(sampled) = &*observer.load()
+                // Another observer may have been put into the slot.
+                && sampled.one_in == drawn
             {
-                let (decision, charge, one_in) = (&decision, charge.as_ref(), watching.one_in);
-                watching.observer.observe(&Observed { asked, decision, charge, now, one_in });
+                let (decision, plan_entry, one_in) = (&decision, plan_entry.as_ref(), sampled.one_in);
+                sampled.observer.observe(&Observed { input, decision, plan_entry, now, one_in });
             }
-            seat = next.get();
+            slot = next.get();
         }
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("observers", &self.seats.taken.load()).finish_non_exhaustive()
+        f.debug_struct("Observers").field("observers", &self.slots.count.load()).finish_non_exhaustive()
     }
 }
 
-/// Numbers the decisions of this thread that somebody may see.
+/// Numbers the decisions of this thread that observers may see.
 fn next_number() -> u32 {
     thread_local! {
         static DECISIONS: Cell<u32> = const { Cell::new(0) };
@@ -307,8 +307,8 @@ fn next_number() -> u32 {
     number
 }
 
-/// Draws one in `one_in` decisions of a thread: exactly one of each run of so many, at a place that is spread evenly from
-/// run to run (multiples of the golden ratio), so that no rhythm of the traffic stays out of sight.
+/// Draws one in `one_in` decisions of a thread: exactly one of each run of this length, at a place that is spread
+/// evenly from run to run (multiples of the golden ratio), so that no rhythm of the traffic escapes the sample.
 fn is_drawn(number: u32, one_in: NonZeroU32) -> bool {
     let (run, place) = (number / one_in, number % one_in);
     let spread = run.wrapping_mul(0x9E37_79B9);
@@ -319,35 +319,35 @@ fn is_drawn(number: u32, one_in: NonZeroU32) -> bool {
 mod tests {
     use super::*;
 
-    struct Blind;
+    struct IgnoringObserver;
 
-    impl Observer for Blind {
+    impl Observer for IgnoringObserver {
         fn observe(&self, _observed: &Observed<'_>) {}
     }
 
     #[test]
-    fn a_publish_is_known_whether_somebody_watches_or_not() {
-        let watch = Watch::default();
+    fn a_publish_is_seen_with_and_without_an_observer() {
+        let watch = Observers::default();
         watch.set_version(1);
         assert!(watch.is_newest_unwatched(1));
-        let id = watch.add(NonZeroU32::MIN, Blind);
+        let id = watch.add(NonZeroU32::MIN, IgnoringObserver);
         watch.set_version(2);
-        assert!(!watch.is_newest_unwatched(2), "it is watched");
+        assert!(!watch.is_newest_unwatched(2), "there is an observer");
         watch.remove(id);
         assert!(watch.is_newest_unwatched(2) && !watch.is_newest_unwatched(1));
     }
 
     #[test]
-    fn there_are_as_many_seats_as_there_ever_were_observers_at_once() {
-        let watch = Watch::default();
+    fn slots_of_removed_observers_are_used_again() {
+        let watch = Observers::default();
         for _ in 0..100 {
-            let ids = [(); 3].map(|()| watch.add(NonZeroU32::MIN, Blind));
-            assert_eq!(watch.seats.taken.load(), 3);
+            let ids = [(); 3].map(|()| watch.add(NonZeroU32::MIN, IgnoringObserver));
+            assert_eq!(watch.slots.count.load(), 3);
             for id in ids {
                 watch.remove(id);
             }
         }
-        assert_eq!(watch.seats.taken.load(), 0);
-        assert!(watch.seat(2).next.get().is_none());
+        assert_eq!(watch.slots.count.load(), 0);
+        assert!(watch.slot(2).next.get().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Reservations: a charge whose true cost is known only afterwards.
+//! `Reservation`: a charge of an estimate, which is settled when the true cost is known.
 
 use std::sync::Arc;
 
@@ -6,49 +6,50 @@ use crate::{
     algorithm::NUMBER_MAX,
     base::{clock::Clock, hash::IdentityHash},
     engine::{
-        active::{Live, Newer},
-        charge::{Account, Buckets, Charged, Look},
+        account::{Account, ChargePreview, ChargeResult},
+        active_policy::{ActivePolicy, StaleSnapshot},
+        buckets::Buckets,
         decide::{Accounts, Admitted, NO_ANSWERS, accounts},
         decision::Decision,
-        observer::Asked,
+        observer::CheckInput,
         state::Engine,
     },
     policy::{planner::Charge, request::Request},
     storage::refund_log::Mark,
 };
 
-/// What [`Engine::reserve`] charged: plain data that can be kept and settled later, from any thread.
+/// The charges of [`Engine::reserve`]: plain data that can be kept and settled later, from any thread.
 ///
-/// One that is dropped stands as it was charged.
+/// If it is dropped, what was charged stays charged.
 #[derive(Debug)]
-#[must_use = "a reservation that nobody settles stands as charged"]
+#[must_use = "a reservation that is not settled stays charged"]
 pub struct Reservation {
     estimate: u64,
-    /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
+    /// The largest capacity among the limits that the request met, in tokens of the request; `None` if it met none.
     burst: Option<u64>,
-    charges: Box<[Reserved]>,
-    /// Of [`Buckets`](crate::engine::charge::Buckets).
+    charges: Box<[ReservedCharge]>,
+    /// The identity of the engine.
     engine: Arc<()>,
 }
 
-/// One limit of it.
+/// The charge of one limit.
 #[derive(Debug)]
-pub(crate) struct Reserved {
-    /// The limit's id, and its index: another name may have the id by the time it is settled.
+pub(crate) struct ReservedCharge {
+    /// The id and the index of the limit: another name may have the id by the time of the settlement.
     id: u32,
     index: u32,
-    /// Which numbers the limit had.
+    /// The edition of the limit's numbers.
     edition: u64,
     identity: IdentityHash,
     cost: u64,
-    charged: Charged,
+    charged: ChargeResult,
     mark: Mark,
 }
 
-impl Reserved {
-    pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: Charged, mark: Mark) -> Self {
-        let Charge { identity, cost, .. } = *charge;
-        let (id, index, edition) = (account.id(), account.index(), account.edition());
+impl ReservedCharge {
+    pub(crate) fn new(account: &Account<'_>, entry: &Charge, charged: ChargeResult, mark: Mark) -> Self {
+        let Charge { identity, cost, .. } = *entry;
+        let (id, index, edition) = (account.limit.id, account.limit.index, account.limit.edition);
         Self { id, index, edition, identity, cost, charged, mark }
     }
 }
@@ -57,16 +58,16 @@ impl Reservation {
     pub(crate) fn of<C>(
         buckets: &Buckets<C>,
         request: &Request<'_>,
-        live: &Live,
+        active: &ActivePolicy,
         plan: &[Charge],
-        charges: Vec<Reserved>,
+        charges: Vec<ReservedCharge>,
     ) -> Self {
-        let capacity = |charge: &Charge| {
-            let limit = &live.snapshot.limits[charge.limit as usize];
+        let capacity = |entry: &Charge| {
+            let limit = &active.snapshot.limits[entry.limit as usize];
             let meter = limit.stored.map(|stored| stored.meter).or(limit.meter)?;
             // A rule multiplies the cost of a request.
             let whole = u128::from(meter.capacity()) * u128::from(request.cost);
-            u64::try_from(whole / u128::from(charge.cost.max(1))).ok()
+            u64::try_from(whole / u128::from(entry.cost.max(1))).ok()
         };
         let burst = plan.iter().filter_map(capacity).max();
         Self { estimate: request.cost, burst, charges: charges.into(), engine: Arc::clone(&buckets.id) }
@@ -87,9 +88,9 @@ impl Reservation {
         self.charges.is_empty()
     }
 
-    /// Returns the largest cost at which a reservation should be settled whose true cost comes from a caller who is not
-    /// trusted: `multiple` times its estimate, or one burst of the largest limit that the request met, whichever is more.
-    /// Where it met no limit, nothing is charged, and any cost will do.
+    /// Returns the largest cost at which to settle a reservation if an untrusted caller states the true cost:
+    /// `multiple` times the estimate, or one burst of the largest limit that the request met, whichever is more. If the
+    /// request met no limit, nothing is charged, and any cost will do.
     ///
     /// ```
     /// # use tidegate::{Engine, Reservation};
@@ -106,8 +107,8 @@ impl Reservation {
 }
 
 impl<C: Clock> Engine<C> {
-    /// Decides a request whose cost is an estimate, for work whose cost is known only when it is done, such as the tokens of
-    /// a language model. When it is allowed, the estimate is charged, and the reservation says where.
+    /// Decides a request whose cost is an estimate, for work whose cost is known only when it is done, such as the
+    /// tokens of a language model. If it is allowed, the estimate is charged, and the reservation records where.
     ///
     /// ```
     /// use tidegate::{Engine, Identity, Request};
@@ -122,82 +123,88 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), tidegate::RequestError>(())
     /// ```
     ///
-    /// Other than a check this allocates. A request without a cost reserves nothing, and is allowed or denied as a check.
+    /// Unlike a check, this allocates. A request without a cost reserves nothing, and is allowed or denied as by a
+    /// check.
     pub fn reserve(&self, request: &Request<'_>) -> (Decision<'_>, Option<Reservation>) {
         if request.cost == 0 {
             return (self.peek(request), None);
         }
-        let buckets = self.buckets();
-        self.with_plan(request, |live, plan, now| {
-            let accounts: Accounts<'_> = accounts(live, plan).collect();
+        let buckets = &self.buckets;
+        self.with_plan(request, |active, plan, now| {
+            let accounts: Accounts<'_> = accounts(active, plan).collect();
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
             let mut admitted = Admitted::new();
-            let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
-            self.count(live, Asked::Request(request), plan, &decision, now);
-            let reserved = |(place, look): (usize, Look<'_>)| {
-                Reserved::new(&accounts[place], &plan[place], look.charged, marks[place])
+            let decision = buckets.charge_all(active, &accounts, now, NO_ANSWERS, &mut admitted)?;
+            self.count(active, CheckInput::Request(request), plan, &decision, now);
+            let reserved = |(place, preview): (usize, ChargePreview<'_>)| {
+                ReservedCharge::new(&accounts[place], &plan[place], preview.charged, marks[place])
             };
             let charges = admitted.into_iter().map(reserved).collect();
-            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, live, plan, charges));
+            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, active, plan, charges));
             Ok((decision, reservation))
         })
     }
 
-    /// Says what a reservation really cost, from 0 to 2^53 - 1 (more counts as that).
+    /// Settles a reservation at its true cost, from 0 to 2^53 - 1 (more counts as that).
     ///
-    /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
-    /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later
-    /// requests wait for it. A bucket takes a debt of at most the `max_debt` of its limit above the burst, what one period
-    /// repays unless the policy says otherwise, and the rest of the excess is not charged; a window remembers at most what it
-    /// can hold, and until its end. [`Reservation::actual_max`] says which costs are too large to be believed. An excess of a key
-    /// that has become idle, and whose place went to another in a full table, is not charged. Where a publish has changed a
-    /// limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
+    /// - If it is less than the estimate, the rest is given back, as far as time has not brought it back already; a
+    ///   window gets it back while it counts, a sliding window log does not.
+    /// - If it is more, the excess is charged whether it fits or not, and later requests wait for it. A bucket takes a
+    ///   debt of at most the `max_debt` of its limit above the burst (what one period repays, unless the policy says
+    ///   otherwise), and the rest of the excess is not charged; a window remembers at most what it can hold, and until
+    ///   its end. [`Reservation::actual_max`] returns which costs are too large to be believed. An excess is not
+    ///   charged to a key that has become idle, and whose slot went to another in a full table.
+    ///
+    /// If a publish has changed a limit's numbers meanwhile, what was reserved stays charged. A reservation of another
+    /// engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
         let Reservation { estimate, charges, engine, .. } = reservation;
-        if !Arc::ptr_eq(&engine, &self.buckets().id) {
+        if !Arc::ptr_eq(&engine, &self.buckets.id) {
             return;
         }
         for reserved in &charges {
-            // A rule multiplies the cost of a request. A cost above what fits, on either side, is at most that.
+            // A rule multiplies the cost of a request. A cost above what fits, on either side, counts as the largest
+            // that fits.
             let whole = u128::from(reserved.cost) * u128::from(actual.min(NUMBER_MAX));
             let actual = whole.div_ceil(u128::from(estimate)).min(u128::from(u64::MAX)) as u64;
             self.settle_one(reserved, actual);
         }
     }
 
-    /// Gives back all that a reservation charged: [`settle`](Self::settle) at a cost of 0.
+    /// Gives back everything that a reservation charged: [`settle`](Self::settle) at a cost of 0.
     pub fn refund(&self, reservation: Reservation) {
         self.settle(reservation, 0);
     }
 
-    fn settle_one(&self, reserved: &Reserved, actual: u64) {
-        let buckets = self.buckets();
+    fn settle_one(&self, reserved: &ReservedCharge, actual: u64) {
+        let buckets = &self.buckets;
         loop {
-            let live = self.live_now();
-            // A limit that is gone counts nobody.
-            let Some(limit) = live.place_of(reserved.id, reserved.index) else { return };
+            let active = self.active.load();
+            // A limit that is gone has nothing to settle.
+            let Some(limit) = active.place_of(reserved.id, reserved.index) else { return };
             let cost = reserved.cost.abs_diff(actual);
-            let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
-            let account = Account::new(&live, &charge);
+            let entry = Charge { limit, identity: reserved.identity, cost, counted: 0 };
+            let account = Account::new(&active, &entry);
             if actual < reserved.cost {
-                if account.edition() == reserved.edition {
+                if account.limit.edition == reserved.edition {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
                 }
                 return;
             }
-            let max_debt = live.snapshot.limits[limit as usize].max_debt;
+            let max_debt = active.snapshot.limits[limit as usize].max_debt;
             if cost == 0 || account.overcharge(buckets, max_debt).is_ok() {
                 return;
             }
         }
     }
 
-    /// Forgets what was used of every limit that a request meets: by its identities, and by everyone where the limit counts
-    /// everyone together, in overflow buckets too. Returns of how many there was something to forget. Charges nothing.
+    /// Forgets what was used of every limit that a request meets: by its identities, and by everyone where the limit
+    /// counts everyone together, in overflow buckets too. Returns the number of limits that had something to forget.
+    /// Charges nothing.
     pub fn reset(&self, request: &Request<'_>) -> usize {
-        let buckets = self.buckets();
-        self.with_plan(request, |live, plan, _| {
-            Ok::<_, Newer>(plan.iter().filter(|charge| Account::new(live, charge).reset(buckets)).count())
+        let buckets = &self.buckets;
+        self.with_plan(request, |active, plan, _| {
+            Ok::<_, StaleSnapshot>(plan.iter().filter(|entry| Account::new(active, entry).reset(buckets)).count())
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Saved decisions: returned again when a request is repeated.
+//! `SavedDecision`: a decision kept without its engine, to answer repeats of a request.
 
 use crate::{
     base::clock::Clock,
@@ -8,33 +8,33 @@ use crate::{
     },
 };
 
-/// A decision without the engine from which it borrows its names: plain data that can be kept, for
-/// [`Engine::recall`]. At most 160 bytes, and 40 more where shadow limits would have denied.
+/// A decision without the engine from which it borrows its names: plain data that can be kept, for [`Engine::recall`].
+/// At most 160 bytes, and 40 more where shadow limits would have denied.
 #[derive(Clone, Debug)]
 pub struct Remembered {
     policy_version: u64,
     delay_ns: u64,
     degraded: Option<Degraded>,
     decided_by: Option<DecidedBy>,
-    /// Few decisions have any.
+    /// The shadow limits; few decisions have any.
     shadows: Option<Box<Shadows>>,
 }
 
 const _: () = assert!(size_of::<Remembered>() <= 160);
 
 impl Decision<'_> {
-    /// What it says, to be kept.
+    /// Returns the decision without its engine.
     #[must_use]
     pub fn remember(&self) -> Remembered {
-        let Self { policy_version, delay_ns, degraded, decided_by, shadows, registry: _ } = *self;
+        let Self { policy_version, delay_ns, degraded, decided_by, shadows, names: _ } = *self;
         let shadows = (shadows.places != 0).then(|| Box::new(shadows));
         Remembered { policy_version, delay_ns, degraded, decided_by, shadows }
     }
 }
 
 impl<C: Clock> Engine<C> {
-    /// The decision that was remembered, number by number as it was made: times from now are those from then. One of another
-    /// engine is told with names that mean nothing.
+    /// Returns the decision that was saved, number by number as it was made: times from now are those from then. A
+    /// decision of another engine gets names that mean nothing.
     ///
     /// ```
     /// # use tidegate::{Engine, Identity, Request, RequestError};
@@ -52,7 +52,7 @@ impl<C: Clock> Engine<C> {
             degraded: *degraded,
             decided_by: *decided_by,
             shadows: shadows.as_deref().copied().unwrap_or_default(),
-            registry: &self.buckets().registry,
+            names: &self.buckets.names,
         }
     }
 }

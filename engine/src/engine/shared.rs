@@ -1,4 +1,5 @@
-//! Limits that nodes share through a store: a check in two halves. The caller makes the round trip to the store between them.
+//! Checks of limits that nodes share through a store: begun here, answered by the store, finished here. The caller
+//! makes the round trip.
 
 use std::{future::Future, sync::Arc};
 
@@ -8,13 +9,13 @@ use crate::{
     algorithm::{Meter, Verdict},
     base::{clock::Clock, hash::KeyHasher, time::Nanos},
     engine::{
-        active::{Live, LiveLimit, Newer},
-        charge::{Account, Charged, Site},
-        decide::{Accounts, Admitted, Answers},
+        account::{Account, BucketSite, ChargeResult},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt},
+        decide::{Accounts, Admitted, StoreAnswers},
         decision::{Decision, Degraded},
         inspect::Inspection,
-        observer::Asked,
-        reservation::{Reservation, Reserved},
+        observer::CheckInput,
+        reservation::{Reservation, ReservedCharge},
         state::Engine,
     },
     policy::{
@@ -25,17 +26,17 @@ use crate::{
     },
 };
 
-/// Who decides requests, perhaps after asking a store: an engine alone, or one that follows a fleet. Middleware and doors
-/// are generic over this.
+/// A decider of requests, perhaps with the help of a store: an engine alone, or one whose limits a fleet shares.
+/// Middleware and listeners are generic over it.
 pub trait Decide {
     /// Decides a request, and charges it when it is allowed.
     fn decide<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Decision<'a>> + Send + 'a;
 
-    /// What a domain of the policy in force asks of the doors.
+    /// Returns the response settings of a domain of the policy in force.
     fn door_settings(&self, domain: &str) -> DoorSettings;
 }
 
-/// An engine alone never waits: see [`Engine::check`].
+/// Decides without a store and never waits: see [`Engine::check`].
 impl<C: Clock> Decide for Engine<C> {
     fn decide<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Decision<'a>> + Send + 'a {
         std::future::ready(self.check(request))
@@ -46,61 +47,66 @@ impl<C: Clock> Decide for Engine<C> {
     }
 }
 
-/// What [`Engine::begin`] came to.
+/// The result of [`Engine::begin`].
 #[derive(Debug)]
 #[must_use]
 pub enum Begun<'e, 'r> {
-    /// The decision: nothing is asked of the store.
+    /// The decision: no answer of the store is needed.
     Decided(Decision<'e>),
-    /// The store must be asked; nothing is charged so far.
+    /// The check needs answers of the store; nothing is charged so far.
     Pending(Pending<'r>),
 }
 
-/// A check that waits for a store.
+/// A check that waits for answers of a store.
 #[derive(Debug)]
 #[must_use = "a check that is not finished was not decided"]
 pub struct Pending<'r> {
-    /// Of [`Buckets`](crate::engine::charge::Buckets).
+    /// The identity of the engine that began it.
     engine: Arc<()>,
     request: &'r Request<'r>,
-    live: Arc<Live>,
+    active: Arc<ActivePolicy>,
     plan: Box<[Charge]>,
-    /// Of each limit that the store keeps, in the order of the plan: what was answered when it began.
-    answered: Box<[Option<Answer>]>,
+    /// The answers that the node gave when the check began, for each limit that the store keeps, in the order of the
+    /// plan.
+    answered: Box<[Option<StoreAnswer>]>,
     is_look: bool,
 }
 
-/// One charge that a store is asked for.
+/// One charge that is requested from the store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreCharge<'p> {
-    /// Full name of the limit. With the [identities](Self::identities), and the length of each part, it makes the key.
+    /// The full name of the limit. It makes the key of the store, with the [identities](Self::identities) and the
+    /// length of each part.
     pub limit_id: &'p str,
     request: &'p Request<'p>,
-    /// Which of its identities are counted together, as bits.
+    /// The identities of the request that are counted together, as bits.
     counted: u8,
-    /// The same for the same limit and identities, as long as the engine lives; of two others by chance, once in 2^64.
+    /// A hash that stays the same for one limit and its identities as long as the engine lives. Two others have the
+    /// same by chance, once in 2^64.
     pub hash: u64,
-    /// The limit's numbers, which interpret the word that the store keeps.
+    /// The limit's numbers, which interpret the word in the store.
     pub meter: Meter,
     /// The most tokens above the capacity that settlements may charge: see [`Meter::debt_room`].
     pub max_debt: u64,
-    /// Of the policy that has these numbers.
+    /// The version of the policy that has these numbers.
     pub version: u64,
-    /// How nodes share it.
+    /// The way in which nodes share the limit.
     pub sharing: Sharing,
-    /// Tokens to charge.
+    /// The tokens to charge.
     pub cost: u64,
-    /// Nothing is charged: the answer says what a charge (of one token, where the cost is 0) would come to.
+    /// Whether nothing is to be charged: the answer then says what a charge would come to (of one token, where the cost
+    /// is 0).
     pub is_look: bool,
-    /// It never denies.
+    /// Whether the limit is a shadow, which never denies.
     pub is_shadow: bool,
-    /// What was answered already, when the check began.
-    pub answered: Option<Answer>,
+    /// The answer that this charge has already: of this node, when the check began, or of the store.
+    pub answered: Option<StoreAnswer>,
 }
 
 impl<'p> StoreCharge<'p> {
-    /// The identities that are counted together, in the order of their kinds; none: everyone.
+    /// Returns the identities that are counted together, in the order of their kinds; none if the limit counts everyone
+    /// together.
     #[must_use]
     pub fn identities(&self) -> ArrayVec<Identity<'p>, IDENTITIES_MAX> {
         let each = self.request.identities.iter().enumerate();
@@ -111,81 +117,87 @@ impl<'p> StoreCharge<'p> {
     }
 }
 
-/// What the store said of one charge.
+/// The answer of the store to one charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// It decided.
+pub enum StoreAnswer {
+    /// The store decided.
     Decided {
-        /// What its step said.
+        /// The verdict of the store's step.
         verdict: Verdict,
-        /// The word after a charge, or the one that refused it.
+        /// The word after a charge, or the word that refused it.
         word: u64,
-        /// The store's time of the step.
+        /// The time of the step, by the store's clock.
         now: Nanos,
     },
-    /// It would admit, and charged nothing: another charge that was to be made with this one was refused.
+    /// The store would admit, and charged nothing: it refused another charge that was to be made with this one.
     WouldAdmit {
         /// The word as it is.
         word: u64,
-        /// The store's time of the look.
+        /// The time of the look, by the store's clock.
         now: Nanos,
     },
-    /// It did not answer: what the limit says for that case decides. The charge is taken not to stand.
+    /// The store did not answer: the limit's `on_failure` decides. The charge is taken not to stand.
     Failed,
 }
 
-/// What a store must take back: it admitted, but another limit of the same check refused.
+/// The charges that a store must take back: it admitted them, but another limit of the same check refused.
 #[derive(Debug)]
 #[must_use = "what the store admitted stays charged until it is given back"]
 pub struct GiveBack<'r> {
     pending: Pending<'r>,
-    /// Places in the plan, as bits.
+    /// The places in the plan of the limits that the store charged, as bits.
     places: u64,
 }
 
-impl Pending<'_> {
-    /// What the request costs.
+impl<'r> Pending<'r> {
+    /// Returns the cost of the request.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.request.cost
     }
 
-    /// What to ask the store for, in the order in which it is to be answered.
+    /// Returns the charges to request from the store. The answers are expected in this order.
     pub fn charges(&self) -> impl Iterator<Item = StoreCharge<'_>> {
         self.stored().filter_map(|place| self.charge(place))
     }
 
-    /// Places in the plan of the limits that the store keeps.
+    /// Returns the places in the plan of the limits that the store keeps.
     fn stored(&self) -> impl Iterator<Item = usize> {
-        (0..self.plan.len()).filter(|&place| is_stored(&self.live, &self.plan[place]))
+        (0..self.plan.len()).filter(|&place| is_stored(&self.active, &self.plan[place]))
+    }
+
+    /// Returns what the store must take back: the charges at these places in the plan, with their answers.
+    fn give_back(self, places: u64, answers: &[StoreAnswer]) -> Option<GiveBack<'r>> {
+        let answered = || answers.iter().copied().map(Some).collect();
+        (places != 0).then(|| GiveBack { pending: Pending { answered: answered(), ..self }, places })
     }
 
     fn charge(&self, place: usize) -> Option<StoreCharge<'_>> {
-        let charge = store_charge(&self.live, self.request, &self.plan[place], self.is_look)?;
+        let charge = store_charge(&self.active, self.request, &self.plan[place], self.is_look)?;
         let order = self.stored().take_while(|&stored| stored < place).count();
         Some(StoreCharge { answered: self.answered.get(order).copied().flatten(), ..charge })
     }
 }
 
-/// What a store is asked for a limit of a plan, if it keeps that.
+/// Returns the charge that is requested from the store for a limit of a plan, if the store keeps that limit.
 #[inline]
 fn store_charge<'p>(
-    live: &'p Live,
+    active: &'p ActivePolicy,
     request: &'p Request<'p>,
     charge: &Charge,
     is_look: bool,
 ) -> Option<StoreCharge<'p>> {
     let Charge { limit: place, cost, counted, identity } = *charge;
-    let limit = &live.snapshot.limits[place as usize];
+    let limit = &active.snapshot.limits[place as usize];
     let stored = limit.stored?;
     Some(StoreCharge {
         limit_id: &limit.name,
         request,
         counted,
-        hash: KeyHasher::key(live.limits[place as usize].hash, identity),
+        hash: KeyHasher::key(active.limits[place as usize].hash, identity),
         meter: stored.meter,
         max_debt: stored.max_debt,
-        version: live.version,
+        version: active.version,
         sharing: stored.sharing,
         cost,
         is_look,
@@ -195,275 +207,289 @@ fn store_charge<'p>(
 }
 
 impl GiveBack<'_> {
-    /// The charges that the store admitted.
+    /// Returns the charges that the store admitted.
     pub fn charges(&self) -> impl Iterator<Item = StoreCharge<'_>> {
         let admitted = self.pending.stored().filter(|place| self.places >> place & 1 == 1);
         admitted.filter_map(|place| self.pending.charge(place))
     }
 }
 
-fn is_stored(live: &Live, charge: &Charge) -> bool {
-    live.snapshot.limits[charge.limit as usize].stored.is_some()
+fn is_stored(active: &ActivePolicy, charge: &Charge) -> bool {
+    active.snapshot.limits[charge.limit as usize].stored.is_some()
 }
 
 impl<C: Clock> Engine<C> {
-    /// Begins a check. Where all limits that it meets are kept on this node, or one of those refuses, it is decided at once.
-    /// Otherwise nothing is charged yet, and the store is to be asked for the charges of the [`Pending`].
+    /// Begins a check. It is decided at once if all limits that it meets are kept on this node, or if one of those
+    /// refuses. Otherwise nothing is charged yet, and the caller asks the store for the charges of the [`Pending`].
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
         self.begin_with(request, |_| None).0
     }
 
-    /// The same, where `held` may answer for the store, of what the node holds of it. Where that answers all, the check is
-    /// decided at once; when it comes to a denial after all, what was taken is to be put back.
+    /// Begins a check as [`begin`](Self::begin) does. `local_answer` may answer for the store, from what this node
+    /// holds of a limit. If it answers every charge, the check is decided at once; if that decision is a denial, the
+    /// caller takes back what `local_answer` charged.
     pub fn begin_with<'r>(
         &self,
         request: &'r Request<'r>,
-        mut held: impl FnMut(&StoreCharge<'_>) -> Option<Answer>,
+        mut local_answer: impl FnMut(&StoreCharge<'_>) -> Option<StoreAnswer>,
     ) -> (Begun<'_, 'r>, Option<GiveBack<'r>>) {
         let is_look = request.cost == 0;
-        self.with_plan(request, |live, plan, now| {
+        self.with_plan(request, |active, plan, now| {
             let mut answer = None;
-            // The commonest is decided without the kilobytes of stack that any plan takes.
+            // The commonest case is decided without the kilobytes of stack that any plan takes.
             if let [alone] = plan.as_slice()
-                && let Some(charge) = store_charge(live, request, alone, is_look)
+                && let Some(charge) = store_charge(active, request, alone, is_look)
                 && !(is_look || charge.is_shadow)
             {
-                answer = held(&charge);
+                answer = local_answer(&charge);
                 match answer {
-                    None => return Ok((Begun::Pending(self.pending(live, request, plan, &[], is_look)), None)),
-                    Some(Answer::Decided { verdict, word, now: at }) => {
-                        let charged = Charged { verdict, word, now: at, site: Site::Store };
-                        let decision = Account::new(live, alone).decision(self.buckets(), 0, charged);
-                        self.count(live, Asked::Request(request), plan, &decision, now);
+                    None => return Ok((Begun::Pending(self.pending(active, request, plan, &[], is_look)), None)),
+                    Some(StoreAnswer::Decided { verdict, word, now: at }) => {
+                        let charged = ChargeResult { verdict, word, now: at, site: BucketSite::Store };
+                        let decision = Account::new(active, alone).decision(&self.buckets, 0, charged);
+                        self.count(active, CheckInput::Request(request), plan, &decision, now);
                         return Ok((Begun::Decided(decision), None));
                     }
                     Some(_) => {}
                 }
             }
-            if let Some(begun) = self.here(live, request, plan, now, is_look)? {
+            if let Some(begun) = self.decide_locally(active, request, plan, now, is_look)? {
                 return Ok((begun, None));
             }
-            // Filled where they lie: a whole one is kilobytes to move.
+            // These are filled in place: the whole array is kilobytes to move.
             let mut answers = ArrayVec::<_, PLAN_MAX>::new();
             for charge in plan {
-                if let Some(charge) = store_charge(live, request, charge, is_look) {
-                    answers.push(answer.take().or_else(|| held(&charge)));
+                if let Some(charge) = store_charge(active, request, charge, is_look) {
+                    answers.push(answer.take().or_else(|| local_answer(&charge)));
                 }
             }
-            let pending = || self.pending(live, request, plan, &answers, is_look);
+            let pending = || self.pending(active, request, plan, &answers, is_look);
             if answers.iter().any(Option::is_none) {
                 return Ok((Begun::Pending(pending()), None));
             }
-            let mut by_place = ByPlace::new();
-            let each = answers.iter().map(|answer| answer.unwrap_or(Answer::Failed));
-            let places = put_by_place(live, plan, each, &mut by_place);
-            let decision = self.finish_with(live, request, plan, (&by_place, now), is_look, None);
+            let mut by_place = AnswersByPlace::new();
+            let each = answers.iter().map(|answer| answer.unwrap_or(StoreAnswer::Failed));
+            let places = place_answers(active, plan, each, &mut by_place);
+            let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, None);
             let is_vain = !decision.is_allowed() && places != 0;
             Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
         })
     }
 
-    /// Begins a check, or a look at what it would come to, without charging anything. `None`: nothing that it meets is kept in
-    /// a store.
+    /// Begins a check, or a look at what it would come to, without charging anything. Returns `None` if the request
+    /// meets no limit that is kept in a store.
     pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
-        if !self.live_now().snapshot.has_stored {
+        if !self.active.load().snapshot.has_stored {
             return None;
         }
         let is_look = is_look || request.cost == 0;
-        self.with_plan(request, |live, plan, now| {
-            if !plan.iter().any(|charge| is_stored(live, charge)) {
+        self.with_plan(request, |active, plan, now| {
+            if !plan.iter().any(|charge| is_stored(active, charge)) {
                 return Ok(None);
             }
-            Ok(Some(match self.here(live, request, plan, now, is_look)? {
+            Ok(Some(match self.decide_locally(active, request, plan, now, is_look)? {
                 Some(refused) => refused,
-                None => Begun::Pending(self.pending(live, request, plan, &[], is_look)),
+                None => Begun::Pending(self.pending(active, request, plan, &[], is_look)),
             }))
         })
     }
 
-    /// The limits that a request meets, also behind one that denies it, of which the store is to be asked for
-    /// [`inspect_with`](Self::inspect_with). `None`: it keeps none of them.
+    /// Returns the limits that a request meets, also behind one that denies it, for
+    /// [`inspect_with`](Self::inspect_with). Returns `None` if the store keeps none of them.
     #[must_use]
     pub fn pend_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
-        let clock = || self.buckets().clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, _| {
-            let is_any = plan.iter().any(|charge| is_stored(live, charge));
-            Ok(is_any.then(|| self.pending(live, request, plan, &[], true)))
+        let clock = || self.buckets.clock.now();
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, _| {
+            let is_any = plan.iter().any(|charge| is_stored(active, charge));
+            Ok(is_any.then(|| self.pending(active, request, plan, &[], true)))
         })
     }
 
-    /// As [`inspect`](Self::inspect), with what the store answered.
-    pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[Answer]) -> Inspection<'_> {
-        let Pending { request, live, plan, .. } = pending;
-        let mut by_place = ByPlace::new();
-        put_by_place(live, plan, answers.iter().copied(), &mut by_place);
+    /// Inspects a request as [`inspect`](Self::inspect) does, with the answers of the store.
+    pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[StoreAnswer]) -> Inspection<'_> {
+        let Pending { request, active, plan, .. } = pending;
+        let mut by_place = AnswersByPlace::new();
+        place_answers(active, plan, answers.iter().copied(), &mut by_place);
         for (charge, answer) in plan.iter().zip(&mut by_place) {
-            let stored = live.snapshot.limits[charge.limit as usize].stored;
+            let stored = active.snapshot.limits[charge.limit as usize].stored;
             if let (Some(stored), Some(answer)) = (stored, answer)
                 && charge.cost > 0
             {
-                // A look has the word before the charge.
+                // A look returns the word before the charge.
                 answer.verdict = stored.meter.step(answer.word, answer.now, charge.cost);
             }
         }
-        let answers = Answers { answers: &by_place, otherwise: Degraded::StoreFailed };
-        let found = self.inspect_plan(live, plan, self.buckets().clock.now(), answers);
-        // What another engine began has no place here, and a newer policy may have other limits.
-        let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets().id);
+        let answers = StoreAnswers { answers: &by_place, otherwise: Degraded::StoreFailed };
+        let found = self.inspect_plan(active, plan, self.buckets.clock.now(), answers);
+        // Answers for another engine mean nothing here, and a newer policy may have other limits.
+        let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets.id);
         found.ok().filter(|_| is_ours).unwrap_or_else(|| self.inspect(request))
     }
 
-    /// What this node decides alone: requests that meet no limit of the store, and denials of its own limits.
-    fn here<'r>(
+    /// Decides what this node can decide alone: requests that meet no limit of the store, and denials by its own
+    /// limits.
+    fn decide_locally<'r>(
         &self,
-        live: &Arc<Live>,
+        active: &Arc<ActivePolicy>,
         request: &'r Request<'r>,
         plan: &Plan,
         now: Nanos,
         is_look: bool,
-    ) -> Result<Option<Begun<'_, 'r>>, Newer> {
-        if !plan.iter().any(|charge| is_stored(live, charge)) {
-            return self.decide_plan(live, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
+    ) -> Attempt<Option<Begun<'_, 'r>>> {
+        if !plan.iter().any(|charge| is_stored(active, charge)) {
+            return self.decide_plan(active, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
         }
-        let refused = self.buckets().refused_here(live, plan, now)?;
+        let refused = self.buckets.refused_here(active, plan, now)?;
         if let Some(refused) = &refused
             && !is_look
         {
-            self.count(live, Asked::Request(request), plan, refused, now);
+            self.count(active, CheckInput::Request(request), plan, refused, now);
         }
         Ok(refused.map(Begun::Decided))
     }
 
     fn pending<'r>(
         &self,
-        live: &Arc<Live>,
+        active: &Arc<ActivePolicy>,
         request: &'r Request<'r>,
         plan: &Plan,
-        answered: &[Option<Answer>],
+        answered: &[Option<StoreAnswer>],
         is_look: bool,
     ) -> Pending<'r> {
-        let (engine, plan) = (Arc::clone(&self.buckets().id), plan.as_slice().into());
-        // Mostly there is none.
+        let (engine, plan) = (Arc::clone(&self.buckets.id), plan.as_slice().into());
+        // Most checks have no answer yet.
         let answered = if answered.iter().any(Option::is_some) { answered.into() } else { Box::default() };
-        Pending { engine, request, live: Arc::clone(live), plan, answered, is_look }
+        Pending { engine, request, active: Arc::clone(active), plan, answered, is_look }
     }
 
-    /// Finishes a check with what the store answered, in the order of [`Pending::charges`]; where answers are missing, it
-    /// failed. The limits of this node are charged now, all or none.
+    /// Finishes a check with the store's answers, in the order of [`Pending::charges`]; a missing answer counts as
+    /// [`Failed`](StoreAnswer::Failed). The limits of this node are charged now, all or none.
     ///
-    /// When it comes to a denial after all, what the store admitted must be given back to it. What another engine began is
-    /// decided as a [`check`](Self::check) of this one, whatever the store answered.
-    pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[Answer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+    /// If the decision is a denial, the caller gives back to the store what it admitted. A check that another engine
+    /// began is decided as a [`check`](Self::check) of this one, without the answers.
+    pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
             return (self.check(pending.request), None);
         }
-        let mut by_place = ByPlace::new();
-        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
-        let Pending { request, ref live, ref plan, is_look, .. } = pending;
-        let decision = self.finish_with(live, request, plan, (&by_place, self.buckets().clock.now()), is_look, None);
-        let is_vain = !decision.is_allowed() && places != 0 && !is_look;
-        let answered = answers.iter().copied().map(Some).collect();
-        (decision, is_vain.then(|| GiveBack { pending: Pending { answered, ..pending }, places }))
+        let (decision, places) = self.finish_pending(&pending, answers, None);
+        (decision, pending.give_back(places, answers))
     }
 
-    /// As [`finish`](Self::finish); what was charged on this node can be settled. What the store charged is the caller's to
-    /// settle.
+    /// Finishes a check as [`finish`](Self::finish) does, and returns a reservation of what was charged on this node.
+    /// The caller settles what the store charged.
     pub fn finish_reserved<'r>(
         &self,
         pending: Pending<'r>,
-        answers: &[Answer],
+        answers: &[StoreAnswer],
     ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
             let (decision, reservation) = self.reserve(pending.request);
             return (decision, reservation, None);
         }
-        let mut by_place = ByPlace::new();
-        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
-        let Pending { request, ref live, ref plan, .. } = pending;
-        let mut reserved = Vec::with_capacity(plan.len());
-        let now = self.buckets().clock.now();
-        let decision = self.finish_with(live, request, plan, (&by_place, now), false, Some(&mut reserved));
-        if decision.is_allowed() {
-            let reservation = Reservation::of(self.buckets(), request, live, plan, reserved);
-            return (decision, Some(reservation), None);
-        }
-        (decision, None, (places != 0).then_some(GiveBack { pending, places }))
+        let mut reserved = Vec::with_capacity(pending.plan.len());
+        let (decision, places) = self.finish_pending(&pending, answers, Some(&mut reserved));
+        let Pending { request, ref active, ref plan, .. } = pending;
+        let is_allowed = decision.is_allowed();
+        let reservation = is_allowed.then(|| Reservation::of(&self.buckets, request, active, plan, reserved));
+        (decision, reservation, pending.give_back(places, answers))
+    }
+
+    /// Finishes a check of this engine, and puts what was charged on this node into `reserved`. Returns also the limits
+    /// whose charge the store must take back, as bits of their places in the plan.
+    fn finish_pending(
+        &self,
+        pending: &Pending<'_>,
+        answers: &[StoreAnswer],
+        reserved: Option<&mut Vec<ReservedCharge>>,
+    ) -> (Decision<'_>, u64) {
+        let Pending { request, active, plan, .. } = pending;
+        let is_look = pending.is_look && reserved.is_none();
+        let mut by_place = AnswersByPlace::new();
+        let places = place_answers(active, plan, answers.iter().copied(), &mut by_place);
+        let now = self.buckets.clock.now();
+        let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, reserved);
+        let is_vain = !decision.is_allowed() && !is_look;
+        (decision, if is_vain { places } else { 0 })
     }
 
     fn finish_with(
         &self,
-        begun: &Live,
+        begun_policy: &ActivePolicy,
         request: &Request<'_>,
         plan: &[Charge],
-        (answers, mut now): (&[Option<Charged>], Nanos),
+        (answers, mut now): (&[Option<ChargeResult>], Nanos),
         is_look: bool,
-        mut reserved: Option<&mut Vec<Reserved>>,
+        mut reserved: Option<&mut Vec<ReservedCharge>>,
     ) -> Decision<'_> {
-        let buckets = self.buckets();
+        let buckets = &self.buckets;
         loop {
-            let live = self.live_now();
-            // A publish since adds no limits to the request. What the store answered is read by the numbers that it was
-            // asked for; limits of this node count by their new numbers; a limit that is gone counts nobody.
-            let (mut accounts, mut met, mut answered) = (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
+            let active = self.active.load();
+            // A publish since then adds no limits to the request. The store's answers are read by the numbers that it
+            // was asked with, limits of this node count by their new numbers, and a limit that is gone is left out.
+            let (mut accounts, mut entries, mut answered) =
+                (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
             for (charge, answer) in plan.iter().zip(answers) {
-                let LiveLimit { id, index, .. } = begun.limits[charge.limit as usize];
-                let account = match live.place_of(id, index) {
-                    _ if answer.is_some() => Account::new(begun, charge).as_of(live.version),
-                    Some(limit) => Account::new(&live, &Charge { limit, ..*charge }),
+                let ActiveLimit { id, index, .. } = begun_policy.limits[charge.limit as usize];
+                let account = match active.place_of(id, index) {
+                    _ if answer.is_some() => Account::new(begun_policy, charge).with_version(active.version),
+                    Some(limit) => Account::new(&active, &Charge { limit, ..*charge }),
                     None => continue,
                 };
                 accounts.push(account);
-                met.push(*charge);
+                entries.push(*charge);
                 answered.push(*answer);
             }
-            let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
+            let answers = StoreAnswers { answers: &answered, otherwise: Degraded::StoreFailed };
             let mut admitted = Admitted::new();
             let mut marks = ArrayVec::<_, PLAN_MAX>::new();
             if reserved.is_some() {
                 marks.extend(accounts.iter().map(|account| account.mark(buckets)));
             }
             let decided = if is_look {
-                buckets.look_at_all(begun, &accounts, now, answers)
+                buckets.look_at_all(begun_policy, &accounts, now, answers)
             } else {
-                buckets.charge_all(begun, &accounts, now, answers, &mut admitted)
+                buckets.charge_all(begun_policy, &accounts, now, answers, &mut admitted)
             };
             let Ok(decision) = decided else {
                 now = buckets.clock.now();
                 continue;
             };
             if !is_look {
-                self.count(begun, Asked::Request(request), &met, &decision, now);
+                self.count(begun_policy, CheckInput::Request(request), &entries, &decision, now);
             }
             if let Some(reserved) = reserved.take().filter(|_| decision.is_allowed()) {
-                let here = admitted.iter().filter(|(_, look)| !matches!(look.charged.site, Site::Store));
-                reserved.extend(
-                    here.map(|(place, look)| {
-                        Reserved::new(&accounts[*place], &met[*place], look.charged, marks[*place])
-                    }),
-                );
+                let here = admitted.iter().filter(|(_, preview)| !matches!(preview.charged.site, BucketSite::Store));
+                reserved.extend(here.map(|(place, preview)| {
+                    ReservedCharge::new(&accounts[*place], &entries[*place], preview.charged, marks[*place])
+                }));
             }
             return decision;
         }
     }
 }
 
-/// By place in a plan what the store answered.
-type ByPlace = ArrayVec<Option<Charged>, PLAN_MAX>;
+/// The answers of the store, by place in a plan.
+type AnswersByPlace = ArrayVec<Option<ChargeResult>, PLAN_MAX>;
 
-/// Puts the answers of the store in their places, and tells as bits those that it charged.
-fn put_by_place(live: &Live, plan: &[Charge], mut answers: impl Iterator<Item = Answer>, to: &mut ByPlace) -> u64 {
+/// Puts the answers of the store at the places of their limits. Returns the places that the store charged, as bits.
+fn place_answers(
+    active: &ActivePolicy,
+    plan: &[Charge],
+    mut answers: impl Iterator<Item = StoreAnswer>,
+    to: &mut AnswersByPlace,
+) -> u64 {
     let mut places = 0;
     let each = plan.iter().enumerate().map(|(place, charge)| {
-        let answer = if is_stored(live, charge) { answers.next()? } else { return None };
+        let answer = if is_stored(active, charge) { answers.next()? } else { return None };
         let (verdict, word, now) = match answer {
-            Answer::Decided { verdict, word, now } => (verdict, word, now),
-            Answer::WouldAdmit { word, now } => (Verdict::Admit(word), word, now),
-            Answer::Failed => return None,
+            StoreAnswer::Decided { verdict, word, now } => (verdict, word, now),
+            StoreAnswer::WouldAdmit { word, now } => (Verdict::Admit(word), word, now),
+            StoreAnswer::Failed => return None,
         };
-        if matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
+        if matches!(answer, StoreAnswer::Decided { verdict: Verdict::Admit(_), .. }) {
             places |= 1 << place;
         }
-        Some(Charged { verdict, word, now, site: Site::Store })
+        Some(ChargeResult { verdict, word, now, site: BucketSite::Store })
     });
     to.extend(each);
     places

@@ -1,4 +1,4 @@
-//! The engine's state: its table, its policy and its observers, and questions about that policy.
+//! `Engine`: the rate limiter's state and constructors, and what it says of the policy in force.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 
 use crate::{
     base::{
@@ -15,20 +15,21 @@ use crate::{
         hash::KeyHasher,
     },
     engine::{
-        active::{Live, LiveLimit, Order},
-        charge::Buckets,
-        ledger::Ledger,
+        active_policy::{ActiveLimit, ActivePolicy, PolicyOrder},
+        buckets::Buckets,
+        limit_ids::LimitIds,
         names::LimitIndex,
-        observer::{Observer, ObserverId, Watch},
+        observer::{Observer, ObserverId, Observers},
     },
     policy::document::{DescriptorSettings, DoorSettings},
     storage::{counters::Tally, shares::TableShares, striping::Leases},
 };
 
-/// How many keys an engine has room for unless told otherwise.
+/// The number of keys that an engine has room for by default.
 pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 
-/// The rate limiter. Checks never wait, lock or allocate; a publish swaps the whole policy between two checks.
+/// A rate limiter with many limits, by a policy. Checks never wait, lock or allocate; a publish swaps the whole policy
+/// between two checks.
 ///
 /// ```
 /// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
@@ -52,41 +53,42 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 /// ```
 pub struct Engine<C = SystemClock> {
     pub(super) buckets: Buckets<C>,
-    /// Of requests that bring their own numbers.
-    pub(super) rated: LiveLimit,
-    pub(super) live: ArcSwap<Live>,
+    /// The limit of requests that bring their own numbers, which come with each.
+    pub(super) rated: ActiveLimit,
+    pub(super) active: ArcSwap<ActivePolicy>,
     pub(super) publisher: Mutex<Publisher>,
-    pub(super) tally: Tally,
-    pub(super) watch: Watch,
-    /// Bits of an IPv6 address that are counted together.
+    pub(super) counters: Tally,
+    pub(super) observers: Observers,
+    /// The bits of an IPv6 address that are counted together.
     pub(crate) ipv6_prefix: u8,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Publisher {
-    pub(super) ledger: Ledger,
-    /// Snapshots that a check or a handle may still hold. They are freed here, never by a check.
-    pub(super) retired: Vec<Arc<Live>>,
+    pub(super) limit_ids: LimitIds,
+    /// Snapshots that a check or a handle may still hold. The publisher frees them, never a check.
+    pub(super) retired: Vec<Arc<ActivePolicy>>,
 }
 
 impl<C> fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A policy may have a hundred thousand clients.
-        let version = Order(self.buckets.version.load()).version();
-        f.debug_struct("Engine").field("version", &version).field("watch", &self.watch).finish_non_exhaustive()
+        let version = PolicyOrder(self.buckets.version.load()).version();
+        f.debug_struct("Engine").field("version", &version).field("watch", &self.observers).finish_non_exhaustive()
     }
 }
 
 impl Engine {
-    /// An engine with room for a million keys (24 MB), without a policy: it allows everything until one is published.
+    /// Returns an engine with room for a million keys (24 MB) and without a policy: it allows everything until one is
+    /// published.
     #[must_use]
     pub fn new() -> Self {
         Self::with(DEFAULT_MAX_KEYS, SystemClock::new(), KeyHasher::random())
     }
 
-    /// An engine with room for `max_keys` live keys, 24 bytes each. That much is set aside at once, and taken from the machine
-    /// as keys come; making an engine takes no longer for a hundred million. Where the system refuses it, the process ends, as
-    /// with any allocation.
+    /// Returns an engine with room for `max_keys` live keys, 24 bytes each. That much memory is reserved at once, and
+    /// taken from the machine as keys come; making an engine takes no longer for a hundred million keys. If the system
+    /// refuses the memory, the process ends, as with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
@@ -100,14 +102,15 @@ impl Default for Engine {
 }
 
 impl<C: Clock> Engine<C> {
-    /// An engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock) says which to take.
+    /// Returns an engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock) says
+    /// which to take.
     #[must_use]
     pub fn with_clock(max_keys: usize, clock: C) -> Self {
         Self::with(max_keys, clock, KeyHasher::random())
     }
 
-    /// An engine for simulation: another clock, and a fixed `seed` instead of random secrets, so that every run is the
-    /// same. Not for traffic of strangers, who could learn which keys meet.
+    /// Returns an engine for simulation, with another clock, and a fixed `seed` instead of random secrets, so that
+    /// every run is the same. Not for untrusted traffic: a client could learn which keys collide.
     #[must_use]
     pub fn for_simulation(max_keys: usize, clock: C, seed: u64) -> Self {
         Self::with(max_keys, clock, KeyHasher::new(seed))
@@ -117,12 +120,12 @@ impl<C: Clock> Engine<C> {
         let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
         buckets.table.share(TableShares::default());
         Self {
-            rated: LiveLimit::alone(None),
+            rated: ActiveLimit::without_policy(None),
             buckets,
-            live: ArcSwap::from_pointee(Live::nothing()),
+            active: ArcSwap::from_pointee(ActivePolicy::empty()),
             publisher: Mutex::default(),
-            tally: Tally::new(),
-            watch: Watch::default(),
+            counters: Tally::new(),
+            observers: Observers::default(),
             ipv6_prefix: IPV6_PREFIX,
         }
     }
@@ -140,64 +143,65 @@ impl<C: Clock> Engine<C> {
         self
     }
 
-    /// The clock that it reads.
+    /// Returns the clock that the engine reads.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.buckets.clock
     }
 
-    /// Version of the policy that decides now; 0 before the first publish.
+    /// Returns the version of the policy in force; 0 before the first publish.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.order().version()
     }
 
-    /// Grows with every publish.
+    /// Returns the rank of the newest publish, which grows with every publish.
     #[inline(always)]
-    pub(crate) fn order(&self) -> Order {
-        Order(self.buckets.version.load())
+    pub(crate) fn order(&self) -> PolicyOrder {
+        PolicyOrder(self.buckets.version.load())
     }
 
-    /// Has the present policy this domain? Of one that it does not have, no limit applies.
+    /// Returns whether the present policy has this domain. No limit applies in a domain that it does not have.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
-        self.live.load().snapshot.has_domain(domain)
+        self.active.load().snapshot.has_domain(domain)
     }
 
-    /// Returns the settings of a domain for descriptors of Envoy; of one that the policy does not have, the usual ones.
+    /// Returns the settings of a domain for descriptors of Envoy; the defaults for a domain that the policy does not
+    /// have.
     #[must_use]
     pub fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
-        self.live.load().snapshot.descriptor_settings(domain)
+        self.active.load().snapshot.descriptor_settings(domain)
     }
 
     /// Returns whether some limit of a domain of the present policy is in shadow mode.
     #[must_use]
     pub fn has_shadow_limits(&self, domain: &str) -> bool {
-        self.live.load().snapshot.has_shadow_limits(domain)
+        self.active.load().snapshot.has_shadow_limits(domain)
     }
 
     /// Returns whether a domain of the present policy names this kind of identity.
     #[must_use]
     pub fn names_kind(&self, domain: &str, kind: &str) -> bool {
-        self.live.load().snapshot.names_kind(domain, kind)
+        self.active.load().snapshot.names_kind(domain, kind)
     }
 
-    /// What a domain of the present policy asks of the doors.
+    /// Returns the response settings of a domain of the present policy.
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {
-        self.live.load().snapshot.door_settings(domain)
+        self.active.load().snapshot.door_settings(domain)
     }
 
-    /// Full name of a limit.
+    /// Returns the full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
-        self.buckets.registry.name(limit.0)
+        self.buckets.names.name(limit.0)
     }
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
-    /// denied, by whichever door (of all engines of a process that have an observer, together). Peeks and requests without a
-    /// cost are not shown. An engine may have several observers, each with a share of its own. One stays for good, or until
-    /// [`stop_observing`](Self::stop_observing).
+    /// denied, through whichever listener (of all engines of a process that have an observer, together). Peeks and
+    /// requests without a cost are not shown. An engine may have several observers, each with its own sampling rate. An
+    /// observer stays until [`stop_observing`](Self::stop_observing).
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -218,38 +222,13 @@ impl<C: Clock> Engine<C> {
     /// engine.observe(NonZeroU32::MIN, Log);
     /// ```
     pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
-        self.watch.add(one_in, observer)
+        self.observers.add(one_in, observer)
     }
 
-    /// Shows an observer of this engine nothing any more, and drops it: at once, or where a thread is just showing it a decision
-    /// right after that. Decisions then cost what they did before it came.
+    /// Removes an observer of this engine and drops it: at once, or, if a thread is just showing it a decision, right
+    /// after that. Decisions then cost what they did before it was added.
     pub fn stop_observing(&self, id: ObserverId) {
-        self.watch.remove(id);
-    }
-
-    pub(crate) fn live(&self) -> Arc<Live> {
-        self.live.load_full()
-    }
-
-    /// As [`live`](Self::live), without counting a reference: to be held for a moment.
-    pub(crate) fn live_now(&self) -> Guard<Arc<Live>> {
-        self.live.load()
-    }
-
-    pub(crate) fn rated(&self) -> &LiveLimit {
-        &self.rated
-    }
-
-    pub(crate) fn watch(&self) -> &Watch {
-        &self.watch
-    }
-
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    pub(crate) fn buckets(&self) -> &Buckets<C> {
-        &self.buckets
+        self.observers.remove(id);
     }
 }
 

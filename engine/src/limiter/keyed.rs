@@ -1,7 +1,7 @@
-//! The limiter of many keys with one limit: the engine's table and its way of charging, without a policy.
+//! `KeyedLimiter`: one rate for each of many keys, over the engine's table, without a policy.
 
 #[cfg(feature = "wait")]
-use crate::limiter::wait_queue::Lines;
+use crate::limiter::wait_queue::WaitQueues;
 use crate::{
     algorithm::{Meter, rate::Rate},
     base::{
@@ -10,10 +10,11 @@ use crate::{
         key::Key,
     },
     engine::{
-        active::{LiveLimit, Newer},
-        charge::{Account, Buckets, Charged},
+        account::{Account, ChargeResult},
+        active_policy::{ActiveLimit, Attempt},
+        buckets::Buckets,
         decision::Outcome,
-        fast_path::Missed,
+        fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,
         fast_path_one_token::OneTokenLimit,
         state::DEFAULT_MAX_KEYS,
@@ -23,11 +24,11 @@ use crate::{
 
 /// Limits each key by itself: each user, each address, each user of each tenant.
 ///
-/// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room for
-/// unless told otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where
-/// there is no place left, eight new keys get overflow buckets, with the same numbers, and others are denied until a place is
+/// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room
+/// for by default. A key that is idle, with all of its quota, gives its slot away; a live one is never forgotten. If no
+/// slot is left, eight new keys get overflow buckets, with the same numbers, and others are denied until a slot is
 /// idle; none is let through uncounted. [`overflow_charges`](Self::overflow_charges) and
-/// [`denied_without_room`](Self::denied_without_room) say how often.
+/// [`denied_without_room`](Self::denied_without_room) return how often that was.
 ///
 /// ```
 /// use tidegate::KeyedLimiter;
@@ -43,35 +44,20 @@ use crate::{
 #[derive(Debug)]
 pub struct KeyedLimiter<C = SystemClock> {
     pub(crate) buckets: Buckets<C>,
-    pub(crate) limit: LiveLimit,
-    /// Serves checks that cost one token, where the limit has a short way for them.
+    pub(crate) limit: ActiveLimit,
+    /// Serves checks that cost one token, where the limit has a fast path for them.
     pub(crate) one_token: Option<OneTokenLimit>,
-    /// Serves checks of any cost, where the limit has a short way.
+    /// Serves checks of any cost, where the limit has a fast path.
     pub(crate) metered: Option<MeteredLimit>,
     #[cfg(feature = "wait")]
-    pub(crate) lines: Lines,
+    pub(crate) queues: WaitQueues,
 }
 
+constructors_by_rate!(KeyedLimiter, " for each key, and as many at once. It has room for a million keys.");
+
 impl KeyedLimiter {
-    /// `limit` tokens a second for each key, as many at once; 0 denies everything. Room for a million keys.
-    #[must_use]
-    pub fn per_second(limit: u64) -> Self {
-        Self::new(Rate::per_second(limit))
-    }
-
-    /// `limit` tokens a minute for each key, as many at once; 0 denies everything. Room for a million keys.
-    #[must_use]
-    pub fn per_minute(limit: u64) -> Self {
-        Self::new(Rate::per_minute(limit))
-    }
-
-    /// `limit` tokens an hour for each key, as many at once; 0 denies everything. Room for a million keys.
-    #[must_use]
-    pub fn per_hour(limit: u64) -> Self {
-        Self::new(Rate::per_hour(limit))
-    }
-
-    /// Returns a limiter by a [`Rate`] or a [`Meter`], for each key. `None` denies everything. Room for a million keys.
+    /// Returns a limiter by a [`Rate`] or a [`Meter`], for each key, with room for a million keys. `None` denies
+    /// everything.
     #[must_use]
     pub fn new(meter: impl Into<Option<Meter>>) -> Self {
         Self::with_max_keys(meter, DEFAULT_MAX_KEYS)
@@ -93,14 +79,15 @@ impl KeyedLimiter {
 }
 
 impl<C: Clock> KeyedLimiter<C> {
-    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and simulation.
+    /// Returns a limiter as [`with_max_keys`](KeyedLimiter::with_max_keys) does, by another clock: for tests and
+    /// simulation.
     #[must_use]
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let meter = meter.into();
-        // Without a meter of its own it has none: it admits nothing, or its numbers come with each check.
+        // Without a meter of its own there are no leases: it admits nothing, or its numbers come with each check.
         let leases = if meter.is_some() { Leases::new() } else { Leases::none() };
         let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
-        let limit = LiveLimit::alone(meter);
+        let limit = ActiveLimit::without_policy(meter);
         if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
             buckets.table.rings.make_room(meter.capacity());
         }
@@ -110,7 +97,7 @@ impl<C: Clock> KeyedLimiter<C> {
             buckets,
             limit,
             #[cfg(feature = "wait")]
-            lines: Lines::default(),
+            queues: WaitQueues::default(),
         }
     }
 
@@ -118,19 +105,20 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(always)]
     pub fn check(&self, key: impl Key) -> Outcome {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
-        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, Missed::Untried) };
-        // No policy is published that would be newer.
+        let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, FastPathMiss::Untried) };
+        // No policy is published, so none is newer.
         match limit.charge(&self.buckets.leases, self.lines(hash), || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
             Err(missed) => self.charge_metered(hash, 1, missed),
         }
     }
 
-    /// Charges the cost, after the short way of one token was missed. Apart, so that that has the registers to itself.
+    /// Charges a cost after the fast path of one token was missed. Out of line, so that that path has the registers to
+    /// itself.
     #[inline(never)]
-    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
+    fn charge_metered(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
         let missed = match (&self.metered, missed) {
-            (Some(limit), Missed::Untried) => {
+            (Some(limit), FastPathMiss::Untried) => {
                 match limit.charge(self.lines(hash), cost, || self.buckets.clock.now(), || true) {
                     Ok(stepped) => return limit.outcome(&self.buckets, cost, stepped),
                     Err(missed) => missed,
@@ -138,7 +126,7 @@ impl<C: Clock> KeyedLimiter<C> {
             }
             (_, missed) => missed,
         };
-        self.charge_anyhow(hash, cost, missed)
+        self.charge_slow_path(hash, cost, missed)
     }
 
     #[inline(always)]
@@ -146,22 +134,22 @@ impl<C: Clock> KeyedLimiter<C> {
         self.buckets.table.key_lines(KeyHasher::key(self.limit.hash, IdentityHash::of(hash)))
     }
 
-    /// Charges the cost, after each short way was missed.
+    /// Charges a cost after both fast paths were missed.
     #[inline(never)]
-    fn charge_anyhow(&self, hash: KeyHash, cost: u64, missed: Missed) -> Outcome {
-        let account = Account::alone(&self.limit, IdentityHash::of(hash), cost);
+    fn charge_slow_path(&self, hash: KeyHash, cost: u64, missed: FastPathMiss) -> Outcome {
+        let account = Account::without_policy(&self.limit, IdentityHash::of(hash), cost);
         let read_clock = || self.buckets.clock.now();
         self.first(&account, || account.charge_after(&self.buckets, &read_clock, missed))
     }
 
-    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
-    /// nothing.
+    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0
+    /// charges nothing.
     #[inline]
     pub fn check_n(&self, key: impl Key, cost: u64) -> Outcome {
         if cost == 0 {
             return self.peek_n(key, cost);
         }
-        self.charge_metered(self.hash(&key), cost, Missed::Untried)
+        self.charge_metered(self.hash(&key), cost, FastPathMiss::Untried)
     }
 
     /// Returns what [`check`](Self::check) would answer now. Charges nothing.
@@ -174,20 +162,20 @@ impl<C: Clock> KeyedLimiter<C> {
         self.look(&self.limit, self.hash(&key), cost)
     }
 
-    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
-    /// denied. If this grows, there should be room for more keys.
+    /// Returns how often a check or a peek brought a new key for which the table had no slot: it took an overflow
+    /// bucket, or was denied. If this grows, there should be room for more keys.
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
         self.buckets.overflow_charges()
     }
 
-    /// How often such a key was denied, because the overflow buckets had live keys too.
+    /// Returns how often such a key was denied, because the overflow buckets had live keys too.
     #[must_use]
     pub fn denied_without_room(&self) -> u64 {
         self.buckets.denied_without_room()
     }
 
-    /// The clock that decides.
+    /// Returns the clock that the limiter reads.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.buckets.clock
@@ -198,20 +186,20 @@ impl<C: Clock> KeyedLimiter<C> {
         key.key_hash(&self.buckets.hasher)
     }
 
-    pub(crate) fn look(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
-        let account = Account::alone(limit, IdentityHash::of(hash), cost);
-        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
+    pub(crate) fn look(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::without_policy(limit, IdentityHash::of(hash), cost);
+        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|preview| preview.charged))
     }
 
     #[inline(always)]
-    pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
-        let account = Account::alone(limit, IdentityHash::of(hash), cost);
+    pub(crate) fn charge(&self, limit: &ActiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::without_policy(limit, IdentityHash::of(hash), cost);
         self.first(&account, || account.charge(&self.buckets, &|| self.buckets.clock.now()))
     }
 
-    /// The answer to the first attempt: without a publish, nothing is ever newer.
+    /// Returns the outcome of an attempt. It is the first one, because without a publish no snapshot is stale.
     #[inline(always)]
-    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Result<Charged, Newer>) -> Outcome {
+    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Attempt<ChargeResult>) -> Outcome {
         loop {
             if let Ok(charged) = attempt() {
                 return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());

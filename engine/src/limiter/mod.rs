@@ -1,13 +1,16 @@
-//! Limiters without a policy: one limit on one thing, or on each key.
+//! Limiters without a policy: one rate for one thing, or for each key.
 //!
-//! * `wait_queue`: those who wait for tokens, first come, first served
-//! * `single`: a limiter of one thing
-//! * `keyed`: one limit on many keys
-//! * `dynamic`: keys whose limit comes with each check
-//! * `wait`: waiting for a token instead of being denied
+//! * `constructors`: constructors that take a number of tokens per period
+//! * `wait_queue`: the queue of the tasks that wait for tokens, first come, first served
+//! * `single`: `Limiter`, of one thing
+//! * `keyed`: `KeyedLimiter`, one rate for each of many keys
+//! * `rated`: `RatedLimiter`, of keys whose rate comes with each check
+//! * `wait`: the methods that wait for a token instead of being denied
 
-pub(crate) mod dynamic;
+#[macro_use]
+mod constructors;
 pub(crate) mod keyed;
+pub(crate) mod rated;
 pub(crate) mod single;
 #[cfg(feature = "wait")]
 mod wait;

@@ -1,7 +1,7 @@
-//! The limiter of one thing: a bucket and a clock, without a table or a policy.
+//! `Limiter`: one rate for one thing. A bucket and a clock, without a table or a policy.
 
 #[cfg(feature = "wait")]
-use crate::limiter::wait_queue::Line;
+use crate::limiter::wait_queue::WaitQueue;
 use crate::{
     algorithm::{Meter, OneToken, Verdict, rate::Rate},
     base::{
@@ -12,7 +12,7 @@ use crate::{
     storage::{atomic_update::Next, bucket::Bucket},
 };
 
-/// Limits one thing, shared by all threads: a job, a connection to somebody else's service. One word in memory; a check
+/// Limits one thing, shared by all threads: a job, a connection to another service. It is one word in memory; a check
 /// is one compare-and-swap, and a denial writes nothing.
 ///
 /// ```
@@ -26,7 +26,7 @@ use crate::{
 /// }
 /// ```
 ///
-/// [`Rate`] refines the numbers, and any [`Meter`] will do for them:
+/// [`Rate`] sets the burst too, and any [`Meter`] can take its place:
 ///
 /// ```
 /// use tidegate::{Limiter, Rate, algorithm::{FixedWindow, Meter}, time::SECOND_NS};
@@ -40,35 +40,19 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Limiter<C = SystemClock> {
-    /// `None`: it admits nothing.
+    /// The numbers of the limit; `None` if it admits nothing.
     pub(crate) meter: Option<Meter>,
-    /// The step of checks that cost one token, where it can be worked out beforehand.
+    /// The step of checks that cost one token, where it can be computed in advance.
     one_token: Option<OneToken>,
     bucket: Bucket,
     clock: C,
     #[cfg(feature = "wait")]
-    pub(crate) line: Line,
+    pub(crate) queue: WaitQueue,
 }
 
+constructors_by_rate!(Limiter, ", and as many at once.");
+
 impl Limiter {
-    /// `limit` tokens a second, as many at once; 0 denies everything.
-    #[must_use]
-    pub fn per_second(limit: u64) -> Self {
-        Self::new(Rate::per_second(limit))
-    }
-
-    /// `limit` tokens a minute, as many at once; 0 denies everything.
-    #[must_use]
-    pub fn per_minute(limit: u64) -> Self {
-        Self::new(Rate::per_minute(limit))
-    }
-
-    /// `limit` tokens an hour, as many at once; 0 denies everything.
-    #[must_use]
-    pub fn per_hour(limit: u64) -> Self {
-        Self::new(Rate::per_hour(limit))
-    }
-
     /// Returns a limiter by a [`Rate`] or a [`Meter`]. `None` denies everything.
     #[must_use]
     pub fn new(meter: impl Into<Option<Meter>>) -> Self {
@@ -99,7 +83,7 @@ impl<C: Clock> Limiter<C> {
             bucket: Bucket::new(),
             clock,
             #[cfg(feature = "wait")]
-            line: Line::default(),
+            queue: WaitQueue::default(),
         }
     }
 
@@ -112,7 +96,8 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Charges `cost` tokens, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges nothing.
+    /// Charges `cost` tokens, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
+    /// nothing.
     #[inline]
     pub fn check_n(&self, cost: u64) -> Outcome {
         if cost == 0 {
@@ -138,7 +123,7 @@ impl<C: Clock> Limiter<C> {
         self.charge_by(meter, cost, |word, now| meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost)))
     }
 
-    /// Charges what `step` admits; `meter` and `cost` are its own.
+    /// Charges what `step` admits. `meter` and `cost` are those that `step` uses.
     #[inline(always)]
     fn charge_by(&self, meter: Option<Meter>, cost: u64, step: impl Fn(u64, Nanos) -> Verdict) -> Outcome {
         let now = self.clock.now();
@@ -149,7 +134,7 @@ impl<C: Clock> Limiter<C> {
         Outcome { meter, cost, verdict, word, now }.at_resolution(self.clock.resolution_ns())
     }
 
-    /// The clock that decides.
+    /// Returns the clock that the limiter reads.
     #[must_use]
     pub fn clock(&self) -> &C {
         &self.clock

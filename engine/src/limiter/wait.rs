@@ -1,4 +1,4 @@
-//! Waiting for a token instead of being denied, with the feature `wait`.
+//! Methods that wait for a token instead of being denied, with the feature `wait`.
 
 use tokio::time::Instant;
 
@@ -9,17 +9,18 @@ use crate::{
 };
 
 impl<C: Clock> Limiter<C> {
-    /// Waits until a token is there, and takes it: for calls to somebody else's service.
+    /// Waits until there is a token, and takes it: for calls to another service.
     ///
-    /// * **Whoever drops the future before it is ready has taken nothing.** The token is taken in the very poll that ends
-    ///   the wait, so timeouts and `select!` lose none.
-    /// * Those who wait are served in the order of their first polls; one who wants little does not overtake one who wants
-    ///   much. A [`check`](Self::check) stands in no line: where it is faster than the first who waits, the wait goes on.
-    /// * A leaky bucket makes nobody wait twice: whoever is through goes on at once, without a delay.
+    /// * **A future that is dropped before it is ready has taken nothing.** The token is taken in the very poll that
+    ///   ends the wait, so timeouts and `select!` lose none.
+    /// * Waiting tasks are served in the order of their first polls; one that wants little does not overtake one that
+    ///   wants much. A [`check`](Self::check) does not queue: if it is faster than the first waiting task, that task
+    ///   goes on waiting.
+    /// * A leaky bucket makes no task wait twice: a task that has its token goes on at once, without a delay.
     ///
-    /// It sleeps by tokio's timers, so it needs a tokio runtime with time enabled, and a limiter whose clock moves by itself.
-    /// Those timers tick once a millisecond: from a few hundred tokens a second on, a burst worth several milliseconds is
-    /// needed to reach the rate.
+    /// It sleeps by tokio's timers, so it needs a tokio runtime with time enabled, and a limiter whose clock moves by
+    /// itself. Those timers tick once a millisecond: from a few hundred tokens a second on, a burst worth several
+    /// milliseconds is needed to reach the rate.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl<C: Clock> Limiter<C> {
         self.wait_n(1).await
     }
 
-    /// As [`wait`](Self::wait), for `cost` tokens, all or nothing. A cost of 0 does not wait.
+    /// Waits as [`wait`](Self::wait) does, for `cost` tokens, all or nothing. A cost of 0 does not wait.
     ///
     /// # Errors
     ///
@@ -51,8 +52,9 @@ impl<C: Clock> Limiter<C> {
         self.wait_before(cost, None).await
     }
 
-    /// As [`wait`](Self::wait), but ends when it is clear that there will be no token by `deadline`: at once when it is the
-    /// first in line, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
+    /// Waits as [`wait`](Self::wait) does, but ends when it is clear that there will be no token by `deadline`: at once
+    /// if the task is the first in the queue, otherwise at the deadline. With a deadline in the past it takes a token
+    /// now or not at all.
     ///
     /// # Errors
     ///
@@ -75,11 +77,11 @@ impl<C: Clock> Limiter<C> {
         self.wait_n_until(1, deadline).await
     }
 
-    /// As [`wait_until`](Self::wait_until), for `cost` tokens, all or nothing. A cost of 0 does not wait.
+    /// Waits as [`wait_until`](Self::wait_until) does, for `cost` tokens, all or nothing. A cost of 0 does not wait.
     ///
     /// # Errors
     ///
-    /// As those of [`wait_n`](Self::wait_n) and [`wait_until`](Self::wait_until).
+    /// Those of [`wait_n`](Self::wait_n) and [`wait_until`](Self::wait_until).
     pub async fn wait_n_until(&self, cost: u64, deadline: impl Into<Instant>) -> Result<(), WaitError> {
         self.wait_before(cost, Some(deadline.into())).await
     }
@@ -89,15 +91,15 @@ impl<C: Clock> Limiter<C> {
         if cost == 0 {
             return Ok(());
         }
-        self.line.wait(deadline, || self.charge(Some(meter), cost)).await
+        self.queue.wait(deadline, || self.charge(Some(meter), cost)).await
     }
 }
 
 impl<C: Clock> KeyedLimiter<C> {
     /// Waits until there is a token for `key`, and takes it: for calls to many services, each at its own pace.
     ///
-    /// All that [`Limiter::wait`] says holds here, with a line for each key that somebody waits for. **Whoever drops the
-    /// future before it is ready has taken nothing.**
+    /// It works as [`Limiter::wait`] does, with a queue for each key that tasks wait for. **A future that is dropped
+    /// before it is ready has taken nothing.**
     ///
     /// # Errors
     ///
@@ -120,7 +122,7 @@ impl<C: Clock> KeyedLimiter<C> {
         self.wait_n(key, 1).await
     }
 
-    /// As [`wait`](Self::wait), for `cost` tokens, all or nothing. A cost of 0 does not wait.
+    /// Waits as [`wait`](Self::wait) does, for `cost` tokens, all or nothing. A cost of 0 does not wait.
     ///
     /// # Errors
     ///
@@ -129,8 +131,7 @@ impl<C: Clock> KeyedLimiter<C> {
         self.wait_before(key, cost, None).await
     }
 
-    /// As [`wait`](Self::wait), but ends when it is clear that there will be no token by `deadline`: at once when it is the
-    /// first in line, at the deadline when it is not. A deadline in the past asks for a token now or not at all.
+    /// Waits as [`wait`](Self::wait) does, but no longer than until `deadline`, as [`Limiter::wait_until`] does.
     ///
     /// # Errors
     ///
@@ -139,11 +140,11 @@ impl<C: Clock> KeyedLimiter<C> {
         self.wait_n_until(key, 1, deadline).await
     }
 
-    /// As [`wait_until`](Self::wait_until), for `cost` tokens, all or nothing. A cost of 0 does not wait.
+    /// Waits as [`wait_until`](Self::wait_until) does, for `cost` tokens, all or nothing. A cost of 0 does not wait.
     ///
     /// # Errors
     ///
-    /// As those of [`wait_n`](Self::wait_n) and [`wait_until`](Self::wait_until).
+    /// Those of [`wait_n`](Self::wait_n) and [`wait_until`](Self::wait_until).
     pub async fn wait_n_until(&self, key: impl Key, cost: u64, deadline: impl Into<Instant>) -> Result<(), WaitError> {
         self.wait_before(key, cost, Some(deadline.into())).await
     }
@@ -154,12 +155,12 @@ impl<C: Clock> KeyedLimiter<C> {
             return Ok(());
         }
         let hash = self.hash(&key);
-        let place = self.lines.join(hash.0);
-        place.line.wait(deadline, || self.charge(&limit, hash, cost)).await
+        let place = self.queues.join(hash.0);
+        place.queue.wait(deadline, || self.charge(&limit, hash, cost)).await
     }
 }
 
-/// What admits those who wait: the limit's numbers, without a delay after.
+/// Returns the meter for a waiting task: the limit's numbers, without a delay after the wait.
 fn waited_for(meter: Option<Meter>, cost: u64) -> Result<Meter, WaitError> {
     meter.filter(|meter| cost <= meter.capacity()).map(Meter::undelayed).ok_or(WaitError::Never)
 }

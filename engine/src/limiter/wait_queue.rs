@@ -1,27 +1,30 @@
-//! Wait queues: first come, first served.
+//! The queue of the tasks that wait for tokens, first come, first served.
 //!
-//! Tasks that wait stand in a queue, and only the first of them looks at the bucket and sleeps. A token is taken in the same
-//! poll in which the future is ready, so a future that is dropped before has taken nothing and lets the next task move up.
+//! Only the first task looks at the bucket and sleeps. It takes a token in the same poll in which its future is ready,
+//! so a future that is dropped before that has taken nothing and lets the next task move up.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::decision::{Outcome, Retry};
+use crate::{
+    base::lock::lock,
+    engine::decision::{Outcome, Retry},
+};
 
-/// Why a wait ended without a token. Nothing was taken.
+/// The reason why a wait ended without a token. Nothing was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It would have waited forever: it costs more than the limit ever holds, or the limit admits nothing.
+    /// The wait would never end: the cost is more than the limit ever holds, or the limit admits nothing.
     Never,
-    /// Its turn does not come before the deadline.
+    /// No token comes before the deadline.
     TooLate,
 }
 
@@ -36,12 +39,12 @@ impl fmt::Display for WaitError {
 
 impl std::error::Error for WaitError {}
 
-/// Those who wait for one bucket.
+/// The tasks that wait for one bucket.
 #[derive(Debug, Default)]
-pub(crate) struct Line(tokio::sync::Mutex<()>);
+pub(crate) struct WaitQueue(tokio::sync::Mutex<()>);
 
-impl Line {
-    /// Stands in line, then repeats `attempt` until it is allowed.
+impl WaitQueue {
+    /// Waits until the task is the first in the queue, then repeats `attempt` until it is allowed.
     pub(crate) async fn wait(&self, deadline: Option<Instant>, attempt: impl Fn() -> Outcome) -> Result<(), WaitError> {
         let _turn = before(deadline, self.0.lock()).await?;
         loop {
@@ -66,43 +69,38 @@ fn is_too_late(wait: Duration, deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| deadline.saturating_duration_since(Instant::now()) < wait)
 }
 
-/// A line for each key that somebody waits for.
+/// The wait queues by key, one for each key that tasks wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<u64, Shared>>);
+pub(crate) struct WaitQueues(Mutex<HashMap<u64, SharedQueue>>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    line: Arc<Line>,
-    /// How many stand in it; the last to leave removes it.
+struct SharedQueue {
+    queue: Arc<WaitQueue>,
+    /// The number of tasks in the queue; the last to leave removes it.
     standing: usize,
 }
 
-impl Lines {
-    /// The line of the keys with this hash. Keys that meet wait for each other, no more.
-    pub(crate) fn join(&self, hash: u64) -> Place<'_> {
-        let mut lines = self.lock();
-        let shared = lines.entry(hash).or_default();
+impl WaitQueues {
+    /// Joins the queue of the keys with this hash. Keys whose hashes collide only wait for each other.
+    pub(crate) fn join(&self, hash: u64) -> QueueTicket<'_> {
+        let mut queues = lock(&self.0);
+        let shared = queues.entry(hash).or_default();
         shared.standing += 1;
-        Place { line: Arc::clone(&shared.line), hash, lines: self }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Shared>> {
-        // Nothing under the lock panics half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        QueueTicket { queue: Arc::clone(&shared.queue), hash, queues: self }
     }
 }
 
-/// Somebody's place in the line of a key.
+/// The place of a task in the queue of a key.
 #[derive(Debug)]
-pub(crate) struct Place<'l> {
-    pub(crate) line: Arc<Line>,
+pub(crate) struct QueueTicket<'l> {
+    pub(crate) queue: Arc<WaitQueue>,
     hash: u64,
-    lines: &'l Lines,
+    queues: &'l WaitQueues,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut shared) = self.lines.lock().entry(self.hash) {
+        if let Entry::Occupied(mut shared) = lock(&self.queues.0).entry(self.hash) {
             shared.get_mut().standing -= 1;
             if shared.get().standing == 0 {
                 shared.remove();
@@ -116,13 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_there_as_long_as_somebody_stands_in_it() {
-        let lines = Lines::default();
-        let (first, second, other) = (lines.join(7), lines.join(7), lines.join(8));
-        assert!(Arc::ptr_eq(&first.line, &second.line) && !Arc::ptr_eq(&first.line, &other.line));
+    fn a_queue_exists_as_long_as_a_task_waits_in_it() {
+        let queues = WaitQueues::default();
+        let (first, second, other) = (queues.join(7), queues.join(7), queues.join(8));
+        assert!(Arc::ptr_eq(&first.queue, &second.queue) && !Arc::ptr_eq(&first.queue, &other.queue));
         drop((first, other));
-        assert_eq!(lines.lock().keys().collect::<Vec<_>>(), [&7]);
+        assert_eq!(lock(&queues.0).keys().collect::<Vec<_>>(), [&7]);
         drop(second);
-        assert!(lines.lock().is_empty());
+        assert!(lock(&queues.0).is_empty());
     }
 }

@@ -360,6 +360,7 @@ const LOCKS: &[(&str, &str)] = &[
     ("limiter/wait_queue.rs", "for those who wait for tokens, with the feature `wait`"),
     ("storage/counters.rs", "handles that are made and dropped, and who reads the counts; a check counts without"),
     ("base/atomic.rs", "loom's 128-bit cells"),
+    ("base/lock.rs", "the function that locks for the others"),
     ("base/thread_id.rs", "a thread takes a number at its first check, and gives it back at its end"),
     ("policy/timezone.rs", "policies that are compiled"),
     (

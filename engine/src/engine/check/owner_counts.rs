@@ -1,4 +1,4 @@
-//! What limits count for their tiers and rules: the short way and the long one agree.
+//! Tests of what limits count for their tiers and rules: the short computation agrees with the full one.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -49,22 +49,22 @@ fn identities() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
 }
 
 #[test]
-fn a_limit_that_counts_as_if_alone_counts_what_it_would_beside_others() {
+fn counting_as_if_alone_agrees_with_the_full_computation() {
     let engine = Engine::for_simulation(100, ManualClock::at(1_790_035_200_000_000_000), 7);
     engine.publish(Arc::new(Snapshot::parse(POLICY, Format::Toml).expect("a policy"))).expect("few limits");
     let (whole, mixed) = (Cell::new(0), Cell::new(0));
     proptest!(|(who in identities(), path in prop::sample::select(["/search", "/"].as_slice()))| {
         let who: Vec<_> = who.iter().map(|(kind, value)| Identity::new(kind, value).expect("valid")).collect();
         let request = Request::new(&who).and_then(|request| request.endpoint(path)).expect("valid");
-        engine.with_plan(&request, |live, plan, _| {
-            if !is_each_owner_whole(live, plan) {
+        engine.with_plan(&request, |active, plan, _| {
+            if !is_each_owner_whole(active, plan) {
                 mixed.set(mixed.get() + 1);
                 return Ok(());
             }
             whole.set(whole.get() + 1);
-            let told = |share: Option<Share>| share.map(|share| share.place);
-            for (place, charge) in plan.iter().enumerate() {
-                assert_eq!(told(share_alone(live, charge)), told(share(live, plan, 0, place)), "{plan:?} at {place}");
+            let place_of = |share: Option<Share>| share.map(|share| share.place);
+            for (place, entry) in plan.iter().enumerate() {
+                assert_eq!(place_of(share_alone(active, entry)), place_of(share(active, plan, 0, place)), "{plan:?} at {place}");
             }
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! Loom models of the short way, over the two slots of a small table.
+//! Loom models of the fast path, over the two slots of a small table.
 
 use loom::{model::Builder, sync::Arc, thread};
 
@@ -26,22 +26,22 @@ fn hash(name: u64) -> u64 {
     name.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// One token a second, ten at once.
-fn limit() -> LiveLimit {
-    LiveLimit::alone(Some(Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"))))
+/// Returns a limit of one token a second, ten at once.
+fn limit() -> ActiveLimit {
+    ActiveLimit::without_policy(Some(Meter::TokenBucket(TokenBucket::new(1, SECOND_NS, 10).expect("fits"))))
 }
 
 fn key(name: u64) -> Key {
     Key::new(limit().id, hash(name))
 }
 
-/// Charges by the short way, as often as another thread swaps the slot.
-fn charge(table: &Table, name: u64) -> Result<Stepped, Missed> {
+/// Charges on the fast path, and tries again whenever another thread has swapped the slot.
+fn charge(table: &Table, name: u64) -> Result<Stepped, FastPathMiss> {
     let leases = Leases::none();
     let limit = OneTokenLimit::new(&limit(), &leases).expect("a bucket");
     loop {
         match limit.charge(&leases, table.key_lines(hash(name)), || NOW, || true) {
-            Err(Missed::Race) => thread::yield_now(),
+            Err(FastPathMiss::Race) => thread::yield_now(),
             charged => return charged,
         }
     }
@@ -63,7 +63,7 @@ fn word(table: &Table, name: u64) -> Option<u64> {
 }
 
 #[test]
-fn two_charges_on_the_short_way_both_count() {
+fn two_charges_on_the_fast_path_both_count() {
     check_within(None, || {
         let table = Arc::new(Table::new(1));
         assert_eq!(set(&table, 1, NOW), Ok(()));
@@ -74,10 +74,10 @@ fn two_charges_on_the_short_way_both_count() {
     });
 }
 
-/// The slot's key becomes idle and another takes the slot over, with a word that is as good: whatever of both the check has seen,
-/// it charges its own key or none.
+/// The slot's key becomes idle, and another key takes the slot over, with a word that would do as well. Whichever of
+/// both the check has seen, it charges its own key or none.
 #[test]
-fn a_charge_on_the_short_way_never_lands_on_the_next_owner() {
+fn a_charge_on_the_fast_path_never_lands_on_the_next_owner() {
     check_within(None, || {
         let table = Arc::new(Table::new(1));
         assert_eq!(set(&table, 1, NOW + SECOND_NS), Ok(()));
@@ -85,23 +85,24 @@ fn a_charge_on_the_short_way_never_lands_on_the_next_owner() {
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || {
             assert_eq!(set(&other, 1, 0), Ok(()));
-            // It may be charged again by now, and so not idle.
+            // The first key may have been charged again by now, and then it is not idle.
             set(&other, 3, NOW + SECOND_NS).is_ok()
         });
         let charged = charge(&table, 1);
         let is_taken_over = thread.join().expect("no panic");
         if is_taken_over {
-            assert_eq!(word(&table, 3), Some(NOW + SECOND_NS), "nobody charged it");
+            assert_eq!(word(&table, 3), Some(NOW + SECOND_NS), "no other thread charged it");
         } else {
-            assert!(charged.is_ok(), "the key was live again");
+            assert!(charged.is_ok(), "the key was active again");
         }
-        assert_eq!(word(&table, 2), Some(NOW + 5 * SECOND_NS), "nobody charged the neighbour");
+        assert_eq!(word(&table, 2), Some(NOW + 5 * SECOND_NS), "no thread charged the neighbour");
     });
 }
 
-/// As above, where the next owner has nothing left: a check of a key of which nothing is used is not refused by its word.
+/// The next owner has nothing left here: a check of a key of which nothing is used must not be refused by that owner's
+/// word.
 #[test]
-fn a_denial_on_the_short_way_is_never_of_the_next_owner() {
+fn a_denial_on_the_fast_path_is_never_by_the_next_owners_word() {
     check_within(None, || {
         let table = Arc::new(Table::new(1));
         assert_eq!(set(&table, 1, NOW), Ok(()));
@@ -117,11 +118,11 @@ fn a_denial_on_the_short_way_is_never_of_the_next_owner() {
     });
 }
 
-/// Charges a key of a [`World`] by the short way, or spends from its lease.
-fn charge_at_once(world: &World) -> Result<Stepped, Missed> {
-    let plain = PlainLimit::new(fixture::LIMIT, Generation::default(), &world.meter).expect("no log");
+/// Charges a key of a [`World`] on the fast path, or spends from its lease.
+fn charge_on_fast_path(world: &World) -> Result<Stepped, FastPathMiss> {
+    let fast_path = FastPathLimit::new(fixture::LIMIT, Generation::default(), &world.meter).expect("no log");
     let limit = OneTokenLimit {
-        plain,
+        fast_path,
         native: Native128::detect().expect("loom has it"),
         step: world.meter.one_token().expect("a bucket"),
         meter: world.meter,
@@ -133,24 +134,24 @@ fn charge_at_once(world: &World) -> Result<Stepped, Missed> {
     limit.charge(&world.leases, lines, || world.clock.load(), || world.version.load() == 0)
 }
 
-/// The long way does what the short way leaves.
+/// Charges a key on the fast path, or else on the slow path, and returns the tokens that were admitted.
 fn charge_of(world: &World) -> u64 {
-    let charged = charge_at_once(world);
+    let charged = charge_on_fast_path(world);
     charged.map_or_else(|_| world.charge(0, 1), |stepped| u64::from(matches!(stepped.verdict, Verdict::Admit(_))))
 }
 
 #[test]
-fn the_short_way_spends_from_a_lease() {
+fn the_fast_path_spends_from_a_lease() {
     check_within(None, || {
         let world = World::leased(6, 2, 1, 1);
-        assert!(matches!(charge_at_once(&world), Ok(Stepped { verdict: Verdict::Admit(_), .. })));
+        assert!(matches!(charge_on_fast_path(&world), Ok(Stepped { verdict: Verdict::Admit(_), .. })));
         assert!(world.is_leased());
         assert_eq!(world.drain(0), 4);
     });
 }
 
 #[test]
-fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
+fn spends_on_the_fast_path_beside_a_refill_and_a_close_admit_the_burst() {
     check_within(Some(3), || {
         let world = Arc::new(World::leased(6, 2, 1, 1));
         let [spends, closes] = [(); 2].map(|()| Arc::clone(&world));
@@ -164,9 +165,9 @@ fn spends_on_the_short_way_beside_a_refill_and_a_close_admit_the_burst() {
     });
 }
 
-/// The publish takes all of the reserve as used, whatever of it the stripe still holds.
+/// The publish takes all of the reserve as used, however much of it the stripe still holds.
 #[test]
-fn a_spend_on_the_short_way_beside_a_publish_mints_nothing() {
+fn a_spend_on_the_fast_path_beside_a_publish_mints_nothing() {
     check_within(Some(3), || {
         let mut world = World::leased(6, 2, 1, 1);
         world.version = fixture::Value::Cell(crate::base::atomic::Cell64::new(0));

@@ -1,13 +1,10 @@
-//! Ids of limits: taken back when no policy has their names, given to others, and never mistaken.
+//! Tests of the reuse of ids: they are taken back when no policy has their names, and a bucket of one name never counts
+//! for another.
 
 use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
-    engine::{
-        ledger::{Ledger, PublishError},
-        names::LimitIndex,
-        state::Engine,
-    },
+    engine::{limit_ids::LimitIds, names::LimitIndex, publishing::PublishError, state::Engine},
     policy::{
         compiled::Snapshot,
         document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
@@ -19,15 +16,15 @@ use crate::{
 const START: Nanos = 1_790_000_000_000_000_000;
 const HOUR: Nanos = 3_600_000_000_000;
 
-/// An engine that can know so many limits at a time.
+/// Returns an engine that can know this many limits at a time.
 fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::at(START);
     let mut engine = Engine::for_simulation(max_keys, clock.clone(), 7);
-    engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(limits_max);
+    engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_capacity(limits_max);
     (engine, clock)
 }
 
-/// Users have one limit of this name: two at once, and as many an hour.
+/// Returns a policy in which users have one limit of this name: two at once, and as many an hour.
 fn policy(id: &str, algorithm: Algorithm) -> Snapshot {
     let limit = Limit {
         id: id.to_owned(),
@@ -56,7 +53,7 @@ fn is_allowed(engine: &Engine<ManualClock>) -> bool {
     engine.check(&Request::new(&ada).expect("valid")).is_allowed()
 }
 
-/// How many of three are allowed.
+/// Returns how many of three checks are allowed.
 fn allowed(engine: &Engine<ManualClock>) -> usize {
     (0..3).filter(|_| is_allowed(engine)).count()
 }
@@ -66,7 +63,7 @@ fn name(id: &str) -> String {
 }
 
 #[test]
-fn names_without_end_are_published_one_after_the_other_and_each_has_its_own_quota() {
+fn any_number_of_names_published_in_turn_each_has_its_own_quota() {
     const ROOM: usize = 16;
     let (engine, clock) = engine(100, ROOM);
     for round in 0..10 * ROOM {
@@ -75,16 +72,16 @@ fn names_without_end_are_published_one_after_the_other_and_each_has_its_own_quot
         engine.publish(snapshot).expect("there is room");
         assert_eq!(allowed(&engine), 2, "in round {round}");
         assert!(engine.known_limits() <= ROOM);
-        // Some are idle when their places are wanted, others are not.
+        // Some are idle when their ids are wanted, others are not.
         clock.advance(if round % (3 * ROOM) == 0 { HOUR } else { 0 });
     }
-    // What was counted, and by which name, stays.
+    // The counts stay under the name that they were counted for.
     let first = Counts { allowed: 2, denied: 1, owner_allowed: 2, ..Counts::default() };
     assert_eq!((engine.limit_name(LimitIndex(0)), engine.counts(LimitIndex(0))), (&*name("l0"), Some(first)));
 }
 
 #[test]
-fn places_of_which_nothing_is_used_are_taken_back_without_need() {
+fn unused_ids_are_taken_back_before_they_are_needed() {
     let (engine, clock) = engine(100, 64);
     for round in 0..8 {
         engine.publish(named(&format!("l{round}"))).expect("there is room");
@@ -99,7 +96,7 @@ fn places_of_which_nothing_is_used_are_taken_back_without_need() {
 }
 
 #[test]
-fn a_name_that_comes_back_finds_what_was_used_of_it_until_its_place_is_needed() {
+fn a_name_that_comes_back_keeps_what_was_used_until_its_id_is_needed() {
     let (engine, _) = engine(100, 2);
     let publish = |id| engine.publish(named(id)).map(drop).expect("there is room");
     publish("a");
@@ -107,19 +104,19 @@ fn a_name_that_comes_back_finds_what_was_used_of_it_until_its_place_is_needed() 
     publish("b");
     publish("a");
     assert_eq!(allowed(&engine), 0, "it is used up still");
-    // Nothing of b is used, so its place is the one.
+    // Nothing of b is used, so its id is taken.
     publish("c");
     publish("a");
     assert_eq!(allowed(&engine), 0);
     publish("b");
-    // Of a something is used, and there is no other place.
+    // Something of a is used, and there is no other id.
     publish("d");
     publish("a");
     assert_eq!(allowed(&engine), 2);
 }
 
 #[test]
-fn a_handle_on_an_older_policy_holds_its_places() {
+fn a_handle_on_an_older_policy_holds_its_ids() {
     let (engine, _) = engine(100, 2);
     engine.publish(named("a")).expect("there is room");
     let mut handle = engine.handle(&name("a"), "user").expect("it is there");
@@ -129,7 +126,7 @@ fn a_handle_on_an_older_policy_holds_its_places() {
     assert_eq!(engine.publish(named("c")), Err(PublishError::TooManyLimits));
     assert_eq!((engine.version(), engine.known_limits()), (2, 2));
     assert_eq!(allowed(&engine), 2, "the policy in force decides");
-    // Asked again, it is of the newest policy, which does not have its limit.
+    // The next check takes the newest policy, which does not have its limit.
     assert_eq!(handle.check("ada", 1).expect("valid").limit_id(), None);
     assert_eq!(engine.has_room_for(&named("c")), Ok(()));
     assert_eq!(engine.publish(named("c")), Ok(3));
@@ -137,7 +134,7 @@ fn a_handle_on_an_older_policy_holds_its_places() {
 }
 
 #[test]
-fn what_is_kept_of_a_name_means_nothing_to_the_one_that_has_its_place() {
+fn reservations_and_saved_decisions_of_a_name_do_not_touch_the_next_name_with_its_id() {
     let (engine, _) = engine(100, 2);
     engine.publish(named("a")).expect("there is room");
     let ada = [Identity::new("user", "ada").expect("valid")];
@@ -154,7 +151,7 @@ fn what_is_kept_of_a_name_means_nothing_to_the_one_that_has_its_place() {
 }
 
 #[test]
-fn rings_and_overflow_buckets_go_with_the_place() {
+fn rings_and_overflow_buckets_are_emptied_with_the_id() {
     let (engine, _) = engine(1, 2);
     for round in 0..100 {
         engine.publish(policy(&format!("l{round}"), Algorithm::SlidingWindowLog)).expect("there is room");

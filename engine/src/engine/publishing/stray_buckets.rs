@@ -1,4 +1,5 @@
-//! Buckets of numbers that no policy in force has, which a check can leave that slept while generations came round.
+//! Tests of stray buckets, whose numbers no policy in force has. A check leaves one if it stalls while generations come
+//! round.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::{
 const START: Nanos = 1_790_000_000_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// Two kinds of client, each with one limit of two requests within ten seconds; that of the users is `user`.
+/// Returns a policy for two kinds of client, each with one limit of two requests within ten seconds; that of the users
+/// is `user`.
 fn policy(user: &str) -> Arc<Snapshot> {
     let text = format!(
         r#"
@@ -37,7 +39,8 @@ const LIMITS: [&str; 4] = [
     r#"algorithm = "sliding_window_log", limit = 2, period = "10s""#,
 ];
 
-/// One of the two requests of a user is used, and the buckets are of numbers that are to come.
+/// Returns an engine in which one of the two requests of a user is used, and the buckets have numbers that are yet to
+/// come.
 fn with_strays(limit: &str) -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::at(START);
     let engine = Engine::for_simulation(100, clock.clone(), 7);
@@ -78,14 +81,14 @@ fn a_stray_bucket_that_is_idle_has_all_of_its_quota() {
     }
 }
 
-type Ask<'a> = &'a dyn Fn(&Engine<ManualClock>);
+type CheckCall<'a> = &'a dyn Fn(&Engine<ManualClock>);
 
 #[test]
-fn every_way_to_ask_gets_an_answer_from_a_stray_bucket() {
+fn every_kind_of_check_decides_a_stray_bucket() {
     for limit in LIMITS {
         let who = [Identity::new("user", "7").expect("valid"), Identity::new("ip", "7").expect("valid")];
         let requests = [Request::new(&who).expect("valid"), Request::new(&who[..1]).expect("valid")];
-        let ask: [Ask<'_>; 6] = [
+        let calls: [CheckCall<'_>; 6] = [
             &|engine| assert!(!check(engine, &["user", "ip"]).is_allowed()),
             &|engine| assert!(!engine.peek(&requests[0]).is_allowed()),
             &|engine| {
@@ -106,8 +109,8 @@ fn every_way_to_ask_gets_an_answer_from_a_stray_bucket() {
                 assert!(check(engine, &["user"]).is_allowed(), "nothing is used");
             },
         ];
-        for ask in ask {
-            ask(&with_strays(limit).0);
+        for call in calls {
+            call(&with_strays(limit).0);
         }
     }
 }
@@ -122,16 +125,16 @@ fn a_stray_bucket_of_a_limit_that_admits_nothing_is_refused() {
     assert!(!check(&engine, &["user"]).is_allowed());
 }
 
-/// Else a later publish would take it for one of the numbers before, or of its own.
+/// Otherwise a later publish would take it for a bucket of the numbers before, or of its own.
 #[test]
 fn a_publish_that_changes_the_limit_leaves_no_stray_bucket() {
     for (limit, next) in LIMITS.into_iter().zip(LIMITS.map(|limit| limit.replace("limit = 2", "limit = 3"))) {
         let (engine, clock) = with_strays(limit);
-        // Two before the new numbers: neither theirs nor those that they follow.
+        // The buckets are now two generations ahead: they have neither the new numbers nor those before them.
         make_stray(&engine);
         engine.publish(policy(&next)).expect("few limits");
-        let live = engine.live();
-        let changed = live.limits.iter().find(|limit| limit.has_changed()).expect("the user's");
+        let active = engine.active.load_full();
+        let changed = active.limits.iter().find(|limit| limit.has_changed()).expect("the user's");
         let buckets = std::cell::Cell::new(0);
         engine.buckets.table.sweep(
             |id| id == changed.id,

@@ -1,5 +1,5 @@
-//! Loom models of whole checks: several limits at once, giving back, publishing. With as many preemptions as the models
-//! say; a publish swaps its pointer in one step here, as arc-swap promises.
+//! Loom models of whole checks: several limits at once, giving back, publishing. Each model says how many preemptions
+//! it allows. A publish swaps its pointer in one step here, as arc-swap promises.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use loom::{model::Builder, thread};
 use crate::{
     Identity,
     base::{clock::ManualClock, time::Nanos},
-    engine::{ledger::Ledger, state::Engine},
+    engine::{limit_ids::LimitIds, state::Engine},
     policy::{
         compiled::Snapshot,
         document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
@@ -21,7 +21,7 @@ const SECOND: Nanos = 1_000_000_000;
 
 type Modelled = Arc<Engine<ManualClock>>;
 
-/// All interleavings with at most this many preemptions.
+/// Checks all interleavings with at most this many preemptions.
 fn check_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -46,7 +46,7 @@ fn compiled<const N: usize>(limits: [(&str, Limit); N]) -> Arc<Snapshot> {
     Arc::new(Snapshot::compile(&Policy { domains: [("default".to_owned(), domain)].into() }).expect("a policy"))
 }
 
-/// A limit of one second.
+/// Returns a limit of one second.
 fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limit {
     Limit {
         id: id.to_owned(),
@@ -61,13 +61,14 @@ fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limi
     }
 }
 
-/// A user meets limit `a` and an address limit `b`, buckets with these bursts that get one token a second.
+/// Returns a policy in which a user meets limit `a` and an address limit `b`, buckets with these bursts that get one
+/// token a second.
 fn policy(burst_of_a: u64, burst_of_b: u64) -> Arc<Snapshot> {
     let bucket = |id: &str, burst: u64| limit(id, Algorithm::TokenBucket, 1, Some(burst));
     compiled([("user", bucket("a", burst_of_a)), ("ip", bucket("b", burst_of_b))])
 }
 
-/// A request of one user and one address, in this order of kinds.
+/// Returns whether a request of one user and one address is allowed, in this order of kinds.
 fn is_allowed(engine: &Engine<ManualClock>, kinds: &[&str]) -> bool {
     let who: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, "7").expect("valid")).collect();
     engine.check(&Request::new(&who).expect("valid")).is_allowed()
@@ -87,7 +88,7 @@ fn what_a_check_took_before_a_later_limit_refused_is_given_back() {
         let thread = thread::spawn(move || is_allowed(&other, BOTH));
         let allowed = u32::from(is_allowed(&engine, BOTH)) + u32::from(thread.join().expect("no panic"));
         assert_eq!(allowed, 1, "the address has one token, and whoever takes it is not refused elsewhere");
-        // Whoever lost gave the user's token back, and no more than that.
+        // The check that lost gave the user's token back, and no more than that.
         assert!(is_allowed(&engine, USER) && !is_allowed(&engine, USER) && !is_allowed(&engine, IP));
     });
 }
@@ -106,8 +107,8 @@ fn checks_that_meet_two_limits_in_opposite_orders_admit_no_more_than_either() {
     });
 }
 
-/// One token, and one more in a second. The first is charged at 0 and given back by whoever stalls; another is charged at 5
-/// seconds. A third then would be two at one instant.
+/// A bucket of one token, and one more in a second. The first token is charged at 0 and given back by a thread that
+/// stalls; another is charged at 5 seconds. A third one then would make two at one instant.
 #[test]
 fn a_late_give_back_mints_nothing() {
     let policy = policy(1, 1);
@@ -140,7 +141,7 @@ fn a_reset_beside_a_check_and_a_refund_leaves_one_burst_at_most() {
         engine.reset(&Request::new(&who).expect("valid"));
         refund.join().expect("no panic");
         assert!(check.join().expect("no panic"));
-        // What the reset forgot is the first charge, and the check's if that came before it.
+        // The reset forgot the first charge, and the check's if that came before it.
         let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
         assert!((1..=2).contains(&left), "{left} after a reset, at most one check and a refund of what is forgotten");
     });
@@ -154,7 +155,7 @@ fn a_publish_beside_a_check_loses_no_charge() {
         let other = Arc::clone(&engine);
         let thread = thread::spawn(move || is_allowed(&other, USER));
         engine.publish(Arc::clone(&narrow)).expect("few limits");
-        // By the new numbers or the old ones: its token stays used.
+        // The check used the new numbers or the old ones: its token stays used.
         assert!(thread.join().expect("no panic"));
         assert!(!is_allowed(&engine, USER), "one was used of one");
     });
@@ -197,8 +198,8 @@ fn a_check_that_slept_until_the_generations_came_round_does_not_take_a_newer_buc
     });
 }
 
-/// The key has a slot already, and the check may be about to convert it as of the second policy when it falls asleep. If it then
-/// finds the slot as it was, it leaves numbers that no policy has.
+/// The key has a slot already, and the check may be about to convert it as of the second policy when it falls asleep.
+/// If it then finds the slot as it was, it leaves numbers that no policy has.
 #[test]
 fn a_bucket_that_a_sleeper_left_with_numbers_of_no_policy_is_denied_until_it_is_idle() {
     let policies: [_; 5] = [2, 3, 2, 3, 2].map(|burst| policy(burst, 1));
@@ -221,8 +222,8 @@ fn a_bucket_that_a_sleeper_left_with_numbers_of_no_policy_is_denied_until_it_is_
     });
 }
 
-/// Both keys have slots already, so that a charge is the swap of what a look saw. The publish changes the second limit alone:
-/// where the check is to begin anew, it has the first one's token to give back.
+/// Both keys have slots already, so that a charge is the swap of what a preview saw. The publish changes the second
+/// limit alone: if the check has to start over, it has the first one's token to give back.
 #[test]
 fn a_publish_between_the_looks_of_a_check_and_its_charges_loses_none_of_them() {
     let (wide, narrow) = (policy(2, 3), policy(2, 2));
@@ -237,7 +238,7 @@ fn a_publish_between_the_looks_of_a_check_and_its_charges_loses_none_of_them() {
     });
 }
 
-/// Room for two names at a time, and three that come one after the other.
+/// Three names come one after the other, and the engine has room for two at a time.
 #[test]
 fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
     let named = |id: &str| compiled([("user", limit(id, Algorithm::TokenBucket, 1, Some(2)))]);
@@ -245,7 +246,7 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
     check_within(2, move || {
         let [first, second, third] = &policies;
         let mut engine = Engine::for_simulation(1, ManualClock::at(START), 7);
-        engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(2);
+        engine.publisher.get_mut().expect("no panic").limit_ids = LimitIds::with_capacity(2);
         let engine = Arc::new(engine);
         engine.publish(Arc::clone(first)).expect("there is room");
         let other = Arc::clone(&engine);
@@ -256,7 +257,7 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
             decision.limit_id().map(str::to_owned)
         });
         engine.publish(Arc::clone(second)).expect("there is room");
-        // While the check is at it by the first policy, that holds its id.
+        // While the check works by the first policy, that policy holds its id.
         let is_refused = engine.publish(Arc::clone(third)).is_err();
         let charged = thread.join().expect("no panic");
         if is_refused {
@@ -266,13 +267,13 @@ fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
         let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
         assert_eq!(left, 2 - usize::from(is_of_third), "{charged:?} was charged");
         // A late charge of another name would be a slot of its own, with the id of the third.
-        let (id, mut slots) = (engine.live().limits[0].id, 0);
+        let (id, mut slots) = (engine.active.load_full().limits[0].id, 0);
         engine.buckets.table.clear(|limit| limit == id, |_| false, |_| slots += 1);
         assert!(slots <= 1, "{slots} slots of one key");
     });
 }
 
-/// A window of one second that admits so many.
+/// Returns a policy with a window of one second that admits this many.
 fn window(most: u64) -> Arc<Snapshot> {
     compiled([("user", limit("a", Algorithm::FixedWindow, most, None))])
 }
@@ -310,7 +311,7 @@ fn a_window_that_is_rolled_converted_reset_and_checked_at_once_admits_at_most_on
         engine.reset(&Request::new(&who).expect("valid"));
         let checked = check.join().expect("no panic");
         publish.join().expect("no panic");
-        // The check may have been of the old window, or forgotten by the reset.
+        // The check may have used the old window, or the reset may have forgotten it.
         let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
         assert!((2 - usize::from(checked)..=2).contains(&left), "{left} after a check that was {checked}");
     });

@@ -1,4 +1,4 @@
-//! The limiter of keys whose limit comes with each check: the engine's table and its way of charging.
+//! `RatedLimiter`: a limiter of keys whose rate comes with each check, over the engine's table.
 
 use std::{fmt, num::NonZeroU16};
 
@@ -9,21 +9,22 @@ use crate::{
         hash::IdentityHash,
         key::Key,
     },
-    engine::{active::LiveLimit, charge::Account, decision::Outcome, state::DEFAULT_MAX_KEYS},
+    engine::{account::Account, active_policy::ActiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
     limiter::keyed::KeyedLimiter,
     storage::caller_groups::{Group, Groups, NO_GROUP},
 };
 
-/// Limits each key by the numbers that come with the check, for callers that have their own: what `CL.THROTTLE` of
-/// redis-cell is asked for.
+/// Limits each key by the rate that comes with the check, for callers that have their own rates, as with `CL.THROTTLE`
+/// of redis-cell.
 ///
-/// A key keeps when it has all of its quota again, and no numbers: a check by other numbers goes on from that
-/// time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is bounded as that of
-/// a [`KeyedLimiter`]; where there is no place for a key, it is denied until one is idle: none is let through uncounted.
-/// [`overflow_charges`](Self::overflow_charges) and [`denied_without_room`](Self::denied_without_room) say how often that was.
+/// A bucket keeps the time at which its key has all of its quota again, and no rate: a check by another rate goes on
+/// from that time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is
+/// bounded as that of a [`KeyedLimiter`]; where there is no slot for a key, the key is denied until one is idle: none
+/// is let through uncounted. [`overflow_charges`](Self::overflow_charges) and
+/// [`denied_without_room`](Self::denied_without_room) return how often that was.
 ///
-/// Callers name the keys, and a key is the same whoever names it. Where one of them might bring so many that there is no place for
-/// the keys of others, give each a group: see [`with_groups`](Self::with_groups).
+/// Callers name the keys, and a key is the same for all callers. If one of them might bring so many that there is no
+/// slot for the keys of others, give each a group: see [`with_groups`](Self::with_groups).
 ///
 /// ```
 /// use tidegate::{RatedLimiter, algorithm::TokenBucket};
@@ -43,13 +44,13 @@ impl<C> fmt::Debug for RatedLimiter<C> {
 }
 
 impl RatedLimiter {
-    /// Room for a million keys.
+    /// Returns a limiter with room for a million keys.
     #[must_use]
     pub fn new() -> Self {
         Self::with_max_keys(DEFAULT_MAX_KEYS)
     }
 
-    /// Room for `max_keys` live keys, 24 bytes each.
+    /// Returns a limiter with room for `max_keys` live keys, 24 bytes each.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with_clock(max_keys, SystemClock::new())
@@ -72,11 +73,11 @@ impl<C: Clock> RatedLimiter<C> {
     /// Returns a limiter in which each group of callers has a share of the slots, for checks by
     /// [`check_n_by`](Self::check_n_by).
     ///
-    /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on. 15 % of the
-    /// slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the smaller the share of a
-    /// group is. At its share a group brings a new key only where a key that it brought is idle; otherwise the new key is denied.
-    /// A key that has a slot is decided in the same way for every group. Checks without a group have no share, and take any free
-    /// slot.
+    /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on.
+    /// 15 % of the slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the
+    /// smaller the share of a group is. At its share a group brings a new key only where a key that it brought is idle;
+    /// otherwise the new key is denied. A key that has a slot is decided in the same way for every group. Checks
+    /// without a group have no share, and take any free slot.
     ///
     /// This takes 3 bytes more for each key, and half a megabyte.
     #[must_use]
@@ -92,9 +93,10 @@ impl<C: Clock> RatedLimiter<C> {
         self.check(NO_GROUP, &key, bucket, cost)
     }
 
-    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group. The group is a
-    /// number that the program gives each caller, such as some bits of a keyed hash of its address. Callers with the same number
-    /// have one share. Only a limiter made by [`with_groups`](Self::with_groups) has shares.
+    /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group.
+    /// The group is a number that the program gives each caller, such as some bits of a keyed hash of its address.
+    /// Callers with the same number have one share. Only a limiter made by [`with_groups`](Self::with_groups) has
+    /// shares.
     ///
     /// ```
     /// use std::num::NonZeroU16;
@@ -129,37 +131,38 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.look(&self.limit(bucket, group), self.0.hash(key), cost)
     }
 
-    /// Forgets what the key has used. True when there was something to forget.
+    /// Forgets what the key has used. Returns whether there was something to forget.
     pub fn reset(&self, key: impl Key) -> bool {
-        Account::alone(&self.0.limit, IdentityHash::of(self.0.hash(&key)), 0).reset(&self.0.buckets)
+        Account::without_policy(&self.0.limit, IdentityHash::of(self.0.hash(&key)), 0).reset(&self.0.buckets)
     }
 
-    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
-    /// denied.
+    /// Returns how often a check or a peek brought a new key for which the table had no slot: it took an overflow
+    /// bucket, or was denied.
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
         self.0.overflow_charges()
     }
 
-    /// How often such a key was denied, because the overflow buckets had live keys too.
+    /// Returns how often such a key was denied, because the overflow buckets had live keys too.
     #[must_use]
     pub fn denied_without_room(&self) -> u64 {
         self.0.denied_without_room()
     }
 
-    /// How often a new key was denied because its group had its share of the places. Neither of the two above counts these.
+    /// Returns how often a new key was denied because its group had its share of the slots. Neither of the two methods
+    /// above counts these.
     #[must_use]
     pub fn denied_by_share(&self) -> u64 {
         self.0.buckets.table.groups.as_ref().map_or(0, Groups::refused)
     }
 
-    /// The clock that decides.
+    /// Returns the clock that the limiter reads.
     #[must_use]
     pub fn clock(&self) -> &C {
         self.0.clock()
     }
 
-    fn limit(&self, bucket: TokenBucket, group: Group) -> LiveLimit {
+    fn limit(&self, bucket: TokenBucket, group: Group) -> ActiveLimit {
         self.0.limit.rated(Some(Meter::TokenBucket(bucket)), group)
     }
 }

@@ -1,10 +1,13 @@
-//! Charges one limit of one check where the key has a lease, or may get one.
+//! Charges a key whose tokens are striped over threads by a lease, and begins and ends leases.
 
-use super::{Account, Buckets, Charged};
+use super::{Account, ChargeResult};
 use crate::{
     algorithm::Verdict,
     base::{clock::Clock, thread_id::thread_number, time::Nanos},
-    engine::active::Newer,
+    engine::{
+        active_policy::{Attempt, StaleSnapshot},
+        buckets::Buckets,
+    },
     storage::{
         layout::Held,
         striping::{Lease, Leased},
@@ -14,59 +17,57 @@ use crate::{
 impl Account<'_> {
     #[cold]
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
-    pub(super) fn look_at_lease<C: Clock>(
-        &self,
-        buckets: &Buckets<C>,
-        word: u64,
-        now: Nanos,
-    ) -> Result<Charged, Newer> {
-        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot);
-        let looked = looked.ok_or(Newer)?;
-        // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
+    pub(super) fn look_at_lease<C: Clock>(&self, buckets: &Buckets<C>, word: u64, now: Nanos) -> Attempt<ChargeResult> {
+        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(ChargeResult::in_slot);
+        let looked = looked.ok_or(StaleSnapshot)?;
+        // A denial first takes back all tokens that are out and pays for what was spent: time does not repay it before
+        // that.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
-            return self.look(buckets, buckets.clock.now()).map(|look| look.charged);
+            return self.look(buckets, buckets.clock.now()).map(|preview| preview.charged);
         }
         Ok(looked)
     }
 
-    /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
+    /// Charges a key with a lease; `word` is that of its slot. Out of line, so that keys without a lease do not pay for
+    /// it.
     #[inline(never)]
-    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Result<Charged, Newer> {
+    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Attempt<ChargeResult> {
         match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
-            Some(stepped) => Ok(Charged::in_slot(stepped)),
-            None => self.charge_anyhow(buckets, now, 0),
+            Some(stepped) => Ok(ChargeResult::in_slot(stepped)),
+            None => self.charge_slow_path(buckets, now, 0),
         }
     }
 
-    /// Every case of [`charge_leased`](Self::charge_leased). `None`: the key has no lease any more.
+    /// Charges a key with a lease in every case that [`charge_leased`](Self::charge_leased) leaves. Returns `None` if
+    /// the lease has ended.
     #[cold]
     pub(super) fn charge_lease<C: Clock>(
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
         word: u64,
-    ) -> Option<Result<Charged, Newer>> {
+    ) -> Option<Attempt<ChargeResult>> {
         self.with_lease(buckets, |lease| match lease.charge(word, now) {
-            Leased::Decided(stepped) => Some(Ok(Charged::in_slot(stepped))),
-            Leased::Stale => Some(Err(Newer)),
+            Leased::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
+            Leased::Stale => Some(Err(StaleSnapshot)),
             Leased::Ended => None,
         })?
     }
 
-    /// `None`: limits with these numbers have none.
+    /// Calls `then` with the terms of the key's lease. Returns `None` if limits with these numbers have no leases.
     #[inline(always)]
     pub(super) fn with_lease<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,
         then: impl FnOnce(&Lease<'_>) -> T,
     ) -> Option<T> {
-        let meter = self.limit.meter.as_ref().filter(|_| self.limit.lends)?;
+        let meter = self.limit.meter.as_ref().filter(|_| self.limit.can_lease)?;
         let terms = buckets.leases.terms(meter)?;
         Some(then(&Lease {
             leases: &buckets.leases,
             table: &buckets.table,
-            moves: &buckets.moves,
+            moves: &buckets.refund_log,
             key: self.key,
             meter,
             generation: self.limit.generation,
@@ -78,7 +79,7 @@ impl Account<'_> {
         }))
     }
 
-    /// The key has a lease under the numbers of the snapshot.
+    /// Returns whether the key has a lease under the numbers of the snapshot.
     #[inline(always)]
     pub(super) fn is_leased(&self, held: Held) -> bool {
         held.is_leased && held.generation == self.limit.generation

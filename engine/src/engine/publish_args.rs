@@ -1,10 +1,11 @@
-//! The arguments of a publish: the policy, its version, and how used quota carries over.
+//! `Publish`: the arguments of a publish: the policy, its version, and how used quota carries over.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{algorithm::Carry, policy::compiled::Snapshot};
 
-/// A policy to be put in force, and how. A [`Snapshot`] alone is one: under the next version, and used quota stays used.
+/// A policy to put in force, with its version and how used quota carries over. A [`Snapshot`] alone means the next
+/// version, and that used quota stays used.
 ///
 /// ```
 /// # use tidegate::{Engine, Publish, Snapshot, algorithm::Carry};
@@ -19,16 +20,16 @@ use crate::{algorithm::Carry, policy::compiled::Snapshot};
 #[must_use]
 pub struct Publish {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// `None`: the next one.
+    /// The version; `None` for the next one.
     pub(crate) version: Option<u64>,
     pub(crate) is_anew: bool,
     pub(crate) carry: Carry,
-    /// By full name of the limit.
+    /// The exceptions to `carry`, by full name of the limit.
     pub(crate) carries: HashMap<String, Carry>,
 }
 
 impl Publish {
-    /// Of this policy.
+    /// Returns a publish of this policy under the next version, where used quota stays used.
     pub fn of(snapshot: impl Into<Arc<Snapshot>>) -> Self {
         Self {
             snapshot: snapshot.into(),
@@ -39,25 +40,26 @@ impl Publish {
         }
     }
 
-    /// Under a version of the caller's, for policies whose versions are counted elsewhere: above that of the policy before,
+    /// Sets the version, for policies whose versions are counted elsewhere. It must be above that of the policy before,
     /// and below 2^53.
     pub fn under_version(self, version: u64) -> Self {
         Self { version: Some(version), ..self }
     }
 
-    /// Whatever the version of the policy before: whoever counts versions elsewhere counts anew, after a backup was put back
-    /// perhaps. An engine takes a thousand of these at least.
+    /// Accepts a version that is not above that of the policy before: version numbers that are counted elsewhere have
+    /// started over, perhaps after a backup was restored. An engine accepts at least a thousand of these.
     pub fn counted_anew(self) -> Self {
         Self { is_anew: true, ..self }
     }
 
-    /// With this choice for every limit whose numbers change. Limits whose numbers stay keep their buckets as they are.
+    /// Sets how used quota carries over for every limit whose numbers change. Limits whose numbers stay keep their
+    /// buckets as they are.
     pub fn carrying(self, carry: Carry) -> Self {
         Self { carry, ..self }
     }
 
-    /// With another choice for the limit of this full name, such as `default/tier:free/minute`. A name that the policy does
-    /// not have says nothing.
+    /// Sets how used quota carries over for the limit of this full name, such as `default/tier:free/minute`. A name
+    /// that the policy does not have is ignored.
     pub fn carrying_limit(mut self, limit_id: impl Into<String>, carry: Carry) -> Self {
         self.carries.insert(limit_id.into(), carry);
         self
