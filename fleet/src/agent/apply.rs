@@ -1,4 +1,5 @@
-//! Puts policies in force: the last good one at the start, and those that the admin server sends.
+//! Applies policies to the engine of a node: the last good one at the start, then each snapshot or delta that the admin
+//! server sends.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +15,7 @@ use crate::{
     wire::{Delta, Snapshot, payload::unpack},
 };
 
-/// A policy that was sent.
+/// A policy as the admin server sent it: a snapshot or a delta.
 #[derive(Debug)]
 pub(super) enum SentPolicy {
     Whole(Snapshot),
@@ -31,7 +32,7 @@ impl SentPolicy {
 }
 
 impl Node {
-    /// Starts with the last good policy.
+    /// Puts the last good policy in force at the start of the node, if there is one.
     pub(crate) fn begin(&self) -> Option<CompiledPolicy> {
         let last_good = self.last_good.as_ref()?;
         match last_good.read_store_keys() {
@@ -65,7 +66,8 @@ impl Node {
         None
     }
 
-    /// As far as they go, and why not further.
+    /// Puts a stored snapshot in force with as many of its deltas as can be applied. Returns the reason where one
+    /// cannot.
     fn begin_with(
         &self,
         snapshot: &Snapshot,
@@ -85,14 +87,15 @@ impl Node {
         Ok((last, refused))
     }
 
-    /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
-    /// than that of the policy in force: its database may have been put back from a backup.
+    /// Applies a snapshot or a delta: checks it, compiles it and swaps it in. `has` is the policy in force. The admin
+    /// server decides, even where its version is lower than that of the policy in force: its database may have been
+    /// restored from a backup.
     pub(super) fn apply(&self, sent: &SentPolicy, has: Option<CompiledPolicy>) -> Result<CompiledPolicy, ApplyError> {
         let (compiled, carry) = match sent {
             SentPolicy::Whole(sent) => {
                 let is_that = |has: &CompiledPolicy| has.sha256 == sent.sha256 && sent.version == self.engine.version();
                 if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
-                    // Asked for again.
+                    // The node asked for the same policy again.
                     unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
                     return Ok(has);
                 }

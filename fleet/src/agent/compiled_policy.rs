@@ -1,4 +1,4 @@
-//! A policy that an admin server sent: unpacked, checked and compiled.
+//! Compiles a snapshot or a delta that the admin server sent, after unpacking and checking it.
 
 use std::{fmt, sync::Arc};
 
@@ -10,25 +10,25 @@ use crate::wire::{
     payload::{Damaged, unpack},
 };
 
-/// A policy that can be put in force, and which it is.
+/// A policy that is ready to be put in force.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledPolicy {
     pub(crate) version: u64,
-    /// Of its document, hex.
+    /// The SHA-256 of its document, hex.
     pub(crate) sha256: String,
     pub(crate) snapshot: Arc<tidegate::Snapshot>,
-    /// All of it was read from the document of that digest.
+    /// Whether all of it was compiled from the document with that digest, rather than from deltas.
     pub(crate) is_whole: bool,
 }
 
-/// Why a policy is not in force.
+/// The reason why a policy was not put in force.
 #[derive(Debug)]
 pub(crate) enum ApplyError {
-    /// It is to be sent again.
+    /// The message is damaged: the policy must be sent again.
     Damaged(Damaged),
-    /// No repeat would change it.
+    /// The policy cannot be read or compiled by this build, and sending it again would not help.
     Refused(String),
-    /// What differs was sent, but from another document.
+    /// The delta is against a document that this node does not have.
     Elsewhere,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for ApplyError {
 }
 
 impl CompiledPolicy {
-    /// Of what was sent whole.
+    /// Compiles a snapshot.
     pub(crate) fn whole(sent: &Snapshot) -> Result<Self, ApplyError> {
         let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
@@ -51,7 +51,7 @@ impl CompiledPolicy {
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
     }
 
-    /// The one that differs from this by what was sent.
+    /// Compiles a delta against this policy.
     pub(crate) fn and(&self, sent: &Delta) -> Result<Self, ApplyError> {
         if self.sha256 != sent.since_sha256 {
             return Err(ApplyError::Elsewhere);

@@ -1,5 +1,5 @@
-//! The connection of an agent to its admin server: it takes what is published, answers queries, and connects again when the
-//! connection breaks.
+//! Follows the admin server: opens the stream, applies each snapshot or delta that arrives, answers queries, and
+//! reconnects with backoff when the stream breaks.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -26,39 +26,39 @@ use crate::{
     },
 };
 
-/// The admin server says that it is alive every ten seconds; after this it is not.
+/// The time without a byte after which the stream counts as broken. The admin server sends a comment every ten seconds.
 const SILENCE: Duration = Duration::from_secs(25);
 
-/// The state of an agent's connection.
+/// The state of following an admin server, over all connections.
 #[derive(Debug, Default)]
 struct ConnectionState {
     backoff: Backoff,
-    /// The policy in force; none: nothing is known of it here.
+    /// The policy in force; `None`: the agent did not compile the engine's policy.
     has: Option<CompiledPolicy>,
     wants: Wants,
-    /// The policy in force is not on the disk, where it should be.
+    /// Whether the policy in force could not be saved to the disk.
     is_not_kept: bool,
-    /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
+    /// Whether a policy of this connection was not put in force. The admin server assumes that the node has it.
     is_behind: bool,
-    /// The admin server sent the secret of the keys in the store over this connection.
+    /// Whether the admin server sent the secret of the store's keys over this connection.
     is_keyed: bool,
 }
 
-/// What the next connection is to bring.
+/// The policy that the next connection must deliver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 enum Wants {
-    /// What is other than the policy in force, as short as can be.
+    /// A policy that is newer than the one in force: a delta if possible.
     #[default]
     News,
-    /// The same, the first policy whole.
+    /// A newer policy, the first one as a snapshot.
     Whole,
-    /// The policy in force, whole.
+    /// A snapshot, even of the policy in force.
     Again,
 }
 
 impl Node {
-    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: for
-    /// example of an agent before.
+    /// Follows the admin server without end. `has` is the policy in force; it is `None` also where an earlier agent of
+    /// this engine put one in force.
     pub(crate) async fn follow(self: Arc<Self>, has: Option<CompiledPolicy>) -> Infallible {
         let mut position = ConnectionState { has, ..ConnectionState::default() };
         loop {
@@ -68,9 +68,10 @@ impl Node {
         }
     }
 
-    /// One connection, to its end.
+    /// Opens one connection, and handles its events until it ends.
     async fn connection(self: &Arc<Self>, position: &mut ConnectionState) -> Disconnect {
-        // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
+        // A digest that cannot match makes the server send the policy of this version again, or a newer one with its
+        // `carry`.
         let digest =
             |has: &CompiledPolicy| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
         let sha256 = position.has.as_ref().map(digest);
@@ -124,10 +125,10 @@ impl Node {
         }
     }
 
-    /// Does what an event says; answers how the connection is to end, if it is.
+    /// Handles an event. Returns how the connection ends, if the event ends it.
     async fn hear(self: &Arc<Self>, event: Event, position: &mut ConnectionState) -> Option<Disconnect> {
         if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
-            // It would have come first: the server is of a release without.
+            // The secret comes before these events, so this server is of an older release that has none.
             let _ = self.take_store_keys(None);
         }
         match event.name.as_str() {
@@ -177,14 +178,15 @@ impl Node {
         None
     }
 
-    /// Takes in a policy that was sent.
+    /// Applies a snapshot or a delta, saves it, and acknowledges it.
     async fn take(
         self: &Arc<Self>,
         sent: serde_json::Result<SentPolicy>,
         position: &mut ConnectionState,
     ) -> Option<Disconnect> {
         if position.is_behind {
-            // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
+            // This policy lacks the `carry` of the one that was not applied. A new connection states the version in
+            // force, so the server sends the two together.
             return Some(Disconnect::Restart);
         }
         let began = Instant::now();
@@ -198,13 +200,14 @@ impl Node {
         };
         let is_delta = matches!(sent, SentPolicy::Delta(_));
         if is_delta && position.is_not_kept {
-            // What differs can only be kept beside what it differs from.
+            // A delta can be saved only after the policy that it is against.
             position.wants = Wants::Whole;
             return Some(Disconnect::Restart);
         }
         let version = sent.version();
         let (node, has) = (Arc::clone(self), position.has.clone());
-        // Beside the threads that answer: with a hundred thousand clients it takes a while.
+        // A policy with a hundred thousand clients takes a while to compile, so it must not block a thread that serves
+        // requests.
         let done = spawn_blocking(move || {
             let applied = node.apply(&sent, has);
             let took = began.elapsed();
@@ -249,7 +252,7 @@ impl Node {
             Err(not_applied) => {
                 position.is_behind = true;
                 if matches!(not_applied, ApplyError::Refused(_)) {
-                    // No repeat would change it.
+                    // Sending it again would not help.
                     position.wants = Wants::News;
                 }
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
@@ -258,7 +261,8 @@ impl Node {
         }
     }
 
-    /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
+    /// Returns how many deltas the node accepts before a snapshot. The number is random, so that nodes that started
+    /// together do not need their snapshots at the same time.
     fn deltas(&self) -> u32 {
         let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
         let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
@@ -269,7 +273,7 @@ impl Node {
         let told = match serde_json::from_value(ask) {
             Ok(ask) => match timeout(Duration::from_millis(deadline_ms), self.answers.answer(ask)).await {
                 Ok(told) => told,
-                // Nobody waits for it any more.
+                // The admin server no longer waits for a reply.
                 Err(_) => return,
             },
             Err(error) => Told::Failed { why: format!("this build does not know the question: {error}") },
@@ -346,8 +350,8 @@ mod tests {
         format!("event: {}\ndata: {}\n\n", wire::DELTA, json!(delta))
     }
 
-    /// Follows a server that says these, one to each connection, until this version is in force, and answers what it was
-    /// asked. It does not hear what is posted.
+    /// Runs an agent against a server that sends these texts, one on each connection, until this version is in force.
+    /// Returns the request lines of the connections. The server does not read what the agent posts.
     fn follow(says: Vec<String>, folder: &Path, version: u64) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -379,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+    fn after_a_refused_snapshot_the_node_reconnects_with_the_version_in_force() {
         let folder = TempDir::new().expect("a folder");
         let says = vec![event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)];
         let asks = follow(says, folder.path(), 3);
@@ -387,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_taken_in_and_kept_and_what_does_not_fit_is_asked_for_whole() {
+    fn deltas_are_applied_and_saved_and_after_one_that_does_not_fit_the_node_asks_for_a_snapshot() {
         let document = |clients: &[&str]| {
             let client = |value: &&str| json!({"kind": "user", "value": value, "override": {"unlimited": true}});
             let clients = clients.iter().map(client).collect::<Vec<_>>();
@@ -410,16 +414,16 @@ mod tests {
             "{found:?}"
         );
 
-        // The next start has all of it, whoever is away.
+        // The next start has all of it without the admin server.
         let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
     }
 
     #[test]
-    fn after_a_policy_that_was_not_kept_the_next_one_is_whole() {
+    fn after_a_policy_that_was_not_saved_the_node_asks_for_a_snapshot() {
         let folder = TempDir::new().expect("a folder");
-        // Nothing can be renamed over it.
+        // A folder that is not empty cannot be replaced by a rename.
         let in_the_way = folder.path().join("last-good.json");
         fs::create_dir_all(in_the_way.join("x")).expect("made");
         let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
@@ -428,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_good_policy_that_is_refused_stays() {
+    fn a_last_good_policy_that_is_refused_stays_on_the_disk() {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(2, REFUSED)).expect("written");

@@ -1,6 +1,6 @@
-//! The live tail: decisions as they are made, of one identity or the next ones. The engine is observed while a caller
-//! asks, and for some seconds after each question of a caller that goes on asking, so that no decision is missed
-//! between two questions.
+//! The live tail: the decisions about one identity, or the next decisions about any, as they are made. The engine is
+//! observed while a query waits, and for some seconds after each query of a watch that continues, so that no decision
+//! between two queries is missed.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -20,41 +20,41 @@ use crate::wire::{
     truncate::{ROOM, keep_what_fits},
 };
 
-/// Watches at once.
+/// The most subscriptions at a time.
 const WATCHES_MAX: usize = 8;
-/// A watch that goes on ends when nobody asked for so long.
+/// A watch that continues ends when it was not queried for so long.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// How often a watch that goes on is looked at until it saw something.
+/// The time after which a waiting query looks for new decisions again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A path is cut after so many characters.
+/// The most characters of a path.
 const PATH_CHARACTERS: usize = 512;
-/// So is a method.
+/// The most characters of a method.
 const METHOD_CHARACTERS: usize = 32;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Who looks at an engine's decisions.
+/// The subscriptions to an engine's decisions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LiveTail(Arc<Mutex<Vec<Arc<Subscription>>>>);
 
 #[derive(Debug)]
 struct Subscription {
-    /// Under which it is asked for again; none: it is asked for once.
+    /// The name of a watch that continues; `None`: the subscription is for one query.
     name: Option<String>,
-    /// Anybody, if nobody.
+    /// The identity to watch; `None`: any.
     who: Option<Who>,
-    /// The values by which it may be counted; which of them depends on what the policy of a domain names.
+    /// The values by which the identity may be counted; each domain's policy decides which one counts there.
     values: BTreeSet<String>,
     keeps: Keeps,
-    /// By the engine's clock, Unix milliseconds.
+    /// The time of the subscription by the engine's clock, Unix milliseconds.
     since_ms: u64,
-    /// Held for the length of a push, by checks too; one that finds it taken only counts.
+    /// The decisions. Checks lock this for the length of a push; a check that finds it locked only counts.
     found: Mutex<SeenDecisions>,
-    /// Decisions that found it taken, and are not in `found` yet.
+    /// Decisions that found `found` locked and are not in it yet.
     overlooked: AtomicU64,
     asked: Mutex<Instant>,
 }
 
-/// Which decisions, where there are more.
+/// The decisions to keep where there are more than fit.
 #[derive(Clone, Copy, Debug)]
 enum Keeps {
     First(usize),
@@ -63,14 +63,14 @@ enum Keeps {
 
 #[derive(Debug, Default)]
 struct SeenDecisions {
-    /// With their numbers, oldest first.
+    /// The decisions with their numbers, oldest first.
     decisions: VecDeque<(u64, Arc<SeenDecision>)>,
-    /// Number of the newest.
+    /// The number of the newest decision.
     seen: u64,
 }
 
 impl LiveTail {
-    /// The decisions about `who`, or about anybody, that are made within this time: the first `count` of them.
+    /// Returns the first `count` decisions about `who`, or about any identity, that are made within this time.
     pub(crate) async fn see(
         &self,
         engine: &Arc<Engine>,
@@ -78,14 +78,14 @@ impl LiveTail {
         count: usize,
         within: Duration,
     ) -> Result<Decisions, &'static str> {
-        // Whoever stops to wait leaves nothing behind.
+        // Dropping the future ends the subscription.
         let open = self.open(engine, None, who, Keeps::First(count.min(DECISIONS_MAX)))?;
         sleep(within).await;
         Ok(open.watch.found(0))
     }
 
-    /// The decisions about `who` since those that were told, as soon as there are some, or after this time. Where nobody asked
-    /// for too long they are seen from now on, which `since_ms` tells.
+    /// Returns the decisions about `who` after those of the last reply, as soon as there is one, or after this time. A
+    /// watch that had ended begins anew, which `since_ms` shows.
     pub(crate) async fn go_on(
         &self,
         engine: &Arc<Engine>,
@@ -100,7 +100,7 @@ impl LiveTail {
         } else {
             let open = self.open(engine, Some(name), Some(who), Keeps::Last(DECISIONS_MAX))?;
             let watch = Arc::clone(&open.watch);
-            tokio::spawn(open.until_nobody_asks());
+            tokio::spawn(open.until_unused());
             (watch, 0)
         };
         let until = Instant::now() + within;
@@ -112,7 +112,7 @@ impl LiveTail {
         Ok(watch.found(after))
     }
 
-    /// Has the engine watched.
+    /// Subscribes to the engine's decisions.
     fn open(
         &self,
         engine: &Arc<Engine>,
@@ -140,7 +140,7 @@ impl LiveTail {
     }
 }
 
-/// A watch of an engine; dropped, it ends.
+/// A subscription that ends when this is dropped.
 struct Subscribed {
     live_tail: LiveTail,
     engine: Arc<Engine>,
@@ -149,7 +149,7 @@ struct Subscribed {
 }
 
 impl Subscribed {
-    async fn until_nobody_asks(self) {
+    async fn until_unused(self) {
         loop {
             let until = *lock(&self.watch.asked) + ASKED_WITHIN;
             if until <= Instant::now() {
@@ -172,13 +172,14 @@ impl Subscription {
         *lock(&self.asked) = Instant::now();
     }
 
-    /// Number of the newest decision.
+    /// Returns the number of the newest decision.
     fn seen(&self) -> u64 {
-        // What was overlooked orders nothing else: it is a count.
+        // The count of overlooked decisions orders no other memory.
         lock(&self.found).seen + self.overlooked.load(Ordering::Relaxed)
     }
 
-    /// What came after the decision of this number. Of a watch that goes on, what does not fit is told next.
+    /// Returns the decisions after the one with this number. In a watch that continues, decisions that do not fit come
+    /// with the next reply.
     fn found(&self, after: u64) -> Decisions {
         let (new, seen) = {
             let mut found = lock(&self.found);
@@ -202,7 +203,7 @@ fn counted_values(engine: &Engine, Who { kind, value }: &Who) -> BTreeSet<String
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics.
+    // No holder of the lock panics.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! The state that the tasks of an agent share.
+//! The state that the tasks of an agent share, and what a node posts to the admin server.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,18 +22,18 @@ use crate::{
     wire::{self, Acknowledgement, Answer, Goodbye, Process, Told},
 };
 
-/// How often the engine follows wall time.
+/// The time after which the engine adjusts to wall time again.
 const WALL_EVERY: Duration = Duration::from_secs(5);
-/// Between two reports.
+/// The time between two reports.
 pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// An acknowledgement that is lost is told by the next report too.
+/// The number of times that a lost acknowledgement is sent. The next report states the version too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
-/// Bytes of the secret of the keys in the store.
+/// The length of the secret of the store's keys.
 const STORE_KEYS_BYTES: usize = 32;
-/// For the admin server to hear that the node stops, which waits for it.
+/// The time limit for telling the admin server that the node stops.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// State of an agent, which its tasks share.
+/// The state of an agent.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -49,7 +49,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Takes the secret of the keys in the store: 32 bytes, base64url. Returns whether it is one.
+    /// Takes the secret of the store's keys: 32 bytes, base64url. Returns whether it is valid.
     pub(super) fn take_store_keys(&self, secret: Option<&str>) -> bool {
         let Some(store) = &self.store else { return false };
         let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// Says that it stops.
+    /// Tells the admin server that this node stops.
     pub(crate) async fn say_goodbye(&self) {
         let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
         match timeout(GOODBYE, self.client.post(wire::GOODBYES, &goodbye)).await {
@@ -93,14 +93,14 @@ impl Node {
         }
     }
 
-    /// Has the engine follow wall time, again and again.
+    /// Makes the engine adjust to wall time without end.
     pub(crate) async fn follow_wall_time(self: Arc<Self>) -> Infallible {
         let mut ticks = interval(WALL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let engine = Arc::clone(&self.engine);
-            // Where windows change in a large table, this takes a while. Nothing in it panics.
+            // A large table whose windows change takes a while. The task does not panic.
             let _ = spawn_blocking(move || engine.follow_wall_time()).await;
         }
     }
@@ -125,7 +125,7 @@ impl Node {
     }
 }
 
-/// For pauses: where there are no random numbers, some middle one.
+/// Returns a random number for a pause; a middle one where the system has no random numbers.
 pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
 }

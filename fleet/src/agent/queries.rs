@@ -1,5 +1,4 @@
-//! Answers the queries of operators about an engine: on a node, and on the admin server for the engine in its own
-//! process.
+//! Answers the admin server's queries about an engine, on a node and in the admin server's own process.
 
 use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
@@ -14,7 +13,7 @@ use crate::{
     wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
 };
 
-/// Answers the queries of operators about one engine.
+/// A handler of queries about one engine.
 #[derive(Debug)]
 pub struct QueryHandler {
     engine: Arc<Engine>,
@@ -23,26 +22,27 @@ pub struct QueryHandler {
 }
 
 impl QueryHandler {
-    /// For this engine, and the store of limits that it shares. Decisions are shown to it while somebody asks for them, which
-    /// costs each check some nanoseconds.
+    /// Makes a handler for this engine and the store of its shared limits. While a query watches decisions, each check
+    /// takes some nanoseconds longer.
     #[must_use]
     pub fn of(engine: Arc<Engine>, store: Option<Arc<Shared<SystemClock>>>) -> Self {
         Self { engine, store, live_tail: LiveTail::default() }
     }
 
-    /// Which store it is.
+    /// Returns the number of the store.
     #[must_use]
     pub fn store_id(&self) -> Option<u64> {
         self.store.as_ref().map(|store| store.store_id())
     }
 
-    /// How the store is, with the average since the start.
+    /// Returns the state of the store, with the mean latency since the start.
     #[must_use]
     pub fn store_report(&self) -> Option<StoreReport> {
         self.store.as_ref().map(|store| StoreReport::of(&store.stats(), &StoreStats::default()))
     }
 
-    /// Answers. What watches takes as long as it is told to; the rest microseconds, and a round trip where a store is asked.
+    /// Answers a query. A watch takes as long as it states; other queries take microseconds, and a round trip to the
+    /// store where they need it.
     pub async fn answer(&self, ask: Ask) -> Told {
         match ask {
             Ask::Peek { ref request }
@@ -68,7 +68,7 @@ impl QueryHandler {
         }
     }
 
-    /// Answers a query about a request, if it is a valid one.
+    /// Answers a query about a request, if the request is valid.
     async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
         let counted = asked.identities.iter().map(|who| self.counted(asked.domain.as_deref(), who));
         let counted = counted.collect::<Result<Vec<_>, _>>()?;
@@ -94,22 +94,21 @@ impl QueryHandler {
         })
     }
 
-    /// Returns an identity as it is counted. A value of the kind `ip` that is no address is one of a listener that counts it as
-    /// it is.
+    /// Returns an identity as listeners count it. A value of the kind `ip` that is no address is counted as it is.
     fn counted<'w>(&self, domain: Option<&str>, who: &'w Who) -> Result<CountedIdentity<'w>, RequestError> {
         let identity = Identity::new(&who.kind, &who.value)?;
         let counted = self.engine.counted(domain.unwrap_or(DEFAULT_DOMAIN), identity);
         Ok(counted.unwrap_or_else(|_| identity.into()))
     }
 
-    /// What the store has of the limits of a request that nodes share, for [`Engine::inspect_with`]; nothing where there is no
+    /// Returns what the store has of the shared limits of a request, for [`Engine::inspect_with`]; `None` without a
     /// store.
     pub async fn stored(&self, request: &Request<'_>) -> Option<Vec<Answer>> {
         let (store, pending) = (self.store.as_ref()?, self.engine.pend_inspection(request)?);
         store.look(&[&pending]).await.pop()
     }
 
-    /// The store is asked for all of them at once.
+    /// Inspects the limits of several requests, with one question to the store for all of them.
     async fn inspect(&self, requests: &[Request<'_>]) -> Vec<Inspection<'_>> {
         let Some(store) = &self.store else { return requests.iter().map(|one| self.engine.inspect(one)).collect() };
         let pending: Vec<_> = requests.iter().map(|request| self.engine.pend_inspection(request)).collect();
@@ -135,10 +134,10 @@ impl QueryHandler {
         }
     }
 
-    /// What is counted here, and held of what the store has.
+    /// Resets the limits of a request on this node: its own counts, and the leases and views that it holds.
     fn reset(&self, request: &Request<'_>) -> Told {
         let cleared = used(&self.engine.inspect(request), false).collect();
-        // That the keys are used no more is told with the answer, so it is done before.
+        // The reply has the state before the reset.
         let keys = self.engine.reset(request) as u64;
         if let Some(store) = &self.store {
             store.forget(request);
@@ -146,7 +145,7 @@ impl QueryHandler {
         Told::Reset { keys, cleared }
     }
 
-    /// In the store alone.
+    /// Clears the limits of a request in the store alone.
     async fn clear(&self, request: &Request<'_>) -> Told {
         let Some(store) = &self.store else { return failed("this node shares no limits through a store") };
         let found = self.inspect(slice::from_ref(request)).await;
@@ -158,7 +157,8 @@ impl QueryHandler {
         }
     }
 
-    /// Of requests of each identity alone; not of shadows, nor of limits that deny everything.
+    /// Returns the limit that is nearest to denying requests of each identity alone. Shadow limits and limits that deny
+    /// every request do not count.
     async fn fullest(&self, domain: Option<&str>, each: &[Who]) -> Vec<Option<PeekedLimit>> {
         let counted: Vec<_> = each.iter().map(|who| self.counted(domain, who).ok()).collect();
         let who: Vec<_> = counted.iter().map(|counted| counted.as_ref().map(CountedIdentity::identity)).collect();
@@ -172,20 +172,20 @@ impl QueryHandler {
         let fullest = |found: Inspection<'_>| {
             let limits = found.limits.iter().map(|limit| PeekedLimit::of(limit, self.store.is_some()));
             let limits = limits.filter(|limit| !limit.is_shadow && limit.limit > 0);
-            // Of several that are as full, the first that is checked.
+            // Of several limits that are equally full, the first that is checked.
             limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
         };
         requests.iter().map(|request| request.and_then(|_| fullest(found.next()?))).collect()
     }
 }
 
-/// The limits of which something is used, which a reset is about.
+/// Returns the limits of which something is used: those that a reset clears.
 fn used(found: &Inspection<'_>, is_asked: bool) -> impl Iterator<Item = PeekedLimit> {
     let each = found.limits.iter().map(move |limit| PeekedLimit::of(limit, is_asked));
     each.filter(|limit| limit.remaining < limit.limit)
 }
 
-/// Rounded up: whoever comes then is not too early.
+/// Returns whole milliseconds, rounded up so that a retry is not too early.
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -199,7 +199,7 @@ fn wait_ms(retry: Retry) -> Option<u64> {
 }
 
 impl PeekedLimit {
-    /// `is_asked`: there is a store, and it was asked.
+    /// Describes a limit; `is_asked` means that there is a store and that it was asked.
     fn of(limit: &Inspected<'_>, is_asked: bool) -> Self {
         Self {
             limit_id: limit.limit_id.to_owned(),
@@ -215,7 +215,7 @@ impl PeekedLimit {
         }
     }
 
-    /// Of its tokens, has a larger share been used?
+    /// Returns whether a larger share of its tokens is used.
     #[must_use]
     pub fn is_fuller(&self, other: &Self) -> bool {
         let left_here = u128::from(self.remaining) * u128::from(other.limit);
@@ -224,23 +224,23 @@ impl PeekedLimit {
 }
 
 impl Question {
-    /// Can this be a request?
+    /// Checks whether this can be a request.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// States what is wrong with the request.
     pub fn check(&self) -> Result<(), RequestError> {
         let each = self.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
         self.of(&each.collect::<Result<Vec<_>, _>>()?).map(drop)
     }
 
-    /// About this identity alone.
+    /// Makes a request of this identity alone.
     #[must_use]
     pub fn of_one(who: Who) -> Self {
         Self { domain: None, identities: vec![who], endpoint: None, method: None, cost: None }
     }
 
-    /// As a request of these identities.
+    /// Makes the engine's request of these identities.
     fn of<'q>(&'q self, identities: &'q [Identity<'q>]) -> Result<Request<'q>, RequestError> {
         let mut request = Request::new(identities)?;
         if let Some(domain) = &self.domain {
@@ -301,7 +301,7 @@ mod tests {
         Question { domain: None, identities, endpoint: None, method: None, cost: None }
     }
 
-    /// Runs a future by a clock that stands still while a task can run, and then jumps to the next timer.
+    /// Runs a future on a paused clock, which jumps to the next timer when no task can run.
     fn run<T>(what: impl Future<Output = T>) -> T {
         runtime::Builder::new_current_thread()
             .enable_time()
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_counts_as_a_check_by_a_door_does() {
+    fn a_charge_counts_like_a_check_over_a_listener() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
@@ -328,7 +328,7 @@ mod tests {
             }
             assert_eq!(each, [(true, true), (true, true), (true, true), (false, false)]);
             assert!(!check(&engine, "ada") && check(&engine, "bob"));
-            // Of whom nothing is limited, and where nobody is.
+            // A kind that has no limit, and a domain that does not exist.
             let planet = Question::of_one(Who { kind: "planet".to_owned(), value: "mars".to_owned() });
             let elsewhere = Question { domain: Some("nowhere".to_owned()), ..question("ada") };
             for (request, is_unknown) in [(planet, false), (elsewhere, true)] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peek_charges_nothing_and_a_reset_gives_all_back() {
+    fn a_peek_charges_nothing_and_a_reset_clears_all() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
@@ -354,7 +354,7 @@ mod tests {
                     panic!("it looks")
                 };
                 assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
-                // The window ends, and all comes back.
+                // The window ends, and all its tokens come back.
                 assert!(retry_after_ms > Some(0) && retry_after_ms <= Some(limits[0].reset_after_ms), "{limits:?}");
                 assert_eq!((limits[0].retry_after_ms, limits[0].remaining_after), (retry_after_ms, 0));
                 assert_eq!((limits.len(), limits[0].limit, limits[0].remaining), (1, 3, 0));
@@ -363,19 +363,19 @@ mod tests {
             }
             let told = answers.answer(Ask::Reset { request: question("ada") }).await;
             let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
-            // As it stood.
+            // The state before the reset.
             assert_eq!((cleared.len(), cleared[0].limit, cleared[0].remaining), (1, 3, 0));
             assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
-            // Of whom there is nothing.
+            // A key with nothing to reset.
             let nothing = Told::Reset { keys: 0, cleared: Vec::new() };
             assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, nothing);
-            let nobody = Question { identities: Vec::new(), ..question("ada") };
-            assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
+            let no_identity = Question { identities: Vec::new(), ..question("ada") };
+            assert!(matches!(answers.answer(Ask::Peek { request: no_identity }).await, Told::Failed { .. }));
         });
     }
 
     #[test]
-    fn a_reset_forgets_what_everyone_uses_together_and_tells_of_it() {
+    fn a_reset_clears_limits_that_everyone_shares_and_returns_them() {
         let engine = engine();
         let policy = serde_json::from_str(
             r#"{"domains": {"default": {"rules": [{"id": "all", "endpoint": "*", "per": "everyone",
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_the_limit_nearest_to_denying_is_told() {
+    fn the_fullest_limit_of_each_identity_is_returned() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada"));
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(left, [Some(1), Some(3), None, None], "{told:?}");
         let Told::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
         assert_eq!(told, [None, None, None, None]);
-        // Nothing was charged, and no more are looked at than may be asked about.
+        // Nothing was charged, and identities above the most of a query are ignored.
         let many = Ask::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
         let Told::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
         assert_eq!(told.len(), FULLEST_MAX);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_fits_however_long_what_was_seen_is() {
+    fn a_reply_fits_however_long_its_decisions_are() {
         let answers = QueryHandler::of(engine(), None);
         run(async {
             let (sampled, ()) =
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn one_identity_is_watched_and_any_sampled() {
+    fn a_watch_sees_one_identity_and_a_sample_sees_any() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
@@ -466,7 +466,7 @@ mod tests {
                     }
                 },
             );
-            assert!(format!("{:?}", answers.engine).contains("observers: 0"), "nobody asks any more");
+            assert!(format!("{:?}", answers.engine).contains("observers: 0"), "no query waits any more");
             let Told::Watch(watched) = watched else { panic!("{watched:?}") };
             let allowed: Vec<bool> = watched.decisions.iter().map(|decision| decision.allowed).collect();
             assert_eq!((watched.seen, allowed), (4, vec![true, true, true, false]));
@@ -561,7 +561,7 @@ mod tests {
         Who { kind: "user".to_owned(), value: user.to_owned() }
     }
 
-    /// What a watch of ada saw after the decision of this number.
+    /// Queries the watch of ada for the decisions after this number.
     async fn goes_on(answers: &QueryHandler, after: u64) -> Decisions {
         let goes_on = Some(GoesOn { watch: "a".to_owned(), after });
         match answers.answer(Ask::Watch { who: who("ada"), for_ms: 300, goes_on }).await {
@@ -571,13 +571,13 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_goes_on_misses_nothing_between_two_questions() {
+    fn a_watch_that_continues_misses_nothing_between_two_queries() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
             let nothing = goes_on(&answers, 0).await;
             assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
-            // Nobody asks just now.
+            // No query waits just now.
             let identities = [Identity::new("user", "ada").expect("valid")];
             let request = Request::new(&identities).expect("valid").method("POST").endpoint("/a").expect("valid");
             let _ = engine.check(&request.cost(2).expect("valid"));
@@ -586,7 +586,7 @@ mod tests {
             assert_eq!((told.seen, told.last, told.since_ms), (1, 1, nothing.since_ms));
             let SeenDecision { method, endpoint, cost, .. } = &told.decisions[0];
             assert_eq!((method.as_deref(), endpoint.as_deref(), *cost), (Some("POST"), Some("/a"), Some(2)));
-            // An answer that was lost is told again; what had no room is counted.
+            // A reply that was lost is sent again, and decisions without room are counted.
             for _ in 0..DECISIONS_MAX + 50 {
                 check(&engine, "ada");
             }
@@ -606,19 +606,19 @@ mod tests {
             let (told, ()) = tokio::join!(answers.answer(asked), later);
             assert!(matches!(&told, Told::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
             assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
-            // Whoever does not come back is waited for, and then nothing is watched any more.
+            // The watch of a caller that does not come back ends, and then the engine is not observed.
             sleep(Duration::from_secs(9)).await;
             assert!(format!("{engine:?}").contains("observers: 1"));
             sleep(Duration::from_millis(1_500)).await;
             assert!(format!("{engine:?}").contains("observers: 0"));
-            // `since_ms` is of the engine's clock, which the paused one does not move.
+            // `since_ms` is by the engine's clock, which the paused one does not move.
             thread::sleep(Duration::from_millis(2));
             assert_ne!(goes_on(&answers, last + 1).await.since_ms, nothing.since_ms);
         });
     }
 
     #[test]
-    fn what_does_not_fit_is_told_next() {
+    fn decisions_that_do_not_fit_come_with_the_next_reply() {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {

@@ -1,4 +1,4 @@
-//! Reports of a node: what it counted, second by second.
+//! Reports of a node to the admin server: what the engine counted, once a second.
 
 use std::{cmp::Reverse, convert::Infallible, sync::Arc};
 
@@ -29,14 +29,14 @@ use crate::{
     },
 };
 
-/// In one report of so many a node says what process it is: an admin server that was started again is to know it soon.
+/// One report of so many states the process, so that an admin server that restarts learns it soon.
 const PROCESS_ONE_IN: u64 = 10;
 
-/// Makes the reports of one engine.
+/// A maker of the reports of one engine.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
-    /// And what it had counted when it was told last.
+    /// The store, with its statistics at the last report.
     store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
     watcher: Arc<Sampler>,
     observing: ObserverId,
@@ -47,7 +47,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// What is counted from now on, in this process.
+    /// Makes a reporter that counts from now on.
     pub(crate) fn of(
         engine: Arc<Engine>,
         store: Option<Arc<Shared<SystemClock>>>,
@@ -58,12 +58,12 @@ impl Reporter {
         let watcher = Arc::new(Sampler::new(engine.clock().clone()));
         let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
-        // What there was before is in no report.
+        // The reports leave out what was counted before.
         counters.count(&engine, &watcher.take());
         Self { engine, store, watcher, observing, counters, process, errors, sequence: 0 }
     }
 
-    /// What was counted since the last one; without a name, which the caller gives it.
+    /// Returns the report of what was counted since the last one. The caller adds the node's name and instance.
     pub(crate) fn next(&mut self) -> Report {
         let counted = self.counters.count(&self.engine, &self.watcher.take());
         let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
@@ -105,8 +105,8 @@ impl Reporter {
         self.with_heavy(report)
     }
 
-    /// With the heaviest keys. Long ones may not all fit beside the counts: the lightest are left out, and those that are
-    /// denied have half of the room at most.
+    /// Adds the heaviest keys. If not all of them fit beside the counts, the lightest are left out; denied keys take at
+    /// most half of the room.
     fn with_heavy(&self, mut report: Report) -> Report {
         let mut room = ROOM.saturating_sub(json_bytes(&report));
         let mut for_denied = room / 2;
@@ -140,7 +140,7 @@ impl Drop for Reporter {
     }
 }
 
-/// Those with the most requests, by name, and how many others there are.
+/// Returns the entries with the most requests, by name, and how many others there are.
 fn busiest<'n>(
     mut parts: Vec<(LimitIndex, Part)>,
     name: impl Fn(LimitIndex) -> Option<&'n str>,
@@ -156,11 +156,11 @@ fn busiest<'n>(
 }
 
 impl Node {
-    /// Tells what is counted, for ever, while there is somebody to tell.
+    /// Sends reports without end.
     pub(crate) async fn report(self: Arc<Self>) -> Infallible {
         let mut reporter =
             Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
-        // Nodes that started together do not report together.
+        // A random phase keeps nodes that started together from reporting together.
         let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
         let mut ticks = interval_at(first, REPORT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,7 +180,7 @@ impl Node {
             });
             match self.client.post(wire::REPORTS, &report).await {
                 Ok(()) => {}
-                // No repeat would change it.
+                // Sending it again would not help.
                 Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
                     tracing::warn!(code, why, "a report was refused");
                 }
@@ -201,12 +201,12 @@ mod tests {
     use super::*;
     use crate::wire::BODY_BYTES_MAX;
 
-    /// A thousand limits and tiers with the longest names have counts, and the longest keys are the heaviest.
+    /// The counts of 1,000 limits and tiers with the longest names fit, and the heaviest keys have the longest values.
     #[test]
     fn a_report_with_the_longest_names_and_keys_fits_with_all_its_counts() {
         let long = |letter: char, number: usize| format!("{}{number:04}", String::from(letter).repeat(60));
         let domain = long('d', 0);
-        // Each takes six bytes in JSON.
+        // Each character takes six bytes in JSON.
         let value = |number: usize| format!("{number:04}{}", "\u{1}".repeat(1_020));
         let limit = json!({ "id": long('l', 0), "algorithm": "token_bucket", "limit": 10, "period": "1h" });
         let tiers: Vec<_> = (0..PARTS_MAX).map(|tier| json!({ "id": long('t', tier), "limits": [limit] })).collect();
@@ -232,7 +232,7 @@ mod tests {
         let report = Report { name: "n".repeat(64), instance: "i".repeat(64), ..reporter.next() };
         let bytes = serde_json::to_vec(&report).expect("JSON").len();
         assert!(bytes <= BODY_BYTES_MAX, "{bytes}");
-        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "what fits is told: {bytes}");
+        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "the report uses its room: {bytes}");
         assert_eq!(report.counts.allowed + report.counts.denied, 1_000 * (1 + HITTERS_MAX as u64));
         assert_eq!((report.limits.len(), report.owners.len()), (PARTS_MAX, PARTS_MAX));
         assert_eq!((report.limits_left_out, report.owners_left_out), (0, 0));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_how_the_process_is_and_now_and_then_which_it_is() {
+    fn a_report_has_the_state_of_the_process_and_every_tenth_its_settings() {
         let engine = Arc::new(Engine::with_max_keys(1_000));
         let process = Process { max_keys: Some(1_000), commit: Some("abc".to_owned()), ..Process::default() };
         let errors = ErrorCounts::of(|| [("overload", 3)].into());

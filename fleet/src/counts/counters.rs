@@ -1,5 +1,5 @@
-//! Reads what an engine counted from second to second: all decisions together, those of limits, and those of tiers and
-//! rules, each request once.
+//! Reads an engine's counters once a second: the totals of all decisions, and the counts of each limit, tier and rule.
+//! A request counts once for each of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,21 @@ use crate::counts::{
     totals::{Part, Whole},
 };
 
-/// Ticks for which a limit is still read that a publish took away: checks that had begun may count a little later.
+/// The ticks for which a limit is still read after a publish removed it: checks that had begun may count a little
+/// later.
 const LINGERING: u64 = 3;
 
-/// What was counted until now.
+/// The counters of an engine as they were read last.
 #[derive(Debug, Default)]
 pub struct Counters {
     ticks: u64,
     totals: Totals,
-    /// Every limit that there was.
+    /// Every limit that the engine has had.
     limits: HashMap<LimitIndex, Known>,
-    /// By full name, the first limit that was seen of each tier and rule: it stands for the whole.
+    /// The first limit that was seen of each tier and rule, by the full name of the tier or rule. It stands for the
+    /// tier or rule.
     owners: HashMap<Box<str>, LimitIndex>,
-    /// What tiers and rules counted since the engine was made, and of that what was not told yet.
+    /// The counts of tiers and rules since the engine was made, and the part of them that was not returned yet.
     sums: HashMap<LimitIndex, [Part; 2]>,
 }
 
@@ -31,38 +33,39 @@ pub struct Counters {
 struct Known {
     counts: Counts,
     owner: Option<LimitIndex>,
-    /// Tick at which the policy had it last.
+    /// The tick at which the policy last had the limit.
     present: u64,
 }
 
-/// What was counted since the time before.
+/// The counts of one interval, from one reading of the counters to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// All decisions.
+    /// The totals of all decisions.
     pub whole: Whole,
-    /// The limits of the present policy, in its order.
+    /// The limits of the policy in force, in its order.
     pub present: Vec<Figure>,
-    /// Their tiers and rules, by the limit that stands for each, in the same order.
+    /// The tiers and rules of those limits, in the same order, each by the limit that stands for it.
     pub owners: Vec<Figure>,
-    /// Limits that the policy does not have any more.
+    /// The limits that the policy no longer has.
     pub gone: Vec<Figure>,
-    /// Tiers and rules of those alone.
+    /// The tiers and rules that the policy no longer has.
     pub gone_owners: Vec<Figure>,
 }
 
-/// Of one limit, tier or rule.
+/// The counts of one limit, tier or rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The limit; of a tier or a rule, the one that stands for it.
+    /// The limit; for a tier or a rule, the limit that stands for it.
     pub limit: LimitIndex,
-    /// Since the engine was made.
+    /// The counts since the engine was made.
     pub all: Part,
-    /// Of that, since the time before.
+    /// The counts of the interval.
     pub new: Part,
 }
 
 impl Counters {
-    /// What `engine` counted since the call before, or since it was made; `sample`: what was seen in that time.
+    /// Reads the counters of `engine`, and returns what it counted since the last reading. `sample` is the sample of
+    /// the same interval.
     pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> Counted {
         self.ticks += 1;
         let totals = engine.totals();
@@ -90,14 +93,14 @@ impl Counters {
         counted
     }
 
-    /// Knows the limits of the present policy from now on, and so its tiers and rules.
+    /// Registers the limits of the policy in force, with their tiers and rules.
     pub fn meet(&mut self, engine: &Engine) {
         for (limit, _) in engine.limit_counts() {
             self.known(engine, limit);
         }
     }
 
-    /// The limit that stands for a tier or a rule, by its full name, if it is known.
+    /// Returns the limit that stands for a tier or a rule with this full name, if it is known.
     #[must_use]
     pub fn owner(&self, full_name: &str) -> Option<LimitIndex> {
         self.owners.get(full_name).copied()
@@ -127,7 +130,7 @@ impl Counters {
         Figure { limit, all: part(counts), new: part(counts).since(part(before)) }
     }
 
-    /// Of all whose limits were counted just now, each once.
+    /// Fills in the tiers and rules of the limits of this interval, each once.
     fn count_owners(&mut self, counted: &mut Counted) {
         let mut told_of = HashSet::new();
         for (limits, told) in [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)] {
@@ -141,19 +144,19 @@ impl Counters {
 }
 
 impl Counted {
-    /// Limits that decided something.
+    /// Returns the limits that decided a request.
     #[must_use]
     pub fn busy_limits(&self) -> Vec<(LimitIndex, Part)> {
         busy(&self.present, &self.gone)
     }
 
-    /// How often shadows would have refused a request.
+    /// Returns how many requests limits in shadow mode would have denied.
     #[must_use]
     pub fn shadow_denied(&self) -> u64 {
         self.present.iter().chain(&self.gone).map(|figure| figure.new.shadow_denied).sum()
     }
 
-    /// Tiers and rules that did, by the limit that stands for each.
+    /// Returns the tiers and rules that decided a request, each by the limit that stands for it.
     #[must_use]
     pub fn busy_owners(&self) -> Vec<(LimitIndex, Part)> {
         busy(&self.owners, &self.gone_owners)
@@ -165,7 +168,8 @@ fn busy(present: &[Figure], gone: &[Figure]) -> Vec<(LimitIndex, Part)> {
     new.filter(|(_, part)| !part.is_nothing()).collect()
 }
 
-/// What a limit adds to its tier or rule: requests that it let pass, refused, and would have refused, each once.
+/// Returns what a limit adds to its tier or rule: the requests that it allowed, denied, and would have denied, each
+/// once.
 fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -> Part {
     Part { allowed: owner_allowed, denied, shadow_denied: owner_shadow_denied }
 }
@@ -190,9 +194,9 @@ mod tests {
         Snapshot::compile(&policy.expect("a policy")).expect("a good policy")
     }
 
-    /// A tier whose limits come and go counts each request once, in the second in which it came.
+    /// A tier whose limits are replaced counts each request once, in the second of the request.
     #[test]
-    fn a_tier_has_each_request_once_while_its_limits_change() {
+    fn a_tier_counts_each_request_once_while_its_limits_change() {
         let engine = Engine::with_max_keys(1_000);
         let both = [Identity::new("user", "ada").expect("valid"), Identity::new("ip", "::1").expect("valid")];
         let check = |times: usize| {
@@ -212,7 +216,7 @@ mod tests {
         engine.publish(policy(&["minute", "day"])).expect("few limits");
         check(5);
         assert_eq!(second(&engine), free(5, 0));
-        // One goes and another comes, within a second.
+        // One limit is removed and another is added within a second.
         check(3);
         engine.publish(policy(&["day", "hour"])).expect("few limits");
         check(4);

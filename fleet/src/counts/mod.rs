@@ -1,4 +1,4 @@
-//! Counts of decisions.
+//! Counts of decisions: totals, latencies, samples, and the counts of each limit, tier and rule.
 
 pub(crate) mod counters;
 pub(crate) mod latency;

@@ -1,10 +1,10 @@
-//! Tiers and rules: the owners of limits, which are counted beside them.
+//! The owner of a limit: the tier or the rule that has it. Decisions are counted for owners as well as for limits.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What has limits.
+/// The kind of a limit's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -16,7 +16,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Is this full name one of a tier, or of a rule?
+    /// Returns whether this is the full name of an owner of this kind.
     #[must_use]
     pub fn is(self, full_name: &str) -> bool {
         let kind = match self {
@@ -27,7 +27,7 @@ impl Owner {
     }
 }
 
-/// Full name of the tier or rule that has this limit, if one has it.
+/// Returns the full name of the tier or rule that has this limit; `None` for the limit of a client.
 #[must_use]
 pub fn owner_of(limit_id: &str) -> Option<&str> {
     let (owner, _) = limit_id.rsplit_once('/')?;

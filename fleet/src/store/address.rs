@@ -1,4 +1,4 @@
-//! Parses the addresses of a store. An error shows no part of an address, since it may hold a password.
+//! Parses the addresses of a store. Its errors show no part of an address, since an address may hold a password.
 
 use std::fmt;
 
@@ -20,39 +20,40 @@ const PASSWORD: &str =
 
 const SENTINELS: &str = "write redis-sentinel://HOST:PORT/MASTER for each Sentinel";
 
-/// The port of a Sentinel that says no other.
+/// The port of a Sentinel whose URL states none.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Where a store is, and what its keys begin with.
+/// The addresses of a store, the prefix of its keys, and the credentials to reach it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreAddress {
-    /// The URL of one server (`redis://HOST:PORT`), those of some servers of a cluster, or those of the Sentinels of a master
-    /// (`redis-sentinel://HOST:PORT/MASTER`).
+    /// The URL of one server (`redis://HOST:PORT`), the URLs of some servers of a cluster, or those of the Sentinels of
+    /// a master (`redis-sentinel://HOST:PORT/MASTER`).
     pub urls: Vec<String>,
-    /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and `_`.
-    /// Fleets with different prefixes share nothing, also where they share a server.
+    /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and
+    /// `_`. Fleets with different prefixes share nothing, even on the same server.
     pub prefix: String,
-    /// TLS of URLs that ask for it (`rediss://`).
+    /// The TLS settings of URLs that ask for it (`rediss://`).
     pub tls: StoreTls,
-    /// The secret with which the names of keys are derived.
+    /// The secret from which the names of keys are derived.
     pub secret: KeySecret,
 }
 
-/// The certificates that a node checks, and shows, on connections to its store over TLS.
+/// The certificates that a node trusts and presents on TLS connections to its store.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct StoreTls {
-    /// PEM: authorities, one of which must have signed the certificate of a server. Those that the machine trusts, unless given.
+    /// Authorities, PEM: one of them must have signed the certificate of a server. Unless given, those that the machine
+    /// trusts.
     pub authorities: Option<Vec<u8>>,
-    /// The certificate that the node shows to a server that asks for one.
+    /// The certificate that the node presents to a server that asks for one.
     pub client: Option<ClientCertificate>,
 }
 
-/// A certificate and its key.
+/// A client certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// PEM: the certificate, and those that lead from it to one that the server knows.
+    /// The certificate and its chain, PEM.
     pub certificate: Vec<u8>,
-    /// PEM: its key.
+    /// The key, PEM.
     pub key: Vec<u8>,
 }
 
@@ -93,7 +94,7 @@ impl StoreTls {
                 |part| of(part)("no address asks for TLS: write rediss:// in the place of redis://".to_owned());
             return given.map_or(Ok(None), |part| Err(unused(part)));
         }
-        // A library that takes a provider from the process alone makes the connections.
+        // The Redis client takes its TLS provider from the process alone.
         install_provider();
         let authorities = self.authorities.as_deref();
         let servers = ClientTls { machine: authorities.is_none(), authorities, own: None };
@@ -120,7 +121,7 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// The servers that URLs name.
+/// The servers of a store.
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     /// Some servers of a cluster.
@@ -129,7 +130,7 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    /// Returns the servers of the URLs themselves.
+    /// Returns the servers that the URLs name; of a watched master its Sentinels.
     pub(crate) fn infos(&self) -> &[ConnectionInfo] {
         match self {
             Self::Single(info) => std::slice::from_ref(info),
@@ -143,23 +144,23 @@ impl Servers {
     }
 }
 
-/// A master, and the Sentinels that look after it.
+/// A master, and the Sentinels that watch it.
 #[derive(Clone)]
 pub(crate) struct WatchedMaster {
     pub(crate) sentinels: Vec<ConnectionInfo>,
     pub(crate) name: String,
-    /// User, password and database of the servers.
+    /// The user, the password and the database of the master.
     pub(crate) settings: RedisConnectionInfo,
 }
 
-/// A URL, read.
+/// A parsed URL.
 struct Read {
     info: ConnectionInfo,
-    /// The master and the settings of its servers, where the URL is of a Sentinel.
+    /// The name of the master and the settings of its servers, if the URL is that of a Sentinel.
     master: Option<(String, RedisConnectionInfo)>,
 }
 
-/// Reads the URLs of a store.
+/// Parses the URLs of a store.
 pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
     let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
     let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
@@ -235,7 +236,7 @@ fn read_one(url: &str) -> Result<Read, String> {
     Ok(Read { info, master: Some((master.to_owned(), of_servers)) })
 }
 
-/// Reads user and password of a Sentinel itself.
+/// Parses the user and the password of a Sentinel itself.
 fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
     let mut settings = RedisConnectionInfo::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -257,7 +258,7 @@ fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
     Ok(settings)
 }
 
-/// Checks an address beside others: several are of one cluster, or of the Sentinels of one master.
+/// Checks that several URLs name one cluster, or the Sentinels of one master.
 fn fits(one: &Read, first: &Read) -> Result<(), &'static str> {
     if matches!(one.info.addr(), ConnectionAddr::Unix(_)) {
         return Err(
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_state_the_problem_without_the_password() {
         for (url, said) in [
             ("", "it is empty: write redis://HOST:PORT"),
             ("127.0.0.1:6379", "it does not begin with redis://"),
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn which_of_several_it_is_stands_first() {
+    fn errors_name_the_address_among_several() {
         assert!(why(&["redis://a", "redis://b", "c"]).starts_with("the third of 3 addresses: it does not begin"));
         let nine = ["redis://a"; 9];
         assert!(why(&[&nine[..], &["b"]].concat()).starts_with("address 10 of 10: it does not begin"));
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_an_address_is_one() {
+    fn valid_addresses_are_parsed() {
         for url in [
             "redis://127.0.0.1",
             "redis://localhost:6380/3",

@@ -1,4 +1,4 @@
-//! An engine whose shared limits are kept in a store.
+//! An engine that keeps the state of its shared limits in a store.
 
 use std::{
     cmp::Ordering,
@@ -36,11 +36,11 @@ use crate::store::{
     stats::StoreStats,
 };
 
-/// How long the fault of a secret that was not sent counts as there: longer than it can be.
+/// The time for which the fault of a missing secret is reported: longer than it can last.
 const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// An engine whose shared limits are kept in a store: see [`Decide`]. Leases are given back, and what
-/// is untold is told, by [`close`](Self::close).
+/// An engine that keeps the state of its shared limits in a store: see [`Decide`]. [`close`](Self::close) gives back
+/// its leases and sends what the store does not know yet.
 pub struct Shared<C> {
     engine: Arc<Engine<C>>,
     store: Arc<Batcher>,
@@ -54,12 +54,12 @@ impl<C> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// Shares the limits of an engine through the store at an address. The store is greeted, for a second at most; one that
-    /// does not answer is connected to when it does, and limits do meanwhile what they say for that case.
+    /// Shares the limits of an engine through the store at an address. Probes the store for at most a second. A store
+    /// that does not answer is connected to later; until then `on_failure` of each limit decides.
     ///
     /// # Errors
     ///
-    /// The address is none.
+    /// The address is invalid.
     pub async fn new(
         engine: Arc<Engine<C>>,
         address: &StoreAddress,
@@ -94,15 +94,15 @@ impl<C: Clock> Shared<C> {
         Self { engine, store, holdings }
     }
 
-    /// Which store it is: the same addresses and the same prefix have the same number, below 2^53.
+    /// Returns a number below 2^53 that identifies the store: the same for the same addresses and prefix.
     #[must_use]
     pub fn store_id(&self) -> u64 {
         self.store.id()
     }
 
-    /// Takes the secret with which the admin server has its fleet derive the names of keys; `None`: the server has none. It counts
-    /// unless one was [given](super::KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
-    /// and each limit starts anew: as with another version of the keys.
+    /// Takes the secret from which the admin server's fleet derives the names of keys; `None`: the server has none. It
+    /// is ignored if a secret was [given](super::KeySecret::Given). Where keys had other names before, leases are given
+    /// back and views are sent under the old names, and each limit starts anew.
     pub fn take_key_secret(&self, sent: Option<&[u8]>) {
         if self.store.keys.take(sent) {
             tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
@@ -113,14 +113,14 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// The engine that decides.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine<C>> {
         &self.engine
     }
 
-    /// Begins a check: see [`Engine::begin`]. What this node holds of leased and synced limits is charged at once, so where
-    /// that is enough the check is decided.
+    /// Begins a check: see [`Engine::begin`]. Charges this node's leases and views at once; where they suffice, the
+    /// check is decided.
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
         let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
             LocalAnswer::Answer(answer) => Some(answer),
@@ -139,8 +139,8 @@ impl<C: Clock> Shared<C> {
         self.engine.pend(request, is_look)
     }
 
-    /// Has the store charge what a check needs, and this node's holdings; the answers are for [`finish`](Self::finish). No
-    /// longer than the timeout.
+    /// Charges what a pending check needs, in the store and in this node's leases and views, within the timeout. The
+    /// answers are for [`finish`](Self::finish).
     pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
@@ -168,17 +168,17 @@ impl<C: Clock> Shared<C> {
                 return answers;
             }
             let began = Instant::now();
-            // Those that wait for a lease, first: what it is not enough for goes out with the others.
+            // Checks that wait for a lease come first: what the lease does not cover goes out with the other requests.
             for (place, answer, part) in waits {
                 let left = store.timeout().saturating_sub(began.elapsed());
                 match timeout(left, answer).await {
                     Ok(Ok(Some(answer))) => answers[place] = answer,
-                    // The lease was not enough for all that waited.
+                    // The lease did not cover all checks that waited.
                     Ok(Ok(None)) => add(&mut questions, part, place),
                     _ => {}
                 }
             }
-            // What could not be answered in time is not charged.
+            // A request that cannot be answered in time is not sent, and so not charged.
             if !questions.is_empty() && began.elapsed() < store.timeout() {
                 let mut asked = Vec::with_capacity(questions.len());
                 let mut places = Vec::with_capacity(questions.len());
@@ -200,8 +200,8 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// What the store has of the limits of each inspection, whatever this node holds of them; for
-    /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
+    /// Returns what the store has of the limits of each inspection, whatever this node holds of them, for
+    /// [`Engine::inspect_with`]. Waits longer than a check, half a second, since an operator asks.
     pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
         if self.store.keys.are_awaited() {
             return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
@@ -214,7 +214,7 @@ impl<C: Clock> Shared<C> {
         pending.iter().map(of).collect()
     }
 
-    /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
+    /// Finishes a check: see [`Engine::finish`]. Gives back charges of a request that was denied.
     pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
         let (decision, in_vain) = self.engine.finish(pending, answers);
         if let Some(in_vain) = in_vain {
@@ -223,7 +223,7 @@ impl<C: Clock> Shared<C> {
         decision
     }
 
-    /// As [`finish`](Self::finish), and what was charged can be settled.
+    /// Finishes a check as [`finish`](Self::finish) does; what was charged can be settled later.
     pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
         let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
@@ -234,7 +234,7 @@ impl<C: Clock> Shared<C> {
         (decision, here.map(|here| Reserved { here, estimate, stored }))
     }
 
-    /// A check is not finished after all: gives back what was charged for it.
+    /// Gives back the charges of a check that is not finished after all.
     pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
         self.take_back(all_charged(self.keys(), pending, answers).into_iter());
     }
@@ -258,9 +258,12 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Has the store forget what was used of the limits of a request that are kept there, as [`Engine::reset`] does of those of
-    /// this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget) on each. Answers how many; an
-    /// error: the store did not answer.
+    /// Clears the limits of a request in the store, as [`Engine::reset`] does for those of this node. Each node must
+    /// then [`forget`](Self::forget) what it holds of them. Returns the number of limits.
+    ///
+    /// # Errors
+    ///
+    /// The store did not answer.
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
         if self.store.keys.are_awaited() {
@@ -278,15 +281,15 @@ impl<C: Clock> Shared<C> {
         Ok(count)
     }
 
-    /// Forgets what this node holds of the limits of a request that nodes share: leases, which the store goes on to count as out
-    /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
+    /// Forgets the leases and views that this node holds of the shared limits of a request, with what a view has not
+    /// sent yet. The store still counts the leases as out unless it was [cleared](Self::clear) before.
     pub fn forget(&self, request: &Request<'_>) {
         if let Some(pending) = self.engine.pend_inspection(request) {
             pending.charges().for_each(|charge| self.holdings.forget(charge.hash));
         }
     }
 
-    /// How the store and this node's holdings are.
+    /// Returns the statistics of the store and of this node's leases and views.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let (counts, held) = (&self.store.counts, &self.holdings.figures);
@@ -308,8 +311,8 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Returns the store's time as this node knows it, 0 or more behind, and the tokens of the synced limits of a request that this
-    /// node spent and that no answer of the store has covered yet.
+    /// Returns the store's time as this node knows it, at most a little late, and the tokens of the synced limits of a
+    /// request that this node spent and that no answer of the store has covered yet.
     #[cfg(feature = "model")]
     #[doc(hidden)]
     #[must_use]
@@ -319,7 +322,7 @@ impl<C: Clock> Shared<C> {
         (self.store.moment().store, charges.map(|charge| self.holdings.unanswered(charge.hash)).sum())
     }
 
-    /// Gives back leases, and tells what is untold: before the process ends. Within a second.
+    /// Gives back leases and sends what the store does not know yet, before the process ends. Takes at most a second.
     pub async fn close(&self) {
         self.holdings.close(self.store.close_timeout()).await;
     }
@@ -329,11 +332,11 @@ impl<C: Clock> Shared<C> {
     }
 
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
-        // The key has no name yet.
+        // The name of the key is not known yet.
         if self.store.keys.are_awaited() {
             return LocalAnswer::Answer(Answer::Failed);
         }
-        // Without its store a view is nobody's: what the limit says for that case decides.
+        // Without its store a view is not corrected, so `on_failure` of the limit decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
             self.holdings.note_view();
             return LocalAnswer::Answer(Answer::Failed);
@@ -378,7 +381,7 @@ impl<C: Clock> Decide for Shared<C> {
     }
 }
 
-/// A reservation of which the store, or what this node holds of it, charged a part.
+/// A reservation that the store, or a lease or view of this node, charged in part.
 #[derive(Debug)]
 #[must_use = "a reservation that nobody settles stands as charged"]
 pub struct Reserved {
@@ -401,7 +404,7 @@ impl Reserved {
     }
 }
 
-/// What was charged, and how it is taken back.
+/// A charge, with what is needed to take it back.
 #[derive(Debug)]
 struct Charged {
     hash: u64,
@@ -439,7 +442,7 @@ fn part(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
     (slot, KeyRequest::new(key, charge, intent))
 }
 
-/// Puts a part to the others of its slot.
+/// Adds a request to those of its slot.
 fn add(questions: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>, (slot, part): (String, KeyRequest), place: usize) {
     match questions.iter_mut().find(|(of, ..)| *of == slot) {
         Some((_, parts, places)) => {

@@ -1,4 +1,4 @@
-//! Queries from the admin server to a node, and the node's answers.
+//! Query messages: what the admin server asks of a node, and the node's replies.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -8,110 +8,113 @@ use tidegate::policy::Sharing;
 
 use crate::wire::report::SeenIdentity;
 
-/// Identities of a question.
+/// The most identities of a [`NodeQuery::Fullest`].
 pub const FULLEST_MAX: usize = 100;
-/// Decisions of an answer.
+/// The most decisions of a reply.
 pub const DECISIONS_MAX: usize = 100;
-/// How long a node may watch before it answers, milliseconds.
+/// The longest time for which a node may watch decisions before it replies, milliseconds.
 pub const WATCH_MS_MAX: u64 = 1_500;
-/// Until when a command must be answered, milliseconds from when it was sent.
+/// The time within which a node must reply to a query, milliseconds from when the query was sent.
 pub const DEADLINE_MS: u64 = 2_000;
 
-/// An identity.
+/// The identity that a query is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Who"))]
 #[serde(deny_unknown_fields)]
 pub struct Who {
-    /// Such as `user`.
+    /// The kind, such as `user`.
     pub kind: String,
-    /// Such as `ada`.
+    /// The value, such as `ada`.
     pub value: String,
 }
 
-/// What is asked of a node.
+/// The message that carries a query from the admin server to a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Command {
-    /// By which the answer is known.
+    /// Names the query; the reply carries the same ID.
     pub id: String,
-    /// Within so many milliseconds the answer counts.
+    /// The time within which a reply counts, milliseconds.
     pub deadline_ms: u64,
-    /// An [`Ask`]; one of a newer build may be none.
+    /// A [`NodeQuery`] as JSON: a newer admin server may send one that this build does not know.
     pub ask: Value,
 }
 
-/// What can be asked.
+/// A query to a node: what an administrator wants to know, or to have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Ask {
-    /// How every limit stands that a request would meet. Charges nothing.
+    /// Inspects every limit that a request would meet. Charges nothing.
     Peek {
         /// The request.
         request: Question,
     },
-    /// Of each of several identities, the limit that is nearest to denying its requests, of which nothing else is known. Charges
-    /// nothing.
+    /// Inspects, for each of several identities, the limit that is nearest to denying requests of that identity alone.
+    /// Charges nothing.
     Fullest {
         /// `default` unless given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         domain: Option<String>,
-        /// A hundred at most.
+        /// The identities, 100 at most.
         #[cfg_attr(feature = "schema", schemars(length(max = FULLEST_MAX)))]
         each: Vec<Who>,
     },
-    /// Forget what was used here of the limits of a request, those of everyone too: what this node counted, and what it holds of
-    /// limits that nodes share. What their store has of those is forgotten by [`Clear`](Self::Clear) before.
+    /// Resets the limits of a request on this node, those that everyone shares included: clears its own counts and the
+    /// leases and views that it holds of shared limits. What the store has of shared limits is cleared by
+    /// [`Clear`](Self::Clear), which must come first.
     Reset {
         /// The request.
         request: Question,
     },
-    /// Have the store of limits that nodes share forget what was used of those of a request. One node is asked; what it holds
-    /// itself it keeps until [`Reset`](Self::Reset).
+    /// Clears the shared limits of a request in the store. One node of each store is asked to; it keeps the leases and
+    /// views that it holds until [`Reset`](Self::Reset).
     Clear {
         /// The request.
         request: Question,
     },
-    /// Decide a request, and charge it when it is allowed: a check as the doors make it.
+    /// Decides a request, and charges it if it is allowed, as a check over a listener does.
     Charge {
         /// The request.
         request: Question,
     },
-    /// The decisions about one identity that are made from now on.
+    /// Watches the decisions about one identity that are made from now on.
     Watch {
-        /// Whom.
+        /// The identity.
         who: Who,
-        /// For how long, milliseconds.
+        /// The time for which to watch, milliseconds.
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
         for_ms: u64,
-        /// Whoever asks again and again misses nothing in between. It is answered as soon as there is something to tell.
+        /// The position in a watch that continues over several queries, so that no decision between two of them is
+        /// missed. The node replies as soon as there is a new decision.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         goes_on: Option<GoesOn>,
     },
-    /// The next decisions, whomever they are about.
+    /// Watches the next decisions about any identity.
     Sample {
-        /// So many at most.
+        /// The most decisions to return.
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = DECISIONS_MAX)))]
         count: usize,
-        /// For how long, milliseconds.
+        /// The time for which to watch, milliseconds.
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
         for_ms: u64,
     },
-    /// Connect again, and take the policy anew.
+    /// Makes the node connect again and take the policy anew.
     Resync {},
 }
 
-/// Where a watch is.
+/// The position in a watch that continues over several queries.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GoesOn {
-    /// Whoever asks chooses it, another for each watch: under it the node goes on to watch for ten seconds after each question.
+    /// Names the watch; the caller chooses a new name for each. The node keeps watching for ten seconds after each
+    /// query of this name.
     pub watch: String,
-    /// The `last` of its last answer; 0 at first.
+    /// The `last` of the previous reply; 0 at first.
     pub after: u64,
 }
 
-/// A request that is asked about.
+/// The request that a query is about.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -119,171 +122,171 @@ pub struct Question {
     /// `default` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// One to eight, each kind once.
+    /// One to eight identities, each kind once.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = tidegate::IDENTITIES_MAX)))]
     pub identities: Vec<Who>,
-    /// Path.
+    /// The path of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Such as `GET`.
+    /// The method, such as `GET`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Tokens; 1 unless given.
+    /// The cost in tokens; 1 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
 }
 
-/// A node's answer.
+/// The message that carries a node's reply to the admin server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Answer {
-    /// Name of the node.
+    /// The name of the node.
     pub name: String,
-    /// Which start of it.
+    /// The instance of the node: another one for each start of its process.
     pub instance: String,
-    /// Of the command.
+    /// The ID of the query.
     pub id: String,
-    /// What it has to say.
+    /// The reply.
     pub told: Told,
 }
 
-/// What a node has to say.
+/// A node's reply to a query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum Told {
-    /// How limits stand.
+    /// The state of each limit that the request would meet.
     Peek {
-        /// Version of the policy that decides.
+        /// The version of the policy that decides.
         policy_version: u64,
-        /// Would it be allowed?
+        /// Whether the request would be allowed.
         allowed: bool,
         /// The limit that would deny it.
         #[serde(default)]
         limit_id: Option<String>,
-        /// When it would be allowed, milliseconds from now; `null`: never.
+        /// The time after which it would be allowed, milliseconds from now; `null`: never.
         #[serde(default)]
         retry_after_ms: Option<u64>,
-        /// In the order in which they are checked.
+        /// The limits, in the order in which they are checked.
         limits: Vec<PeekedLimit>,
     },
-    /// The limit that is nearest to denying.
+    /// The limit of each identity that is nearest to denying.
     Fullest {
-        /// Of each identity, in the order in which they were asked about; `null`: no limit of its can deny it for what it used.
+        /// One entry for each identity of the query, in the same order; `null`: no limit of this identity can deny it.
         each: Vec<Option<PeekedLimit>>,
     },
-    /// What was used is forgotten.
+    /// The node cleared what was used.
     Reset {
-        /// Keys of which there was something to forget.
+        /// The number of keys that had something to clear.
         keys: u64,
-        /// The limits of which something was used, as they stood before. Builds before these have none.
+        /// The limits that had been used, with their state before the reset. Older builds send none.
         #[serde(default)]
         cleared: Vec<PeekedLimit>,
     },
-    /// The store has forgotten what was used.
+    /// The store cleared what was used.
     Clear {
-        /// Keys of which there was something to forget.
+        /// The number of keys that had something to clear.
         keys: u64,
-        /// The limits of which something was used, as they stood before.
+        /// The limits that had been used, with their state before they were cleared.
         cleared: Vec<PeekedLimit>,
     },
-    /// What was decided, and charged if it was allowed.
+    /// The decision; the request was charged if it was allowed.
     Charge {
-        /// Version of the policy that decided.
+        /// The version of the policy that decided.
         policy_version: u64,
-        /// Was it allowed?
+        /// Whether the request was allowed.
         allowed: bool,
         /// The limit that denied it, or the one with the least left; `null`: no limit applied, so nothing was charged.
         #[serde(default)]
         limit_id: Option<String>,
-        /// The policy has no such domain, so no limit applied.
+        /// Whether the policy lacks the domain, so that no limit applied.
         #[serde(default)]
         unknown_domain: bool,
-        /// When it would be allowed, milliseconds from now; `null`: never.
+        /// The time after which it would be allowed, milliseconds from now; `null`: never.
         #[serde(default)]
         retry_after_ms: Option<u64>,
     },
-    /// Decisions about one identity.
+    /// Decisions about the watched identity.
     Watch(Decisions),
-    /// Decisions.
+    /// Decisions about any identity.
     Sample(Decisions),
-    /// It connects again.
+    /// The node connects again.
     Resync {},
-    /// It cannot.
+    /// The node cannot answer the query.
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// One limit of a request, as it stands.
+/// The state of one limit of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct PeekedLimit {
-    /// Full name.
+    /// The full name of the limit.
     pub limit_id: String,
-    /// Of tokens.
+    /// The tokens that the limit has in all.
     pub limit: u64,
-    /// What is left.
+    /// The tokens that are left.
     pub remaining: u64,
-    /// Until all is back, milliseconds.
+    /// The time until all tokens are back, milliseconds.
     pub reset_after_ms: u64,
-    /// When this limit would let the request pass, milliseconds from now; `null`: never.
+    /// The time after which this limit would let the request pass, milliseconds from now; `null`: never.
     #[serde(default)]
     pub retry_after_ms: Option<u64>,
-    /// What would be left then.
+    /// The tokens that would be left after the request.
     #[serde(default)]
     pub remaining_after: u64,
-    /// It counts, and never denies.
+    /// Whether the limit is in shadow mode: it counts and never denies.
     pub is_shadow: bool,
-    /// How nodes share it. Builds before these do not say, and share none.
+    /// The sharing mode of the limit. Older builds do not send it, and share none.
     #[serde(default)]
     pub sharing: Sharing,
-    /// It is what all nodes together have in the store that they share it through.
+    /// Whether this is the state in the store, of all nodes together.
     #[serde(default)]
     pub is_stored: bool,
-    /// By which algorithm it counts, and how it stands, in words. Builds before these have none.
+    /// The algorithm and the state of the limit, in plain words. Older builds send none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub says: String,
 }
 
-/// Decisions that were seen.
+/// The decisions that a watch saw.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Decisions {
-    /// Oldest first, a hundred at most, and as many as fit.
+    /// The decisions, oldest first: 100 at most, and as many as fit into one message.
     pub decisions: Vec<SeenDecision>,
-    /// How many came, also those for which there was no room.
+    /// The number of decisions that were made, those without room included.
     pub seen: u64,
-    /// Of a watch that goes on: the number of the last that was told or counted.
+    /// The number of the last decision that this reply has or counts, for a watch that continues.
     #[serde(default)]
     pub last: u64,
-    /// Since when is watched, by the node's clock, Unix milliseconds. Another than before: the watch that went on had ended, and this
-    /// is a new one.
+    /// The time since which the node watches, by its clock, Unix milliseconds. A value other than in the previous reply
+    /// means that the watch had ended and a new one began.
     #[serde(default)]
     pub since_ms: u64,
 }
 
-/// A decision that was seen.
+/// A decision that a watch saw.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SeenDecision {
-    /// By the node's clock, Unix milliseconds.
+    /// The time of the decision by the node's clock, Unix milliseconds.
     pub at_ms: u64,
-    /// Was it allowed?
+    /// Whether the request was allowed.
     pub allowed: bool,
-    /// The limit that decided; `null` where none applied.
+    /// The limit that decided; `null`: none applied.
     pub limit_id: Option<String>,
-    /// What it left.
+    /// The tokens that were left.
     pub remaining: Option<u64>,
-    /// Whom the request was about.
+    /// The identities of the request.
     pub identities: Vec<SeenIdentity>,
-    /// Its path, if it had one; its first 512 characters.
+    /// The path of the request, if it had one, cut to 512 characters.
     pub endpoint: Option<String>,
-    /// Its method, if it had one.
+    /// The method of the request, if it had one.
     #[serde(default)]
     pub method: Option<String>,
-    /// Tokens; `null`: it was no request, or the node does not say.
+    /// The cost in tokens; `null`: it was no request, or the node does not send it.
     #[serde(default)]
     pub cost: Option<u64>,
 }

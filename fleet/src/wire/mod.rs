@@ -1,9 +1,9 @@
-//! The messages between nodes and the admin server, as plain types for both sides.
+//! The protocol between nodes and the admin server: the messages of both sides, as plain serde types.
 //!
-//! The admin server sends server-sent events on the stream that a node opened; the constants here are their names. A node sends
-//! by `POST`. Either side may add fields to its messages, and a node may add parameters to the query of the stream: a receiver
-//! ignores those that it does not know. Events and queries are different: a node ignores an event of which it does not know
-//! every part, and answers a query of this kind by saying so.
+//! The admin server sends server-sent events on the stream that a node opened; the constants here are the names of the
+//! events. A node sends by `POST`. Either side may add fields to its messages, and a node may add parameters to the
+//! query of the stream: a receiver ignores those that it does not know. Events and queries are different: a node
+//! ignores an event with an unknown part, and replies to an unknown query that it does not know it.
 
 mod command;
 pub mod event_reader;

@@ -1,8 +1,8 @@
-//! The time of a store, and that of this node.
+//! A clock reading: the time of the store and of this node.
 
 use tidegate::time::Nanos;
 
-/// A moment, by the store's clock as far as this node knows it, and by its own, which never jumps.
+/// An instant by the store's clock, as far as this node knows it, and by the node's own clock, which never jumps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClockReading {
     pub(crate) store: Nanos,

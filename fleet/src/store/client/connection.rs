@@ -1,5 +1,5 @@
-//! The connection to the store: one server, the master of Sentinels, or a cluster. It is made when it is first needed,
-//! and again when it breaks.
+//! The connection to the store, which runs the script: over one server, the master that Sentinels name, or a cluster.
+//! It is opened when it is first needed, and reopened when it breaks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ enum Target {
     Simulated(Arc<crate::store::simulation::Wire>),
 }
 
-/// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
+/// A connection to the store. Clones share it, and requests do not wait for each other's replies.
 #[derive(Clone)]
 pub(crate) struct Connection {
     target: Target,
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection to servers that need not be there yet.
+    /// Makes a connection to servers that need not be reachable yet.
     pub(crate) fn to(
         servers: Servers,
         tls: Option<TlsCertificates>,
@@ -53,14 +53,14 @@ impl Connection {
         Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
-    /// Returns a connection to the store of a simulation.
+    /// Makes a connection to the store of a simulation.
     #[cfg(test)]
     pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
         let hash = Script::new(code).get_hash().to_owned();
         Self { target: Target::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
     }
 
-    /// Returns a number of 52 bits that the same addresses and the same prefix have.
+    /// Returns a number of 52 bits that is the same for the same addresses and prefix.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -74,20 +74,20 @@ impl Connection {
         }
     }
 
-    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server
-    /// that is back. The client of a cluster does this itself.
+    /// Reconnects in the background where no request does: to the master that Sentinels name now, or to a server that
+    /// is back. The client of a cluster does this itself.
     pub(crate) fn reconnect(&self) {
         if let Target::Server(server) = &self.target {
             server.reconnect();
         }
     }
 
-    /// Returns how many connections were made since the start; to a cluster 0.
+    /// Returns the number of connections since the start; for a cluster 0.
     pub(crate) fn connections(&self) -> u64 {
         if let Target::Server(server) = &self.target { server.made() } else { 0 }
     }
 
-    /// Runs the script, and loads it where it is not known. An error: it may have run.
+    /// Runs the script, and loads it where the server does not know it. After an error it may have run.
     pub(crate) async fn run(
         &self,
         keys: &[String],
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Returns what each server says of itself: of a cluster each master.
+    /// Returns the output of `INFO` of each server; of a cluster, of each master.
     pub(crate) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
         let target = self.target.clone();
         let asked = async move {
@@ -130,7 +130,8 @@ impl Connection {
         if let Ok(answer) = timeout(patience, &mut asked).await {
             return redis::from_redis_value(answer?).map_err(RedisError::from);
         }
-        // A connection that is being made is made for the next. What becomes of it says why there was no answer.
+        // The request goes on in the background, so that the next request finds the connection open. Its late outcome
+        // shows the cause of the silence.
         let (faults, since) = (Arc::clone(&self.faults), Instant::now());
         tokio::spawn(async move {
             if let Ok(Err(error)) = timeout(CONNECT_IN + ANSWER_IN, asked).await {
@@ -145,7 +146,7 @@ fn late() -> RedisError {
     RedisError::from((ErrorKind::Io, "it took too long"))
 }
 
-/// The server that was asked did not run the script, since the key has moved: it may be sent again.
+/// Returns whether the server did not run the script because the key has moved, so that it may be sent again.
 pub(crate) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))

@@ -1,4 +1,4 @@
-//! The client of a store: connections, batches of questions, and whether the store is well.
+//! The client of a store: its connections, the batching of requests, the circuit breaker and the health monitor.
 
 pub(crate) mod batcher;
 pub(crate) mod clock;

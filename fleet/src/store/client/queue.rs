@@ -1,4 +1,4 @@
-//! Queues of requests that wait for the same slot, and slots that are moving to another server.
+//! Queues of requests that wait for the same slot, and the slots that are moving to another server.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,36 +19,37 @@ use crate::{
     store::script::{decode::KeyReply, plan::SlotRequest},
 };
 
-/// Questions that go out together; and so many of them, as far as there are, are not such that a check waits for.
+/// The most requests of one script, and how many of these are reserved for requests that no check waits for.
 const TOGETHER: usize = 64;
 const SHARE_OF_OTHERS: usize = 16;
 
-/// How long a slot may be elsewhere before that counts as a failure; how long it is known that it was; and of how many slots.
+/// The time for which a slot may be elsewhere before that counts as a failure, the time for which it is remembered, and
+/// the most slots that are.
 const SETTLES_IN: Duration = Duration::from_secs(1);
 const MOVING_FOR: Duration = Duration::from_secs(10);
 const MOVING_MAX: usize = 1_024;
 
-/// How long at least a question is sent again that lost the race for its key, or that reached a server which no longer has its
-/// slot. A question whose caller waits longer is sent again for that time.
+/// The least time for which a request is sent again that lost the race for its key, or that reached a server which no
+/// longer has its slot. A request whose caller waits longer is sent again for that time.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
-/// Nobody waits for what is asked in the background, so it is waited for longer.
+/// The least time for which a background request is awaited: longer than a check, since no check waits for it.
 pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
-/// A question that waits for its turn.
+/// A request that waits in a queue.
 pub(super) struct QueuedRequest {
     pub(super) question: SlotRequest,
-    /// When it was answered in vain first.
+    /// The time at which the request was first answered in vain.
     pub(super) since: Option<Instant>,
     pub(super) patience: Duration,
-    /// Does a check wait for it?
+    /// Whether a check waits for the reply.
     pub(super) is_urgent: bool,
-    /// `None`: nobody waits, and it is asked all the same.
+    /// The sender of the reply; `None`: no caller waits, and the request is sent all the same.
     pub(super) answer: Option<oneshot::Sender<Vec<KeyReply>>>,
 }
 
 impl QueuedRequest {
-    /// Whoever has gone is not charged for.
+    /// Returns whether the request is still wanted: one whose caller has given up must not be charged.
     pub(super) fn is_wanted(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
     }
@@ -57,18 +58,19 @@ impl QueuedRequest {
         self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR.max(self.patience)
     }
 
-    /// Is its answer waited for, which is about this key?
+    /// Returns whether the request is about this key and a caller waits for the reply.
     pub(super) fn is_of(&self, key: &str) -> bool {
         self.answer.is_some() && self.question.iter().any(|part| part.key == key)
     }
 }
 
-/// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
+/// The requests that wait for the next script of a slot, and when the store last answered for the slot, by this node's
+/// clock.
 #[derive(Default)]
 pub(super) struct SlotQueue {
     pub(super) urgent: VecDeque<QueuedRequest>,
     pub(super) others: VecDeque<QueuedRequest>,
-    /// Wakes whoever lets them gather.
+    /// Wakes the task that lets requests gather.
     pub(super) wake: Arc<Notify>,
     pub(super) heard_at: Arc<AtomicU64>,
 }
@@ -85,7 +87,7 @@ impl SlotQueue {
         if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    /// Is it time to ask?
+    /// Returns whether it is time to send.
     pub(super) fn is_full(&self) -> bool {
         !self.urgent.is_empty() || self.others.len() >= TOGETHER
     }
@@ -98,7 +100,7 @@ impl SlotQueue {
         }
     }
 
-    /// Those that go out together: first what checks wait for, but others have their share.
+    /// Takes the requests of the next script: urgent ones first, but others have their share.
     pub(super) fn take(&mut self) -> Vec<QueuedRequest> {
         let of_others = self.others.len().min(TOGETHER - self.urgent.len().min(TOGETHER - SHARE_OF_OTHERS));
         let urgent = self.urgent.len().min(TOGETHER - of_others);
@@ -106,22 +108,22 @@ impl SlotQueue {
     }
 }
 
-/// Slots that servers said are elsewhere, and that no server has answered for since.
+/// Slots that a server reported as moved, and that no server has answered for since.
 #[derive(Default)]
 pub(super) struct MovingSlots {
     slots: Mutex<HashMap<String, Moved>>,
-    /// Whether there are any: each script that is answered asks.
+    /// Whether there are any; read after each script.
     are_any: AtomicBool,
 }
 
-/// When a slot was elsewhere first, and last.
+/// The times at which a slot was first and last reported as moved.
 struct Moved {
     first: Instant,
     last: Instant,
 }
 
 impl MovingSlots {
-    /// Returns whether a slot, which is elsewhere once more, has been so for a second.
+    /// Records that a slot was reported as moved. Returns whether that has gone on for a second.
     pub(super) fn is_lasting(&self, name: &str) -> bool {
         let (mut slots, now) = (lock(&self.slots), Instant::now());
         let is_recent = |moved: &mut Moved| now.duration_since(moved.last) < MOVING_FOR;
@@ -170,39 +172,39 @@ mod tests {
     }
 
     #[test]
-    fn what_checks_wait_for_goes_first_and_others_have_their_share() {
+    fn urgent_requests_go_first_and_others_have_their_share() {
         let mut slot = SlotQueue::default();
         let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
         let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         for waiting in waiting {
             slot.push(waiting);
         }
-        // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
+        // A hundred of each: three scripts take nearly all urgent ones, and the others do not wait for the end.
         let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|waiting| waiting.is_urgent).count();
         let (first, second) = (slot.take(), slot.take());
         assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
         assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
-        // Whoever has gone is not asked for.
+        // A request whose caller has given up is dropped.
         answers.clear();
         assert!(slot.is_full() && slot.take().is_empty());
         assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_lasts_elsewhere_if_it_is_said_again_and_no_server_answers() {
+    async fn a_slot_that_moves_for_a_second_without_an_answer_is_lasting() {
         let (moving, second) = (MovingSlots::default(), Duration::from_secs(1));
         assert!(!moving.is_lasting("a"));
         tokio::time::advance(second).await;
         assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
         moving.has_settled("a");
         assert!(!moving.is_lasting("a"), "it moves again");
-        // The caller of the other one had left, so nothing shows that it settled.
+        // The caller for the other slot had given up, so nothing shows that the slot settled.
         tokio::time::advance(20 * second).await;
         assert!(!moving.is_lasting("b"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_sent_again_for_as_long_as_its_caller_waits() {
+    async fn a_request_is_sent_again_for_as_long_as_its_caller_waits() {
         let ten_seconds = Duration::from_secs(10);
         for (patience, almost) in
             [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
+    fn a_request_that_a_check_comes_to_wait_for_becomes_urgent() {
         let mut slot = SlotQueue::default();
         let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
         for waiting in waiting {
@@ -226,7 +228,7 @@ mod tests {
         }
         assert!(!slot.is_full());
         slot.hurry("1");
-        slot.hurry("nobody's");
+        slot.hurry("another");
         assert!(slot.is_full());
         assert_eq!(keys(&slot.take()), ["1", "0", "2"], "and the others with it");
     }

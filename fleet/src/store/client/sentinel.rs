@@ -1,4 +1,4 @@
-//! The master that Sentinels name: which server it is changes when they promote a replica.
+//! Finds the master through Sentinels, and connects to it. They name another server when they promote a replica.
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsCertificates, Value,
@@ -12,7 +12,8 @@ use crate::store::{
 };
 
 impl WatchedMaster {
-    /// Asks all Sentinels, and connects to the server that the first of them names and that says itself that it is the master.
+    /// Asks all Sentinels, and connects to the first server that one of them names and that itself says it is the
+    /// master.
     pub(crate) async fn connect(&self, tls: Option<&TlsCertificates>) -> RedisResult<MultiplexedConnection> {
         let mut questions = JoinSet::new();
         for sentinel in &self.sentinels {
@@ -21,7 +22,7 @@ impl WatchedMaster {
         let mut failure = RedisError::from((ErrorKind::Io, "no Sentinel answered"));
         let mut tried = Vec::new();
         while let Some(named) = questions.join_next().await {
-            // A task neither panics nor is cancelled.
+            // The task neither panics nor is cancelled.
             let Ok(named) = named else { continue };
             let connected = match named {
                 Ok(address) if tried.contains(&address) => continue,
@@ -40,7 +41,7 @@ impl WatchedMaster {
         Err(failure)
     }
 
-    /// Connects to a server, unless it says that it is no master: its Sentinel may not know yet, or be cut off.
+    /// Connects to a server, unless it says that it is no master: its Sentinel may be out of date or cut off.
     async fn connect_to(
         &self,
         (host, port): &(String, u16),
@@ -63,7 +64,7 @@ async fn ask(sentinel: ConnectionInfo, master: String, tls: Option<TlsCertificat
     address.ok_or_else(|| RedisError::from((ErrorKind::Client, "a Sentinel knows no master of this name", master)))
 }
 
-/// Connects to a server. One that does not answer is not waited for, since another one may have come in its place.
+/// Connects to a server, with a short time limit, since another server may take over from one that does not answer.
 async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(MOVED_IN));

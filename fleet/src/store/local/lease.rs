@@ -1,4 +1,4 @@
-//! The lease of a node on one key that is `leased`: tokens that it took ahead. Pure: the time is an argument, and
+//! The lease of a node on one key of a `leased` limit: tokens that it took in advance. Pure: time is an argument, and
 //! nothing here sends a request.
 
 use std::time::Duration;
@@ -14,19 +14,20 @@ use crate::store::{
     script::grant::{Grant, LeaseRequest},
 };
 
-/// The longest that a batch lasts, as its key is used now, and the shortest.
+/// The longest and the shortest time for which a batch should last at the key's current rate.
 const HORIZON_MAX: Duration = Duration::from_secs(8);
 
 const HORIZON_MIN: Duration = Duration::from_millis(100);
 
-/// How long the first lasts. As long as a batch may, it has a 64th of the limit at least: of a key that is used now and then
-/// all that is left would otherwise be asked for again and again.
+/// The time for which the first batch should last. A batch that may last as long has at least a 64th of the limit:
+/// otherwise a key that is used now and then would ask again and again for all that is left.
 const HORIZON_FIRST: Duration = Duration::from_secs(1);
 
-/// So much ahead of its end a batch is renewed, as its key is used now.
+/// The time before its end at which a batch is renewed, at the key's current rate.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// From this age on a lease that is in use is renewed, and after so long without use it goes back; how often that is looked at.
+/// The age at which a lease in use is renewed, the time without use after which it goes back, and the interval of the
+/// checks for both.
 const fn renewed_at_ns(lease_ns: Nanos) -> Nanos {
     lease_ns / 3 * 2
 }
@@ -39,71 +40,72 @@ pub(crate) const fn look_every(lease_ns: Nanos) -> Duration {
     Duration::from_nanos(lease_ns / 6)
 }
 
-/// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
-/// comes back: nobody takes what comes back meanwhile, but it is not lost.
+/// The longest pause after the store had fewer tokens than were wanted; it is shorter where a 16th of the limit comes
+/// back sooner. No node takes the tokens that come back meanwhile, but they are not lost.
 const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
 
-/// A denial by what the store had is not repeated for longer than this without asking.
+/// The time for which a denial by the store's last answer is repeated without asking again.
 const STALE_NS: Nanos = SECOND_NS;
 
-/// A store that is there has answered by then, also on a busy machine.
+/// The time within which a store that is reachable answers, even on a busy machine.
 const ANSWER_NS: Nanos = SECOND_NS / 20;
 
-/// When to come again where it is not known, but there will be an answer soon.
+/// The retry time of a denial while an answer is about to arrive.
 const SOON_NS: Nanos = SECOND_NS / 1_000;
 
-/// So many denials in a pause are a crowd, and nobody of it waits for an answer: it is denied until there is one.
+/// The number of denials in a pause from which on checks are a crowd: they are denied at once instead of waiting for an
+/// answer.
 const CROWD: u32 = 32;
 
-/// Tokens that were taken ahead. Times are of this node's own clock, but for the end of a window.
+/// A lease: tokens that were taken in advance. Times are by this node's own clock, except the end of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
-// What each check needs comes first, and lies together.
+// The fields that each check needs come first, in one cache line.
 #[repr(C)]
 pub(crate) struct Lease {
     left: u64,
-    /// From then on nothing of it is spent.
+    /// The time from which on nothing of it is spent.
     over_at: Nanos,
-    /// As if all that others hold had been spent, and what was spent here.
+    /// The bucket state as if all tokens that other nodes hold, and those that were spent here, had been charged.
     word: u64,
-    /// Below so many it is renewed.
+    /// The number of tokens below which it is renewed.
     mark: u64,
     closed_until: Nanos,
     used_at: Nanos,
-    /// Since it was asked for last: what was spent, and when that was.
+    /// The tokens that were spent since the last request, and the time of that request.
     spent: u64,
     asked_at: Nanos,
     heard_at: Nanos,
-    /// Denials since a crowd was seen last, and until when there is one.
+    /// Denials since the last crowd, and the time until which there is a crowd.
     denied: u32,
     pub(crate) is_asking: bool,
     crowd_until: Nanos,
-    /// From then on what is spent is of this lease.
+    /// The time from which on what is spent belongs to this lease.
     since: Nanos,
-    /// As the store counts it: in that epoch so many tokens, in a window that ends then.
+    /// The lease as the store counts it: the epoch, the end of the window, and the tokens that are out.
     epoch: u64,
     ends: Nanos,
     out: u64,
-    /// Tokens a second.
+    /// The rate of use, tokens a second.
     rate: f64,
     horizon: Duration,
 }
 
-/// What a charge of a lease came to.
+/// The result of spending tokens of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SpendResult {
-    /// The answer, and whether it is time for more.
+    /// The answer, and whether it is time to renew the lease.
     Answer(Answer, bool),
     /// The store must be asked.
     Ask,
 }
 
-/// What is to become of a lease.
+/// The upkeep that a lease needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upkeep {
     Keep,
     Renew,
     GiveBack,
-    /// There is nothing of it.
+    /// The node can forget the lease.
     Forget,
 }
 
@@ -131,18 +133,18 @@ impl Lease {
         }
     }
 
-    /// Tokens that it can spend.
+    /// Returns the tokens that can be spent.
     fn left(&self, now: ClockReading) -> u64 {
         if now.own < self.over_at { self.left } else { 0 }
     }
 
-    /// Tokens that the store counts for it.
+    /// Returns the tokens that the store counts as out for it.
     pub(crate) fn out(&self) -> u64 {
         self.out
     }
 
-    /// What is to become of it, which is asked [again and again](look_every): in the last third of its life it is renewed, and one that is not
-    /// used any more goes back.
+    /// Returns the upkeep that the lease needs now; called [at intervals](look_every). A lease is renewed in the last
+    /// third of its life, and goes back if it is no longer used.
     pub(crate) fn look_after(&self, now: ClockReading, lease_ns: Nanos) -> Upkeep {
         let is_used = now.own.saturating_sub(self.used_at) < unused_ns(lease_ns);
         match self.out {
@@ -173,7 +175,8 @@ impl Lease {
             Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
             _ if pause_ns > 0 => (pause_ns, false),
             _ if now.own < self.crowd_until && !self.is_silent(now) => (SOON_NS, !self.is_asking),
-            // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
+            // The lease ran out before the answer arrived, and the limit had too few tokens: a later check takes what
+            // the answer brings.
             _ if self.is_asked_of_little(now) => (SOON_NS, false),
             _ => return SpendResult::Ask,
         };
@@ -184,12 +187,12 @@ impl Lease {
         SpendResult::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
     }
 
-    /// Should there have been an answer by now?
+    /// Returns whether an answer is overdue.
     fn is_silent(&self, now: ClockReading) -> bool {
         self.is_asking && now.own.saturating_sub(self.asked_at) >= ANSWER_NS
     }
 
-    /// Is there about to be an answer of a store that had less than was wanted?
+    /// Returns whether an answer is about to arrive from a store that had fewer tokens than were wanted.
     fn is_asked_of_little(&self, now: ClockReading) -> bool {
         self.is_asking
             && !self.is_silent(now)
@@ -197,7 +200,7 @@ impl Lease {
             && now.own < self.closed_until.saturating_add(STALE_NS)
     }
 
-    /// What a charge would come to, as far as is known here.
+    /// Returns what a charge would lead to, as far as it is known here.
     pub(crate) fn look(&self, meter: &Meter, cost: u64, now: ClockReading) -> Option<Answer> {
         match Self::clone(self).spend(meter, cost.max(1), now) {
             SpendResult::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
@@ -208,8 +211,8 @@ impl Lease {
         }
     }
 
-    /// Puts back what was spent in vain, as far as it was spent of this lease; returns the tokens that were not, which the store must
-    /// take back.
+    /// Puts back a charge of a denied request, as far as it was charged to this lease. Returns the other tokens, which
+    /// the store must take back.
     pub(crate) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: ClockReading) -> u64 {
         let age_ns = now.store.saturating_sub(receipt.charged_at);
         let is_its = now.own < self.over_at
@@ -223,10 +226,11 @@ impl Lease {
         receipt.cost - here
     }
 
-    /// What to ask the store for: what somebody waits for, and what is likely to be needed. `keep`: go on with what is left.
+    /// Plans the request for the tokens that a check waits for, and for those that are likely to be needed. `keep`
+    /// means that the node goes on with what is left.
     pub(crate) fn ask(&mut self, meter: &Meter, need: u64, keep: bool, now: ClockReading) -> LeaseRequest {
         let since = Duration::from_nanos(now.own.saturating_sub(self.asked_at)).as_secs_f64().max(1e-6);
-        // As fast as of late, or on the average.
+        // The recent rate if it is higher, otherwise the mean of both.
         let rate = self.spent as f64 / since;
         self.rate = if rate > self.rate { rate } else { f64::midpoint(self.rate, rate) };
         let left = self.left(now);
@@ -235,10 +239,10 @@ impl Lease {
         #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a part of the capacity")]
         let batch = self.within(self.horizon).max(least as u64).clamp(1, most);
         let (kept, want) = if keep { (left, batch.max(need).saturating_sub(left)) } else { (0, 0) };
-        // What ran out was not spent.
+        // Tokens of a lease that ran out were not spent.
         let ask =
             LeaseRequest { epoch: self.epoch, ends: self.ends, out: self.out, left: self.left, keep: kept, want, need };
-        // Until there is an answer, the store may count it as it was or as it will be, so nothing can be told of it.
+        // Until the answer arrives, the store may count the old lease or the new one, so nothing is reported as out.
         self.left = kept;
         self.out = 0;
         self.is_asking = true;
@@ -259,9 +263,9 @@ impl Lease {
         self.is_asking = false;
         let spent = kept.saturating_sub(self.left);
         (self.epoch, self.ends, self.out) = (epoch, ends, kept + given);
-        // Of a lease that the store does not count any more, what was spent meanwhile is of the old one.
+        // Tokens that were spent meanwhile are of the old lease, if the store no longer counts it.
         self.since = if grant.is_counted { self.asked_at } else { now.own };
-        // Where there is nothing new, the rest of the old one is good until it is over.
+        // Without new tokens, the rest of the old lease is good until it is over.
         if self.out > 0 {
             self.left = kept - spent + given;
             self.over_at = self.asked_at.saturating_add(lease_ns.min(ends.saturating_sub(heard_at)));
@@ -271,11 +275,11 @@ impl Lease {
         let batch = self.out;
         self.mark = self.within(AHEAD).clamp(batch / 8, batch.div_ceil(2));
         if grant.is_charged || grant.is_all_out {
-            // There is enough, but no more of it may be out: until it may, the store is asked for each check.
+            // The limit has enough, but no more of it may be lent: until more may, each check asks the store.
             (self.closed_until, self.denied, self.crowd_until) = (0, 0, 0);
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
         } else if kept + given < ask.wanted() {
-            // Others want it too: less at a time, and not at once.
+            // Other nodes want the tokens too: smaller batches, after a pause.
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
             self.closed_until = now.own + PAUSE_MAX_NS.min(meter.period_ns() / 16);
         } else {
@@ -284,13 +288,14 @@ impl Lease {
         }
     }
 
-    /// What is likely to be used in this time.
+    /// Returns the tokens that are likely to be used in this time.
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is not negative, and saturates")]
     fn within(&self, time: Duration) -> u64 {
         (self.rate * time.as_secs_f64()).ceil() as u64
     }
 
-    /// There was no answer. What is left is good until it is over; what the store counts, it will count as spent.
+    /// Records that no answer arrived. What is left is good until it is over; the store will count what it lent as
+    /// spent.
     pub(crate) fn failed(&mut self) {
         (self.is_asking, self.closed_until, self.denied, self.crowd_until) = (false, 0, 0, 0);
     }
@@ -314,31 +319,31 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Event {
-        /// A node is asked for so many tokens.
+        /// A node is asked for this many tokens.
         Check(usize, u64),
-        /// The store takes in one of what is under way, which others may have overtaken.
+        /// The store handles one of the requests under way, in any order.
         Serve {
             which: usize,
             reply: Reply,
         },
-        /// A node hears a late reply.
+        /// A node receives a late reply.
         Hear(usize),
-        /// A node looks whether it goes on with its lease, or gives it back.
+        /// A node renews its lease, or gives it back.
         Renew(usize, bool),
-        /// A node takes back one of what it charged.
+        /// A node takes back one of its charges.
         PutBack(usize, usize),
-        /// A node hears of the newest numbers.
+        /// A node gets the newest numbers.
         Publish(usize),
-        /// A node dies, and another comes in its place.
+        /// A node dies, and another one takes its place.
         Crash(usize),
         Pass(u64),
-        /// So many milliseconds are left of the window.
+        /// The time moves to so many milliseconds before the end of the window.
         WindowEnds(u64),
-        /// A node uses all that is left, and is answered at once.
+        /// A node uses all that is left, and each reply arrives at once.
         UseUp(usize),
     }
 
-    /// What becomes of the store's reply.
+    /// The fate of a reply of the store.
     #[derive(Clone, Copy, Debug)]
     enum Reply {
         Heard,
@@ -346,7 +351,7 @@ mod tests {
         Lost,
     }
 
-    /// Mostly the oldest.
+    /// Draws the index of a request, mostly that of the oldest.
     fn serve_order() -> impl Strategy<Value = usize> {
         prop_oneof![3 => Just(0), 2 => 0_usize..4]
     }
@@ -376,17 +381,17 @@ mod tests {
     struct Node {
         lease: Lease,
         own: VersionedMeter,
-        /// What it knows of the store.
+        /// The record of the store that the node knows.
         known: String,
-        /// How late its own clock began.
+        /// The offset of its own clock.
         offset: Nanos,
-        /// Which one of all that there were in its place.
+        /// The generation of the node in this place.
         born: usize,
-        /// What it charged, under which numbers, and its place in `admitted`.
+        /// The charges, each with its numbers and its index in `admitted`.
         receipts: Vec<(Receipt, VersionedMeter, usize)>,
     }
 
-    /// Sent by a node: it asks for a lease, or gives back what was charged in vain.
+    /// A request of a node: for a lease, or to give back a charge of a denied request.
     struct Sent {
         node: usize,
         born: usize,
@@ -394,7 +399,7 @@ mod tests {
         what: Intent,
     }
 
-    /// The store's reply to a question for a lease.
+    /// The store's reply to a request for a lease.
     struct Replied {
         node: usize,
         born: usize,
@@ -413,7 +418,7 @@ mod tests {
         nodes: [Node; 3],
         under_way: Vec<Sent>,
         replies: Vec<Replied>,
-        /// When, and how many; none any more of what was taken back.
+        /// The time and the tokens of each admission; no tokens where the charge was taken back.
         admitted: Vec<(Nanos, u64)>,
     }
 
@@ -433,7 +438,7 @@ mod tests {
         }
 
         fn moment(&self, node: usize) -> ClockReading {
-            // What a node knows of the store's time is a little late, and its own clock begins anywhere.
+            // The store's time as a node knows it is a little late, and the node's own clock begins anywhere.
             ClockReading { store: self.now - 300_000 * node as u64, own: self.now - self.nodes[node].offset }
         }
 
@@ -543,7 +548,7 @@ mod tests {
                     let told = twin::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
                     let Intent::Lease(ask) = what else { return };
                     let (is_lost, served_at) = (matches!(reply, Reply::Lost), self.now);
-                    // The check that waited for it was charged then, whenever it hears of it.
+                    // The check that waited was charged then, even if the reply arrives later.
                     if !is_lost && self.nodes[node].born == born && told.grant.is_some_and(|grant| grant.is_charged) {
                         self.admit(node, ask.need, told.answer);
                     }
@@ -559,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_late_for_its_window_keeps_nothing_of_the_next() {
+    fn a_request_that_is_late_for_its_window_keeps_nothing_of_the_next() {
         let meter: Meter = "fixed_window/600/10000000000".parse().expect("a meter");
         let mut world = World::new([meter; 2]);
         world.happen(&Event::WindowEnds(10));
@@ -567,7 +572,8 @@ mod tests {
             world.happen(&Event::Check(0, 1));
             world.happen(&SERVE);
         }
-        // It asks for more with some left, and the store has that when another node has used the next window up.
+        // The node asks for more while some is left, and the store handles that after another node has used up the next
+        // window.
         world.happen(&Event::Renew(0, true));
         let first = world.admitted.len();
         world.happen(&Event::WindowEnds(0));
@@ -582,7 +588,7 @@ mod tests {
         assert_eq!(world.admitted.len(), first + 600);
     }
 
-    /// Returns the most tokens that were admitted above a limit of so many at once, and one more each so often.
+    /// Returns the most tokens that were admitted above a limit with this burst and one more token in each interval.
     fn above(admitted: &[(Nanos, u64)], burst: u64, every_ns: u64) -> u64 {
         let (from, mut sum) = (admitted[0].0, 0);
         let above = admitted.iter().map(|&(at, cost)| {
@@ -592,7 +598,8 @@ mod tests {
         above.max().unwrap_or(0)
     }
 
-    /// A bucket in which a node has just asked for more, a moment before its lease counts as spent.
+    /// Returns a world with a bucket of which a node has just asked for more, a moment before its lease counts as
+    /// spent.
     fn late_for_its_epoch() -> World {
         let mut world = World::new(["token_bucket/600/60000000000/600".parse().expect("a meter"); 2]);
         world.happen(&Event::Pass(59_900));
@@ -612,10 +619,10 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_late_for_its_epoch_keeps_nothing() {
+    fn a_request_that_is_late_for_its_epoch_keeps_nothing() {
         let mut world = late_for_its_epoch();
         assert!(matches!(world.under_way[0].what, Intent::Lease(LeaseRequest { keep: 8, .. })));
-        // The lease is charged, and comes back with time.
+        // The lease is charged, and its tokens come back with time.
         world.happen(&Event::Pass(300));
         world.happen(&Event::UseUp(1));
         world.happen(&Event::Pass(40_000));
@@ -630,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_of_a_lease_that_is_over_is_not_put_back_into_the_next() {
+    fn tokens_of_an_expired_lease_are_not_put_back_into_the_next() {
         let mut world = late_for_its_epoch();
         world.happen(&Event::Pass(50));
         for _ in 0..7 {
@@ -656,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_after_a_lost_answer_is_good_until_it_is_over() {
+    fn tokens_left_after_a_lost_answer_are_good_until_the_lease_ends() {
         let meter: Meter = "fixed_window/600/10000000000".parse().expect("a meter");
         let mut world = World::new([meter; 2]);
         for _ in 0..20 {
@@ -668,7 +675,7 @@ mod tests {
         let left = world.nodes[0].lease.left;
         assert!(left > 0);
         use_up(&mut world, 1);
-        // There is no room for what it asks for.
+        // The limit has no tokens for the request.
         world.happen(&Event::Renew(0, true));
         world.happen(&SERVE);
         assert_eq!((world.nodes[0].lease.left, world.nodes[0].lease.out), (left, 0));
@@ -681,13 +688,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_node_held_counts_as_spent() {
+    fn tokens_of_a_dead_node_count_as_spent() {
         let meter: Meter = "token_bucket/1600/86400000000000/1600".parse().expect("a meter");
         let held = Record { under: VersionedMeter { meter, version: 1 }, word: 0, leases: Leases::default() };
         let ask = LeaseRequest { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 50, need: 1 };
         let (held, grant) = granted(held, START, &ask, LEASE_NS);
         assert_eq!((grant.given, meter.remaining(held.full(START), START)), (50, 1_550));
-        // While it may live, they are taken off the capacity, but not charged.
+        // While the node may live, its tokens are taken off the capacity, but not charged.
         assert_eq!(meter.remaining(held.at(START + LEASE_NS, LEASE_NS).word, START), 1_600);
         let later = START + 2 * LEASE_NS;
         let held = held.at(later, LEASE_NS);
@@ -706,7 +713,7 @@ mod tests {
         lease.granted(&meter, &ask, &grant, (START, at(0)), LEASE_NS);
         assert!(grant.given > 1 && lease.out() == grant.given);
         assert_eq!((care(&lease, 10), care(&lease, 29)), (Upkeep::Keep, Upkeep::Keep));
-        assert_eq!(care(&lease, 30), Upkeep::GiveBack, "nobody used it");
+        assert_eq!(care(&lease, 30), Upkeep::GiveBack, "no check used it");
         assert!(matches!(lease.spend(&meter, 1, at(39)), SpendResult::Answer(..)));
         assert_eq!((care(&lease, 39), care(&lease, 40)), (Upkeep::Keep, Upkeep::Renew));
         assert!(lease.left(at(59)) > 0 && lease.left(at(60)) == 0, "it is over");
@@ -715,11 +722,11 @@ mod tests {
     }
 
     #[test]
-    fn at_a_steady_rate_nobody_waits_and_batches_last() {
+    fn at_a_steady_rate_no_check_waits_and_batches_last() {
         let meter: Meter = "token_bucket/100000/1000000000/100000".parse().expect("a meter");
         let mut world = World::new([meter; 2]);
         let (mut waited, mut batches) = (0, Vec::new());
-        // A thousand a second for twenty seconds, of a store that answers in two milliseconds.
+        // A thousand checks a second for twenty seconds, over a store that answers in two milliseconds.
         for ms in 0..20_000 {
             world.happen(&Event::Pass(1));
             let admitted = world.admitted.len();
@@ -733,13 +740,13 @@ mod tests {
             }
         }
         assert_eq!(waited, 0, "it is renewed ahead");
-        // A sixteenth of the limit at most: 6,250, which is used in six seconds.
+        // At most a sixteenth of the limit: 6,250, which lasts for six seconds.
         let largest = batches.iter().max().expect("some");
         assert!((4_000..=6_250).contains(largest) && batches.len() < 20, "{batches:?}");
     }
 
     #[test]
-    fn a_crowd_is_not_denied_by_a_store_that_is_silent() {
+    fn a_crowd_is_denied_for_a_second_at_most_while_the_store_is_silent() {
         let meter: Meter = "token_bucket/10/10000000000/10".parse().expect("a meter");
         let mut world = World::new([meter; 2]);
         for _ in 0..3 {
@@ -749,7 +756,7 @@ mod tests {
             }
             world.happen(&Event::Pass(50));
         }
-        // The store falls silent: for a second what it said last holds, while there is a crowd.
+        // The store falls silent: its last answer holds for a second while there is a crowd.
         let lease = &mut world.nodes[0].lease;
         let mut asked_at = None;
         for ms in 0..3_000_u64 {
@@ -768,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_spent_again_once_and_never_more_than_was_lent() {
+    fn tokens_put_back_are_spent_again_once_and_never_more_than_were_lent() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let at = |ms: u64| ClockReading { store: START + ms * 1_000_000, own: ms * 1_000_000 };
         let grant = |given| Grant {
@@ -802,14 +809,14 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_the_limit_also_while_dead_ones_hold_all_that_may_be_out() {
+    fn nodes_use_the_limit_while_dead_nodes_hold_all_that_may_be_lent() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let mut leases = Leases::default();
         leases.lend(START, 250, LEASE_NS);
         let dead = Record { under: VersionedMeter { meter, version: 1 }, word: START, leases };
         let mut world = World::new([meter; 2]);
         world.value = dead.write();
-        // Each of three is asked for half of what there is, in turn.
+        // Each of three nodes is asked for half of what the limit has, in turn.
         for ms in 0..4_000 {
             world.happen(&Event::Pass(1));
             for node in (0..3).filter(|node| (ms + node) % 2 == 0) {
@@ -820,7 +827,7 @@ mod tests {
             }
         }
         let admitted = |from: Nanos| world.admitted.iter().filter(|(at, _)| *at >= from).count();
-        // By then what was there at first is used.
+        // The tokens of the beginning are used by then.
         let last = admitted(START + 3 * SECOND_NS);
         assert!((950..=1_001).contains(&last), "{last}");
     }
@@ -842,7 +849,7 @@ mod tests {
             for event in &events {
                 world.happen(event);
             }
-            // Of both: numbers that fell and rise again forget what was above them, so they change once.
+            // The larger of both: numbers that fall and rise again forget what was above them, so they change once.
             let [limit, burst] = [numbers[0].0.max(numbers[1].0), numbers[0].1.max(numbers[1].1)];
             for (first, &(from, _)) in world.admitted.iter().enumerate() {
                 let mut sum = 0;
@@ -853,7 +860,7 @@ mod tests {
                         }
                         limit
                     } else {
-                        // As a bucket that one process has: burst, and what came back.
+                        // The bound of one bucket: the burst, and what came back.
                         let came_back = u128::from(until - from) * u128::from(limit) / u128::from(period_ns);
                         burst + u64::try_from(came_back).expect("few")
                     };

@@ -1,4 +1,5 @@
-//! What a node decides by itself of limits that nodes share: leased tokens, and its view of synced limits.
+//! The quotas of a node, by which it decides checks of shared limits itself: leases of `leased` limits and views of
+//! `synced` ones.
 
 pub(crate) mod lease;
 pub(crate) mod quota;

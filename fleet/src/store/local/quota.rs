@@ -1,5 +1,5 @@
-//! The quotas that this node holds of shared limits, by key, and their upkeep: leases are renewed and given back, and
-//! what was spent of synced limits is sent to the store.
+//! The quotas that a node holds of shared limits, by key, and their upkeep: leases are renewed and given back, and what
+//! was spent of synced limits is sent to the store.
 
 use std::{
     collections::VecDeque,
@@ -45,70 +45,71 @@ use crate::{
 
 const SHARDS: usize = 64;
 
-/// Keys of which a node holds something, at most; others are asked for one by one.
+/// The most keys of which a node holds a quota; further keys are charged in the store.
 const KEYS_MAX: usize = 1_000_000;
 
-/// The most views that have something to tell, or are being told. While there are so many, checks of other keys are charged in
-/// the store. So a caller that brings new keys without end waits for the store, and the views of others are told soon.
+/// The most views with unsent charges. While there are so many, checks of other keys are charged in the store. So a
+/// caller that brings new keys without end waits for the store, and the charges of other views are sent soon.
 const LISTED_MAX: u64 = 131_072;
 
-/// The most new keys of synced limits of which a node makes a view before it tells what it has next. Checks of further ones are
-/// charged in the store until then.
+/// The most new keys of synced limits for which a node makes a view before the next exchange. Checks of further keys
+/// are charged in the store until then.
 const NEW_VIEWS_MAX: u64 = 8_192;
 
-/// Views that are told at a time, in a number of scripts.
+/// The most views of one batch of an exchange, which takes several scripts.
 const TOLD_AT_ONCE: usize = 256;
 
-/// How often those are looked for whose time has come.
+/// The interval at which quotas that are due are looked after.
 const TICK: Duration = Duration::from_millis(50);
 
-/// While so many leases are asked for, or given back, those whose time has come wait for the next time: what checks wait for
-/// leaves them a quarter of a script.
+/// The most leases that are being renewed or given back. While there are so many, others that are due wait, since
+/// requests of checks leave them only a quarter of a script.
 const RENEWING_MAX: u64 = 512;
 
-/// How often it is seen, while views are asked, whether the store has been silent for long: between two exchanges.
+/// The interval at which a node whose views are used checks that the store is not silent, between two exchanges.
 const PROBE: Duration = Duration::from_millis(25);
 
 pub(crate) struct LocalQuotas {
     store: Arc<Batcher>,
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
-    /// Quotas that there were so far.
+    /// The number of quotas that were made so far.
     births: AtomicU64,
-    /// What is to be looked at, and when.
+    /// The quotas that are looked after next, and when.
     due: Mutex<VecDeque<(Instant, QuotaRef)>>,
-    /// Leases that are being asked for, or given back.
+    /// The number of leases that are being renewed or given back.
     renewing: AtomicU64,
-    /// Views with something to tell; and how many were taken from there and are not told yet.
+    /// The views with unsent charges, and the number of those that an exchange has taken from there and not sent yet.
     untold: Mutex<Vec<u64>>,
     telling: AtomicU64,
-    /// Views that were made since they were told last.
+    /// The number of views that were made since the last exchange.
     new_views: AtomicU64,
-    /// Whether any view was asked since that was seen last. One that only denies has nothing to tell.
+    /// Whether a view was used since this was read last. A view that only denies has nothing to send.
     viewed: AtomicBool,
-    /// This process, as those know it that it tells.
+    /// The name of this process in the keys of exchanged numbers.
     node: String,
     pub(crate) figures: QuotaCounters,
 }
 
-/// What is out, and how far views were wrong.
+/// Metrics of leases and views.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaCounters {
-    /// Tokens that the store counts as lent to this node.
+    /// The tokens that the store counts as lent to this node.
     pub(crate) out: AtomicI64,
-    /// The most tokens above a limit that the store has said, and how often it was above.
+    /// The most tokens above a limit that the store has had, and the number of times that it had more than the limit.
     pub(crate) overshoot_max: AtomicU64,
     pub(crate) overshoots: AtomicU64,
     /// The most tokens of one key that were spent from the sending of one exchange to the answer to the next.
     pub(crate) untold_max: AtomicU64,
-    /// Nanoseconds for which the oldest was untold when the store had it, at the last exchange.
+    /// The nanoseconds for which the oldest charge of the last exchange had waited when the store had it.
     pub(crate) lag_ns: AtomicU64,
 }
 
-/// By the hash of the key, which is random already.
+/// A shard of the quotas, by the hash of the key, which is random already.
 type Shard = HashTable<LocalQuota>;
 
-/// What each check needs comes first, in two lines of a cache, which processors fetch together.
+/// The quota of one key. The fields that each check needs come first, in two cache lines, which processors fetch
+/// together.
 #[repr(C, align(128))]
 struct LocalQuota {
     hash: u64,
@@ -118,33 +119,33 @@ struct LocalQuota {
     born: u64,
 }
 
-/// Where a holding is, and which one it must be.
+/// A reference to one quota: its key, and its generation.
 #[derive(Clone, Copy)]
 struct QuotaRef {
     hash: u64,
     born: u64,
 }
 
-// The place of the tag: first.
+// The tag comes first.
 #[repr(u64)]
 enum QuotaKind {
     Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
     Synced { view: SyncedUsage, text: Option<String> },
 }
 
-/// What a node that holds something says to a charge.
+/// The answer of a node's quotas to a charge.
 pub(crate) enum LocalAnswer {
     Answer(Answer),
-    /// In a moment; with `None` it is to be charged in the store.
+    /// The answer arrives soon; `None` means that the charge is for the store.
     Waits(oneshot::Receiver<Option<Answer>>),
-    /// It is to be charged in the store.
+    /// The charge is for the store.
     Store,
 }
 
 impl LocalQuotas {
-    /// Looks after itself until it is dropped.
+    /// Makes the quotas, and starts the tasks that look after them until they are dropped.
     pub(crate) fn new(store: &Arc<Batcher>, interval: Duration) -> Arc<Self> {
-        // Two processes have the same once in 2^64.
+        // Two processes have the same number once in 2^64 cases.
         let node = format!("{:x}", RandomState::new().build_hasher().finish());
         let holdings = Arc::new(Self {
             store: Arc::clone(store),
@@ -172,7 +173,8 @@ impl LocalQuotas {
         holdings
     }
 
-    /// Charges what this node holds, or says what that would come to. `is_patient`: may the answer come later?
+    /// Charges the quota of a key, or returns what a charge would lead to. `is_patient` means that the answer may come
+    /// later.
     pub(crate) fn charge(self: &Arc<Self>, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
         if charge.sharing == Sharing::Strict {
             return LocalAnswer::Store;
@@ -198,7 +200,7 @@ impl LocalQuotas {
             }
         };
         if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
-            // Other numbers. A node that is behind does not bring the old ones back.
+            // The numbers differ. A node with an older policy does not bring the old ones back.
             if holding.own.version > own.version {
                 return LocalAnswer::Store;
             }
@@ -229,11 +231,11 @@ impl LocalQuotas {
                     self.renew(holding, 0, true, now);
                     LocalAnswer::Answer(answer)
                 }
-                // What the store counts is not to be lost for a question that nobody answers.
+                // Asking a store that does not answer would give up tokens that it counts as lent.
                 SpendResult::Answer(answer @ Answer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
                     LocalAnswer::Answer(answer)
                 }
-                // Whoever would wait for it would wait in vain.
+                // While the circuit breaker is open, a check would wait in vain.
                 SpendResult::Ask if is_patient && !self.store.is_open() => {
                     let (waiter, answer) = oneshot::channel();
                     waiters.push((charge.cost, waiter));
@@ -244,7 +246,7 @@ impl LocalQuotas {
                     }
                     LocalAnswer::Waits(answer)
                 }
-                // Without an answer, what the limit says for that case decides.
+                // Without an answer of the store, `on_failure` of the limit decides.
                 SpendResult::Answer(_, true) | SpendResult::Ask => LocalAnswer::Store,
             },
         }
@@ -254,7 +256,7 @@ impl LocalQuotas {
         self.telling.load(Ordering::Relaxed) + lock(&self.untold).len() as u64 >= LISTED_MAX
     }
 
-    /// Takes in what the store has of a key for which it was asked instead of the view.
+    /// Takes in the state of a key for which the store was asked instead of the view.
     pub(crate) fn heard(&self, hash: u64, charged: &Meter, answer: &Answer) {
         let (Answer::Decided { verdict: Verdict::Admit(word), .. } | Answer::Decided { word, .. }) = *answer else {
             return;
@@ -276,15 +278,15 @@ impl LocalQuotas {
         }
     }
 
-    /// A view is asked.
+    /// Records that a view is used.
     pub(crate) fn note_view(&self) {
-        // Written once for many checks: they are of several threads.
+        // Written once for many checks, since several threads share the cache line.
         if !self.viewed.load(Ordering::Relaxed) {
             self.viewed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Puts back what was taken of what this node holds; what it does not hold any more is the store's.
+    /// Puts back a charge of a denied request into the quota. Returns the other tokens, which the store must take back.
     pub(crate) fn put_back(&self, hash: u64, sharing: Sharing, meter: &Meter, receipt: &Receipt) -> u64 {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
@@ -296,7 +298,7 @@ impl LocalQuotas {
         }
     }
 
-    /// Charges a view what was used already, up to a debt of `max_debt`. `false`: it is to be charged in the store.
+    /// Charges a view for what was used already, up to a debt of `max_debt`. `false`: the charge is for the store.
     pub(crate) fn overcharge(&self, hash: u64, tokens: u64, max_debt: u64) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
@@ -310,7 +312,7 @@ impl LocalQuotas {
         true
     }
 
-    /// Forgets what this node holds of a key.
+    /// Forgets the quota of a key.
     pub(crate) fn forget(&self, hash: u64) {
         let removed = self.remove(&mut lock(self.shard(hash)), hash);
         if let Some(holding) = removed {
@@ -330,7 +332,8 @@ impl LocalQuotas {
         LocalQuota::new(charge, own, name, now, self.births.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Goes on by other numbers, or by another way to share: a view with what it has, a lease anew, after the old one went back.
+    /// Switches a quota to other numbers or another sharing mode. A view goes on with its state; a lease goes back, and
+    /// a new one begins.
     fn renumber(
         self: &Arc<Self>,
         holding: &mut LocalQuota,
@@ -350,7 +353,7 @@ impl LocalQuotas {
         self.retire(old, now);
     }
 
-    /// Gives back all leases and tells all views, and forgets them.
+    /// Gives back all leases, sends the charges of all views, and forgets them.
     pub(crate) fn release_all(&self) {
         let now = self.store.moment();
         for shard in &self.shards {
@@ -363,7 +366,7 @@ impl LocalQuotas {
         }
     }
 
-    /// Gives back a lease, or tells a view, that this node does not go on with.
+    /// Gives back a lease, or sends the charges of a view, that this node does not go on with.
     fn retire(&self, mut old: LocalQuota, now: ClockReading) {
         let slot = self.store.background_slot(&old.name.slot);
         let key = old.name.key.clone();
@@ -373,7 +376,7 @@ impl LocalQuotas {
                 self.store.tell(slot, KeyRequest::again(key, old.own, back, Some(text)));
             }
             QuotaKind::Synced { view, text } if view.untold() > 0 => {
-                // It was admitted, so all of it counts.
+                // These requests were admitted, so all of it counts.
                 let untold = Intent::Overcharge { tokens: view.untold(), max_debt: u64::MAX };
                 self.store.tell(slot, KeyRequest::again(key, old.own, untold, text.as_deref()));
             }
@@ -390,12 +393,12 @@ impl LocalQuotas {
         lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), place));
     }
 
-    /// Asks for tokens in the background, or gives back those that are left.
+    /// Requests tokens in the background, or gives back those that are left.
     fn renew(self: &Arc<Self>, holding: &mut LocalQuota, need: u64, keep: bool, now: ClockReading) {
         let (out, own, place) = (holding.out(), holding.own, holding.place());
         let QuotaKind::Leased { lease, text, waiters } = &mut holding.kind else { return };
         let Some(permit) = self.store.permit() else {
-            // It is not asked, so what it counts is what it did.
+            // The request is not sent, so the store counts as before.
             fail(waiters);
             return;
         };
@@ -405,7 +408,7 @@ impl LocalQuotas {
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
-        // At once: a check that comes to wait for it finds it there, to hurry it.
+        // The request is queued at once, so that a check that comes to wait for it can make it urgent.
         let asked = self.store.ask_in_background(slot, part, self.store.patience_of_leases(), need > 0);
         self.store.runtime().spawn(async move {
             let told = holdings.store.hear(permit, asked).await;
@@ -431,7 +434,8 @@ impl LocalQuotas {
         lease.granted(&own.meter, ask, &grant, (heard_at, now), self.store.lease_ns());
         *text = found;
         self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
-        // The check for which the lease was asked has the answer. It is of that moment, so it is not right for one that came later.
+        // The check for which the lease was requested takes this answer, which is not right for a check that came
+        // later.
         if ask.need > 0
             && (grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }))
             && let Some((cost, first)) = waiting.pop_front()
@@ -449,13 +453,13 @@ impl LocalQuotas {
                 SpendResult::Ask => None,
             };
             if waiter.send(said).is_err() {
-                // The check has gone.
+                // The check has given up.
                 *lease = before;
             }
         }
     }
 
-    /// Those whose time has come: leases in use are renewed, others go back, and what is idle is forgotten.
+    /// Looks after the quotas that are due: leases in use are renewed, others go back, and idle quotas are forgotten.
     fn look_after(self: &Arc<Self>) {
         let at = Instant::now();
         while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
@@ -476,7 +480,7 @@ impl LocalQuotas {
         }
     }
 
-    /// `false`: it is gone.
+    /// Looks after one quota. Returns `false` if it is gone.
     fn look_after_one(self: &Arc<Self>, place: QuotaRef) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
@@ -488,35 +492,36 @@ impl LocalQuotas {
             QuotaKind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
         };
         match care {
-            // What the store counts is not to be lost for a question that nobody answers.
+            // Asking a store that does not answer would give up tokens that it counts as lent.
             Upkeep::Renew | Upkeep::GiveBack if self.store.is_away() => {}
             Upkeep::Renew => self.renew(holding, 0, true, now),
             Upkeep::GiveBack => self.renew(holding, 0, false, now),
             Upkeep::Keep => {}
-            // Nobody waits for it.
+            // No check waits for an idle quota.
             Upkeep::Forget => drop(self.remove(&mut shard, place.hash)),
         }
         care != Upkeep::Forget
     }
 
-    /// Tells what is untold. A store that does not answer is asked again at once, until it is left alone: views that nobody
-    /// corrects are wrong for no longer.
+    /// Runs an exchange: sends the charges of all views. If the store does not answer, tries again soon, until the
+    /// circuit breaker opens, so that views are not wrong for longer than necessary.
     async fn tell_all(self: &Arc<Self>) {
         let mut pause = Duration::from_millis(2);
         while !self.tell().await && !self.store.is_away() {
-            // It may have failed at once.
+            // A store may refuse at once.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(TICK);
         }
     }
 
-    /// Tells the store what was spent of views, and takes in what it has. `false`: there was no answer.
+    /// Sends the charges of views, and takes in the store's state of their keys. Returns `false` if an answer was
+    /// missing.
     async fn tell(self: &Arc<Self>) -> bool {
-        // First, so that there is no moment in which nothing seems to be left.
+        // Counted first, so that at no moment everything seems to be sent.
         self.telling.fetch_add(1, Ordering::Relaxed);
         let untold = mem::take(&mut *lock(&self.untold));
         self.new_views.store(0, Ordering::Relaxed);
-        // What is left of them counts until it is told.
+        // Each of them counts until it is sent.
         self.telling.fetch_add(untold.len() as u64, Ordering::Relaxed);
         let mut is_told = true;
         for part in untold.chunks(TOLD_AT_ONCE) {
@@ -530,7 +535,7 @@ impl LocalQuotas {
         is_told
     }
 
-    /// Starts to tell what was spent of a view, if anything was. The task returns whether the store answered.
+    /// Starts to send the charges of a view, if it has any. The task returns whether the store answered.
     fn tell_one(self: &Arc<Self>, hash: u64) -> Option<JoinHandle<bool>> {
         let mut shard = lock(self.shard(hash));
         let holding = held(&mut shard, hash)?;
@@ -557,7 +562,7 @@ impl LocalQuotas {
         }))
     }
 
-    /// Of what was told by these numbers.
+    /// Takes in the reply to the charges that a view sent under the numbers `meter`.
     fn told(&self, place: QuotaRef, meter: &Meter, since: Option<Nanos>, told: Option<KeyReply>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
@@ -596,7 +601,7 @@ impl LocalQuotas {
         self.shards.iter().filter_map(|shard| lock(shard).iter().map(unanswered).max()).max().unwrap_or(0)
     }
 
-    /// Gives back what is left, and tells what is untold, before this node goes.
+    /// Gives back all leases, and sends the charges of all views, before this node stops.
     pub(crate) async fn close(self: &Arc<Self>, within: Duration) {
         let all = async {
             let is_telling = || self.telling.load(Ordering::Relaxed) > 0 || !lock(&self.untold).is_empty();
@@ -611,7 +616,7 @@ impl LocalQuotas {
         drop(timeout(within, all).await);
     }
 
-    /// Gives back the leases that nothing is asked for just now. `false`: there are none any more.
+    /// Gives back the leases without a request under way. Returns `false` when no lease is left.
     fn give_back_all(self: &Arc<Self>) -> bool {
         let now = self.store.moment();
         let mut is_any = false;
@@ -629,10 +634,10 @@ impl LocalQuotas {
     }
 }
 
-/// There was no answer for those that wait.
+/// Answers the checks that wait: the store did not answer.
 fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<Answer>>)>) {
     for (_, waiter) in waiters.drain(..) {
-        // Whoever went meanwhile learns it by nobody.
+        // A send error is ignored: the check may have given up.
         let _ = waiter.send(Some(Answer::Failed));
     }
 }
@@ -641,12 +646,12 @@ fn held(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
     shard.find_mut(spread(hash), |it| it.hash == hash)
 }
 
-/// The same one: not another that came in its place.
+/// Returns the quota of a reference, unless another one has taken its place.
 fn held_at(shard: &mut Shard, place: QuotaRef) -> Option<&mut LocalQuota> {
     held(shard, place.hash).filter(|it| it.born == place.born)
 }
 
-/// Those of one shard have their lowest bits in common.
+/// Spreads the hashes of a shard, which have their lowest bits in common.
 fn spread(hash: u64) -> u64 {
     hash.rotate_right(SHARDS.trailing_zeros())
 }
@@ -664,11 +669,11 @@ impl LocalQuota {
         QuotaRef { hash: self.hash, born: self.born }
     }
 
-    /// Whoever waits for it is charged in the store.
+    /// Drops the quota. Checks that wait for it are charged in the store.
     fn let_go(self) {
         if let QuotaKind::Leased { waiters, .. } = self.kind {
             for (_, waiter) in waiters {
-                // Whoever went meanwhile learns it by nobody.
+                // A send error is ignored: the check may have given up.
                 let _ = waiter.send(None);
             }
         }
@@ -689,7 +694,7 @@ impl LocalQuota {
     }
 }
 
-/// Does something again and again, until what it is done to is gone.
+/// Runs a task at intervals until the quotas are dropped.
 async fn every<W: Future<Output = ()>>(
     pause: Duration,
     to: Weak<LocalQuotas>,

@@ -1,4 +1,5 @@
-//! The script as a function of the record: tests run it in place of a store, and compare it with the script.
+//! A model of the store's script in Rust: tests run it in place of a store, and compare it with the script on a real
+//! server.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,7 @@ use crate::store::{
     },
 };
 
-/// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
+/// Runs a request for one key at `now` of the store's clock, for a node that assumes the time `supposed`.
 #[cfg(test)]
 pub(crate) fn run(part: &mut KeyRequest, value: &mut String, supposed: Nanos, now: Nanos) -> KeyReply {
     let mut supposed = supposed;
@@ -92,35 +93,35 @@ fn added(
     OpOutcome::Charged
 }
 
-/// An intent for one key, of a node that knows its record as it was some scripts ago.
+/// A request of a comparison for one key, from a node that knows the record as it was some scripts ago.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The index of the intent, from 0 to 8.
     pub what: usize,
-    /// Tokens that it is about.
+    /// The tokens of the intent.
     pub tokens: u64,
-    /// How many scripts ago the word was as the node knows it.
+    /// The age of the record that the node knows, in scripts.
     pub ago: usize,
-    /// Version of the node's policy.
+    /// The version of the node's policy.
     pub version: u64,
-    /// Whether that has the second set of numbers.
+    /// Whether that version has the second set of numbers.
     pub has_other_numbers: bool,
-    /// Whether it is a shadow.
+    /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
-    /// Tokens that are left of a lease.
+    /// The tokens that are left of a lease.
     pub left: u64,
 }
 
-/// Questions of one script, each about some keys, of a node whose idea of the time is late.
+/// The requests of one script, from a node whose idea of the time is late.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The questions, each with a step for each of its keys.
+    /// The requests, each with one step for each of its keys.
     pub questions: Vec<Vec<Step>>,
-    /// How late, in microseconds.
+    /// The lateness in microseconds.
     pub late_us: u64,
 }
 
-/// Keys of a comparison.
+/// The number of keys of a comparison.
 pub const KEYS: usize = 3;
 
 /// Two sets of numbers for each algorithm, small enough to be used up.
@@ -159,25 +160,25 @@ impl Step {
     }
 }
 
-/// A charge as the script reads it from an argument.
+/// An operation as the script reads it from an argument.
 #[derive(Debug)]
 struct Charge {
     is_last: bool,
     op: ScriptOp,
-    /// Place of its key, from 1.
+    /// The index of its key, from 1.
     key: usize,
     is_shadow: bool,
-    /// Version of the policy that an addition is charged by.
+    /// The version of the policy by which an addition is charged.
     version: u64,
-    /// Seconds to live: of a value, and of one with leases.
+    /// The seconds that the value lives: without leases, and with leases.
     lives: [u64; 2],
-    /// Place of the key of the last number that the node sent (0: none), and the number of this charge.
+    /// The index of the key of the last number that the node sent (0: none), and the number of this charge.
     sent: usize,
     number: u64,
 }
 
 impl Charge {
-    /// Reads an argument.
+    /// Decodes an argument.
     fn read(argument: &[u8]) -> Self {
         let mut values = Unpacked(argument);
         let (is_last, what) = (values.flag(), values.text());
@@ -222,7 +223,7 @@ impl Charge {
         charge
     }
 
-    /// Returns how many seconds its value lives once it is charged.
+    /// Returns how many seconds the value lives once it is charged.
     fn life_s(&self, after: &str, now: Nanos) -> u64 {
         let (_, rest) = after.split_once('|').unwrap_or_default();
         let life = self.lives[usize::from(rest.starts_with(|sign: char| sign.is_ascii_digit()))];
@@ -240,7 +241,7 @@ impl Charge {
     }
 }
 
-/// Reads what `MsgPack` wrote.
+/// A decoder of what `MsgPack` encodes.
 struct Unpacked<'a>(&'a [u8]);
 
 impl<'a> Unpacked<'a> {
@@ -278,7 +279,7 @@ impl<'a> Unpacked<'a> {
     }
 }
 
-/// Reads the arguments of a script, to be printed.
+/// Decodes the arguments of a script so that they can be printed.
 #[cfg(test)]
 pub(crate) fn read(arguments: &[&[u8]]) -> impl std::fmt::Debug {
     arguments.iter().map(|argument| Charge::read(argument).op).collect::<Vec<_>>()
@@ -292,16 +293,16 @@ struct Value {
     expires: Nanos,
 }
 
-/// A store of one server that runs the script: its keys and values, and the script as a function.
+/// A model of a single server that runs the script: its keys and values, and the script as a function.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptTwin {
     values: HashMap<String, Value>,
-    /// Keys that the last run wrote.
+    /// The keys that the last run wrote.
     written: Vec<String>,
 }
 
 impl ScriptTwin {
-    /// Returns the value of a key; nothing, where there is none.
+    /// Returns the value of a key; empty: there is none.
     pub(crate) fn value(&self, key: &str, now: Nanos) -> &str {
         self.values.get(key).filter(|value| now < value.expires).map_or("", |value| &value.text)
     }
@@ -317,7 +318,7 @@ impl ScriptTwin {
         answer
     }
 
-    /// Makes all of a question, or nothing.
+    /// Makes all operations of a request, or none.
     fn ask(&mut self, keys: &[String], question: &[Charge], now: Nanos, answer: &mut Vec<String>) {
         let mut is_made = true;
         let mut outcomes = Vec::with_capacity(question.len());
@@ -370,7 +371,7 @@ fn kind(op: &ScriptOp) -> &'static str {
     }
 }
 
-/// A store by the function, beside a real one: each batch is put to both.
+/// A comparison of the model with a real store: each batch is run by both.
 #[derive(Debug)]
 pub struct Comparison {
     numbers: usize,
@@ -380,12 +381,12 @@ pub struct Comparison {
     heard: Nanos,
     asked: Vec<SlotRequest>,
     told: ScriptCall,
-    /// How often a key lives for what is used above the limit.
+    /// The number of times that a key lived longer because of a debt.
     debts: usize,
 }
 
 impl Comparison {
-    /// Makes one that uses keys of this case, which is a number of its own.
+    /// Makes a comparison. The number of the case is part of its keys, so it must be used once.
     #[must_use]
     pub fn new(case: usize) -> Self {
         Self {
@@ -400,11 +401,11 @@ impl Comparison {
         }
     }
 
-    /// Returns the command by which the real store is asked for a batch.
+    /// Returns the command that runs a batch in the real store.
     ///
     /// # Panics
     ///
-    /// Numbers of the comparison are wrong.
+    /// The numbers of the comparison are invalid.
     #[must_use]
     pub fn command(&mut self, batch: Batch) -> redis::Cmd {
         let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
@@ -431,12 +432,12 @@ impl Comparison {
         command
     }
 
-    /// Puts the batch of the last command to the function, and compares what the real store answered. Returns what was done to each
-    /// key, and by which operation.
+    /// Runs the batch of the last command in the model, and compares the answer of the real store. Returns the outcome
+    /// for each key, and the kind of its operation.
     ///
     /// # Panics
     ///
-    /// They differ.
+    /// The answers differ.
     pub fn compare(&mut self, told: &[String]) -> Vec<(String, &'static str)> {
         self.heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
         let arguments: Vec<_> = self.told.arguments.iter().map(Vec::as_slice).collect();
@@ -460,19 +461,19 @@ impl Comparison {
         seen
     }
 
-    /// Returns the keys that the last batch wrote, and how many seconds each is to live.
+    /// Returns the keys that the last batch wrote, and how many seconds each lives.
     pub fn lives(&self) -> impl Iterator<Item = (&str, u64)> {
         self.twin.written.iter().map(|key| (key.as_str(), self.twin.values[key].life_s))
     }
 
-    /// Returns how often a key lives for what is used above the limit.
+    /// Returns how often a key lived longer because of a debt.
     #[must_use]
     pub fn debts(&self) -> usize {
         self.debts
     }
 }
 
-/// Checks the life of a value by what it says, and returns whether that is longer since more is used than there is.
+/// Checks the life of a value, and returns whether it is longer because of a debt.
 fn is_long_enough(part: &KeyRequest, value: &str, life_s: u64, now: Nanos) -> bool {
     let Some(held) = StoredRecord::read(value.to_owned(), &part.own.meter).held else {
         assert_eq!(life_s, 1, "{value}");
@@ -483,7 +484,7 @@ fn is_long_enough(part: &KeyRequest, value: &str, life_s: u64, now: Nanos) -> bo
     let known = part.found.as_ref().and_then(|found| found.held);
     let theirs = known.map_or(0, |held| held.under.meter.period_ns());
     let usual_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
-    // Of a debt the script has whole seconds.
+    // The script computes a debt in whole seconds.
     let expected_s = usual_ns.max(debt_ns).div_ceil(SECOND_NS) + 1;
     assert!((expected_s - 1..=expected_s + 1).contains(&life_s), "{life_s} s instead of {expected_s}: {value}");
     debt_ns > usual_ns
@@ -494,7 +495,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_charged_by_newer_numbers_is_given_back_where_older_ones_lie() {
+    fn a_charge_by_newer_numbers_is_given_back_to_a_record_with_older_ones() {
         let [older, newer] = NUMBERS[2].map(|numbers| numbers.parse::<Meter>().expect("a meter"));
         let under = |meter, version| VersionedMeter { meter, version };
         let now = 1_790_035_200 * SECOND_NS;
@@ -506,8 +507,9 @@ mod tests {
         assert!(value.starts_with("fixed_window/90/"), "{value}");
     }
 
-    /// Runs an intent of a node whose idea of the time is 20 ms late: of a full bucket of 100, a second long, of which a node leased 6
-    /// in the epoch before, so that it is a swap. Returns the tokens that are left then, and those that are out.
+    /// Runs an intent of a node whose idea of the time is 20 ms late, on a full bucket of 100 tokens a second. A node
+    /// leased 6 of them in the epoch before, so that the operation is a swap. Returns the tokens that are left then,
+    /// and those that are out.
     fn left_after(intent: Intent) -> (u64, u64) {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
         let (under, start) = (VersionedMeter { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
@@ -522,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_node_charges_by_a_swap_counts_from_when_the_store_has_it() {
+    fn a_swap_of_a_late_node_counts_from_when_the_store_has_it() {
         let epoch = 1_790_035_200 * SECOND_NS / LEASE_NS - 1;
         let ask = LeaseRequest { epoch, ends: Nanos::MAX, out: 6, left: 2, keep: 2, want: 4, need: 0 };
         let (left, out) = left_after(Intent::Lease(ask));
@@ -531,9 +533,9 @@ mod tests {
         assert!((84..=90).contains(&left) && out == 6, "{left} are left, and {out} are out: 10 were charged");
     }
 
-    /// A node that loses races for a full bucket does not charge more for that.
+    /// A node that loses races for a full bucket does not charge more because of them.
     #[test]
-    fn a_race_that_is_lost_costs_no_tokens() {
+    fn a_lost_race_costs_no_tokens() {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
         let (own, start) = (VersionedMeter { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
         let ask = LeaseRequest { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 4, need: 0 };
@@ -542,7 +544,7 @@ mod tests {
         for race in 1..=5 {
             let op = part.op(start).expect("there is room");
             assert!(matches!(op, ScriptOp::Swap { .. }), "{op:?}");
-            // Another node was faster. What is out is of the epoch before, so that it takes a swap again.
+            // Another node was faster. Its leases are of the epoch before, so that the request needs a swap again.
             let mut leases = Leases::default();
             leases.lend(start - LEASE_NS, race, LEASE_NS);
             value = Record { under: own, word: start, leases }.write();

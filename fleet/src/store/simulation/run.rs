@@ -1,4 +1,4 @@
-//! One run: what happens by a seed, and what is judged of it.
+//! Test only: one run of the simulation, from its scenario to the check of what was admitted.
 
 use std::{
     sync::{Arc, Mutex},
@@ -29,18 +29,18 @@ use crate::{
     },
 };
 
-/// When simulations begin, by the store's clock: 2026.
+/// The store's time at the beginning of simulations: 2026.
 pub(super) const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;
 
-/// A limit of this window has one window in a run.
+/// The period of a window that is longer than a run.
 const LONG_WINDOW_S: u64 = 86_400;
 
-/// What is simulated.
+/// The scenario of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     seed: u64,
     limits: Vec<Limit>,
-    /// What a newer policy has in their place.
+    /// The limits of a newer policy.
     changed: Vec<Limit>,
     keys: usize,
     nodes: usize,
@@ -52,26 +52,26 @@ pub(super) struct Scenario {
     has_refunds: bool,
     settings: StoreSettings,
     weather: Weather,
-    /// The chance in a thousand steps that something breaks.
+    /// The chance, in thousandths, that something breaks in a step.
     trouble: u64,
-    /// Nothing else breaks than this, at the last node.
+    /// The only thing that breaks, if set, always at the last node.
     only: Option<Trouble>,
 }
 
-/// What breaks.
+/// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     /// A node is killed.
     Kill,
     /// A node stops.
     Stop,
-    /// A node is cut off, or connected again.
+    /// A node is cut off, or reconnected.
     Cut,
     /// Answers to a node are held back.
     Hold,
-    /// The store stands.
+    /// The store is paused.
     Stand,
-    /// The weather changes.
+    /// The conditions of the network change.
     Weather,
 }
 
@@ -131,7 +131,7 @@ impl Scenario {
         }
     }
 
-    /// Makes it one in which the store's count of a window is compared with what was admitted.
+    /// Makes it a scenario in which the store's count of a window is compared with what was admitted.
     fn counted(self, random: &mut Random) -> Self {
         let limit = Limit {
             sharing: Sharing::Synced,
@@ -144,7 +144,8 @@ impl Scenario {
         Self { limits, changed, has_refunds: false, weather: Weather { lost: 20, ..self.weather }, ..self }
     }
 
-    /// Makes it one in which a node that is asked little holds a lease when it is cut off, while others use the limit up.
+    /// Makes it a scenario in which a node with little load holds a lease when it is cut off, while others use the
+    /// limit up.
     fn cut_off(self, random: &mut Random) -> Self {
         let tokens = random.within(50, 300);
         let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
@@ -167,7 +168,7 @@ impl Scenario {
         }
     }
 
-    /// Returns whether all limits are shared like this.
+    /// Returns whether all limits have this sharing mode.
     pub(super) fn is_all(&self, sharing: Sharing) -> bool {
         self.limits.iter().all(|limit| limit.sharing == sharing)
     }
@@ -196,25 +197,25 @@ fn limit(random: &mut Random) -> Limit {
     Limit { sharing, algorithm, tokens, period_s, burst }
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Report {
     pub(super) checks: u64,
     pub(super) admitted: u64,
-    /// Decided without the store.
+    /// Checks that were decided without the store.
     pub(super) degraded: u64,
     pub(super) killed: u64,
-    /// Tokens above synced limits at most.
+    /// The most tokens above a synced limit.
     pub(super) exceeded: u64,
-    /// Keys of limits that were used up in some stretch of time.
+    /// Keys whose limit was used up in some stretch of time.
     pub(super) used_up: u64,
-    /// Runs in which the limit was used again after the faults, and in which the store's count was compared.
+    /// Runs in which the limit was used again after the faults, and runs in which the store's count was compared.
     pub(super) recovered: u64,
     pub(super) counted: u64,
     pub(super) traffic: Traffic,
-    /// Timers of nodes that went off, by how long they lived.
+    /// Timers of nodes that fired, computed from the ages of the nodes.
     pub(super) ticks: u64,
-    /// A digest of all that was decided, and when.
+    /// A digest of all decisions and their times.
     pub(super) digest: u64,
 }
 
@@ -236,20 +237,20 @@ impl Report {
         self.digest ^= other.digest;
     }
 
-    /// Returns the events: checks, messages and timers.
+    /// Returns the number of events: checks, messages and timers.
     pub(super) fn events(&self) -> u64 {
         self.checks + self.traffic.messages + self.ticks
     }
 }
 
-/// Runs a scenario from its beginning to its end. The error says what is wrong.
+/// Runs a scenario from its beginning to its end. The error states what is wrong.
 pub(super) fn run(scenario: &Scenario, is_traced: bool) -> Result<Report, String> {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let outcome = runtime.expect("a runtime").block_on(async { Run::start(scenario, is_traced).await.finish().await });
     outcome.map_err(|why| format!("{why}\nrun it again: TIDEGATE_SIMULATION={}\n{scenario:?}", scenario.seed))
 }
 
-/// What checks note.
+/// The record of the checks of a run.
 #[derive(Default)]
 struct History {
     admissions: Vec<Admission>,
@@ -279,11 +280,11 @@ struct Run {
     nodes: Vec<Arc<Node>>,
     history: Arc<Mutex<History>>,
     policies: [Arc<Snapshot>; 2],
-    /// Whether the newer policy is known.
+    /// Whether the newer policy was published on a node.
     is_changed: bool,
-    /// The tokens above a synced limit that nodes may have admitted which are gone.
+    /// The tokens above a synced limit that nodes which are gone may have admitted.
     untold: u64,
-    /// The tokens that those had spent and not told.
+    /// The tokens that those nodes had spent and not sent.
     lost: u64,
 }
 
@@ -306,9 +307,9 @@ impl Run {
         run
     }
 
-    /// Starts a node whose clock goes wrong by up to an hour.
+    /// Starts a node whose clock is wrong by up to half an hour.
     async fn node(&mut self, place: usize) -> Node {
-        // One that starts late may have an old policy.
+        // A node that starts late may have an old policy.
         let version = usize::from(self.is_changed && self.random.happens(500));
         let policy = (Arc::clone(&self.policies[version]), 1 + version as u64);
         let at_first = self.network.now() - 1_800 * SECOND_NS + self.random.below(3_600 * SECOND_NS);
@@ -324,7 +325,7 @@ impl Run {
         lock(&self.history).note(self.network.now(), what);
     }
 
-    /// Lets a node go, and starts another in its place.
+    /// Stops or kills a node, and starts another one in its place.
     async fn replace(&mut self, place: usize, is_closed: bool) {
         let node = Arc::clone(&self.nodes[place]);
         self.note(|| format!("node {place} {}", if is_closed { "stops" } else { "is killed" }));
@@ -346,13 +347,14 @@ impl Run {
         history.report.ticks += self.ticks(node);
     }
 
-    /// Returns how often timers of a node went off: its holdings, its watch, its probe and its exchange each have one.
+    /// Returns how often the timers of a node fired: one each for its quotas, its health monitor, its probe and its
+    /// exchange.
     fn ticks(&self, node: &Node) -> u64 {
         let every_ms = [50, 50, 25, self.scenario.settings.sync_interval.as_millis()];
         every_ms.iter().map(|every| (node.age().as_millis() / every) as u64).sum()
     }
 
-    /// Checks once, in a task of its own.
+    /// Makes one check, in a task of its own.
     fn check(&mut self, place: usize, key: usize, cost: u64) {
         let refund = (self.scenario.has_refunds && self.random.happens(100)).then(|| self.random.below(400));
         let node = Arc::clone(&self.nodes[place]);
@@ -386,7 +388,7 @@ impl Run {
         let burst = self.scenario.limits.iter().map(Limit::capacity).max().unwrap_or(0);
         let checks = if self.random.happens(20) { burst } else { self.random.within(0, self.scenario.crowd) };
         for _ in 0..checks {
-            // The last is asked little, so that it holds what it does not need.
+            // The last node has little load, so that it holds tokens that it does not need.
             let is_any = !self.scenario.is_uneven || nodes == 1 || self.random.happens(20);
             let node = self.random.below(if is_any { nodes } else { nodes - 1 }) as usize;
             let key = self.random.below(keys) as usize;
@@ -434,7 +436,7 @@ impl Run {
         }
     }
 
-    /// Ends all faults, and waits until what is under way has arrived.
+    /// Ends all faults, and waits until everything under way has arrived.
     async fn heal(&mut self) {
         self.note(|| "all faults end".to_owned());
         self.network.set_weather(Weather::CALM);
@@ -444,7 +446,7 @@ impl Run {
             node.wire.hold(Duration::ZERO);
             node.publish(&self.policies[1], 2);
         }
-        // Two stay: each costs as much time as the others.
+        // Two nodes stay: more would only cost time.
         let nodes = self.nodes.split_off(self.nodes.len().min(2));
         for node in nodes {
             self.bury(&node);
@@ -456,7 +458,7 @@ impl Run {
     async fn count(&mut self) -> Result<(), String> {
         let Scenario { ref limits, has_refunds, .. } = self.scenario;
         let [limit] = limits[..] else { return Ok(()) };
-        // Other numbers forget what was used above them.
+        // A change of the numbers forgets what was used above them.
         let is_exact = !has_refunds && !self.scenario.has_change();
         if !is_exact || limit.sharing != Sharing::Synced || limit.period_s != LONG_WINDOW_S {
             return Ok(());
@@ -493,14 +495,14 @@ impl Run {
         text.parse().expect("a meter")
     }
 
-    /// Sees whether a limit can be used again, two epochs after nodes died with leases out.
+    /// Checks that a limit can be used again two epochs after nodes died with leases out.
     async fn recover(&mut self) -> Result<(), String> {
         let [limit] = self.scenario.changed[..] else { return Ok(()) };
         if limit.period_s == LONG_WINDOW_S || limit.capacity() < 20 {
             return Ok(());
         }
         self.scenario.has_refunds = false;
-        // What comes back first is what is owed.
+        // The debt is repaid first.
         let meter = self.meter(0);
         let text = self.network.value(&self.nodes[0].key("0", 0));
         let owed =
@@ -511,7 +513,7 @@ impl Run {
             return Ok(());
         }
         self.note(|| format!("nothing happens for {wait:?}"));
-        // One now and then, so that the key lives. In a store a log ages with the youngest of it.
+        // A check now and then keeps the key alive. A log in a store ages with its youngest entry.
         let until = Instant::now() + wait;
         while Instant::now() < until {
             if limit.algorithm != Algorithm::SlidingWindowLog {
@@ -522,10 +524,11 @@ impl Run {
         let before = lock(&self.history).admissions.len();
         let history = Arc::clone(&self.history);
         let admitted = || lock(&history).admissions[before..].iter().map(|it| it.cost).sum::<u64>();
-        // Up to a quarter may be on lease to another node; a few were used while nothing happened.
+        // Up to a quarter may be lent to another node, and a few tokens were used while nothing else happened.
         let share = match (limit.sharing, limit.algorithm) {
             (Sharing::Leased, _) => limit.capacity() / 4,
-            // What is sent after the end of a window counts in the one after it, where it weighs more than in the one before.
+            // What is sent after the end of a window counts in the next one, where it weighs more than in the one
+            // before.
             (Sharing::Synced, Algorithm::SlidingWindowCounter) => limit.capacity() / 2,
             _ => 0,
         };
@@ -551,10 +554,11 @@ impl Run {
         let mut history = lock(&self.history);
         let untold = self.untold + self.nodes.iter().map(|node| node.untold_max()).sum::<u64>();
         for (place, (first, second)) in self.scenario.limits.iter().zip(&self.scenario.changed).enumerate() {
-            // Of both: numbers that fell and rise again forget what was above them, so they change once.
+            // The larger of both: numbers that fall and rise again forget what was above them, so they change once.
             let (tokens, burst) = (first.tokens.max(second.tokens), first.burst.max(second.burst));
             let limit = Limit { tokens, burst, ..*first };
-            // While nodes have different numbers, views of the same key are of different limits: nothing is promised of both.
+            // While nodes have different numbers, views of the same key are of different limits, and no bound holds for
+            // both.
             if limit.sharing == Sharing::Synced && self.scenario.has_change() {
                 continue;
             }
@@ -574,7 +578,7 @@ impl Run {
     }
 }
 
-/// Checks once, and notes what was admitted.
+/// Makes one check, and records what was admitted.
 async fn check(
     node: &Node,
     network: &Network,
@@ -615,7 +619,7 @@ async fn check(
         });
         history.report.checks += 1;
         history.report.degraded += u64::from(decision.degraded().is_some());
-        // The caller of a dead node heard nothing.
+        // The caller of a dead node got no answer.
         if !decision.is_allowed() || decision.degraded().is_some() || node.wire.is_dead() {
             return;
         }
@@ -628,7 +632,7 @@ async fn check(
         }
         for &((limit, sharing), at) in times.iter().filter(|_| now > asked_at) {
             let at = at.unwrap_or(now);
-            // Of a lease or a view the node says when it was, which may be a little before.
+            // For a lease or a view the node states its own time, which may be a little early.
             let until = if sharing == Sharing::Strict { at } else { now.max(at) };
             history.admissions.push(admission(limit, at.max(asked_at).min(until), until));
         }
