@@ -1,4 +1,5 @@
-//! Limits that nodes share through Redis or Valkey, over real servers: nodes are engines of the test's process.
+//! Tests of limits that nodes share through Redis or Valkey, over real servers. The nodes are engines of the test's
+//! process.
 
 mod ahead;
 mod clusters;

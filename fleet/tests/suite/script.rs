@@ -1,4 +1,4 @@
-//! The script of the store does what the crate's function of it does: random questions to both, over a real store.
+//! The script of the store does the same as its model in Rust: random requests run in both, over a real store.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     prop::collection::vec(batch, 1..40)
 }
 
-/// The outcomes, each with the kind of its question, of which the test needs more than ten.
+/// The outcomes, each with the kind of its operation, of which the test needs more than ten.
 const NEEDED_OUTCOMES: [(&str, &str); 14] = [
     ("looked", "look"),
     ("charged", "clear"),
@@ -46,7 +46,7 @@ const NEEDED_OUTCOMES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn the_script_does_what_this_function_does() {
+fn the_script_does_what_its_model_does() {
     let redis = Redis::start();
     let mut connection = redis.connect().expect("it answers");
     let (mut seen, mut debts): (HashMap<(String, &str), usize>, usize) = (HashMap::new(), 0);
@@ -70,7 +70,7 @@ fn the_script_does_what_this_function_does() {
             }
             for (key, life) in comparison.lives() {
                 let found: u64 = redis::cmd("TTL").arg(key).query(&mut connection).expect("it is there");
-                // By now a second of it may have passed.
+                // A second of the life may have passed by now.
                 assert!((life.saturating_sub(1)..=life).contains(&found), "{found} s instead of {life}");
             }
         }
