@@ -48,15 +48,11 @@ pub use agent::{
     status::{Source, Status},
 };
 pub use counts::{
-    counters::{Counted, Counters, Figure},
-    latency::Latency,
-    owner::{Owner, owner_of},
-    sampler::{ENTRIES, HALF_LIFE, ONE_IN, Sample, SampleExtension, Sampler},
-    totals::{Part, Whole},
-};
-pub use wire::{
-    event_reader::{Event, EventReader, TooLong},
-    payload,
+    counters::{CountedLimit, Counters, IntervalCounts},
+    latency::LatencyHistogram,
+    owner::{OwnerKind, owner_of},
+    sampler::{HITTER_HALF_LIFE, SAMPLED_ONE_IN, SKETCH_ENTRIES, Sample, SampleExtension, Sampler},
+    totals::{DecisionTotals, LimitTotals},
 };
 
 /// The code of the document is compiled.

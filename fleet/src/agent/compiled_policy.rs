@@ -6,7 +6,7 @@ use serde_json::from_str;
 use tidegate::policy::borrowed;
 
 use crate::wire::{
-    Delta, Snapshot,
+    DeltaMessage, SnapshotMessage,
     payload::{Damaged, unpack},
 };
 
@@ -18,7 +18,7 @@ pub(crate) struct CompiledPolicy {
     pub(crate) sha256: String,
     pub(crate) snapshot: Arc<tidegate::Snapshot>,
     /// Whether all of it was compiled from the document with that digest, rather than from deltas.
-    pub(crate) is_whole: bool,
+    pub(crate) is_from_snapshot: bool,
 }
 
 /// The reason why a policy was not put in force.
@@ -29,7 +29,7 @@ pub(crate) enum ApplyError {
     /// The policy cannot be read or compiled by this build, and sending it again would not help.
     Refused(String),
     /// The delta is against a document that this node does not have.
-    Elsewhere,
+    UnknownBase,
 }
 
 impl fmt::Display for ApplyError {
@@ -37,29 +37,29 @@ impl fmt::Display for ApplyError {
         match self {
             Self::Damaged(damaged) => damaged.fmt(f),
             Self::Refused(why) => f.write_str(why),
-            Self::Elsewhere => f.write_str("it differs from a policy that is not here"),
+            Self::UnknownBase => f.write_str("it differs from a policy that is not here"),
         }
     }
 }
 
 impl CompiledPolicy {
     /// Compiles a snapshot.
-    pub(crate) fn whole(sent: &Snapshot) -> Result<Self, ApplyError> {
+    pub(crate) fn from_snapshot(sent: &SnapshotMessage) -> Result<Self, ApplyError> {
         let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
         let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: true })
     }
 
     /// Compiles a delta against this policy.
-    pub(crate) fn and(&self, sent: &Delta) -> Result<Self, ApplyError> {
+    pub(crate) fn with_delta(&self, sent: &DeltaMessage) -> Result<Self, ApplyError> {
         if self.sha256 != sent.since_sha256 {
-            return Err(ApplyError::Elsewhere);
+            return Err(ApplyError::UnknownBase);
         }
         let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(ApplyError::Damaged)?;
         let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
         let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: false })
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: false })
     }
 }
 

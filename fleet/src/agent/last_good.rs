@@ -15,7 +15,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::wire::{DELTAS_MAX, Delta, Snapshot, payload::sha256};
+use crate::wire::{DELTAS_MAX, DeltaMessage, SnapshotMessage, payload::sha256};
 
 const FILE: &str = "last-good.json";
 /// The file of the secret of the store's keys, as it was sent last.
@@ -34,12 +34,12 @@ const DIGEST_LETTERS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct LastGood {
     folder: PathBuf,
-    log: Mutex<Log>,
+    log: Mutex<DeltaLog>,
 }
 
 /// The state of the file of deltas.
 #[derive(Debug, Default)]
-struct Log {
+struct DeltaLog {
     /// The path of the file; empty: there is no snapshot.
     file: PathBuf,
     /// The SHA-256 of the document of the last version, hex.
@@ -54,11 +54,11 @@ struct Log {
 /// The result of reading the folder.
 #[derive(Debug)]
 pub(crate) enum StoredPolicy {
-    Nothing,
-    Whole {
-        snapshot: Box<Snapshot>,
+    Absent,
+    Usable {
+        snapshot: Box<SnapshotMessage>,
         /// The deltas of the versions after the snapshot.
-        deltas: Vec<Delta>,
+        deltas: Vec<DeltaMessage>,
         /// The reason why some stored deltas are not among them, if so.
         lost: Option<String>,
     },
@@ -79,7 +79,7 @@ impl LastGood {
         Ok(Self { folder: folder.to_owned(), log: Mutex::default() })
     }
 
-    pub(crate) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(crate) fn write(&self, snapshot: &SnapshotMessage) -> io::Result<()> {
         let text = serde_json::to_string(snapshot)?;
         let digest = sha256(&text);
         let next = self.log_of(&digest, text.len(), snapshot);
@@ -113,7 +113,7 @@ impl LastGood {
     }
 
     /// Saves a delta after the policy that is saved.
-    pub(crate) fn add(&self, delta: &Delta) -> io::Result<()> {
+    pub(crate) fn add(&self, delta: &DeltaMessage) -> io::Result<()> {
         let mut log = self.log();
         if log.sha256 != delta.since_sha256 {
             return Err(io::Error::other("the policy before it is not on the disk"));
@@ -141,12 +141,12 @@ impl LastGood {
     }
 
     pub(crate) fn read(&self) -> io::Result<StoredPolicy> {
-        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(StoredPolicy::Nothing) };
+        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(StoredPolicy::Absent) };
         let text = String::from_utf8_lossy(&bytes);
         let Some((digest, rest)) = text.split_once('\n').filter(|(digest, rest)| *digest == sha256(rest)) else {
             return self.set_aside("its digest is not that of its content");
         };
-        let snapshot: Snapshot = match serde_json::from_str(rest) {
+        let snapshot: SnapshotMessage = match serde_json::from_str(rest) {
             Ok(snapshot) => snapshot,
             Err(error) => return Ok(StoredPolicy::Refused(format!("this build cannot read it: {error}"))),
         };
@@ -177,18 +177,18 @@ impl LastGood {
         } else {
             unreadable
         };
-        Ok(StoredPolicy::Whole { snapshot: Box::new(snapshot), deltas, lost })
+        Ok(StoredPolicy::Usable { snapshot: Box::new(snapshot), deltas, lost })
     }
 
     /// Returns the state of a file of deltas without lines.
-    fn log_of(&self, digest: &str, bytes: usize, whole: &Snapshot) -> Log {
+    fn log_of(&self, digest: &str, bytes: usize, whole: &SnapshotMessage) -> DeltaLog {
         let (before, after) = DELTAS;
         let letters = digest.get(..DIGEST_LETTERS).unwrap_or(digest);
         let file = self.folder.join(format!("{before}{letters}{after}"));
-        Log { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..Log::default() }
+        DeltaLog { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..DeltaLog::default() }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, DeltaLog> {
         // Nothing in here panics.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,7 +240,7 @@ fn remove(file: &Path) -> io::Result<()> {
 }
 
 /// Parses a line of the file of deltas, if it is whole.
-fn delta_of(line: &str) -> Option<Delta> {
+fn delta_of(line: &str) -> Option<DeltaMessage> {
     let (digest, text) = line.strip_suffix('\n')?.split_once(' ')?;
     serde_json::from_str(text).ok().filter(|_| digest == sha256(text))
 }
@@ -252,9 +252,9 @@ mod tests {
     use super::*;
     use crate::wire::payload::pack;
 
-    fn snapshot(version: u64) -> Snapshot {
+    fn snapshot(version: u64) -> SnapshotMessage {
         let document = format!("{{\"domains\":{{\"d{version}\":{{}}}}}}");
-        Snapshot {
+        SnapshotMessage {
             version,
             sha256: sha256(&document),
             // Longer than a few deltas together.
@@ -270,10 +270,10 @@ mod tests {
         let folder = TempDir::new().expect("a folder");
         let place = folder.path().join("new");
         let last_good = LastGood::in_folder(&place).expect("it is made");
-        assert!(matches!(last_good.read(), Ok(StoredPolicy::Nothing)));
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Absent)));
         for version in 1..4 {
             last_good.write(&snapshot(version)).expect("it is written");
-            let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
+            let Ok(StoredPolicy::Usable { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
             assert_eq!(*read, snapshot(version));
         }
         let whole = fs::read(place.join(FILE)).expect("it is there");
@@ -290,10 +290,10 @@ mod tests {
     }
 
     /// Makes a delta to the document of this version from that of the version before.
-    fn delta(version: u64) -> Delta {
-        let Snapshot { version: since, sha256: since_sha256, .. } = snapshot(version - 1);
+    fn delta(version: u64) -> DeltaMessage {
+        let SnapshotMessage { version: since, sha256: since_sha256, .. } = snapshot(version - 1);
         let text = format!("{since}");
-        Delta {
+        DeltaMessage {
             version,
             sha256: snapshot(version).sha256,
             published_at: String::new(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn versions(found: io::Result<StoredPolicy>) -> Vec<u64> {
-        let Ok(StoredPolicy::Whole { snapshot, deltas, .. }) = found else { return Vec::new() };
+        let Ok(StoredPolicy::Usable { snapshot, deltas, .. }) = found else { return Vec::new() };
         [snapshot.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
     }
 
@@ -333,7 +333,7 @@ mod tests {
             let lines = ends.iter().filter(|line| **line <= end).count();
             let found = again().read();
             assert!(
-                matches!(&found, Ok(StoredPolicy::Whole { lost: None, .. })),
+                matches!(&found, Ok(StoredPolicy::Usable { lost: None, .. })),
                 "it was not reported as saved: {found:?}"
             );
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
@@ -341,7 +341,7 @@ mod tests {
             damaged[end] ^= 4;
             fs::write(&file, &damaged).expect("written");
             let found = again().read();
-            let is_reported = matches!(&found, Ok(StoredPolicy::Whole { lost: Some(_), .. }));
+            let is_reported = matches!(&found, Ok(StoredPolicy::Usable { lost: Some(_), .. }));
             // Damage to the last byte makes the last line incomplete.
             assert!(is_reported || end == whole.len() - 1, "{end}: {found:?}");
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
@@ -362,7 +362,7 @@ mod tests {
         fs::create_dir(folder.path().join(DAMAGED_DELTAS)).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("could not be copied")),
+            matches!(&found, Ok(StoredPolicy::Usable { lost: Some(why), .. }) if why.contains("could not be copied")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
@@ -370,7 +370,7 @@ mod tests {
         fs::create_dir(&file).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("cannot be read")),
+            matches!(&found, Ok(StoredPolicy::Usable { lost: Some(why), .. }) if why.contains("cannot be read")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
@@ -419,7 +419,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
         fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
-        let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
+        let Ok(StoredPolicy::Usable { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
     }

@@ -19,7 +19,7 @@ use crate::{
         status::{Source, Status},
     },
     store::Shared,
-    wire::{self, Acknowledgement, Answer, Goodbye, Process, Told},
+    wire::{self, Acknowledgement, Goodbye, NodeReply, Process, ReplyMessage},
 };
 
 /// The time after which the engine adjusts to wall time again.
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) client: AdminClient,
     pub(crate) engine: Arc<Engine>,
     pub(crate) store: Option<Arc<Shared<SystemClock>>>,
-    pub(crate) answers: QueryHandler,
+    pub(crate) queries: QueryHandler,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,
     pub(crate) errors: ErrorCounts,
@@ -57,7 +57,7 @@ impl Node {
             Ok(None) => store.take_key_secret(None),
             Ok(Some(Ok(secret))) => store.take_key_secret(Some(&secret)),
             Ok(Some(Err(_))) | Err(_) => {
-                self.has_trouble("the secret of the keys in the store is damaged".to_owned());
+                self.report_fault("the secret of the keys in the store is damaged".to_owned());
                 return false;
             }
         }
@@ -76,9 +76,9 @@ impl Node {
         });
     }
 
-    pub(super) async fn answer(&self, id: String, told: Told) {
-        let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
-        if let Err(error) = self.client.post(wire::ANSWERS, &answer).await {
+    pub(super) async fn send_reply(&self, id: String, reply: NodeReply) {
+        let message = ReplyMessage { name: self.name.clone(), instance: self.instance.clone(), id, reply };
+        if let Err(error) = self.client.post(wire::ANSWERS, &message).await {
             tracing::warn!(%error, "an answer did not arrive");
         }
     }
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    pub(super) fn is_in_force(&self, version: u64, source: Source) {
+    pub(super) fn note_in_force(&self, version: u64, source: Source) {
         self.status.send_modify(|status| {
             status.version = version;
             status.source = Some(source);
@@ -113,13 +113,13 @@ impl Node {
         });
     }
 
-    pub(super) fn has_trouble(&self, trouble: String) {
+    pub(super) fn report_fault(&self, fault: String) {
         self.status.send_if_modified(|status| {
-            if status.trouble.as_ref() == Some(&trouble) {
+            if status.trouble.as_ref() == Some(&fault) {
                 return false;
             }
-            tracing::warn!(version = status.version, "{trouble}");
-            status.trouble = Some(trouble);
+            tracing::warn!(version = status.version, "{fault}");
+            status.trouble = Some(fault);
             true
         });
     }

@@ -10,7 +10,7 @@ use tidegate::{
 use crate::{
     agent::{describe::standing, live_tail::LiveTail},
     store::{Shared, StoreStats},
-    wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
+    wire::{FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity, QueryRequest, StoreReport, WATCH_MS_MAX},
 };
 
 /// A handler of queries about one engine.
@@ -43,46 +43,48 @@ impl QueryHandler {
 
     /// Answers a query. A watch takes as long as it states; other queries take microseconds, and a round trip to the
     /// store where they need it.
-    pub async fn answer(&self, ask: Ask) -> Told {
-        match ask {
-            Ask::Peek { ref request }
-            | Ask::Reset { ref request }
-            | Ask::Clear { ref request }
-            | Ask::Charge { ref request } => self.about(request, &ask).await.unwrap_or_else(failed),
-            Ask::Fullest { domain, each } => {
-                Told::Fullest { each: self.fullest(domain.as_deref(), &each[..each.len().min(FULLEST_MAX)]).await }
+    pub async fn answer(&self, query: NodeQuery) -> NodeReply {
+        match query {
+            NodeQuery::Peek { ref request }
+            | NodeQuery::Reset { ref request }
+            | NodeQuery::Clear { ref request }
+            | NodeQuery::Charge { ref request } => self.answer_about(request, &query).await.unwrap_or_else(failed),
+            NodeQuery::Fullest { domain, each } => {
+                NodeReply::Fullest { each: self.fullest(domain.as_deref(), &each[..each.len().min(FULLEST_MAX)]).await }
             }
-            Ask::Watch { who, for_ms, goes_on } => {
+            NodeQuery::Watch { who, for_ms, cursor } => {
                 let (engine, within) = (&self.engine, time(for_ms));
-                let watched = match goes_on {
-                    Some(goes_on) => self.live_tail.go_on(engine, who, goes_on, within).await,
-                    None => self.live_tail.see(engine, Some(who), usize::MAX, within).await,
+                let watched = match cursor {
+                    Some(cursor) => self.live_tail.continue_watch(engine, who, cursor, within).await,
+                    None => self.live_tail.watch_once(engine, Some(who), usize::MAX, within).await,
                 };
-                watched.map_or_else(failed, Told::Watch)
+                watched.map_or_else(failed, NodeReply::Watch)
             }
-            Ask::Sample { count, for_ms } => match self.live_tail.see(&self.engine, None, count, time(for_ms)).await {
-                Ok(decisions) => Told::Sample(decisions),
-                Err(why) => failed(why),
-            },
-            Ask::Resync {} => Told::Resync {},
+            NodeQuery::Sample { count, for_ms } => {
+                match self.live_tail.watch_once(&self.engine, None, count, time(for_ms)).await {
+                    Ok(decisions) => NodeReply::Sample(decisions),
+                    Err(why) => failed(why),
+                }
+            }
+            NodeQuery::Resync {} => NodeReply::Resync {},
         }
     }
 
     /// Answers a query about a request, if the request is valid.
-    async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
+    async fn answer_about(&self, asked: &QueryRequest, query: &NodeQuery) -> Result<NodeReply, RequestError> {
         let counted = asked.identities.iter().map(|who| self.counted(asked.domain.as_deref(), who));
         let counted = counted.collect::<Result<Vec<_>, _>>()?;
         let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
         let request = asked.of(&identities)?;
-        Ok(match ask {
-            Ask::Reset { .. } => self.reset(&request),
-            Ask::Clear { .. } => self.clear(&request).await,
-            Ask::Charge { .. } => {
+        Ok(match query {
+            NodeQuery::Reset { .. } => self.reset(&request),
+            NodeQuery::Clear { .. } => self.clear(&request).await,
+            NodeQuery::Charge { .. } => {
                 let decision = match &self.store {
                     Some(store) => store.decide(&request).await,
                     None => self.engine.check(&request),
                 };
-                Told::Charge {
+                NodeReply::Charge {
                     policy_version: decision.policy_version(),
                     allowed: decision.is_allowed(),
                     limit_id: decision.limit_id().map(str::to_owned),
@@ -95,7 +97,7 @@ impl QueryHandler {
     }
 
     /// Returns an identity as listeners count it. A value of the kind `ip` that is no address is counted as it is.
-    fn counted<'w>(&self, domain: Option<&str>, who: &'w Who) -> Result<CountedIdentity<'w>, RequestError> {
+    fn counted<'w>(&self, domain: Option<&str>, who: &'w QueryIdentity) -> Result<CountedIdentity<'w>, RequestError> {
         let identity = Identity::new(&who.kind, &who.value)?;
         let counted = self.engine.counted(domain.unwrap_or(DEFAULT_DOMAIN), identity);
         Ok(counted.unwrap_or_else(|_| identity.into()))
@@ -121,11 +123,11 @@ impl QueryHandler {
         each.collect()
     }
 
-    async fn peek(&self, request: &Request<'_>) -> Told {
+    async fn peek(&self, request: &Request<'_>) -> NodeReply {
         let Some(found) = self.inspect(slice::from_ref(request)).await.pop() else {
             return failed("nothing was found");
         };
-        Told::Peek {
+        NodeReply::Peek {
             policy_version: found.decision.policy_version(),
             allowed: found.decision.is_allowed(),
             limit_id: found.decision.limit_id().filter(|_| !found.decision.is_allowed()).map(str::to_owned),
@@ -135,31 +137,31 @@ impl QueryHandler {
     }
 
     /// Resets the limits of a request on this node: its own counts, and the leases and views that it holds.
-    fn reset(&self, request: &Request<'_>) -> Told {
+    fn reset(&self, request: &Request<'_>) -> NodeReply {
         let cleared = used(&self.engine.inspect(request), false).collect();
         // The reply has the state before the reset.
         let keys = self.engine.reset(request) as u64;
         if let Some(store) = &self.store {
             store.forget(request);
         }
-        Told::Reset { keys, cleared }
+        NodeReply::Reset { keys, cleared }
     }
 
     /// Clears the limits of a request in the store alone.
-    async fn clear(&self, request: &Request<'_>) -> Told {
+    async fn clear(&self, request: &Request<'_>) -> NodeReply {
         let Some(store) = &self.store else { return failed("this node shares no limits through a store") };
         let found = self.inspect(slice::from_ref(request)).await;
         let cleared: Vec<_> =
             found.iter().flat_map(|found| used(found, true)).filter(|limit| limit.is_stored).collect();
         match store.clear(request).await {
-            Ok(_) => Told::Clear { keys: cleared.len() as u64, cleared },
+            Ok(_) => NodeReply::Clear { keys: cleared.len() as u64, cleared },
             Err(error) => failed(error),
         }
     }
 
     /// Returns the limit that is nearest to denying requests of each identity alone. Shadow limits and limits that deny
     /// every request do not count.
-    async fn fullest(&self, domain: Option<&str>, each: &[Who]) -> Vec<Option<PeekedLimit>> {
+    async fn fullest(&self, domain: Option<&str>, each: &[QueryIdentity]) -> Vec<Option<PeekedLimit>> {
         let counted: Vec<_> = each.iter().map(|who| self.counted(domain, who).ok()).collect();
         let who: Vec<_> = counted.iter().map(|counted| counted.as_ref().map(CountedIdentity::identity)).collect();
         let request = |who| {
@@ -223,7 +225,7 @@ impl PeekedLimit {
     }
 }
 
-impl Question {
+impl QueryRequest {
     /// Checks whether this can be a request.
     ///
     /// # Errors
@@ -236,7 +238,7 @@ impl Question {
 
     /// Makes a request of this identity alone.
     #[must_use]
-    pub fn of_one(who: Who) -> Self {
+    pub fn of_one(who: QueryIdentity) -> Self {
         Self { domain: None, identities: vec![who], endpoint: None, method: None, cost: None }
     }
 
@@ -263,8 +265,8 @@ fn time(ms: u64) -> Duration {
     Duration::from_millis(ms.min(WATCH_MS_MAX))
 }
 
-fn failed(why: impl Display) -> Told {
-    Told::Failed { why: why.to_string() }
+fn failed(why: impl Display) -> NodeReply {
+    NodeReply::Failed { why: why.to_string() }
 }
 
 #[cfg(test)]
@@ -278,7 +280,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Decisions, GoesOn, SeenDecision};
+    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Decisions, SeenDecision, WatchCursor};
 
     fn engine() -> Arc<Engine> {
         let engine = Engine::with_max_keys(100);
@@ -296,9 +298,9 @@ mod tests {
         engine.check(&Request::new(&who).expect("valid")).is_allowed()
     }
 
-    fn question(user: &str) -> Question {
-        let identities = vec![Who { kind: "user".to_owned(), value: user.to_owned() }];
-        Question { domain: None, identities, endpoint: None, method: None, cost: None }
+    fn question(user: &str) -> QueryRequest {
+        let identities = vec![QueryIdentity { kind: "user".to_owned(), value: user.to_owned() }];
+        QueryRequest { domain: None, identities, endpoint: None, method: None, cost: None }
     }
 
     /// Runs a future on a paused clock, which jumps to the next timer when no task can run.
@@ -318,8 +320,9 @@ mod tests {
         run(async {
             let mut each = Vec::new();
             for _ in 0..4 {
-                let told = answers.answer(Ask::Charge { request: question("ada") }).await;
-                let Told::Charge { policy_version: 1, allowed, limit_id, unknown_domain: false, retry_after_ms } = told
+                let told = answers.answer(NodeQuery::Charge { request: question("ada") }).await;
+                let NodeReply::Charge { policy_version: 1, allowed, limit_id, unknown_domain: false, retry_after_ms } =
+                    told
                 else {
                     panic!("{told:?}")
                 };
@@ -329,11 +332,11 @@ mod tests {
             assert_eq!(each, [(true, true), (true, true), (true, true), (false, false)]);
             assert!(!check(&engine, "ada") && check(&engine, "bob"));
             // A kind that has no limit, and a domain that does not exist.
-            let planet = Question::of_one(Who { kind: "planet".to_owned(), value: "mars".to_owned() });
-            let elsewhere = Question { domain: Some("nowhere".to_owned()), ..question("ada") };
+            let planet = QueryRequest::of_one(QueryIdentity { kind: "planet".to_owned(), value: "mars".to_owned() });
+            let elsewhere = QueryRequest { domain: Some("nowhere".to_owned()), ..question("ada") };
             for (request, is_unknown) in [(planet, false), (elsewhere, true)] {
-                let told = answers.answer(Ask::Charge { request }).await;
-                let Told::Charge { allowed: true, limit_id: None, unknown_domain, .. } = told else {
+                let told = answers.answer(NodeQuery::Charge { request }).await;
+                let NodeReply::Charge { allowed: true, limit_id: None, unknown_domain, .. } = told else {
                     panic!("{told:?}")
                 };
                 assert_eq!(unknown_domain, is_unknown);
@@ -348,8 +351,8 @@ mod tests {
         run(async {
             assert!((0..3).all(|_| check(&engine, "ada")));
             for _ in 0..2 {
-                let Told::Peek { policy_version: 1, allowed: false, limit_id, retry_after_ms, limits } =
-                    answers.answer(Ask::Peek { request: question("ada") }).await
+                let NodeReply::Peek { policy_version: 1, allowed: false, limit_id, retry_after_ms, limits } =
+                    answers.answer(NodeQuery::Peek { request: question("ada") }).await
                 else {
                     panic!("it looks")
                 };
@@ -361,16 +364,16 @@ mod tests {
                 assert_eq!(limits[0].limit_id, "default/tier:free/minute");
                 assert!(limits[0].says.starts_with("Fixed window: 3 of 3 are used"), "{limits:?}");
             }
-            let told = answers.answer(Ask::Reset { request: question("ada") }).await;
-            let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+            let told = answers.answer(NodeQuery::Reset { request: question("ada") }).await;
+            let NodeReply::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
             // The state before the reset.
             assert_eq!((cleared.len(), cleared[0].limit, cleared[0].remaining), (1, 3, 0));
             assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
             // A key with nothing to reset.
-            let nothing = Told::Reset { keys: 0, cleared: Vec::new() };
-            assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, nothing);
-            let no_identity = Question { identities: Vec::new(), ..question("ada") };
-            assert!(matches!(answers.answer(Ask::Peek { request: no_identity }).await, Told::Failed { .. }));
+            let nothing = NodeReply::Reset { keys: 0, cleared: Vec::new() };
+            assert_eq!(answers.answer(NodeQuery::Reset { request: question("bob") }).await, nothing);
+            let no_identity = QueryRequest { identities: Vec::new(), ..question("ada") };
+            assert!(matches!(answers.answer(NodeQuery::Peek { request: no_identity }).await, NodeReply::Failed { .. }));
         });
     }
 
@@ -384,8 +387,8 @@ mod tests {
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada") && !check(&engine, "bob"));
-        let told = run(answers.answer(Ask::Reset { request: question("ada") }));
-        let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+        let told = run(answers.answer(NodeQuery::Reset { request: question("ada") }));
+        let NodeReply::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
         assert_eq!((cleared.len(), &*cleared[0].limit_id, cleared[0].remaining), (1, "default/rule:all/hour", 0));
         assert!(check(&engine, "bob") && check(&engine, "bob"));
     }
@@ -395,17 +398,17 @@ mod tests {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada"));
-        let who = |kind: &str, value: &str| Who { kind: kind.to_owned(), value: value.to_owned() };
+        let who = |kind: &str, value: &str| QueryIdentity { kind: kind.to_owned(), value: value.to_owned() };
         let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
-        let asked = |domain: Option<&str>| Ask::Fullest { domain: domain.map(str::to_owned), each: each.clone() };
-        let Told::Fullest { each: told } = run(answers.answer(asked(None))) else { panic!("it looks") };
+        let asked = |domain: Option<&str>| NodeQuery::Fullest { domain: domain.map(str::to_owned), each: each.clone() };
+        let NodeReply::Fullest { each: told } = run(answers.answer(asked(None))) else { panic!("it looks") };
         let left: Vec<_> = told.iter().map(|limit| limit.as_ref().map(|limit| limit.remaining)).collect();
         assert_eq!(left, [Some(1), Some(3), None, None], "{told:?}");
-        let Told::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
+        let NodeReply::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
         assert_eq!(told, [None, None, None, None]);
         // Nothing was charged, and identities above the most of a query are ignored.
-        let many = Ask::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
-        let Told::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
+        let many = NodeQuery::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
+        let NodeReply::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
         assert_eq!(told.len(), FULLEST_MAX);
         assert!(told.iter().flatten().all(|limit| limit.remaining == 1));
     }
@@ -434,7 +437,7 @@ mod tests {
         let answers = QueryHandler::of(engine(), None);
         run(async {
             let (sampled, ()) =
-                tokio::join!(answers.answer(Ask::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
+                tokio::join!(answers.answer(NodeQuery::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
                     sleep(Duration::from_millis(50)).await;
                     let value = "\u{1}".repeat(1_024);
                     let kinds: Vec<String> = (0..8).map(|kind| format!("kind{kind}")).collect();
@@ -445,7 +448,7 @@ mod tests {
                 });
             let bytes = serde_json::to_vec(&sampled).expect("JSON").len();
             assert!((BODY_BYTES_MAX * 9 / 10..BODY_BYTES_MAX - 512).contains(&bytes), "{bytes}");
-            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            let NodeReply::Sample(sampled) = sampled else { panic!("{sampled:?}") };
             assert_eq!(sampled.seen, DECISIONS_MAX as u64);
         });
     }
@@ -455,10 +458,10 @@ mod tests {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
-            let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
+            let who = QueryIdentity { kind: "user".to_owned(), value: "ada".to_owned() };
             let (watched, sampled, ()) = tokio::join!(
-                answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }),
-                answers.answer(Ask::Sample { count: 2, for_ms: 300 }),
+                answers.answer(NodeQuery::Watch { who, for_ms: 300, cursor: None }),
+                answers.answer(NodeQuery::Sample { count: 2, for_ms: 300 }),
                 async {
                     sleep(Duration::from_millis(50)).await;
                     for user in ["ada", "bob", "ada", "ada", "ada"] {
@@ -467,10 +470,10 @@ mod tests {
                 },
             );
             assert!(format!("{:?}", answers.engine).contains("observers: 0"), "no query waits any more");
-            let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+            let NodeReply::Watch(watched) = watched else { panic!("{watched:?}") };
             let allowed: Vec<bool> = watched.decisions.iter().map(|decision| decision.allowed).collect();
             assert_eq!((watched.seen, allowed), (4, vec![true, true, true, false]));
-            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            let NodeReply::Sample(sampled) = sampled else { panic!("{sampled:?}") };
             assert_eq!((sampled.seen, sampled.decisions.len()), (5, 2));
             assert_eq!(sampled.decisions[1].identities[0].value, "bob");
         });
@@ -487,7 +490,7 @@ mod tests {
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
         let engine = Arc::new(engine);
         let answers = QueryHandler::of(Arc::clone(&engine), None);
-        let ip = |value: &str| Who { kind: "ip".to_owned(), value: value.to_owned() };
+        let ip = |value: &str| QueryIdentity { kind: "ip".to_owned(), value: value.to_owned() };
         run(async {
             for (came, spellings) in [
                 ("::ffff:192.0.2.7", ["192.0.2.7", "::FFFF:192.0.2.7"]),
@@ -499,25 +502,25 @@ mod tests {
                 let request = Request::new(&identities).expect("valid");
                 for spelling in spellings {
                     let (watched, ()) = tokio::join!(
-                        answers.answer(Ask::Watch { who: ip(spelling), for_ms: 300, goes_on: None }),
+                        answers.answer(NodeQuery::Watch { who: ip(spelling), for_ms: 300, cursor: None }),
                         async {
                             sleep(Duration::from_millis(50)).await;
                             assert!(engine.check(&request).is_allowed());
                         },
                     );
-                    let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+                    let NodeReply::Watch(watched) = watched else { panic!("{watched:?}") };
                     assert_eq!(watched.seen, 1, "{spelling}");
                 }
                 for spelling in spellings {
-                    let told = answers.answer(Ask::Peek { request: Question::of_one(ip(spelling)) }).await;
-                    let Told::Peek { limits, .. } = told else { panic!("{told:?}") };
+                    let told = answers.answer(NodeQuery::Peek { request: QueryRequest::of_one(ip(spelling)) }).await;
+                    let NodeReply::Peek { limits, .. } = told else { panic!("{told:?}") };
                     assert_eq!(limits[0].remaining, 1, "{spelling}");
-                    let told = answers.answer(Ask::Fullest { domain: None, each: vec![ip(spelling)] }).await;
-                    let Told::Fullest { each } = told else { panic!("{told:?}") };
+                    let told = answers.answer(NodeQuery::Fullest { domain: None, each: vec![ip(spelling)] }).await;
+                    let NodeReply::Fullest { each } = told else { panic!("{told:?}") };
                     assert_eq!(each[0].as_ref().map(|limit| limit.remaining), Some(1), "{spelling}");
                 }
-                let told = answers.answer(Ask::Reset { request: Question::of_one(ip(spellings[0])) }).await;
-                let Told::Reset { keys: 1, .. } = told else { panic!("{told:?}") };
+                let told = answers.answer(NodeQuery::Reset { request: QueryRequest::of_one(ip(spellings[0])) }).await;
+                let NodeReply::Reset { keys: 1, .. } = told else { panic!("{told:?}") };
                 assert_eq!(engine.peek(&request).remaining(), Some(2), "of three one would be charged");
             }
         });
@@ -543,29 +546,30 @@ mod tests {
                 ("user", "2001:DB8::7", "shop", "2001:db8::7", 0),
                 ("user", "2001:DB8::7", "shop", "2001:DB8::7", 1),
             ] {
-                let who = Who { kind: kind.to_owned(), value: watched.to_owned() };
-                let (told, ()) = tokio::join!(answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }), async {
-                    sleep(Duration::from_millis(50)).await;
-                    let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
-                    let counted = counted.expect("an address");
-                    let identities = [counted.identity()];
-                    let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
-                });
-                let Told::Watch(decisions) = told else { panic!("{told:?}") };
+                let who = QueryIdentity { kind: kind.to_owned(), value: watched.to_owned() };
+                let (told, ()) =
+                    tokio::join!(answers.answer(NodeQuery::Watch { who, for_ms: 300, cursor: None }), async {
+                        sleep(Duration::from_millis(50)).await;
+                        let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
+                        let counted = counted.expect("an address");
+                        let identities = [counted.identity()];
+                        let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
+                    });
+                let NodeReply::Watch(decisions) = told else { panic!("{told:?}") };
                 assert_eq!(decisions.seen, seen, "{kind} {watched}: {checked} in {domain}");
             }
         });
     }
 
-    fn who(user: &str) -> Who {
-        Who { kind: "user".to_owned(), value: user.to_owned() }
+    fn who(user: &str) -> QueryIdentity {
+        QueryIdentity { kind: "user".to_owned(), value: user.to_owned() }
     }
 
     /// Queries the watch of ada for the decisions after this number.
-    async fn goes_on(answers: &QueryHandler, after: u64) -> Decisions {
-        let goes_on = Some(GoesOn { watch: "a".to_owned(), after });
-        match answers.answer(Ask::Watch { who: who("ada"), for_ms: 300, goes_on }).await {
-            Told::Watch(decisions) => decisions,
+    async fn continue_watch(answers: &QueryHandler, after: u64) -> Decisions {
+        let cursor = Some(WatchCursor { watch: "a".to_owned(), after });
+        match answers.answer(NodeQuery::Watch { who: who("ada"), for_ms: 300, cursor }).await {
+            NodeReply::Watch(decisions) => decisions,
             other => panic!("{other:?}"),
         }
     }
@@ -575,14 +579,14 @@ mod tests {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
-            let nothing = goes_on(&answers, 0).await;
+            let nothing = continue_watch(&answers, 0).await;
             assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
             // No query waits just now.
             let identities = [Identity::new("user", "ada").expect("valid")];
             let request = Request::new(&identities).expect("valid").method("POST").endpoint("/a").expect("valid");
             let _ = engine.check(&request.cost(2).expect("valid"));
             check(&engine, "bob");
-            let told = goes_on(&answers, 0).await;
+            let told = continue_watch(&answers, 0).await;
             assert_eq!((told.seen, told.last, told.since_ms), (1, 1, nothing.since_ms));
             let SeenDecision { method, endpoint, cost, .. } = &told.decisions[0];
             assert_eq!((method.as_deref(), endpoint.as_deref(), *cost), (Some("POST"), Some("/a"), Some(2)));
@@ -591,7 +595,7 @@ mod tests {
                 check(&engine, "ada");
             }
             for _ in 0..2 {
-                let told = goes_on(&answers, 1).await;
+                let told = continue_watch(&answers, 1).await;
                 assert_eq!((told.seen, told.last), (DECISIONS_MAX as u64 + 50, DECISIONS_MAX as u64 + 51));
                 assert_eq!(told.decisions.len(), DECISIONS_MAX);
             }
@@ -601,10 +605,10 @@ mod tests {
                 check(&engine, "ada");
             };
             let last = DECISIONS_MAX as u64 + 51;
-            let goes_on_with = Some(GoesOn { watch: "a".to_owned(), after: last });
-            let asked = Ask::Watch { who: who("ada"), for_ms: 1_500, goes_on: goes_on_with };
+            let cursor = Some(WatchCursor { watch: "a".to_owned(), after: last });
+            let asked = NodeQuery::Watch { who: who("ada"), for_ms: 1_500, cursor };
             let (told, ()) = tokio::join!(answers.answer(asked), later);
-            assert!(matches!(&told, Told::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
+            assert!(matches!(&told, NodeReply::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
             assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
             // The watch of a caller that does not come back ends, and then the engine is not observed.
             sleep(Duration::from_secs(9)).await;
@@ -613,7 +617,7 @@ mod tests {
             assert!(format!("{engine:?}").contains("observers: 0"));
             // `since_ms` is by the engine's clock, which the paused one does not move.
             thread::sleep(Duration::from_millis(2));
-            assert_ne!(goes_on(&answers, last + 1).await.since_ms, nothing.since_ms);
+            assert_ne!(continue_watch(&answers, last + 1).await.since_ms, nothing.since_ms);
         });
     }
 
@@ -622,7 +626,7 @@ mod tests {
         let engine = engine();
         let answers = QueryHandler::of(Arc::clone(&engine), None);
         run(async {
-            let _ = goes_on(&answers, 0).await;
+            let _ = continue_watch(&answers, 0).await;
             let long = "\u{1}".repeat(1_024);
             let kinds: Vec<String> = (0..7).map(|kind| format!("kind{kind}")).collect();
             let mut identities: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, &long).expect("valid")).collect();
@@ -630,11 +634,11 @@ mod tests {
             for _ in 0..DECISIONS_MAX {
                 let _ = engine.check(&Request::new(&identities).expect("valid"));
             }
-            let first = goes_on(&answers, 0).await;
+            let first = continue_watch(&answers, 0).await;
             assert!(first.last < DECISIONS_MAX as u64 && first.seen == first.decisions.len() as u64, "{}", first.seen);
             let mut last = first.last;
             while last < DECISIONS_MAX as u64 {
-                let told = goes_on(&answers, last).await;
+                let told = continue_watch(&answers, last).await;
                 assert_eq!((told.seen, told.last), (told.decisions.len() as u64, last + told.seen));
                 last = told.last;
             }

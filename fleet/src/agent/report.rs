@@ -18,12 +18,12 @@ use crate::{
     counts::{
         counters::Counters,
         owner::owner_of,
-        sampler::{ONE_IN, Sampler},
-        totals::{Part, Whole},
+        sampler::{SAMPLED_ONE_IN, Sampler},
+        totals::{DecisionTotals, LimitTotals},
     },
     store::{Shared, StoreStats},
     wire::{
-        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
+        self, HITTERS_MAX, HeavyKey, LimitCounts, NodeCounts, PARTS_MAX, Process, Report, SeenIdentity, StoreReport,
         bounded_errors,
         truncate::{ROOM, json_bytes, keep_what_fits},
     },
@@ -38,7 +38,7 @@ pub(crate) struct Reporter {
     engine: Arc<Engine>,
     /// The store, with its statistics at the last report.
     store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
-    watcher: Arc<Sampler>,
+    sampler: Arc<Sampler>,
     observing: ObserverId,
     counters: Counters,
     process: Process,
@@ -55,18 +55,18 @@ impl Reporter {
         errors: ErrorCounts,
     ) -> Self {
         let store = store.map(|store| (store, StoreStats::default()));
-        let watcher = Arc::new(Sampler::new(engine.clock().clone()));
-        let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
+        let sampler = Arc::new(Sampler::new(engine.clock().clone()));
+        let observing = engine.observe(SAMPLED_ONE_IN, Arc::clone(&sampler));
         let mut counters = Counters::default();
         // The reports leave out what was counted before.
-        counters.count(&engine, &watcher.take());
-        Self { engine, store, watcher, observing, counters, process, errors, sequence: 0 }
+        counters.count(&engine, &sampler.take());
+        Self { engine, store, sampler, observing, counters, process, errors, sequence: 0 }
     }
 
     /// Returns the report of what was counted since the last one. The caller adds the node's name and instance.
     pub(crate) fn next(&mut self) -> Report {
-        let counted = self.counters.count(&self.engine, &self.watcher.take());
-        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
+        let counted = self.counters.count(&self.engine, &self.sampler.take());
+        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
         let name = |limit| Some(self.engine.limit_name(limit));
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
@@ -111,10 +111,10 @@ impl Reporter {
         let mut room = ROOM.saturating_sub(json_bytes(&report));
         let mut for_denied = room / 2;
         room -= for_denied;
-        report.denied = self.heavy(self.watcher.hitters.denied());
+        report.denied = self.heavy(self.sampler.hitters.denied());
         keep_what_fits(&mut report.denied, &mut for_denied);
         room += for_denied;
-        report.hot = self.heavy(self.watcher.hitters.hot());
+        report.hot = self.heavy(self.sampler.hitters.hot());
         keep_what_fits(&mut report.hot, &mut room);
         report
     }
@@ -142,15 +142,15 @@ impl Drop for Reporter {
 
 /// Returns the entries with the most requests, by name, and how many others there are.
 fn busiest<'n>(
-    mut parts: Vec<(LimitIndex, Part)>,
+    mut parts: Vec<(LimitIndex, LimitTotals)>,
     name: impl Fn(LimitIndex) -> Option<&'n str>,
-) -> (Vec<PartCounts>, u64) {
+) -> (Vec<LimitCounts>, u64) {
     let left_out = parts.len().saturating_sub(PARTS_MAX);
     parts.sort_by_key(|(_, part)| Reverse(part.requests()));
     parts.truncate(PARTS_MAX);
     let counts = parts.into_iter().filter_map(|(limit, part)| {
-        let Part { allowed, denied, shadow_denied } = part;
-        Some(PartCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
+        let LimitTotals { allowed, denied, shadow_denied } = part;
+        Some(LimitCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
     });
     (counts.collect(), left_out as u64)
 }
@@ -267,7 +267,7 @@ mod tests {
             // Each limit counts a request, and the tier counts it once.
             let ids = report.limits.iter().map(|limit| limit.id.as_str());
             assert_eq!(ids.filter(|id| id.ends_with("hour")).count(), usize::from(second > 0));
-            let sums = |parts: &[PartCounts]| {
+            let sums = |parts: &[LimitCounts]| {
                 parts.iter().fold((0, 0), |(allowed, denied), part| (allowed + part.allowed, denied + part.denied))
             };
             assert_eq!(sums(&report.limits), (2 * counts.0, counts.1));

@@ -26,7 +26,7 @@ use crate::{
         queries::QueryHandler,
         status::Status,
     },
-    counts::sampler::ONE_IN,
+    counts::sampler::SAMPLED_ONE_IN,
     store::Shared,
     wire::{self, Process, payload::hex},
 };
@@ -161,27 +161,27 @@ impl Agent {
         self.token.read().map_err(StartError::Token)?;
         let random = random_text(8)?;
         let suffix = &random[..4];
-        let of_folder = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
-        let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(of_folder)?;
+        let folder_error = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
+        let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(folder_error)?;
         let name = match (self.name, &self.folder) {
             (Some(name), _) => name,
-            (None, Some(folder)) => kept_name(folder, suffix).map_err(of_folder)?,
+            (None, Some(folder)) => stored_name(folder, suffix).map_err(folder_error)?,
             (None, None) => new_name(suffix),
         };
         if !wire::is_name(&name) {
             return Err(StartError::Name(name));
         }
         let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
-        let (status, seen) = watch::channel(Status::default());
+        let (status, status_receiver) = watch::channel(Status::default());
         let node = Arc::new(Node {
             name,
             instance: random,
             client,
-            answers: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
+            queries: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
             process: Process {
                 started_at_ms: engine.clock().wall() / 1_000_000,
-                observed_one_in: ONE_IN.get(),
+                observed_one_in: SAMPLED_ONE_IN.get(),
                 ..self.process
             },
             errors: self.errors,
@@ -197,7 +197,7 @@ impl Agent {
         tasks.spawn(Arc::clone(&node).report());
         tasks.spawn(Arc::clone(&node).follow_wall_time());
         tasks.spawn(Arc::clone(&node).follow(has));
-        Ok(AgentHandle { node, status: seen, tasks })
+        Ok(AgentHandle { node, status: status_receiver, tasks })
     }
 }
 
@@ -235,7 +235,7 @@ impl AgentHandle {
 }
 
 /// Returns the name that is kept in the folder. If there is none, or an invalid one, chooses a new name and keeps it.
-fn kept_name(folder: &Path, suffix: &str) -> io::Result<String> {
+fn stored_name(folder: &Path, suffix: &str) -> io::Result<String> {
     match fs::read_to_string(folder.join(NAME_FILE)) {
         Ok(name) if wire::is_name(name.trim()) => return Ok(name.trim().to_owned()),
         Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&error.kind()) => {
@@ -279,14 +279,14 @@ mod tests {
     #[test]
     fn a_name_is_kept_and_an_invalid_one_is_replaced() {
         let folder = TempDir::new().expect("a folder");
-        let name = kept_name(folder.path(), "1").expect("it is made");
+        let name = stored_name(folder.path(), "1").expect("it is made");
         assert!(wire::is_name(&name) && name.ends_with("-1"), "{name}");
-        assert_eq!(kept_name(folder.path(), "2").expect("it is kept"), name);
+        assert_eq!(stored_name(folder.path(), "2").expect("it is kept"), name);
         for none in [&b""[..], b"\n", b"a b", &[0xff]] {
             fs::write(folder.path().join(NAME_FILE), none).expect("written");
-            let name = kept_name(folder.path(), "3").expect("it is made");
+            let name = stored_name(folder.path(), "3").expect("it is made");
             assert!(name.ends_with("-3"), "{name}");
-            assert_eq!(kept_name(folder.path(), "4").expect("it is kept"), name);
+            assert_eq!(stored_name(folder.path(), "4").expect("it is kept"), name);
         }
     }
 }

@@ -8,7 +8,7 @@ use tidegate::{Counts, Engine, LimitIndex, Totals};
 use crate::counts::{
     owner::owner_of,
     sampler::Sample,
-    totals::{Part, Whole},
+    totals::{DecisionTotals, LimitTotals},
 };
 
 /// The ticks for which a limit is still read after a publish removed it: checks that had begun may count a little
@@ -21,16 +21,16 @@ pub struct Counters {
     ticks: u64,
     totals: Totals,
     /// Every limit that the engine has had.
-    limits: HashMap<LimitIndex, Known>,
+    limits: HashMap<LimitIndex, TrackedLimit>,
     /// The first limit that was seen of each tier and rule, by the full name of the tier or rule. It stands for the
     /// tier or rule.
     owners: HashMap<Box<str>, LimitIndex>,
     /// The counts of tiers and rules since the engine was made, and the part of them that was not returned yet.
-    sums: HashMap<LimitIndex, [Part; 2]>,
+    sums: HashMap<LimitIndex, [LimitTotals; 2]>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TrackedLimit {
     counts: Counts,
     owner: Option<LimitIndex>,
     /// The tick at which the policy last had the limit.
@@ -39,38 +39,38 @@ struct Known {
 
 /// The counts of one interval, from one reading of the counters to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct IntervalCounts {
     /// The totals of all decisions.
-    pub whole: Whole,
+    pub whole: DecisionTotals,
     /// The limits of the policy in force, in its order.
-    pub present: Vec<Figure>,
+    pub present: Vec<CountedLimit>,
     /// The tiers and rules of those limits, in the same order, each by the limit that stands for it.
-    pub owners: Vec<Figure>,
+    pub owners: Vec<CountedLimit>,
     /// The limits that the policy no longer has.
-    pub gone: Vec<Figure>,
+    pub gone: Vec<CountedLimit>,
     /// The tiers and rules that the policy no longer has.
-    pub gone_owners: Vec<Figure>,
+    pub gone_owners: Vec<CountedLimit>,
 }
 
 /// The counts of one limit, tier or rule.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
+pub struct CountedLimit {
     /// The limit; for a tier or a rule, the limit that stands for it.
     pub limit: LimitIndex,
     /// The counts since the engine was made.
-    pub all: Part,
+    pub all: LimitTotals,
     /// The counts of the interval.
-    pub new: Part,
+    pub new: LimitTotals,
 }
 
 impl Counters {
     /// Reads the counters of `engine`, and returns what it counted since the last reading. `sample` is the sample of
     /// the same interval.
-    pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> Counted {
+    pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> IntervalCounts {
         self.ticks += 1;
         let totals = engine.totals();
         let before = std::mem::replace(&mut self.totals, totals);
-        let whole = Whole {
+        let whole = DecisionTotals {
             allowed: totals.allowed.saturating_sub(before.allowed),
             denied: totals.denied.saturating_sub(before.denied),
             no_limit: totals.no_limit.saturating_sub(before.no_limit),
@@ -80,7 +80,7 @@ impl Counters {
         };
         let counts = engine.limit_counts();
         let present = counts.into_iter().map(|(limit, counts)| self.count_limit(engine, limit, counts, true)).collect();
-        let is_gone = |known: &Known| known.present < self.ticks && known.present + LINGERING >= self.ticks;
+        let is_gone = |known: &TrackedLimit| known.present < self.ticks && known.present + LINGERING >= self.ticks;
         let gone = self.limits.iter().filter(|(_, known)| is_gone(known)).map(|(&limit, _)| limit);
         let gone: Vec<LimitIndex> = gone.collect();
         let gone = gone.into_iter().filter_map(|limit| {
@@ -88,7 +88,7 @@ impl Counters {
             Some(self.count_limit(engine, limit, counts, false))
         });
         let gone = gone.collect();
-        let mut counted = Counted { whole, present, gone, ..Counted::default() };
+        let mut counted = IntervalCounts { whole, present, gone, ..IntervalCounts::default() };
         self.count_owners(&mut counted);
         counted
     }
@@ -106,16 +106,16 @@ impl Counters {
         self.owners.get(full_name).copied()
     }
 
-    fn known(&mut self, engine: &Engine, limit: LimitIndex) -> &mut Known {
+    fn known(&mut self, engine: &Engine, limit: LimitIndex) -> &mut TrackedLimit {
         let (owners, ticks) = (&mut self.owners, self.ticks);
         self.limits.entry(limit).or_insert_with(|| {
             let owner = owner_of(engine.limit_name(limit));
             let owner = owner.map(|owner| *owners.entry(owner.into()).or_insert(limit));
-            Known { counts: Counts::default(), owner, present: ticks }
+            TrackedLimit { counts: Counts::default(), owner, present: ticks }
         })
     }
 
-    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> Figure {
+    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> CountedLimit {
         let ticks = self.ticks;
         let known = self.known(engine, limit);
         if is_present {
@@ -126,27 +126,27 @@ impl Counters {
             let new = of_owner(counts).since(of_owner(before));
             self.sums.entry(owner).or_default().iter_mut().for_each(|sum| sum.add(new));
         }
-        let part = |Counts { allowed, denied, shadow_denied, .. }| Part { allowed, denied, shadow_denied };
-        Figure { limit, all: part(counts), new: part(counts).since(part(before)) }
+        let part = |Counts { allowed, denied, shadow_denied, .. }| LimitTotals { allowed, denied, shadow_denied };
+        CountedLimit { limit, all: part(counts), new: part(counts).since(part(before)) }
     }
 
     /// Fills in the tiers and rules of the limits of this interval, each once.
-    fn count_owners(&mut self, counted: &mut Counted) {
+    fn count_owners(&mut self, counted: &mut IntervalCounts) {
         let mut told_of = HashSet::new();
         for (limits, told) in [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)] {
             let owners = limits.iter().filter_map(|figure| self.limits.get(&figure.limit)?.owner);
             for owner in owners.filter(|owner| told_of.insert(*owner)) {
                 let [all, new] = self.sums.entry(owner).or_default();
-                told.push(Figure { limit: owner, all: *all, new: std::mem::take(new) });
+                told.push(CountedLimit { limit: owner, all: *all, new: std::mem::take(new) });
             }
         }
     }
 }
 
-impl Counted {
+impl IntervalCounts {
     /// Returns the limits that decided a request.
     #[must_use]
-    pub fn busy_limits(&self) -> Vec<(LimitIndex, Part)> {
+    pub fn busy_limits(&self) -> Vec<(LimitIndex, LimitTotals)> {
         busy(&self.present, &self.gone)
     }
 
@@ -158,20 +158,20 @@ impl Counted {
 
     /// Returns the tiers and rules that decided a request, each by the limit that stands for it.
     #[must_use]
-    pub fn busy_owners(&self) -> Vec<(LimitIndex, Part)> {
+    pub fn busy_owners(&self) -> Vec<(LimitIndex, LimitTotals)> {
         busy(&self.owners, &self.gone_owners)
     }
 }
 
-fn busy(present: &[Figure], gone: &[Figure]) -> Vec<(LimitIndex, Part)> {
+fn busy(present: &[CountedLimit], gone: &[CountedLimit]) -> Vec<(LimitIndex, LimitTotals)> {
     let new = present.iter().chain(gone).map(|figure| (figure.limit, figure.new));
-    new.filter(|(_, part)| !part.is_nothing()).collect()
+    new.filter(|(_, part)| !part.is_zero()).collect()
 }
 
 /// Returns what a limit adds to its tier or rule: the requests that it allowed, denied, and would have denied, each
 /// once.
-fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -> Part {
-    Part { allowed: owner_allowed, denied, shadow_denied: owner_shadow_denied }
+fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -> LimitTotals {
+    LimitTotals { allowed: owner_allowed, denied, shadow_denied: owner_shadow_denied }
 }
 
 #[cfg(test)]
@@ -205,14 +205,15 @@ mod tests {
             }
         };
         let mut counters = Counters::default();
-        let mut second = |engine: &Engine| -> Vec<(String, Part)> {
+        let mut second = |engine: &Engine| -> Vec<(String, LimitTotals)> {
             let counted = counters.count(engine, &Sample::<()>::default());
             let owners = counted.busy_owners().into_iter();
             owners
                 .map(|(limit, part)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), part))
                 .collect()
         };
-        let free = |allowed, denied| vec![("default/tier:free".to_owned(), Part { allowed, denied, shadow_denied: 0 })];
+        let free =
+            |allowed, denied| vec![("default/tier:free".to_owned(), LimitTotals { allowed, denied, shadow_denied: 0 })];
         engine.publish(policy(&["minute", "day"])).expect("few limits");
         check(5);
         assert_eq!(second(&engine), free(5, 0));

@@ -3,20 +3,20 @@
 
 /// The first bucket has all durations below this, nanoseconds.
 const LEAST_NS: u64 = 1 << 4;
-/// The buckets reach to 4 seconds; the last one also has all longer durations.
+/// The buckets reach to 4 seconds; the last one extension has all longer durations.
 const BUCKETS: usize = 1 + 4 * 28;
 
 /// A latency histogram.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Latency([u64; BUCKETS]);
+pub struct LatencyHistogram([u64; BUCKETS]);
 
-impl Default for Latency {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self([0; BUCKETS])
     }
 }
 
-impl Latency {
+impl LatencyHistogram {
     /// Counts one decision that took this long.
     pub fn count(&mut self, ns: u64) {
         self.0[bucket(ns)] += 1;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn percentiles_cover_all_samples() {
-        let mut latency = Latency::default();
+        let mut latency = LatencyHistogram::default();
         assert_eq!(latency.at_most_us(990), None);
         for _ in 0..989 {
             latency.count(100);
@@ -105,7 +105,7 @@ mod tests {
             (latency.at_most_us(500), latency.at_most_us(989), latency.at_most_us(990)),
             (Some(1), Some(1), Some(41))
         );
-        let mut sum = Latency::default();
+        let mut sum = LatencyHistogram::default();
         sum.add(&latency);
         sum.add(&latency);
         assert_eq!(sum.at_most_us(990), latency.at_most_us(990));

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of a limit's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Owner"))]
 #[serde(rename_all = "lowercase")]
-pub enum Owner {
+pub enum OwnerKind {
     /// A tier.
     Tier,
     /// A rule.
     Rule,
 }
 
-impl Owner {
+impl OwnerKind {
     /// Returns whether this is the full name of an owner of this kind.
     #[must_use]
     pub fn is(self, full_name: &str) -> bool {
@@ -31,7 +31,7 @@ impl Owner {
 #[must_use]
 pub fn owner_of(limit_id: &str) -> Option<&str> {
     let (owner, _) = limit_id.rsplit_once('/')?;
-    (Owner::Tier.is(owner) || Owner::Rule.is(owner)).then_some(owner)
+    (OwnerKind::Tier.is(owner) || OwnerKind::Rule.is(owner)).then_some(owner)
 }
 
 #[cfg(test)]
@@ -45,6 +45,6 @@ mod tests {
         for nobodys in ["default/client:user:a/b/minute", "default/client:user:tier:a/minute", "minute", ""] {
             assert_eq!(owner_of(nobodys), None, "{nobodys}");
         }
-        assert!(Owner::Tier.is("default/tier:free") && !Owner::Rule.is("default/tier:free"));
+        assert!(OwnerKind::Tier.is("default/tier:free") && !OwnerKind::Rule.is("default/tier:free"));
     }
 }

@@ -13,14 +13,14 @@ use tidegate::{
     clock::{Clock, SystemClock},
 };
 
-use crate::counts::latency::Latency;
+use crate::counts::latency::LatencyHistogram;
 
 /// One decision in so many is sampled.
-pub const ONE_IN: NonZeroU32 = NonZeroU32::new(16).unwrap();
+pub const SAMPLED_ONE_IN: NonZeroU32 = NonZeroU32::new(16).unwrap();
 /// The keys in each of the two sketches; a key takes about 1,100 bytes.
-pub const ENTRIES: usize = 256;
+pub const SKETCH_ENTRIES: usize = 256;
 /// The time in which the count of a heavy key halves.
-pub const HALF_LIFE: Duration = Duration::from_mins(10);
+pub const HITTER_HALF_LIFE: Duration = Duration::from_mins(10);
 
 /// An observer that samples decisions for the metrics. It skips a decision while another thread is observing one, so no
 /// check waits.
@@ -36,11 +36,11 @@ pub struct Sampler<A = ()> {
 #[derive(Debug, Default)]
 pub struct Sample<A> {
     /// The latencies of decisions.
-    pub latency: Latency,
+    pub latency: LatencyHistogram,
     /// Decisions without the store, each counted for all the decisions that it stands for.
     pub degraded: u64,
     /// The further counts.
-    pub also: A,
+    pub extension: A,
 }
 
 /// Further counts that a [`Sampler`] keeps of the decisions that it samples. Adding a decision must not allocate.
@@ -57,7 +57,7 @@ impl<A: SampleExtension> Sampler<A> {
     /// Makes a sampler; `clock` is the engine's clock.
     #[must_use]
     pub fn new(clock: SystemClock) -> Self {
-        Self { hitters: HeavyHitters::new(ENTRIES, HALF_LIFE), clock, sample: Mutex::default() }
+        Self { hitters: HeavyHitters::new(SKETCH_ENTRIES, HITTER_HALF_LIFE), clock, sample: Mutex::default() }
     }
 
     /// Takes the sample since the last call.
@@ -94,7 +94,7 @@ impl<A: SampleExtension> Observer for Sampler<A> {
             if observed.decision().degraded().is_some() {
                 sample.degraded += u64::from(observed.one_in().get());
             }
-            sample.also.add(observed);
+            sample.extension.add(observed);
         }
         self.hitters.observe(observed);
     }

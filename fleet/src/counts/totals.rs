@@ -1,11 +1,11 @@
 //! Totals of an interval: of all decisions, and of one limit, tier or rule.
 
-use crate::counts::latency::Latency;
+use crate::counts::latency::LatencyHistogram;
 
 /// The totals of one limit, tier or rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Part {
-    /// Requests that were allowed and charged to it; for a tier or a rule, also those that its shadow limits would have
+pub struct LimitTotals {
+    /// Requests that were allowed and charged to it; for a tier or a rule, extension those that its shadow limits would have
     /// denied.
     pub allowed: u64,
     /// Requests that it was the first to deny.
@@ -16,7 +16,7 @@ pub struct Part {
 
 /// The totals of all decisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Whole {
+pub struct DecisionTotals {
     /// Decisions that allowed.
     pub allowed: u64,
     /// Decisions that denied.
@@ -28,10 +28,10 @@ pub struct Whole {
     /// Decisions that were made without the store of a shared limit, estimated from the sample.
     pub degraded: u64,
     /// The latencies of the sampled decisions.
-    pub latency: Latency,
+    pub latency: LatencyHistogram,
 }
 
-impl Part {
+impl LimitTotals {
     /// Adds other totals.
     pub fn add(&mut self, other: Self) {
         add(&mut self.allowed, other.allowed);
@@ -51,7 +51,7 @@ impl Part {
 
     /// Returns whether nothing was counted.
     #[must_use]
-    pub fn is_nothing(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self == Self::default()
     }
 
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-impl Whole {
+impl DecisionTotals {
     /// Returns the number of decisions.
     #[must_use]
     pub fn decisions(&self) -> u64 {

@@ -1,4 +1,6 @@
-//! Query messages: what the admin server asks of a node, and the node's replies.
+//! Queries from the admin server to a node, and the node's replies.
+//!
+//! `schemars(rename)` keeps the published names of the schemas, which clients of the REST API generate types from.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -21,7 +23,7 @@ pub const DEADLINE_MS: u64 = 2_000;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Who"))]
 #[serde(deny_unknown_fields)]
-pub struct Who {
+pub struct QueryIdentity {
     /// The kind, such as `user`.
     pub kind: String,
     /// The value, such as `ada`.
@@ -30,24 +32,25 @@ pub struct Who {
 
 /// The message that carries a query from the admin server to a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Command {
+pub struct QueryMessage {
     /// Names the query; the reply carries the same ID.
     pub id: String,
     /// The time within which a reply counts, milliseconds.
     pub deadline_ms: u64,
     /// A [`NodeQuery`] as JSON: a newer admin server may send one that this build does not know.
-    pub ask: Value,
+    #[serde(rename = "ask")]
+    pub query: Value,
 }
 
 /// A query to a node: what an administrator wants to know, or to have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Ask"))]
 #[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Ask {
+pub enum NodeQuery {
     /// Inspects every limit that a request would meet. Charges nothing.
     Peek {
         /// The request.
-        request: Question,
+        request: QueryRequest,
     },
     /// Inspects, for each of several identities, the limit that is nearest to denying requests of that identity alone.
     /// Charges nothing.
@@ -57,37 +60,37 @@ pub enum Ask {
         domain: Option<String>,
         /// The identities, 100 at most.
         #[cfg_attr(feature = "schema", schemars(length(max = FULLEST_MAX)))]
-        each: Vec<Who>,
+        each: Vec<QueryIdentity>,
     },
     /// Resets the limits of a request on this node, those that everyone shares included: clears its own counts and the
     /// leases and views that it holds of shared limits. What the store has of shared limits is cleared by
     /// [`Clear`](Self::Clear), which must come first.
     Reset {
         /// The request.
-        request: Question,
+        request: QueryRequest,
     },
     /// Clears the shared limits of a request in the store. One node of each store is asked to; it keeps the leases and
     /// views that it holds until [`Reset`](Self::Reset).
     Clear {
         /// The request.
-        request: Question,
+        request: QueryRequest,
     },
     /// Decides a request, and charges it if it is allowed, as a check over a listener does.
     Charge {
         /// The request.
-        request: Question,
+        request: QueryRequest,
     },
     /// Watches the decisions about one identity that are made from now on.
     Watch {
         /// The identity.
-        who: Who,
+        who: QueryIdentity,
         /// The time for which to watch, milliseconds.
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
         for_ms: u64,
         /// The position in a watch that continues over several queries, so that no decision between two of them is
         /// missed. The node replies as soon as there is a new decision.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        goes_on: Option<GoesOn>,
+        #[serde(rename = "goes_on", default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<WatchCursor>,
     },
     /// Watches the next decisions about any identity.
     Sample {
@@ -104,9 +107,9 @@ pub enum Ask {
 
 /// The position in a watch that continues over several queries.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "GoesOn"))]
 #[serde(deny_unknown_fields)]
-pub struct GoesOn {
+pub struct WatchCursor {
     /// Names the watch; the caller chooses a new name for each. The node keeps watching for ten seconds after each
     /// query of this name.
     pub watch: String,
@@ -116,15 +119,15 @@ pub struct GoesOn {
 
 /// The request that a query is about.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Question"))]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct QueryRequest {
     /// `default` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// One to eight identities, each kind once.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = tidegate::IDENTITIES_MAX)))]
-    pub identities: Vec<Who>,
+    pub identities: Vec<QueryIdentity>,
     /// The path of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
@@ -138,8 +141,8 @@ pub struct Question {
 
 /// The message that carries a node's reply to the admin server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Answer {
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Answer"))]
+pub struct ReplyMessage {
     /// The name of the node.
     pub name: String,
     /// The instance of the node: another one for each start of its process.
@@ -147,14 +150,15 @@ pub struct Answer {
     /// The ID of the query.
     pub id: String,
     /// The reply.
-    pub told: Told,
+    #[serde(rename = "told")]
+    pub reply: NodeReply,
 }
 
 /// A node's reply to a query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Told"))]
 #[serde(tag = "what", rename_all = "lowercase")]
-pub enum Told {
+pub enum NodeReply {
     /// The state of each limit that the request would meet.
     Peek {
         /// The version of the policy that decides.

@@ -8,16 +8,16 @@ const BYTES_MAX: usize = 160 << 20;
 
 /// A server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Event {
+pub(crate) struct Event {
     /// The name of the event; `message` where the stream states none.
-    pub name: String,
+    pub(crate) name: String,
     /// The data lines, joined by line feeds.
-    pub data: String,
+    pub(crate) data: String,
 }
 
 /// The error for an event that is longer than any of this protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooLong;
+pub(crate) struct TooLong;
 
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,7 +29,7 @@ impl std::error::Error for TooLong {}
 
 /// A parser that turns the pieces of a stream into events.
 #[derive(Debug, Default)]
-pub struct EventReader {
+pub(crate) struct EventReader {
     /// The line that has not ended yet.
     line: Vec<u8>,
     name: String,
@@ -43,7 +43,7 @@ impl EventReader {
     /// # Errors
     ///
     /// An event is too long. The stream cannot be used any more.
-    pub fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) -> Result<(), TooLong> {
+    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) -> Result<(), TooLong> {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);
             piece = &rest[1..];

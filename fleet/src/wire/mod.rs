@@ -6,7 +6,7 @@
 //! ignores an event with an unknown part, and replies to an unknown query that it does not know it.
 
 mod command;
-pub mod event_reader;
+pub(crate) mod event_reader;
 pub mod payload;
 mod report;
 mod stream;
@@ -14,16 +14,16 @@ pub(crate) mod truncate;
 
 pub use self::{
     command::{
-        Answer, Ask, Command, DEADLINE_MS, DECISIONS_MAX, Decisions, FULLEST_MAX, GoesOn, PeekedLimit, Question,
-        SeenDecision, Told, WATCH_MS_MAX, Who,
+        DEADLINE_MS, DECISIONS_MAX, Decisions, FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity,
+        QueryMessage, QueryRequest, ReplyMessage, SeenDecision, WATCH_MS_MAX, WatchCursor,
     },
     report::{
-        DOORS_MAX, DoorAddress, ERROR_KINDS_MAX, ErrorCount, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts,
+        DOORS_MAX, DoorAddress, ERROR_KINDS_MAX, ErrorCount, HITTERS_MAX, HeavyKey, LimitCounts, NodeCounts, PARTS_MAX,
         Process, Report, SeenIdentity, StoreReport, TEXT_BYTES_MAX, bounded_errors,
     },
     stream::{
-        ACKNOWLEDGEMENTS, ANSWERS, Acknowledgement, BODY_BYTES_MAX, BYE, Bye, COMMAND, CURRENT, Current, DELTA,
-        DELTAS_MAX, Delta, GOODBYES, Goodbye, Hello, NAME_BYTES_MAX, NAME_PATTERN, REPORTS, RESTART, SNAPSHOT,
-        STORE_KEYS, STREAM, Snapshot, StoreKeys, is_name,
+        ACKNOWLEDGEMENTS, ANSWERS, Acknowledgement, BODY_BYTES_MAX, BYE, COMMAND, CURRENT, CurrentVersion, DELTA,
+        DELTAS_MAX, DeltaMessage, GOODBYES, Goodbye, Hello, NAME_BYTES_MAX, NAME_PATTERN, REPORTS, RESTART, SNAPSHOT,
+        STORE_KEYS, STREAM, SnapshotMessage, StoreKeys, StreamEnd, is_name,
     },
 };

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    counts::totals::{Part, Whole},
+    counts::totals::{DecisionTotals, LimitTotals},
     store::{FaultReport, StoreStats},
 };
 
@@ -44,12 +44,12 @@ pub struct Report {
     pub latency: Vec<(u16, u64)>,
     /// The counts of limits of tiers and rules that decided since the last report, 1,000 at most. A request counts once
     /// for each limit.
-    pub limits: Vec<PartCounts>,
+    pub limits: Vec<LimitCounts>,
     /// The number of further limits that decided; their requests are in `counts` alone.
     pub limits_left_out: u64,
     /// The counts of tiers and rules that decided since the last report, 1,000 at most. A request counts once for each
     /// of them.
-    pub owners: Vec<PartCounts>,
+    pub owners: Vec<LimitCounts>,
     /// The number of further tiers and rules that decided; their requests are in `counts` alone.
     pub owners_left_out: u64,
     /// The fill of the key table, estimated: from 0 to 1.
@@ -192,14 +192,15 @@ fn cut(text: &mut String) {
 impl Report {
     /// Returns the totals of all decisions of the report.
     #[must_use]
-    pub fn whole(&self) -> Whole {
+    pub fn totals(&self) -> DecisionTotals {
         let NodeCounts { allowed, denied, no_limit, unknown_domain, degraded } = self.counts;
-        let mut whole = Whole { allowed, denied, no_limit, unknown_domain, degraded, ..Whole::default() };
+        let mut totals =
+            DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, ..DecisionTotals::default() };
         for &(bucket, count) in &self.latency {
             // A bucket that this build does not have is left out.
-            let _ = whole.latency.put(bucket.into(), count);
+            let _ = totals.latency.put(bucket.into(), count);
         }
-        whole
+        totals
     }
 }
 
@@ -222,8 +223,8 @@ pub struct NodeCounts {
 
 /// Counts of one limit, tier or rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct PartCounts {
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "PartCounts"))]
+pub struct LimitCounts {
     /// The full name of the limit, tier or rule.
     pub id: String,
     /// Requests that it allowed.
@@ -234,11 +235,11 @@ pub struct PartCounts {
     pub shadow_denied: u64,
 }
 
-impl PartCounts {
+impl LimitCounts {
     /// Returns the counts without the name.
     #[must_use]
-    pub fn part(&self) -> Part {
-        Part { allowed: self.allowed, denied: self.denied, shadow_denied: self.shadow_denied }
+    pub fn totals(&self) -> LimitTotals {
+        LimitTotals { allowed: self.allowed, denied: self.denied, shadow_denied: self.shadow_denied }
     }
 }
 

@@ -19,19 +19,19 @@ pub const GOODBYES: &str = "/api/v1/nodes/goodbyes";
 /// The path to which a node posts its replies to queries.
 pub const ANSWERS: &str = "/api/v1/nodes/answers";
 
-/// The name of an event with a [`Snapshot`].
+/// The name of an event with a [`SnapshotMessage`].
 pub const SNAPSHOT: &str = "snapshot";
-/// The name of an event with a [`Delta`], which is sent to nodes that accept deltas.
+/// The name of an event with a [`DeltaMessage`], which is sent to nodes that accept deltas.
 pub const DELTA: &str = "delta";
-/// The name of an event with [`Current`]: the node has the newest policy.
+/// The name of an event with [`CurrentVersion`]: the node has the newest policy.
 pub const CURRENT: &str = "current";
-/// The name of an event with a [`Command`](super::Command).
+/// The name of an event with a [`QueryMessage`](super::QueryMessage).
 pub const COMMAND: &str = "command";
 /// The name of an event without content: the node reads too slowly, and must connect again.
 pub const RESTART: &str = "restart";
 /// The name of an event with [`StoreKeys`]. It is the first event, and is sent only to a node that has a store.
 pub const STORE_KEYS: &str = "store_keys";
-/// The name of the last event, which has a [`Bye`].
+/// The name of the last event, which has a [`StreamEnd`].
 pub const BYE: &str = "bye";
 
 /// The most bytes of a node's name.
@@ -94,7 +94,7 @@ pub struct Goodbye {
 
 /// A published policy, whole.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct SnapshotMessage {
     /// The version under which it was published.
     pub version: u64,
     /// The SHA-256 of the document, hex.
@@ -112,7 +112,7 @@ pub struct Snapshot {
 
 /// A published policy as the difference from the version before it, for a node that has that one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Delta {
+pub struct DeltaMessage {
     /// The version under which it was published.
     pub version: u64,
     /// The SHA-256 of the whole document, hex.
@@ -134,7 +134,7 @@ pub struct Delta {
 
 /// The message that the policy of a node is the newest one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Current {
+pub struct CurrentVersion {
     /// The version of that policy.
     pub version: u64,
 }
@@ -148,7 +148,7 @@ pub struct StoreKeys {
 
 /// The message that ends the stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Bye {
+pub struct StreamEnd {
     /// The reason, for people.
     pub reason: String,
 }
