@@ -24,14 +24,14 @@
 //! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
 //!
 //! * `src`: `lock`, `counts`, `store`, `wire`, `agent`;
-//! * `counts` (counts of decisions): `latency`, `totals`, `owner`, `sampler`, `counters`;
+//! * `counts` (counts of decisions): `latency`, `totals`, `limit_owner`, `sampler`, `counters`;
 //! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
-//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `twin`;
-//! * `store/client` (connections, and what goes out together): `clock`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
+//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `script_model`;
+//! * `store/client` (connections, and what goes out together): `clock_reading`, `redis_client`, `fault_log`, `sentinel`, `server_connection`, `cluster_connection`, `store_connection`, `epoch`, `queue`, `batcher`, `health`;
 //! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
 //! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
-//! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;
-//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `start`.
+//! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `query`, `truncate`;
+//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `query_handler`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `admin_stream`, `start`.
 
 mod agent;
 mod counts;
@@ -43,14 +43,14 @@ pub use agent::{
     describe,
     http_client::Token,
     process::{ErrorCounts, resident_bytes},
-    queries::QueryHandler,
+    query_handler::QueryHandler,
     start::{Agent, AgentHandle, StartError},
     status::{Source, Status},
 };
 pub use counts::{
     counters::{CountedLimit, Counters, IntervalCounts},
     latency::LatencyHistogram,
-    owner::{OwnerKind, owner_of},
+    limit_owner::{OwnerKind, owner_of},
     sampler::{HITTER_HALF_LIFE, SAMPLED_ONE_IN, SKETCH_ENTRIES, Sample, SampleExtension, Sampler},
     totals::{DecisionTotals, LimitTotals},
 };

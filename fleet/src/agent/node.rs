@@ -15,7 +15,7 @@ use crate::{
         http_client::{AdminClient, CallError},
         last_good::LastGood,
         process::ErrorCounts,
-        queries::QueryHandler,
+        query_handler::QueryHandler,
         status::{Source, Status},
     },
     store::Shared,

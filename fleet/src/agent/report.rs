@@ -17,7 +17,7 @@ use crate::{
     },
     counts::{
         counters::Counters,
-        owner::owner_of,
+        limit_owner::owner_of,
         sampler::{SAMPLED_ONE_IN, Sampler},
         totals::{DecisionTotals, LimitTotals},
     },

@@ -23,7 +23,7 @@ use crate::{
         last_good::{LastGood, replace},
         node::Node,
         process::ErrorCounts,
-        queries::QueryHandler,
+        query_handler::QueryHandler,
         status::Status,
     },
     counts::sampler::SAMPLED_ONE_IN,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate::{Counts, Engine, LimitIndex, Totals};
 
 use crate::counts::{
-    owner::owner_of,
+    limit_owner::owner_of,
     sampler::Sample,
     totals::{DecisionTotals, LimitTotals},
 };

@@ -2,6 +2,6 @@
 
 pub(crate) mod counters;
 pub(crate) mod latency;
-pub(crate) mod owner;
+pub(crate) mod limit_owner;
 pub(crate) mod sampler;
 pub(crate) mod totals;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::{
     address::{self, StoreAddress},
-    client::{batcher::Batcher, connect::CONNECT_IN, connection::Connection},
+    client::{batcher::Batcher, redis_client::CONNECT_IN, store_connection::StoreConnection},
     config::StoreSettings,
     error::StoreError,
     fault::StoreFault,
@@ -70,14 +70,14 @@ impl<C: Clock> Shared<C> {
         let keys = KeyNames::with(prefix, secret)?;
         let servers = address::read(urls)?;
         let tls = tls.check(servers.use_tls())?;
-        let connection = Connection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
+        let connection = StoreConnection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
         Ok(Self::over(engine, connection, keys, settings).await)
     }
 
     /// Shares the limits of an engine over this connection.
     pub(super) async fn over(
         engine: Arc<Engine<C>>,
-        connection: Connection,
+        connection: StoreConnection,
         keys: KeyNames,
         settings: StoreSettings,
     ) -> Self {

@@ -5,15 +5,15 @@
 //! query of the stream: a receiver ignores those that it does not know. Events and queries are different: a node
 //! ignores an event with an unknown part, and replies to an unknown query that it does not know it.
 
-mod command;
 pub(crate) mod event_reader;
 pub mod payload;
+mod query;
 mod report;
 mod stream;
 pub(crate) mod truncate;
 
 pub use self::{
-    command::{
+    query::{
         DEADLINE_MS, DECISIONS_MAX, Decisions, FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity,
         QueryMessage, QueryRequest, ReplyMessage, SeenDecision, WATCH_MS_MAX, WatchCursor,
     },

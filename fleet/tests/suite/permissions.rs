@@ -4,8 +4,8 @@ use redis::cmd;
 use tidegate_testkit::{cluster::Cluster, redis::Redis, sentinel::Sentinels};
 
 use crate::{
+    fault_codes::{SETTINGS, tell},
     nodes::{limit, node, run},
-    refusals::{SETTINGS, tell},
 };
 
 /// Returns the words of the documented rules of a user: for a single server, for what a cluster needs besides, and for

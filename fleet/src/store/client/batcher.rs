@@ -22,12 +22,12 @@ use crate::{
     lock::lock,
     store::{
         client::{
-            clock::ClockReading,
-            connect::ANSWER_IN,
-            connection::{Connection, has_moved},
+            clock_reading::ClockReading,
             epoch::Epochs,
             fault_log::FaultLog,
             queue::{BACKGROUND, MovingSlots, QueuedRequest, SlotQueue},
+            redis_client::ANSWER_IN,
+            store_connection::{StoreConnection, has_moved},
         },
         config::StoreSettings,
         key::KeyNames,
@@ -52,7 +52,7 @@ const MOVED: Duration = Duration::from_millis(2);
 const FOR_PEOPLE: &str = "?";
 
 pub(crate) struct Batcher {
-    pub(crate) connection: Connection,
+    pub(crate) connection: StoreConnection,
     pub(crate) keys: KeyNames,
     pub(crate) settings: StoreSettings,
     pub(crate) epochs: Epochs,
@@ -109,7 +109,7 @@ impl PendingReply {
 }
 
 impl Batcher {
-    pub(crate) fn new(connection: Connection, keys: KeyNames, settings: StoreSettings) -> Self {
+    pub(crate) fn new(connection: StoreConnection, keys: KeyNames, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
         let (epochs, faults) = (Epochs::new(&keys, connection.is_cluster()), Arc::clone(&connection.faults));
         Self {

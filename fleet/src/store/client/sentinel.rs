@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::store::{
     address::WatchedMaster,
-    client::connect::{CONNECT_IN, MOVED_IN, client_of, open, tcp},
+    client::redis_client::{CONNECT_IN, MOVED_IN, client_of, open, tcp},
 };
 
 impl WatchedMaster {

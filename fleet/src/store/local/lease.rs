@@ -10,7 +10,7 @@ use tidegate::{
 };
 
 use crate::store::{
-    client::clock::ClockReading,
+    client::clock_reading::ClockReading,
     script::grant::{Grant, LeaseRequest},
 };
 
@@ -312,7 +312,7 @@ mod tests {
         grant::granted,
         plan::{Intent, KeyRequest},
         record::{Leases, Record, VersionedMeter},
-        twin,
+        script_model,
     };
 
     const START: Nanos = 1_790_035_200 * SECOND_NS;
@@ -545,7 +545,7 @@ mod tests {
                     let mut part = KeyRequest::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
                     let now = self.moment(node);
                     // A store's clock has microseconds.
-                    let told = twin::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
+                    let told = script_model::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
                     let Intent::Lease(ask) = what else { return };
                     let (is_lost, served_at) = (matches!(reply, Reply::Lost), self.now);
                     // The check that waited was charged then, even if the reply arrives later.

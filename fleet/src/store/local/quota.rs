@@ -28,7 +28,7 @@ use tokio::{
 use crate::{
     lock::lock,
     store::{
-        client::{batcher::Batcher, clock::ClockReading, queue::BACKGROUND},
+        client::{batcher::Batcher, clock_reading::ClockReading, queue::BACKGROUND},
         key::KeyName,
         local::{
             lease::{Lease, SpendResult, Upkeep, look_every},

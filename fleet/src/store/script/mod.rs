@@ -7,4 +7,4 @@ mod op;
 pub(crate) mod plan;
 pub(crate) mod record;
 #[cfg(any(test, feature = "model"))]
-pub(crate) mod twin;
+pub(crate) mod script_model;

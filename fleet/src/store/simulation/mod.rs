@@ -1,5 +1,5 @@
 //! Test only: a deterministic simulation of nodes that share a store. The nodes run their own code, in virtual time,
-//! over a virtual network, against the [model](super::script::twin::ScriptTwin) of the script, which another test
+//! over a virtual network, against the [model](super::script::script_model::ScriptModel) of the script, which another test
 //! compares with the script over a real Redis.
 //!
 //! A seed decides all that happens: the limits, the traffic, how long each message takes, which messages are lost,

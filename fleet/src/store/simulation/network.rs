@@ -18,7 +18,7 @@ use tokio::{
 use super::random::Random;
 use crate::{
     lock::lock,
-    store::script::twin::{ScriptTwin, read},
+    store::script::script_model::{ScriptModel, read},
 };
 
 /// The conditions under which messages travel. Chances are in thousandths.
@@ -62,7 +62,7 @@ pub(super) struct Network {
 struct State {
     random: Random,
     weather: Weather,
-    store: ScriptTwin,
+    store: ScriptModel,
     knows_script: bool,
     /// The time until which the store is paused.
     stands_until: Instant,
@@ -75,7 +75,7 @@ impl Network {
         let state = State {
             random: Random::new(seed),
             weather,
-            store: ScriptTwin::default(),
+            store: ScriptModel::default(),
             knows_script: false,
             stands_until: began,
             traffic: Traffic::default(),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::network::{Network, Wire};
 use crate::store::{
-    client::connection::Connection,
+    client::store_connection::StoreConnection,
     config::StoreSettings,
     key::{KeyNames, KeySecret},
     script::encode::SCRIPT,
@@ -101,7 +101,7 @@ impl Node {
         let engine = Engine::for_simulation(64, NodeClock { began, at_first }, place as u64);
         engine.publish(Publish::of(snapshot).under_version(version)).expect("few limits");
         let wire = Wire::new(network);
-        let connection = Connection::simulated(Arc::clone(&wire), SCRIPT);
+        let connection = StoreConnection::simulated(Arc::clone(&wire), SCRIPT);
         let keys = KeyNames::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
         let shared = Shared::over(Arc::new(engine), connection, keys, settings).await;
         Self { place, shared, wire, began }

@@ -22,7 +22,7 @@ use crate::{
     lock::lock,
     store::{
         address::WatchedMaster,
-        client::connect::{ANSWER_IN, CONNECT_IN},
+        client::redis_client::{ANSWER_IN, CONNECT_IN},
     },
 };
 

@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 use crate::store::{
     address::Servers,
     client::{
-        cluster::Cluster,
-        connect::{ANSWER_IN, CONNECT_IN, open, tcp},
+        cluster_connection::Cluster,
         fault_log::FaultLog,
-        server::{Server, ServerConnection},
+        redis_client::{ANSWER_IN, CONNECT_IN, open, tcp},
+        server_connection::{Server, ServerConnection},
     },
 };
 
@@ -27,7 +27,7 @@ enum Target {
 
 /// A connection to the store. Clones share it, and requests do not wait for each other's replies.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub(crate) struct StoreConnection {
     target: Target,
     pub(crate) faults: Arc<FaultLog>,
     id: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     hash: String,
 }
 
-impl Connection {
+impl StoreConnection {
     /// Makes a connection to servers that need not be reachable yet.
     pub(crate) fn to(
         servers: Servers,

@@ -23,8 +23,8 @@ use tokio::{
 use crate::{
     lock::lock,
     store::client::{
-        connect::{CONNECT_IN, MOVED_IN, client_of, tcp},
-        server::{Server, ServerConnection},
+        redis_client::{CONNECT_IN, MOVED_IN, client_of, tcp},
+        server_connection::{Server, ServerConnection},
     },
 };
 

@@ -285,7 +285,7 @@ pub(crate) fn read(arguments: &[&[u8]]) -> impl std::fmt::Debug {
     arguments.iter().map(|argument| Charge::read(argument).op).collect::<Vec<_>>()
 }
 
-/// A value of a [`ScriptTwin`].
+/// A value of a [`ScriptModel`].
 #[derive(Debug)]
 struct Value {
     text: String,
@@ -295,13 +295,13 @@ struct Value {
 
 /// A model of a single server that runs the script: its keys and values, and the script as a function.
 #[derive(Debug, Default)]
-pub(crate) struct ScriptTwin {
+pub(crate) struct ScriptModel {
     values: HashMap<String, Value>,
     /// The keys that the last run wrote.
     written: Vec<String>,
 }
 
-impl ScriptTwin {
+impl ScriptModel {
     /// Returns the value of a key; empty: there is none.
     pub(crate) fn value(&self, key: &str, now: Nanos) -> &str {
         self.values.get(key).filter(|value| now < value.expires).map_or("", |value| &value.text)
@@ -376,7 +376,7 @@ fn kind(op: &ScriptOp) -> &'static str {
 pub struct Comparison {
     numbers: usize,
     keys: Vec<String>,
-    twin: ScriptTwin,
+    twin: ScriptModel,
     before: Vec<[String; KEYS]>,
     heard: Nanos,
     asked: Vec<SlotRequest>,
@@ -392,7 +392,7 @@ impl Comparison {
         Self {
             numbers: case % NUMBERS.len(),
             keys: (0..KEYS).map(|at| format!("{{{case}}}{at}")).collect(),
-            twin: ScriptTwin::default(),
+            twin: ScriptModel::default(),
             before: vec![Default::default()],
             heard: 0,
             asked: Vec::new(),
