@@ -26,7 +26,7 @@ use crate::store::{
     error::StoreError,
     fault::StoreFault,
     key::{KeyName, KeyNames},
-    local::quota::{LocalAnswer, LocalQuotas},
+    local::local_quotas::{LocalAnswer, LocalQuotas},
     script::{
         decode::KeyReply,
         encode::SCRIPT,

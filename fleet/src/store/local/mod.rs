@@ -2,5 +2,5 @@
 //! `synced` ones.
 
 pub(crate) mod lease;
-pub(crate) mod quota;
+pub(crate) mod local_quotas;
 mod synced;
