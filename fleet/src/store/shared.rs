@@ -26,7 +26,7 @@ use crate::store::{
     error::StoreError,
     fault::StoreFault,
     key::{KeyName, KeyNames},
-    local::local_quotas::{LocalAnswer, LocalQuotas},
+    local::{local_quotas::LocalQuotas, quota::LocalAnswer},
     script::{
         decode::KeyReply,
         encode::SCRIPT,

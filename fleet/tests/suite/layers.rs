@@ -27,7 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "health",
         ],
     ),
-    ("store/local", &["lease", "synced", "local_quotas"]),
+    ("store/local", &["lease", "synced", "quota", "local_quotas", "renewal", "exchange"]),
     ("store/simulation", &["random", "mutation", "network", "node", "judge", "run", "plan", "late_answer"]),
     ("wire", &["payload", "event_reader", "stream", "report", "query", "truncate"]),
     (

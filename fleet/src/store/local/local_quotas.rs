@@ -1,5 +1,5 @@
-//! The quotas that a node holds of shared limits, by key, and their upkeep: leases are renewed and given back, and what
-//! was spent of synced limits is sent to the store.
+//! The table of the quotas that a node holds of shared limits, by key: charges them, and starts the tasks that look after
+//! them.
 
 use std::{
     collections::VecDeque,
@@ -12,38 +12,31 @@ use std::{
     time::Duration,
 };
 
-use hashbrown::{HashTable, hash_table::Entry};
+use hashbrown::hash_table::Entry;
 use tidegate::{
     Answer, StoreCharge,
-    algorithm::{Carry, Meter, Receipt, Verdict},
+    algorithm::{Meter, Receipt, Verdict},
     policy::Sharing,
-    time::Nanos,
 };
 use tokio::{
     sync::oneshot,
-    task::JoinHandle,
     time::{Instant, timeout},
 };
 
 use crate::{
     lock::lock,
     store::{
-        client::{batcher::Batcher, clock_reading::ClockReading, queue::BACKGROUND},
-        key::KeyName,
+        client::{batcher::Batcher, clock_reading::ClockReading},
         local::{
-            lease::{Lease, SpendResult, Upkeep, look_every},
-            synced::SyncedUsage,
+            lease::{SpendResult, look_every},
+            quota::{LocalAnswer, LocalQuota, QuotaKind, QuotaRef, SHARDS, Shard, held, spread},
         },
         script::{
-            decode::KeyReply,
-            grant::LeaseRequest,
-            plan::{Intent, KeyRequest, excess},
+            plan::{Intent, KeyRequest},
             record::VersionedMeter,
         },
     },
 };
-
-const SHARDS: usize = 64;
 
 /// The most keys of which a node holds a quota; further keys are charged in the store.
 const KEYS_MAX: usize = 1_000_000;
@@ -56,38 +49,31 @@ const LISTED_MAX: u64 = 131_072;
 /// are charged in the store until then.
 const NEW_VIEWS_MAX: u64 = 8_192;
 
-/// The most views of one batch of an exchange, which takes several scripts.
-const TOLD_AT_ONCE: usize = 256;
-
 /// The interval at which quotas that are due are looked after.
-const TICK: Duration = Duration::from_millis(50);
-
-/// The most leases that are being renewed or given back. While there are so many, others that are due wait, since
-/// requests of checks leave them only a quarter of a script.
-const RENEWING_MAX: u64 = 512;
+pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// The interval at which a node whose views are used checks that the store is not silent, between two exchanges.
 const PROBE: Duration = Duration::from_millis(25);
 
 pub(crate) struct LocalQuotas {
-    store: Arc<Batcher>,
-    shards: [Mutex<Shard>; SHARDS],
+    pub(super) store: Arc<Batcher>,
+    pub(super) shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
     /// The number of quotas that were made so far.
     births: AtomicU64,
     /// The quotas that are looked after next, and when.
-    due: Mutex<VecDeque<(Instant, QuotaRef)>>,
+    pub(super) due: Mutex<VecDeque<(Instant, QuotaRef)>>,
     /// The number of leases that are being renewed or given back.
-    renewing: AtomicU64,
+    pub(super) renewing: AtomicU64,
     /// The views with unsent charges, and the number of those that an exchange has taken from there and not sent yet.
-    untold: Mutex<Vec<u64>>,
-    telling: AtomicU64,
+    pub(super) untold: Mutex<Vec<u64>>,
+    pub(super) telling: AtomicU64,
     /// The number of views that were made since the last exchange.
-    new_views: AtomicU64,
+    pub(super) new_views: AtomicU64,
     /// Whether a view was used since this was read last. A view that only denies has nothing to send.
     viewed: AtomicBool,
     /// The name of this process in the keys of exchanged numbers.
-    node: String,
+    pub(super) node: String,
     pub(crate) figures: QuotaCounters,
 }
 
@@ -103,43 +89,6 @@ pub(crate) struct QuotaCounters {
     pub(crate) untold_max: AtomicU64,
     /// The nanoseconds for which the oldest charge of the last exchange had waited when the store had it.
     pub(crate) lag_ns: AtomicU64,
-}
-
-/// A shard of the quotas, by the hash of the key, which is random already.
-type Shard = HashTable<LocalQuota>;
-
-/// The quota of one key. The fields that each check needs come first, in two cache lines, which processors fetch
-/// together.
-#[repr(C, align(128))]
-struct LocalQuota {
-    hash: u64,
-    own: VersionedMeter,
-    kind: QuotaKind,
-    name: Box<KeyName>,
-    born: u64,
-}
-
-/// A reference to one quota: its key, and its generation.
-#[derive(Clone, Copy)]
-struct QuotaRef {
-    hash: u64,
-    born: u64,
-}
-
-// The tag comes first.
-#[repr(u64)]
-enum QuotaKind {
-    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
-    Synced { view: SyncedUsage, text: Option<String> },
-}
-
-/// The answer of a node's quotas to a charge.
-pub(crate) enum LocalAnswer {
-    Answer(Answer),
-    /// The answer arrives soon; `None` means that the charge is for the store.
-    Waits(oneshot::Receiver<Option<Answer>>),
-    /// The charge is for the store.
-    Store,
 }
 
 impl LocalQuotas {
@@ -320,7 +269,7 @@ impl LocalQuotas {
         }
     }
 
-    fn remove(&self, shard: &mut Shard, hash: u64) -> Option<LocalQuota> {
+    pub(super) fn remove(&self, shard: &mut Shard, hash: u64) -> Option<LocalQuota> {
         let (holding, _) = shard.find_entry(spread(hash), |it| it.hash == hash).ok()?.remove();
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
@@ -385,211 +334,12 @@ impl LocalQuotas {
         old.let_go();
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+    pub(super) fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[(hash % SHARDS as u64) as usize]
     }
 
-    fn look_at(&self, place: QuotaRef) {
+    pub(super) fn look_at(&self, place: QuotaRef) {
         lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), place));
-    }
-
-    /// Requests tokens in the background, or gives back those that are left.
-    fn renew(self: &Arc<Self>, holding: &mut LocalQuota, need: u64, keep: bool, now: ClockReading) {
-        let (out, own, place) = (holding.out(), holding.own, holding.place());
-        let QuotaKind::Leased { lease, text, waiters } = &mut holding.kind else { return };
-        let Some(permit) = self.store.permit() else {
-            // The request is not sent, so the store counts as before.
-            fail(waiters);
-            return;
-        };
-        let ask = lease.ask(&own.meter, need, keep, now);
-        let part = KeyRequest::again(holding.name.key.clone(), own, Intent::Lease(ask), Some(text));
-        let slot = self.store.background_slot(&holding.name.slot);
-        self.figures.out.fetch_sub(out, Ordering::Relaxed);
-        self.renewing.fetch_add(1, Ordering::Relaxed);
-        let holdings = Arc::clone(self);
-        // The request is queued at once, so that a check that comes to wait for it can make it urgent.
-        let asked = self.store.ask_in_background(slot, part, self.store.patience_of_leases(), need > 0);
-        self.store.runtime().spawn(async move {
-            let told = holdings.store.hear(permit, asked).await;
-            holdings.renewing.fetch_sub(1, Ordering::Relaxed);
-            holdings.renewed(place, &ask, told);
-        });
-    }
-
-    fn renewed(self: &Arc<Self>, place: QuotaRef, ask: &LeaseRequest, told: Option<KeyReply>) {
-        let now = self.store.moment();
-        let mut shard = lock(self.shard(place.hash));
-        let Some(LocalQuota { own, name, kind: QuotaKind::Leased { lease, text, waiters }, .. }) =
-            held_at(&mut shard, place)
-        else {
-            return;
-        };
-        let Some(KeyReply { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
-            lease.failed();
-            fail(waiters);
-            return;
-        };
-        let mut waiting: VecDeque<_> = mem::take(waiters).into();
-        lease.granted(&own.meter, ask, &grant, (heard_at, now), self.store.lease_ns());
-        *text = found;
-        self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
-        // The check for which the lease was requested takes this answer, which is not right for a check that came
-        // later.
-        if ask.need > 0
-            && (grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }))
-            && let Some((cost, first)) = waiting.pop_front()
-            && let Err(Some(Answer::Decided { verdict: Verdict::Admit(word), now: charged_at, .. })) =
-                first.send(Some(answer))
-        {
-            let receipt = Receipt { cost, charged_at, word, moved_ns: u64::MAX };
-            let slot = self.store.background_slot(&name.slot);
-            self.store.tell(slot, KeyRequest::again(name.key.clone(), *own, Intent::GiveBack(receipt), None));
-        }
-        for (cost, waiter) in waiting {
-            let before = *lease;
-            let said = match lease.spend(&own.meter, cost, now) {
-                SpendResult::Answer(answer, _) => Some(answer),
-                SpendResult::Ask => None,
-            };
-            if waiter.send(said).is_err() {
-                // The check has given up.
-                *lease = before;
-            }
-        }
-    }
-
-    /// Looks after the quotas that are due: leases in use are renewed, others go back, and idle quotas are forgotten.
-    fn look_after(self: &Arc<Self>) {
-        let at = Instant::now();
-        while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
-            let place = {
-                let mut due = lock(&self.due);
-                match due.front() {
-                    Some((when, place)) if *when <= at => {
-                        let place = *place;
-                        due.pop_front();
-                        place
-                    }
-                    _ => return,
-                }
-            };
-            if self.look_after_one(place) {
-                self.look_at(place);
-            }
-        }
-    }
-
-    /// Looks after one quota. Returns `false` if it is gone.
-    fn look_after_one(self: &Arc<Self>, place: QuotaRef) -> bool {
-        let now = self.store.moment();
-        let mut shard = lock(self.shard(place.hash));
-        let Some(holding) = held_at(&mut shard, place) else { return false };
-        let meter = holding.own.meter;
-        let care = match &mut holding.kind {
-            QuotaKind::Synced { view, .. } if view.is_idle(&meter, now.store) => Upkeep::Forget,
-            QuotaKind::Synced { .. } => Upkeep::Keep,
-            QuotaKind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
-        };
-        match care {
-            // Asking a store that does not answer would give up tokens that it counts as lent.
-            Upkeep::Renew | Upkeep::GiveBack if self.store.is_away() => {}
-            Upkeep::Renew => self.renew(holding, 0, true, now),
-            Upkeep::GiveBack => self.renew(holding, 0, false, now),
-            Upkeep::Keep => {}
-            // No check waits for an idle quota.
-            Upkeep::Forget => drop(self.remove(&mut shard, place.hash)),
-        }
-        care != Upkeep::Forget
-    }
-
-    /// Runs an exchange: sends the charges of all views. If the store does not answer, tries again soon, until the
-    /// circuit breaker opens, so that views are not wrong for longer than necessary.
-    async fn tell_all(self: &Arc<Self>) {
-        let mut pause = Duration::from_millis(2);
-        while !self.tell().await && !self.store.is_away() {
-            // A store may refuse at once.
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(TICK);
-        }
-    }
-
-    /// Sends the charges of views, and takes in the store's state of their keys. Returns `false` if an answer was
-    /// missing.
-    async fn tell(self: &Arc<Self>) -> bool {
-        // Counted first, so that at no moment everything seems to be sent.
-        self.telling.fetch_add(1, Ordering::Relaxed);
-        let untold = mem::take(&mut *lock(&self.untold));
-        self.new_views.store(0, Ordering::Relaxed);
-        // Each of them counts until it is sent.
-        self.telling.fetch_add(untold.len() as u64, Ordering::Relaxed);
-        let mut is_told = true;
-        for part in untold.chunks(TOLD_AT_ONCE) {
-            let told: Vec<_> = part.iter().filter_map(|&hash| self.tell_one(hash)).collect();
-            for task in told {
-                is_told &= task.await.unwrap_or(true);
-            }
-            self.telling.fetch_sub(part.len() as u64, Ordering::Relaxed);
-        }
-        self.telling.fetch_sub(1, Ordering::Relaxed);
-        is_told
-    }
-
-    /// Starts to send the charges of a view, if it has any. The task returns whether the store answered.
-    fn tell_one(self: &Arc<Self>, hash: u64) -> Option<JoinHandle<bool>> {
-        let mut shard = lock(self.shard(hash));
-        let holding = held(&mut shard, hash)?;
-        let (place, meter) = (holding.place(), holding.own.meter);
-        let LocalQuota { name, own, kind: QuotaKind::Synced { view, text }, .. } = holding else { return None };
-        let since = view.since();
-        let (number, tokens) = view.tell()?;
-        let sent = format!("{}:sent:{}", name.key, self.node);
-        let intent = Intent::Delta { sent, number, tokens };
-        let part = KeyRequest::again(name.key.clone(), *own, intent, text.as_deref());
-        let slot = self.store.background_slot(&name.slot);
-        let holdings = Arc::clone(self);
-        Some(self.store.runtime().spawn(async move {
-            let told = match holdings.store.permit() {
-                Some(permit) => {
-                    let asked = holdings.store.ask_in_background(slot, part, BACKGROUND, false);
-                    holdings.store.hear(permit, asked).await
-                }
-                None => None,
-            };
-            let is_told = told.is_some();
-            holdings.told(place, &meter, since, told);
-            is_told
-        }))
-    }
-
-    /// Takes in the reply to the charges that a view sent under the numbers `meter`.
-    fn told(&self, place: QuotaRef, meter: &Meter, since: Option<Nanos>, told: Option<KeyReply>) {
-        let now = self.store.moment();
-        let mut shard = lock(self.shard(place.hash));
-        let Some(LocalQuota { own, kind: QuotaKind::Synced { view, text }, .. }) = held_at(&mut shard, place) else {
-            return;
-        };
-        self.figures.untold_max.fetch_max(view.unanswered(), Ordering::Relaxed);
-        let is_more = match told {
-            Some(told) => {
-                let carried = || meter.carry_over(told.word, told.now, &own.meter, Carry::Keep);
-                let word = if own.meter == *meter { told.word } else { carried() };
-                let over = excess(&own.meter, word, told.now);
-                if over > 0 {
-                    self.figures.overshoots.fetch_add(1, Ordering::Relaxed);
-                    self.figures.overshoot_max.fetch_max(over, Ordering::Relaxed);
-                }
-                let lag_ns = since.map_or(0, |since| now.store.saturating_sub(since));
-                self.figures.lag_ns.store(lag_ns, Ordering::Relaxed);
-                *text = Some(told.text);
-                view.told(&own.meter, word, now.store)
-            }
-            None => true,
-        };
-        drop(shard);
-        if is_more {
-            lock(&self.untold).push(place.hash);
-        }
     }
 
     /// Returns the most tokens of one key that were spent here and that no answer of the store has covered.
@@ -614,83 +364,6 @@ impl LocalQuotas {
             }
         };
         drop(timeout(within, all).await);
-    }
-
-    /// Gives back the leases without a request under way. Returns `false` when no lease is left.
-    fn give_back_all(self: &Arc<Self>) -> bool {
-        let now = self.store.moment();
-        let mut is_any = false;
-        for shard in &self.shards {
-            for holding in lock(shard).iter_mut() {
-                let QuotaKind::Leased { lease, .. } = &holding.kind else { continue };
-                let (is_asking, is_out) = (lease.is_asking, lease.out() > 0);
-                is_any |= is_asking || is_out;
-                if is_out && !is_asking {
-                    self.renew(holding, 0, false, now);
-                }
-            }
-        }
-        is_any
-    }
-}
-
-/// Answers the checks that wait: the store did not answer.
-fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<Answer>>)>) {
-    for (_, waiter) in waiters.drain(..) {
-        // A send error is ignored: the check may have given up.
-        let _ = waiter.send(Some(Answer::Failed));
-    }
-}
-
-fn held(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
-    shard.find_mut(spread(hash), |it| it.hash == hash)
-}
-
-/// Returns the quota of a reference, unless another one has taken its place.
-fn held_at(shard: &mut Shard, place: QuotaRef) -> Option<&mut LocalQuota> {
-    held(shard, place.hash).filter(|it| it.born == place.born)
-}
-
-/// Spreads the hashes of a shard, which have their lowest bits in common.
-fn spread(hash: u64) -> u64 {
-    hash.rotate_right(SHARDS.trailing_zeros())
-}
-
-impl LocalQuota {
-    fn new(charge: &StoreCharge<'_>, own: VersionedMeter, name: KeyName, now: ClockReading, born: u64) -> Self {
-        let kind = match charge.sharing {
-            Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
-            _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
-        };
-        Self { hash: charge.hash, own, kind, name: Box::new(name), born }
-    }
-
-    fn place(&self) -> QuotaRef {
-        QuotaRef { hash: self.hash, born: self.born }
-    }
-
-    /// Drops the quota. Checks that wait for it are charged in the store.
-    fn let_go(self) {
-        if let QuotaKind::Leased { waiters, .. } = self.kind {
-            for (_, waiter) in waiters {
-                // A send error is ignored: the check may have given up.
-                let _ = waiter.send(None);
-            }
-        }
-    }
-
-    fn is_of(&self, sharing: Sharing) -> bool {
-        matches!(
-            (&self.kind, sharing),
-            (QuotaKind::Leased { .. }, Sharing::Leased) | (QuotaKind::Synced { .. }, Sharing::Synced)
-        )
-    }
-
-    fn out(&self) -> i64 {
-        match &self.kind {
-            QuotaKind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
-            QuotaKind::Synced { .. } => 0,
-        }
     }
 }
 

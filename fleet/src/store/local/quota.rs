@@ -1,0 +1,109 @@
+//! The quota of one key that a node holds: the lease of a `leased` limit, or the view of a `synced` one.
+
+use hashbrown::HashTable;
+use tidegate::{Answer, StoreCharge, policy::Sharing};
+use tokio::sync::oneshot;
+
+use crate::store::{
+    client::clock_reading::ClockReading,
+    key::KeyName,
+    local::{lease::Lease, synced::SyncedUsage},
+    script::record::VersionedMeter,
+};
+
+pub(super) const SHARDS: usize = 64;
+
+/// A shard of the quotas, by the hash of the key, which is random already.
+pub(super) type Shard = HashTable<LocalQuota>;
+
+/// The quota of one key. The fields that each check needs come first, in two cache lines, which processors fetch
+/// together.
+#[repr(C, align(128))]
+pub(super) struct LocalQuota {
+    pub(super) hash: u64,
+    pub(super) own: VersionedMeter,
+    pub(super) kind: QuotaKind,
+    pub(super) name: Box<KeyName>,
+    pub(super) born: u64,
+}
+
+/// A reference to one quota: its key, and its generation.
+#[derive(Clone, Copy)]
+pub(super) struct QuotaRef {
+    pub(super) hash: u64,
+    pub(super) born: u64,
+}
+
+// The tag comes first.
+#[repr(u64)]
+pub(super) enum QuotaKind {
+    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
+    Synced { view: SyncedUsage, text: Option<String> },
+}
+
+/// The answer of a node's quotas to a charge.
+pub(crate) enum LocalAnswer {
+    Answer(Answer),
+    /// The answer arrives soon; `None` means that the charge is for the store.
+    Waits(oneshot::Receiver<Option<Answer>>),
+    /// The charge is for the store.
+    Store,
+}
+
+impl LocalQuota {
+    pub(super) fn new(
+        charge: &StoreCharge<'_>,
+        own: VersionedMeter,
+        name: KeyName,
+        now: ClockReading,
+        born: u64,
+    ) -> Self {
+        let kind = match charge.sharing {
+            Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
+            _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
+        };
+        Self { hash: charge.hash, own, kind, name: Box::new(name), born }
+    }
+
+    pub(super) fn place(&self) -> QuotaRef {
+        QuotaRef { hash: self.hash, born: self.born }
+    }
+
+    /// Drops the quota. Checks that wait for it are charged in the store.
+    pub(super) fn let_go(self) {
+        if let QuotaKind::Leased { waiters, .. } = self.kind {
+            for (_, waiter) in waiters {
+                // A send error is ignored: the check may have given up.
+                let _ = waiter.send(None);
+            }
+        }
+    }
+
+    pub(super) fn is_of(&self, sharing: Sharing) -> bool {
+        matches!(
+            (&self.kind, sharing),
+            (QuotaKind::Leased { .. }, Sharing::Leased) | (QuotaKind::Synced { .. }, Sharing::Synced)
+        )
+    }
+
+    pub(super) fn out(&self) -> i64 {
+        match &self.kind {
+            QuotaKind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
+            QuotaKind::Synced { .. } => 0,
+        }
+    }
+}
+
+pub(super) fn held(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
+    shard.find_mut(spread(hash), |it| it.hash == hash)
+}
+
+/// Returns the quota of a reference, unless another one has taken its place.
+pub(super) fn held_at(shard: &mut Shard, place: QuotaRef) -> Option<&mut LocalQuota> {
+    held(shard, place.hash).filter(|it| it.born == place.born)
+}
+
+/// Spreads the hashes of a shard, which have their lowest bits in common.
+pub(super) fn spread(hash: u64) -> u64 {
+    hash.rotate_right(SHARDS.trailing_zeros())
+}
