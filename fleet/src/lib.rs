@@ -26,7 +26,7 @@
 //! * `src`: `lock`, `counts`, `store`, `wire`, `agent`;
 //! * `counts` (counts of decisions): `latency`, `totals`, `limit_owner`, `sampler`, `counters`;
 //! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
-//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `script_model`;
+//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `argument`, `script_model`, `comparison`;
 //! * `store/client` (connections, and what goes out together): `clock_reading`, `redis_client`, `fault_log`, `sentinel`, `server_connection`, `cluster_connection`, `store_connection`, `epoch`, `queue`, `batcher`, `health`;
 //! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`, `local_quotas`, `renewal`, `exchange`;
 //! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;

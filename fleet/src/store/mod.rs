@@ -36,7 +36,7 @@ mod stats;
 
 #[cfg(feature = "model")]
 #[doc(hidden)]
-pub use self::script::script_model::{Batch, Comparison, KEYS, Step};
+pub use self::script::comparison::{ComparedBatch, ComparedStep, KEYS, ScriptComparison};
 pub use self::{
     address::{ClientCertificate, StoreAddress, StoreTls},
     config::StoreSettings,

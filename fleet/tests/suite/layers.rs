@@ -10,7 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "store",
         &["error", "config", "key", "address", "fault", "stats", "script", "client", "local", "shared", "simulation"],
     ),
-    ("store/script", &["record", "grant", "op", "plan", "encode", "decode", "script_model"]),
+    ("store/script", &["record", "grant", "op", "plan", "encode", "decode", "argument", "script_model", "comparison"]),
     (
         "store/client",
         &[
@@ -50,12 +50,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Returns the Rust files below a folder as module paths (`["store", "key"]`; for a `mod.rs` that of its folder) with
-/// their texts.
+/// Returns the Rust files below a folder, other than modules of unit tests, as module paths (`["store", "key"]`; for a
+/// `mod.rs` that of its folder) with their texts.
 fn sources(folder: &Path, module: &[String]) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
         let name = entry.file_stem().expect("a name").to_string_lossy().into_owned();
+        if name == "tests" {
+            continue;
+        }
         let mut path = module.to_vec();
         if entry.is_dir() {
             path.push(name);

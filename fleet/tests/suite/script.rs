@@ -7,13 +7,13 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use tidegate_fleet::store::{Batch, Comparison, KEYS, Step};
+use tidegate_fleet::store::{ComparedBatch, ComparedStep, KEYS, ScriptComparison};
 use tidegate_testkit::redis::Redis;
 
-fn batches() -> impl Strategy<Value = Vec<Batch>> {
+fn batches() -> impl Strategy<Value = Vec<ComparedBatch>> {
     let seldom = prop::bool::weighted(0.1);
     let step = (0..9_usize, 1..20_u64, 0..4_usize, 1..4_u64, seldom, seldom, 0..10_u64);
-    let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| Step {
+    let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| ComparedStep {
         what,
         tokens,
         ago,
@@ -23,7 +23,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
         left,
     });
     let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
-    let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| Batch { questions, late_us });
+    let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| ComparedBatch { questions, late_us });
     prop::collection::vec(batch, 1..40)
 }
 
@@ -62,7 +62,7 @@ fn the_script_does_what_its_model_does() {
             break;
         }
         let batches = batches().new_tree(&mut runner).expect("a case").current();
-        let mut comparison = Comparison::new(case);
+        let mut comparison = ScriptComparison::new(case);
         for batch in batches {
             let told: Vec<String> = comparison.command(batch).query(&mut connection).expect("it runs");
             for done in comparison.compare(&told) {

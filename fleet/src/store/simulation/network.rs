@@ -18,7 +18,7 @@ use tokio::{
 use super::random::Random;
 use crate::{
     lock::lock,
-    store::script::script_model::{ScriptModel, read},
+    store::script::{argument::read, script_model::ScriptModel},
 };
 
 /// The conditions under which messages travel. Chances are in thousandths.
