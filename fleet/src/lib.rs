@@ -29,7 +29,7 @@
 //! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `argument`, `script_model`, `comparison`;
 //! * `store/client` (connections, and what goes out together): `clock_reading`, `redis_client`, `fault_log`, `sentinel`, `server_connection`, `cluster_connection`, `store_connection`, `epoch`, `queue`, `batcher`, `health`;
 //! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`, `local_quotas`, `renewal`, `exchange`;
-//! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
+//! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `scenario`, `history`, `check`, `run`, `plan`, `late_answer`;
 //! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `query`, `truncate`;
 //! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `query_handler`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `admin_stream`, `start`.
 

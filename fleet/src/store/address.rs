@@ -154,16 +154,16 @@ pub(crate) struct WatchedMaster {
 }
 
 /// A parsed URL.
-struct Read {
+struct ParsedUrl {
     info: ConnectionInfo,
     /// The name of the master and the settings of its servers, if the URL is that of a Sentinel.
     master: Option<(String, RedisConnectionInfo)>,
 }
 
 /// Parses the URLs of a store.
-pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
+pub(crate) fn parse(urls: &[String]) -> Result<Servers, StoreError> {
     let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
-    let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
+    let each = urls.iter().enumerate().map(|(place, url)| parse_one(url).map_err(at(place)));
     let mut all = each.collect::<Result<Vec<_>, _>>()?;
     if let [first, _, ..] = &all[..] {
         for (place, one) in all.iter().enumerate() {
@@ -179,7 +179,7 @@ pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
     })
 }
 
-fn read_one(url: &str) -> Result<Read, String> {
+fn parse_one(url: &str) -> Result<ParsedUrl, String> {
     let Some((scheme, rest)) = url.split_once("://") else {
         let what = if url.is_empty() { "it is empty" } else { "it does not begin with redis://" };
         return Err(format!("{what}: {HOW}"));
@@ -191,7 +191,7 @@ fn read_one(url: &str) -> Result<Read, String> {
         "unix" | "redis+unix" | "valkey+unix" if of_sentinel.is_none() => {
             let info = url.into_connection_info();
             let info = info.map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned())?;
-            return Ok(Read { info, master: None });
+            return Ok(ParsedUrl { info, master: None });
         }
         _ => return Err(format!("it does not begin with redis://: {HOW}")),
     }
@@ -223,7 +223,7 @@ fn read_one(url: &str) -> Result<Read, String> {
     }
     let info = |url: &str| url.into_connection_info().map_err(|_| format!("it cannot be read: {HOW}; {PASSWORD}"));
     if of_sentinel.is_none() {
-        return Ok(Read { info: info(url)?, master: None });
+        return Ok(ParsedUrl { info: info(url)?, master: None });
     }
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if master.is_empty() || !master.chars().all(is_allowed) {
@@ -233,7 +233,7 @@ fn read_one(url: &str) -> Result<Read, String> {
     let sentinel = info(&format!("{scheme}://{authority}{port}"))?;
     let of_servers = sentinel.redis_settings().clone().set_db(database.parse().unwrap_or(0));
     let info = sentinel.set_redis_settings(sentinel_settings(query)?);
-    Ok(Read { info, master: Some((master.to_owned(), of_servers)) })
+    Ok(ParsedUrl { info, master: Some((master.to_owned(), of_servers)) })
 }
 
 /// Parses the user and the password of a Sentinel itself.
@@ -259,7 +259,7 @@ fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
 }
 
 /// Checks that several URLs name one cluster, or the Sentinels of one master.
-fn fits(one: &Read, first: &Read) -> Result<(), &'static str> {
+fn fits(one: &ParsedUrl, first: &ParsedUrl) -> Result<(), &'static str> {
     if matches!(one.info.addr(), ConnectionAddr::Unix(_)) {
         return Err(
             "it is a socket on this machine; several addresses are of one cluster, which is reached by HOST:PORT",
@@ -305,7 +305,7 @@ mod tests {
 
     fn why(urls: &[&str]) -> String {
         let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
-        read(&urls).map(drop).expect_err("it is wrong").to_string()
+        parse(&urls).map(drop).expect_err("it is wrong").to_string()
     }
 
     #[test]
@@ -377,12 +377,12 @@ mod tests {
             "redis://:p@ss@host",
             "unix:///run/redis.sock",
         ] {
-            assert!(read(&[url.to_owned()]).is_ok(), "{url}");
+            assert!(parse(&[url.to_owned()]).is_ok(), "{url}");
         }
-        let server = read(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
+        let server = parse(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
         assert_eq!(server.infos()[0].redis_settings().password(), Some("p@ss/w#rd"));
         let cluster = ["redis://:p@a:1", "redis://:p@b:2"].map(str::to_owned);
-        assert!(matches!(read(&cluster).expect("addresses"), Servers::Cluster(infos) if infos.len() == 2));
+        assert!(matches!(parse(&cluster).expect("addresses"), Servers::Cluster(infos) if infos.len() == 2));
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
             "rediss-sentinel://me:p%40ss@one.internal/my.master-1/3?sentinel_user=ana&sentinel_password=a+%2B%26",
             "valkeys-sentinel://me:p%40ss@[::1]:5000/my.master-1/3",
         ];
-        let Servers::Watched(of) = read(&urls.map(str::to_owned)).expect("addresses") else { panic!("of Sentinels") };
+        let Servers::Watched(of) = parse(&urls.map(str::to_owned)).expect("addresses") else { panic!("of Sentinels") };
         assert_eq!((of.name.as_str(), of.settings.db()), ("my.master-1", 3));
         assert_eq!((of.settings.username(), of.settings.password()), (Some("me"), Some("p@ss")));
         let sentinels: Vec<_> = of.sentinels.iter().map(|info| info.addr().to_string()).collect();

@@ -17,7 +17,7 @@ pub(crate) const SETTLES_IN: Duration = Duration::from_secs(1);
 
 /// The condition under which a fault is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Report {
+pub(crate) enum ReportCondition {
     /// The fault is reported when it occurs.
     AtOnce,
     /// The fault is reported when it has lasted for [`SETTLES_IN`], or while the circuit breaker is open.
@@ -73,10 +73,10 @@ macro_rules! faults {
                 }
             }
 
-            pub(crate) fn report(self) -> Report {
+            pub(crate) fn report(self) -> ReportCondition {
                 match self {
-                    $(Self::$fault => Report::$report,)+
-                    Self::Unknown => Report::AtOnce,
+                    $(Self::$fault => ReportCondition::$report,)+
+                    Self::Unknown => ReportCondition::AtOnce,
                 }
             }
         }
@@ -160,7 +160,7 @@ impl StoreFault {
     /// Returns whether the store did not answer, rather than refuse.
     #[must_use]
     pub fn is_silence(self) -> bool {
-        self.report() == Report::Away
+        self.report() == ReportCondition::Away
     }
 
     /// Returns the fault that an error of the Redis client shows.

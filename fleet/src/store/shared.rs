@@ -44,7 +44,7 @@ const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 pub struct Shared<C> {
     engine: Arc<Engine<C>>,
     store: Arc<Batcher>,
-    pub(super) holdings: Arc<LocalQuotas>,
+    pub(super) quotas: Arc<LocalQuotas>,
 }
 
 impl<C> fmt::Debug for Shared<C> {
@@ -68,7 +68,7 @@ impl<C: Clock> Shared<C> {
         let StoreAddress { urls, prefix, tls, secret } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
         let keys = KeyNames::with(prefix, secret)?;
-        let servers = address::read(urls)?;
+        let servers = address::parse(urls)?;
         let tls = tls.check(servers.use_tls())?;
         let connection = StoreConnection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
         Ok(Self::over(engine, connection, keys, settings).await)
@@ -90,8 +90,8 @@ impl<C: Clock> Shared<C> {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
         }
         store.runtime().spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
-        let holdings = LocalQuotas::new(&store, settings.sync_interval);
-        Self { engine, store, holdings }
+        let quotas = LocalQuotas::new(&store, settings.sync_interval);
+        Self { engine, store, quotas }
     }
 
     /// Returns a number below 2^53 that identifies the store: the same for the same addresses and prefix.
@@ -106,7 +106,7 @@ impl<C: Clock> Shared<C> {
     pub fn take_key_secret(&self, sent: Option<&[u8]>) {
         if self.store.keys.take(sent) {
             tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
-            self.holdings.release_all();
+            self.quotas.release_all();
         }
         if !self.store.keys.are_awaited() {
             self.store.faults.end(StoreFault::NoSecret);
@@ -144,7 +144,7 @@ impl<C: Clock> Shared<C> {
     pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
-        let mut questions: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
+        let mut requests_by_slot: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
         let mut views = Vec::new();
         for (place, charge) in pending.charges().enumerate() {
             answers.push(charge.answered.unwrap_or(Answer::Failed));
@@ -153,36 +153,36 @@ impl<C: Clock> Shared<C> {
             }
             match self.charge(&charge, true) {
                 LocalAnswer::Answer(answer) => answers[place] = answer,
-                LocalAnswer::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
+                LocalAnswer::Waits(answer) => waits.push((place, answer, request_of(self.keys(), &charge))),
                 LocalAnswer::Store => {
-                    add(&mut questions, part(self.keys(), &charge), place);
+                    add(&mut requests_by_slot, request_of(self.keys(), &charge), place);
                     if charge.sharing == Sharing::Synced {
                         views.push((place, charge.hash, charge.meter));
                     }
                 }
             }
         }
-        let (store, holdings) = (Arc::clone(&self.store), Arc::clone(&self.holdings));
+        let (store, quotas) = (Arc::clone(&self.store), Arc::clone(&self.quotas));
         async move {
-            if waits.is_empty() && questions.is_empty() {
+            if waits.is_empty() && requests_by_slot.is_empty() {
                 return answers;
             }
             let began = Instant::now();
             // Checks that wait for a lease come first: what the lease does not cover goes out with the other requests.
-            for (place, answer, part) in waits {
+            for (place, answer, request) in waits {
                 let left = store.timeout().saturating_sub(began.elapsed());
                 match timeout(left, answer).await {
                     Ok(Ok(Some(answer))) => answers[place] = answer,
                     // The lease did not cover all checks that waited.
-                    Ok(Ok(None)) => add(&mut questions, part, place),
+                    Ok(Ok(None)) => add(&mut requests_by_slot, request, place),
                     _ => {}
                 }
             }
             // A request that cannot be answered in time is not sent, and so not charged.
-            if !questions.is_empty() && began.elapsed() < store.timeout() {
-                let mut asked = Vec::with_capacity(questions.len());
-                let mut places = Vec::with_capacity(questions.len());
-                for (slot, parts, at) in questions {
+            if !requests_by_slot.is_empty() && began.elapsed() < store.timeout() {
+                let mut asked = Vec::with_capacity(requests_by_slot.len());
+                let mut places = Vec::with_capacity(requests_by_slot.len());
+                for (slot, parts, at) in requests_by_slot {
                     asked.push((slot, parts));
                     places.push(at);
                 }
@@ -193,7 +193,7 @@ impl<C: Clock> Shared<C> {
                 }
             }
             for (place, hash, meter) in views {
-                holdings.heard(hash, &meter, &answers[place]);
+                quotas.take_store_state(hash, &meter, &answers[place]);
             }
             store.counts.waits.count(began.elapsed());
             answers
@@ -207,8 +207,8 @@ impl<C: Clock> Shared<C> {
             return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
         }
         let charges = pending.iter().flat_map(|pending| pending.charges());
-        let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
-        let mut told = self.store.ask_for_people(asked).await.into_iter();
+        let asked = charges.map(|charge| request_of(self.keys(), &charge)).collect();
+        let mut told = self.store.ask_for_operators(asked).await.into_iter();
         let answer = |told: Option<KeyReply>| told.map_or(Answer::Failed, |told| told.answer);
         let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
         pending.iter().map(of).collect()
@@ -275,7 +275,7 @@ impl<C: Clock> Shared<C> {
         };
         let asked: Vec<_> = pending.charges().map(cleared).collect();
         let count = asked.len();
-        if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
+        if self.store.ask_for_operators(asked).await.iter().any(Option::is_none) {
             return Err(StoreError::Silent);
         }
         Ok(count)
@@ -285,14 +285,14 @@ impl<C: Clock> Shared<C> {
     /// sent yet. The store still counts the leases as out unless it was [cleared](Self::clear) before.
     pub fn forget(&self, request: &Request<'_>) {
         if let Some(pending) = self.engine.pend_inspection(request) {
-            pending.charges().for_each(|charge| self.holdings.forget(charge.hash));
+            pending.charges().for_each(|charge| self.quotas.forget(charge.hash));
         }
     }
 
     /// Returns the statistics of the store and of this node's leases and views.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let (counts, held) = (&self.store.counts, &self.holdings.figures);
+        let (counts, held) = (&self.store.counts, &self.quotas.counters);
         let read = |count: &AtomicU64| count.load(Relaxed);
         StoreStats {
             is_open: self.store.is_open(),
@@ -319,12 +319,12 @@ impl<C: Clock> Shared<C> {
     pub fn unanswered(&self, request: &Request<'_>) -> (u64, u64) {
         let pending = self.engine.pend_inspection(request);
         let charges = pending.iter().flat_map(Pending::charges);
-        (self.store.moment().store, charges.map(|charge| self.holdings.unanswered(charge.hash)).sum())
+        (self.store.clock_reading().store, charges.map(|charge| self.quotas.unanswered(charge.hash)).sum())
     }
 
     /// Gives back leases and sends what the store does not know yet, before the process ends. Takes at most a second.
     pub async fn close(&self) {
-        self.holdings.close(self.store.close_timeout()).await;
+        self.quotas.close(self.store.close_timeout()).await;
     }
 
     pub(super) fn keys(&self) -> &KeyNames {
@@ -338,29 +338,29 @@ impl<C: Clock> Shared<C> {
         }
         // Without its store a view is not corrected, so `on_failure` of the limit decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
-            self.holdings.note_view();
+            self.quotas.note_view();
             return LocalAnswer::Answer(Answer::Failed);
         }
-        self.holdings.charge(charge, is_patient)
+        self.quotas.charge(charge, is_patient)
     }
 
     fn take_back(&self, charged: impl Iterator<Item = Charged>) {
         for Charged { hash, name, receipt, own, sharing, .. } in charged {
             let left = match sharing {
                 Sharing::Strict => receipt.cost,
-                _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
+                _ => self.quotas.put_back(hash, sharing, &own.meter, &receipt),
             };
             if left > 0 {
                 let intent = Intent::GiveBack(Receipt { cost: left, ..receipt });
-                self.store.tell(name.slot, KeyRequest::again(name.key, own, intent, None));
+                self.store.send_detached(name.slot, KeyRequest::again(name.key, own, intent, None));
             }
         }
     }
 
     fn overcharge(&self, charged: Charged, tokens: u64) {
         let Charged { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
-        if sharing != Sharing::Synced || !self.holdings.overcharge(hash, tokens, max_debt) {
-            self.store.tell(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
+        if sharing != Sharing::Synced || !self.quotas.overcharge(hash, tokens, max_debt) {
+            self.store.send_detached(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
         }
     }
 }
@@ -436,19 +436,23 @@ fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Ve
     .collect()
 }
 
-fn part(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
+fn request_of(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
     let KeyName { slot, key } = keys.name(charge);
     let intent = if charge.is_look { Intent::Look(charge.cost) } else { Intent::Charge(charge.cost) };
     (slot, KeyRequest::new(key, charge, intent))
 }
 
 /// Adds a request to those of its slot.
-fn add(questions: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>, (slot, part): (String, KeyRequest), place: usize) {
-    match questions.iter_mut().find(|(of, ..)| *of == slot) {
-        Some((_, parts, places)) => {
-            parts.push(part);
+fn add(
+    requests_by_slot: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>,
+    (slot, request): (String, KeyRequest),
+    place: usize,
+) {
+    match requests_by_slot.iter_mut().find(|(of, ..)| *of == slot) {
+        Some((_, requests, places)) => {
+            requests.push(request);
             places.push(place);
         }
-        None => questions.push((slot, vec![part], vec![place])),
+        None => requests_by_slot.push((slot, vec![request], vec![place])),
     }
 }

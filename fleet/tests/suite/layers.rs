@@ -28,7 +28,22 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("store/local", &["lease", "synced", "quota", "local_quotas", "renewal", "exchange"]),
-    ("store/simulation", &["random", "mutation", "network", "node", "judge", "run", "plan", "late_answer"]),
+    (
+        "store/simulation",
+        &[
+            "random",
+            "mutation",
+            "network",
+            "node",
+            "judge",
+            "scenario",
+            "history",
+            "check",
+            "run",
+            "plan",
+            "late_answer",
+        ],
+    ),
     ("wire", &["payload", "event_reader", "stream", "report", "query", "truncate"]),
     (
         "agent",

@@ -32,7 +32,7 @@ use crate::{
         config::StoreSettings,
         key::KeyNames,
         script::{
-            decode::{KeyReply, OpOutcome, hear},
+            decode::{KeyReply, OpOutcome, replies_of},
             encode::ScriptCall,
             plan::{KeyRequest, SlotRequest},
         },
@@ -49,7 +49,7 @@ const GATHER: Duration = Duration::from_millis(5);
 const MOVED: Duration = Duration::from_millis(2);
 
 /// The prefix of the queues for operators' requests, which gather too, so that all requests of a query go out together.
-const FOR_PEOPLE: &str = "?";
+const FOR_OPERATORS: &str = "?";
 
 pub(crate) struct Batcher {
     pub(crate) connection: StoreConnection,
@@ -165,7 +165,7 @@ impl Batcher {
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
         let mut asked: Vec<_> =
-            questions.into_iter().map(|(slot, question)| self.put(slot, question, patience, true)).collect();
+            questions.into_iter().map(|(slot, question)| self.enqueue(slot, question, patience, true)).collect();
         let waited = timeout(patience.saturating_sub(began.elapsed()), async {
             for (asked, told) in asked.iter_mut().zip(&mut told) {
                 *told = (&mut asked.answer).await.ok();
@@ -179,12 +179,12 @@ impl Batcher {
         let silent_for = asked.iter().map(|it| it.silent_for(now)).max().unwrap_or_default();
         // A check that had waited for something else first says nothing of a store that did not answer at once.
         if is_there || has_failed || silent_for > patience / 2 || permit == Permit::Trial {
-            self.learn(permit, silent_for, 1, is_there);
+            self.record(permit, silent_for, 1, is_there);
         }
         told
     }
 
-    /// Sends one request in the background. It goes on when the check that waits for it has given up. [`Batcher::hear`]
+    /// Sends one request in the background. It goes on when the check that waits for it has given up. [`Batcher::wait_for`]
     /// waits for the reply.
     pub(crate) fn ask_in_background(
         self: &Arc<Self>,
@@ -194,11 +194,11 @@ impl Batcher {
         is_urgent: bool,
     ) -> PendingReply {
         // A request that waits behind others is not sent twice: that would only lengthen the queue.
-        self.put(slot, vec![part], patience.max(self.settings.timeout), is_urgent)
+        self.enqueue(slot, vec![part], patience.max(self.settings.timeout), is_urgent)
     }
 
     /// Waits for the reply to a background request, and records the outcome for the circuit breaker.
-    pub(crate) async fn hear(&self, permit: Permit, mut asked: PendingReply) -> Option<KeyReply> {
+    pub(crate) async fn wait_for(&self, permit: Permit, mut asked: PendingReply) -> Option<KeyReply> {
         let notices_in = self.notices_in();
         loop {
             // By this time a silence shows. A request that gathers is sent later.
@@ -216,7 +216,7 @@ impl Batcher {
                 // One server of a cluster may be silent alone.
                 let heard_for = now.saturating_sub(self.heard_at.load(Ordering::Relaxed));
                 let is_heard = heard_for < nanos(notices_in);
-                self.learn(permit, silent_for, if is_heard { 1 } else { self.settings.failures_max }, is_there);
+                self.record(permit, silent_for, if is_heard { 1 } else { self.settings.failures_max }, is_there);
                 let told = if let Ok(told) = told { told } else { asked.answer.await };
                 return told.ok()?.pop();
             }
@@ -230,13 +230,13 @@ impl Batcher {
 
     /// Probes a store that has not answered for a while, until it is known whether it is there.
     pub(crate) async fn probe(&self) {
-        while self.moment().own.saturating_sub(self.heard_at.load(Ordering::Relaxed)) > nanos(BACKGROUND)
+        while self.clock_reading().own.saturating_sub(self.heard_at.load(Ordering::Relaxed)) > nanos(BACKGROUND)
             && !self.is_open()
             && let Some(permit) = self.permit()
         {
             let began = Instant::now();
             let is_there = self.greet_one(self.notices_in()).await.is_ok();
-            self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
+            self.record(permit, began.elapsed(), self.settings.failures_max, is_there);
             if !is_there {
                 // It may have refused at once.
                 sleep(MOVED).await;
@@ -246,13 +246,14 @@ impl Batcher {
 
     /// Sends the requests of an operator's query, all together: to a single server in one script as far as it has room,
     /// to a cluster slot by slot. Works also while the circuit breaker is open, and does not affect it.
-    pub(crate) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, KeyRequest)>) -> Vec<Option<KeyReply>> {
+    pub(crate) async fn ask_for_operators(self: &Arc<Self>, parts: Vec<(String, KeyRequest)>) -> Vec<Option<KeyReply>> {
         let patience = self.settings.operator_timeout.max(self.settings.timeout);
-        let queue =
-            |slot| if self.connection.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
+        let queue = |slot| {
+            if self.connection.is_cluster() { format!("{FOR_OPERATORS}{slot}") } else { FOR_OPERATORS.to_owned() }
+        };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
         let asked: Vec<_> =
-            parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience, false)).collect();
+            parts.into_iter().map(|(slot, part)| self.enqueue(queue(slot), vec![part], patience, false)).collect();
         let waited = timeout(patience, async {
             for (told, asked) in told.iter_mut().zip(asked) {
                 *told = asked.answer.await.ok().and_then(|mut told| told.pop());
@@ -270,7 +271,7 @@ impl Batcher {
     }
 
     /// Sends a request whose reply no caller waits for.
-    pub(crate) fn tell(self: &Arc<Self>, slot: String, part: KeyRequest) {
+    pub(crate) fn send_detached(self: &Arc<Self>, slot: String, part: KeyRequest) {
         let question = vec![part];
         // A slow store must still take it: otherwise what is given back would be lost.
         let patience = BACKGROUND.max(self.settings.timeout);
@@ -321,7 +322,7 @@ impl Batcher {
     /// Records an answer, or a silence of this length, for the circuit breaker. A silence counts as one failure for
     /// each timeout in it, at least one and at most `most`. So a background request, which waits longer than a check,
     /// shows as soon that the store is gone.
-    pub(crate) fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
+    pub(crate) fn record(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
         let now = Instant::now();
         self.step(|breaker, state| {
             let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
@@ -342,7 +343,13 @@ impl Batcher {
     }
 
     /// Queues a request for as long as a caller waits for the reply.
-    fn put(self: &Arc<Self>, slot: String, question: SlotRequest, patience: Duration, is_urgent: bool) -> PendingReply {
+    fn enqueue(
+        self: &Arc<Self>,
+        slot: String,
+        question: SlotRequest,
+        patience: Duration,
+        is_urgent: bool,
+    ) -> PendingReply {
         // A request that gathers goes out later.
         let at = self.now() + if slot == GATHERED && !is_urgent { nanos(GATHER) } else { 0 };
         let (sender, answer) = oneshot::channel();
@@ -377,7 +384,7 @@ impl Batcher {
         loop {
             // A request that lost a race knows the value as it is now, so it goes out at once: after a pause it would
             // lose the next race too.
-            if again.is_empty() && (name == GATHERED || name.starts_with(FOR_PEOPLE)) {
+            if again.is_empty() && (name == GATHERED || name.starts_with(FOR_OPERATORS)) {
                 let until = Instant::now() + GATHER;
                 let is_early = || lock(&self.slots).get(name).is_some_and(|slot| !slot.is_full());
                 // An old notification may wake the task early; then it sends early.
@@ -397,21 +404,21 @@ impl Batcher {
                 batch
             };
             if !batch.is_empty() {
-                again = self.round(name, batch, heard_at).await;
+                again = self.run_script(name, batch, heard_at).await;
             }
         }
     }
 
     /// Runs one script, and delivers the replies. Returns the requests that must be sent again.
-    async fn round(&self, name: &str, mut batch: Vec<QueuedRequest>, heard_at: &AtomicU64) -> Vec<QueuedRequest> {
-        let (now, mut told) = (self.moment().store, ScriptCall::default());
+    async fn run_script(&self, name: &str, mut batch: Vec<QueuedRequest>, heard_at: &AtomicU64) -> Vec<QueuedRequest> {
+        let (now, mut call) = (self.clock_reading().store, ScriptCall::default());
         for waiting in &mut batch {
-            told.question(&mut waiting.question, now);
+            call.add(&mut waiting.question, now);
         }
         let patience = batch.iter().map(|waiting| waiting.patience).max().unwrap_or_default();
         let began = Instant::now();
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
-        let told = match self.connection.run(&told.keys, &told.arguments, patience).await {
+        let told = match self.connection.run(&call.keys, &call.arguments, patience).await {
             Ok(told) => told,
             Err(error) if has_moved(&error) && !self.moving.is_lasting(name) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
@@ -433,7 +440,7 @@ impl Batcher {
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
         heard_at.store(self.now(), Ordering::Relaxed);
         let mut told = told.into_iter();
-        let Some(now) = self.hear_time(told.next().as_ref()) else { return Vec::new() };
+        let Some(now) = self.record_time(told.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();
         for mut waiting in batch.drain(..) {
             let mut done = Vec::with_capacity(waiting.question.len());
@@ -442,7 +449,7 @@ impl Batcher {
                 let Some(outcome) = OpOutcome::named(&name) else { return again };
                 done.push((outcome, text));
             }
-            match hear(&mut waiting.question, done, now) {
+            match replies_of(&mut waiting.question, done, now) {
                 // A send error is ignored: the receiver may have timed out.
                 Some(answers) => drop(waiting.answer.map(|answer| answer.send(answers))),
                 None if waiting.is_asked_again() => again.push(waiting),
@@ -453,7 +460,7 @@ impl Batcher {
     }
 
     /// Records the time of the store's clock, which the script returns in microseconds.
-    pub(crate) fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
+    pub(crate) fn record_time(&self, said: Option<&String>) -> Option<Nanos> {
         let now = said?.parse::<u64>().ok()? * 1_000;
         let heard_at = self.now();
         self.ahead.store(now.saturating_sub(heard_at), Ordering::Relaxed);
@@ -467,7 +474,7 @@ impl Batcher {
     }
 
     /// Returns the store's time or a little before it, from the last answer and its age, and this node's own time.
-    pub(crate) fn moment(&self) -> ClockReading {
+    pub(crate) fn clock_reading(&self) -> ClockReading {
         let own = self.now();
         ClockReading { store: own.saturating_add(self.ahead.load(Ordering::Relaxed)), own }
     }

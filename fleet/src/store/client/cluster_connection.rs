@@ -40,13 +40,13 @@ pub(crate) struct Cluster {
     /// The user and the password of the servers.
     settings: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentConnection>,
     /// The server to which a slot was being moved last, by its address.
     importing: Mutex<Option<(String, Arc<ServerConnection>)>>,
 }
 
 /// The current connection and its age. It knows the cluster's servers and slots once one of them has answered.
-struct Current {
+struct CurrentConnection {
     connection: Arc<OnceCell<ClusterConnection>>,
     since: Instant,
     is_replaced: bool,
@@ -64,7 +64,7 @@ impl Cluster {
             .response_timeout(MOVED_IN)
             .tcp_settings(tcp());
         let client = if let Some(tls) = &tls { builder.certs(tls.clone()) } else { builder }.build()?;
-        let current = Current { connection: Arc::default(), since: Instant::now(), is_replaced: false };
+        let current = CurrentConnection { connection: Arc::default(), since: Instant::now(), is_replaced: false };
         Ok(Self { client, settings, tls, current: Mutex::new(current), importing: Mutex::default() })
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     lock::lock,
-    store::fault::{FaultReport, Report, SETTLES_IN, StoreFault, said},
+    store::fault::{FaultReport, ReportCondition, SETTLES_IN, StoreFault, said},
 };
 
 /// The time for which a fault counts as present after it last occurred.
@@ -163,9 +163,9 @@ impl FaultState {
         }
         let entry = entry.filter(|entry| now < entry.until)?;
         let is_there = match fault.report() {
-            Report::AtOnce => true,
-            Report::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
-            Report::Away => entry.is_shown,
+            ReportCondition::AtOnce => true,
+            ReportCondition::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
+            ReportCondition::Away => entry.is_shown,
         };
         is_there.then(|| FaultReport::new(fault, &entry.detail))
     }

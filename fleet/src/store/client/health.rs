@@ -78,7 +78,7 @@ impl Batcher {
         let began = Instant::now();
         // Long enough to connect, since no check waits for it.
         let is_there = self.greet(TRIAL_IN.max(self.timeout())).await.is_ok();
-        self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
+        self.record(permit, began.elapsed(), self.settings.failures_max, is_there);
         is_there
     }
 
@@ -137,7 +137,7 @@ impl Batcher {
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
             let told = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
-            self.hear_time(told.first());
+            self.record_time(told.first());
             let [_, done, found] = &told[..] else {
                 return Err(RedisError::from((ErrorKind::UnexpectedReturnType, "the script answers otherwise")));
             };
@@ -167,7 +167,7 @@ impl Batcher {
                 return;
             }
         };
-        let servers: Vec<_> = infos.iter().map(|info| Evicting::read(info)).collect();
+        let servers: Vec<_> = infos.iter().map(|info| EvictionInfo::read(info)).collect();
         let is_unknown = servers.iter().any(|server| server.policy.is_none());
         self.set(StoreFault::Unwatched, is_unknown.then(|| "INFO does not name maxmemory_policy".to_owned()));
         let policy = servers.iter().filter_map(|server| server.policy).find(|policy| *policy != "noeviction");
@@ -195,7 +195,7 @@ struct Evictions {
 
 impl Evictions {
     /// Returns how many keys were evicted since the last call; 0 in the first call.
-    fn since(&mut self, servers: &[Evicting<'_>]) -> u64 {
+    fn since(&mut self, servers: &[EvictionInfo<'_>]) -> u64 {
         let since = self.looked_at.replace(Instant::now()).map(|at| at.elapsed().as_secs());
         if self.runs.len() > RUNS_MAX {
             self.runs.clear();
@@ -216,14 +216,14 @@ impl Evictions {
 
 /// The fields of `INFO` about evictions.
 #[derive(PartialEq, Eq, Debug)]
-struct Evicting<'i> {
+struct EvictionInfo<'i> {
     run: &'i str,
     uptime_s: u64,
     policy: Option<&'i str>,
     evicted: u64,
 }
 
-impl<'i> Evicting<'i> {
+impl<'i> EvictionInfo<'i> {
     /// Parses the output of `INFO`.
     fn read(info: &'i str) -> Self {
         let field = |name: &str| {
@@ -252,14 +252,14 @@ mod tests {
     #[test]
     fn the_eviction_fields_of_info_are_parsed() {
         let info = "run_id:4a\r\nuptime_in_seconds:7\r\nmaxmemory_policy:allkeys-lru\r\nevicted_keys:12\r\n";
-        let read = Evicting { run: "4a", uptime_s: 7, policy: Some("allkeys-lru"), evicted: 12 };
-        assert_eq!(Evicting::read(info), read);
-        assert_eq!(Evicting::read("ERR"), Evicting { run: "", uptime_s: u64::MAX, policy: None, evicted: 0 });
+        let read = EvictionInfo { run: "4a", uptime_s: 7, policy: Some("allkeys-lru"), evicted: 12 };
+        assert_eq!(EvictionInfo::read(info), read);
+        assert_eq!(EvictionInfo::read("ERR"), EvictionInfo { run: "", uptime_s: u64::MAX, policy: None, evicted: 0 });
     }
 
     #[tokio::test(start_paused = true)]
     async fn evictions_between_two_looks_are_counted() {
-        let server = |run, uptime_s, evicted| Evicting { run, uptime_s, policy: None, evicted };
+        let server = |run, uptime_s, evicted| EvictionInfo { run, uptime_s, policy: None, evicted };
         let mut evictions = Evictions::default();
         assert_eq!(evictions.since(&[server("a", 1_000, 500)]), 0, "before the first look");
         tokio::time::advance(Duration::from_mins(1)).await;

@@ -18,7 +18,7 @@ use crate::store::{
 };
 
 #[derive(Clone)]
-enum Target {
+enum StoreTarget {
     Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
     #[cfg(test)]
@@ -28,7 +28,7 @@ enum Target {
 /// A connection to the store. Clones share it, and requests do not wait for each other's replies.
 #[derive(Clone)]
 pub(crate) struct StoreConnection {
-    target: Target,
+    target: StoreTarget,
     pub(crate) faults: Arc<FaultLog>,
     id: u64,
     code: &'static str,
@@ -44,11 +44,11 @@ impl StoreConnection {
         code: &'static str,
     ) -> RedisResult<Self> {
         let id = id_of(&servers, prefix);
-        let to = |server| Target::Server(Arc::new(ServerConnection::to(server)));
+        let to = |server| StoreTarget::Server(Arc::new(ServerConnection::to(server)));
         let target = match servers {
             Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
             Servers::Watched(master) => to(Server::Watched(master, tls)),
-            Servers::Cluster(infos) => Target::Cluster(Arc::new(Cluster::of(infos, tls)?)),
+            Servers::Cluster(infos) => StoreTarget::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
         Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
@@ -57,7 +57,7 @@ impl StoreConnection {
     #[cfg(test)]
     pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
         let hash = Script::new(code).get_hash().to_owned();
-        Self { target: Target::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+        Self { target: StoreTarget::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
     }
 
     /// Returns a number of 52 bits that is the same for the same addresses and prefix.
@@ -67,24 +67,24 @@ impl StoreConnection {
 
     pub(crate) fn is_cluster(&self) -> bool {
         match &self.target {
-            Target::Server(_) => false,
-            Target::Cluster(_) => true,
+            StoreTarget::Server(_) => false,
+            StoreTarget::Cluster(_) => true,
             #[cfg(test)]
-            Target::Simulated(wire) => wire.is_cluster(),
+            StoreTarget::Simulated(wire) => wire.is_cluster(),
         }
     }
 
     /// Reconnects in the background where no request does: to the master that Sentinels name now, or to a server that
     /// is back. The client of a cluster does this itself.
     pub(crate) fn reconnect(&self) {
-        if let Target::Server(server) = &self.target {
+        if let StoreTarget::Server(server) = &self.target {
             server.reconnect();
         }
     }
 
     /// Returns the number of connections since the start; for a cluster 0.
     pub(crate) fn connections(&self) -> u64 {
-        if let Target::Server(server) = &self.target { server.made() } else { 0 }
+        if let StoreTarget::Server(server) = &self.target { server.made() } else { 0 }
     }
 
     /// Runs the script, and loads it where the server does not know it. After an error it may have run.
@@ -108,10 +108,14 @@ impl StoreConnection {
         let target = self.target.clone();
         let asked = async move {
             match target {
-                Target::Server(server) => Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?]),
-                Target::Cluster(cluster) => cluster.info().await,
+                StoreTarget::Server(server) => {
+                    Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
+                }
+                StoreTarget::Cluster(cluster) => cluster.info().await,
                 #[cfg(test)]
-                Target::Simulated(wire) => Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?]),
+                StoreTarget::Simulated(wire) => {
+                    Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?])
+                }
             }
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
@@ -121,10 +125,10 @@ impl StoreConnection {
         let target = self.target.clone();
         let mut asked = Box::pin(async move {
             match target {
-                Target::Server(server) => server.send(&command).await,
-                Target::Cluster(cluster) => cluster.send(&command).await,
+                StoreTarget::Server(server) => server.send(&command).await,
+                StoreTarget::Cluster(cluster) => cluster.send(&command).await,
                 #[cfg(test)]
-                Target::Simulated(wire) => wire.send(&command).await,
+                StoreTarget::Simulated(wire) => wire.send(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
@@ -177,7 +181,7 @@ mod tests {
 
     fn id(urls: &[&str], prefix: &str) -> u64 {
         let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
-        id_of(&address::read(&urls).expect("addresses"), prefix)
+        id_of(&address::parse(&urls).expect("addresses"), prefix)
     }
 
     #[test]

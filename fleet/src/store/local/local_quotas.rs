@@ -29,7 +29,7 @@ use crate::{
         client::{batcher::Batcher, clock_reading::ClockReading},
         local::{
             lease::{SpendResult, look_every},
-            quota::{LocalAnswer, LocalQuota, QuotaKind, QuotaRef, SHARDS, Shard, held, spread},
+            quota::{LocalAnswer, LocalQuota, QuotaKind, QuotaRef, SHARDS, Shard, find, spread_hash},
         },
         script::{
             plan::{Intent, KeyRequest},
@@ -60,21 +60,21 @@ pub(crate) struct LocalQuotas {
     pub(super) shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
     /// The number of quotas that were made so far.
-    births: AtomicU64,
+    generations: AtomicU64,
     /// The quotas that are looked after next, and when.
     pub(super) due: Mutex<VecDeque<(Instant, QuotaRef)>>,
     /// The number of leases that are being renewed or given back.
     pub(super) renewing: AtomicU64,
     /// The views with unsent charges, and the number of those that an exchange has taken from there and not sent yet.
-    pub(super) untold: Mutex<Vec<u64>>,
-    pub(super) telling: AtomicU64,
+    pub(super) unsent: Mutex<Vec<u64>>,
+    pub(super) in_exchange: AtomicU64,
     /// The number of views that were made since the last exchange.
     pub(super) new_views: AtomicU64,
     /// Whether a view was used since this was read last. A view that only denies has nothing to send.
-    viewed: AtomicBool,
+    is_view_used: AtomicBool,
     /// The name of this process in the keys of exchanged numbers.
     pub(super) node: String,
-    pub(crate) figures: QuotaCounters,
+    pub(crate) counters: QuotaCounters,
 }
 
 /// Metrics of leases and views.
@@ -96,30 +96,32 @@ impl LocalQuotas {
     pub(crate) fn new(store: &Arc<Batcher>, interval: Duration) -> Arc<Self> {
         // Two processes have the same number once in 2^64 cases.
         let node = format!("{:x}", RandomState::new().build_hasher().finish());
-        let holdings = Arc::new(Self {
+        let quotas = Arc::new(Self {
             store: Arc::clone(store),
             shards: std::array::from_fn(|_| Mutex::default()),
             keys: AtomicU64::new(0),
-            births: AtomicU64::new(0),
+            generations: AtomicU64::new(0),
             due: Mutex::default(),
             renewing: AtomicU64::new(0),
-            untold: Mutex::default(),
-            telling: AtomicU64::new(0),
+            unsent: Mutex::default(),
+            in_exchange: AtomicU64::new(0),
             new_views: AtomicU64::new(0),
-            viewed: AtomicBool::new(false),
+            is_view_used: AtomicBool::new(false),
             node,
-            figures: QuotaCounters::default(),
+            counters: QuotaCounters::default(),
         });
-        store.runtime().spawn(every(TICK, Arc::downgrade(&holdings), |holdings| async move { holdings.look_after() }));
-        store
-            .runtime()
-            .spawn(every(interval, Arc::downgrade(&holdings), |holdings| async move { holdings.tell_all().await }));
-        store.runtime().spawn(every(PROBE, Arc::downgrade(&holdings), |holdings| async move {
-            if holdings.viewed.swap(false, Ordering::Relaxed) {
-                holdings.store.probe().await;
+        store.runtime().spawn(every(TICK, Arc::downgrade(&quotas), |quotas| async move { quotas.look_after() }));
+        store.runtime().spawn(every(
+            interval,
+            Arc::downgrade(&quotas),
+            |quotas| async move { quotas.run_exchange().await },
+        ));
+        store.runtime().spawn(every(PROBE, Arc::downgrade(&quotas), |quotas| async move {
+            if quotas.is_view_used.swap(false, Ordering::Relaxed) {
+                quotas.store.probe().await;
             }
         }));
-        holdings
+        quotas
     }
 
     /// Charges the quota of a key, or returns what a charge would lead to. `is_patient` means that the answer may come
@@ -128,10 +130,11 @@ impl LocalQuotas {
         if charge.sharing == Sharing::Strict {
             return LocalAnswer::Store;
         }
-        let now = self.store.moment();
+        let now = self.store.clock_reading();
         let own = VersionedMeter { meter: charge.meter, version: charge.version };
         let mut shard = lock(self.shard(charge.hash));
-        let holding = match shard.entry(spread(charge.hash), |it| it.hash == charge.hash, |it| spread(it.hash)) {
+        let quota = match shard.entry(spread_hash(charge.hash), |it| it.hash == charge.hash, |it| spread_hash(it.hash))
+        {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return LocalAnswer::Store,
             Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return LocalAnswer::Store,
@@ -143,31 +146,31 @@ impl LocalQuotas {
             }
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
-                let new = self.born(charge, own, now);
-                self.look_at(new.place());
+                let new = self.new_quota(charge, own, now);
+                self.schedule(new.reference());
                 entry.insert(new).into_mut()
             }
         };
-        if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
+        if quota.own.meter != own.meter || !quota.is_of(charge.sharing) {
             // The numbers differ. A node with an older policy does not bring the old ones back.
-            if holding.own.version > own.version {
+            if quota.own.version > own.version {
                 return LocalAnswer::Store;
             }
-            self.renumber(holding, charge, own, now);
+            self.renumber(quota, charge, own, now);
         }
-        holding.own.version = holding.own.version.max(own.version);
+        quota.own.version = quota.own.version.max(own.version);
         let meter = &own.meter;
-        match &mut holding.kind {
+        match &mut quota.kind {
             QuotaKind::Synced { view, .. } if charge.is_look => {
                 LocalAnswer::Answer(view.look(meter, charge.cost, now.store))
             }
-            QuotaKind::Synced { view, .. } if !view.is_listed() && self.is_telling_much() => LocalAnswer::Store,
+            QuotaKind::Synced { view, .. } if !view.is_listed() && self.has_many_unsent() => LocalAnswer::Store,
             QuotaKind::Synced { view, .. } => {
                 self.note_view();
                 let (answer, is_first) = view.spend(meter, charge.cost, now.store);
                 if is_first {
                     drop(shard);
-                    lock(&self.untold).push(charge.hash);
+                    lock(&self.unsent).push(charge.hash);
                 }
                 LocalAnswer::Answer(answer)
             }
@@ -177,7 +180,7 @@ impl LocalQuotas {
             QuotaKind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
                 SpendResult::Answer(answer, false) => LocalAnswer::Answer(answer),
                 SpendResult::Answer(answer, true) if !self.store.is_away() => {
-                    self.renew(holding, 0, true, now);
+                    self.renew(quota, 0, true, now);
                     LocalAnswer::Answer(answer)
                 }
                 // Asking a store that does not answer would give up tokens that it counts as lent.
@@ -189,9 +192,9 @@ impl LocalQuotas {
                     let (waiter, answer) = oneshot::channel();
                     waiters.push((charge.cost, waiter));
                     if !lease.is_asking {
-                        self.renew(holding, charge.cost, true, now);
+                        self.renew(quota, charge.cost, true, now);
                     } else if waiters.len() == 1 {
-                        self.store.hurry(&self.store.background_slot(&holding.name.slot), &holding.name.key);
+                        self.store.hurry(&self.store.background_slot(&quota.name.slot), &quota.name.key);
                     }
                     LocalAnswer::Waits(answer)
                 }
@@ -201,27 +204,27 @@ impl LocalQuotas {
         }
     }
 
-    fn is_telling_much(&self) -> bool {
-        self.telling.load(Ordering::Relaxed) + lock(&self.untold).len() as u64 >= LISTED_MAX
+    fn has_many_unsent(&self) -> bool {
+        self.in_exchange.load(Ordering::Relaxed) + lock(&self.unsent).len() as u64 >= LISTED_MAX
     }
 
     /// Takes in the state of a key for which the store was asked instead of the view.
-    pub(crate) fn heard(&self, hash: u64, charged: &Meter, answer: &Answer) {
+    pub(crate) fn take_store_state(&self, hash: u64, charged: &Meter, answer: &Answer) {
         let (Answer::Decided { verdict: Verdict::Admit(word), .. } | Answer::Decided { word, .. }) = *answer else {
             return;
         };
         let mut shard = lock(self.shard(hash));
-        if let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = held(&mut shard, hash)
+        if let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = find(&mut shard, hash)
             && own.meter == *charged
         {
-            view.heard(charged, word);
+            view.merge(charged, word);
         }
     }
 
     /// Returns the tokens of a synced key that were spent here and that no answer of the store has covered yet.
     #[cfg(feature = "model")]
     pub(crate) fn unanswered(&self, hash: u64) -> u64 {
-        match held(&mut lock(self.shard(hash)), hash) {
+        match find(&mut lock(self.shard(hash)), hash) {
             Some(LocalQuota { kind: QuotaKind::Synced { view, .. }, .. }) => view.unanswered(),
             _ => 0,
         }
@@ -230,17 +233,17 @@ impl LocalQuotas {
     /// Records that a view is used.
     pub(crate) fn note_view(&self) {
         // Written once for many checks, since several threads share the cache line.
-        if !self.viewed.load(Ordering::Relaxed) {
-            self.viewed.store(true, Ordering::Relaxed);
+        if !self.is_view_used.load(Ordering::Relaxed) {
+            self.is_view_used.store(true, Ordering::Relaxed);
         }
     }
 
     /// Puts back a charge of a denied request into the quota. Returns the other tokens, which the store must take back.
     pub(crate) fn put_back(&self, hash: u64, sharing: Sharing, meter: &Meter, receipt: &Receipt) -> u64 {
-        let now = self.store.moment();
+        let now = self.store.clock_reading();
         let mut shard = lock(self.shard(hash));
-        let holding = held(&mut shard, hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
-        match holding.map(|holding| &mut holding.kind) {
+        let quota = find(&mut shard, hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
+        match quota.map(|quota| &mut quota.kind) {
             Some(QuotaKind::Leased { lease, .. }) => lease.put_back(meter, receipt, now),
             Some(QuotaKind::Synced { view, .. }) => view.put_back(meter, receipt, now.store),
             None => receipt.cost,
@@ -249,14 +252,14 @@ impl LocalQuotas {
 
     /// Charges a view for what was used already, up to a debt of `max_debt`. `false`: the charge is for the store.
     pub(crate) fn overcharge(&self, hash: u64, tokens: u64, max_debt: u64) -> bool {
-        let now = self.store.moment();
+        let now = self.store.clock_reading();
         let mut shard = lock(self.shard(hash));
-        let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = held(&mut shard, hash) else {
+        let Some(LocalQuota { own, kind: QuotaKind::Synced { view, .. }, .. }) = find(&mut shard, hash) else {
             return false;
         };
         if view.overcharge(&own.meter, tokens, max_debt, now.store) {
             drop(shard);
-            lock(&self.untold).push(hash);
+            lock(&self.unsent).push(hash);
         }
         true
     }
@@ -264,53 +267,53 @@ impl LocalQuotas {
     /// Forgets the quota of a key.
     pub(crate) fn forget(&self, hash: u64) {
         let removed = self.remove(&mut lock(self.shard(hash)), hash);
-        if let Some(holding) = removed {
-            holding.let_go();
+        if let Some(quota) = removed {
+            quota.release_waiters();
         }
     }
 
     pub(super) fn remove(&self, shard: &mut Shard, hash: u64) -> Option<LocalQuota> {
-        let (holding, _) = shard.find_entry(spread(hash), |it| it.hash == hash).ok()?.remove();
+        let (quota, _) = shard.find_entry(spread_hash(hash), |it| it.hash == hash).ok()?.remove();
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-        Some(holding)
+        self.counters.out.fetch_sub(quota.out(), Ordering::Relaxed);
+        Some(quota)
     }
 
-    fn born(&self, charge: &StoreCharge<'_>, own: VersionedMeter, now: ClockReading) -> LocalQuota {
+    fn new_quota(&self, charge: &StoreCharge<'_>, own: VersionedMeter, now: ClockReading) -> LocalQuota {
         let name = self.store.keys.name(charge);
-        LocalQuota::new(charge, own, name, now, self.births.fetch_add(1, Ordering::Relaxed))
+        LocalQuota::new(charge, own, name, now, self.generations.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Switches a quota to other numbers or another sharing mode. A view goes on with its state; a lease goes back, and
     /// a new one begins.
     fn renumber(
         self: &Arc<Self>,
-        holding: &mut LocalQuota,
+        quota: &mut LocalQuota,
         charge: &StoreCharge<'_>,
         own: VersionedMeter,
         now: ClockReading,
     ) {
-        if let (QuotaKind::Synced { view, .. }, Sharing::Synced) = (&mut holding.kind, charge.sharing) {
-            view.carry(&holding.own.meter, &own.meter, now.store);
-            holding.own = own;
+        if let (QuotaKind::Synced { view, .. }, Sharing::Synced) = (&mut quota.kind, charge.sharing) {
+            view.carry(&quota.own.meter, &own.meter, now.store);
+            quota.own = own;
             return;
         }
-        self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-        let new = self.born(charge, own, now);
-        self.look_at(new.place());
-        let old = mem::replace(holding, new);
+        self.counters.out.fetch_sub(quota.out(), Ordering::Relaxed);
+        let new = self.new_quota(charge, own, now);
+        self.schedule(new.reference());
+        let old = mem::replace(quota, new);
         self.retire(old, now);
     }
 
     /// Gives back all leases, sends the charges of all views, and forgets them.
     pub(crate) fn release_all(&self) {
-        let now = self.store.moment();
+        let now = self.store.clock_reading();
         for shard in &self.shards {
             let all: Vec<_> = lock(shard).drain().collect();
-            for holding in all {
+            for quota in all {
                 self.keys.fetch_sub(1, Ordering::Relaxed);
-                self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-                self.retire(holding, now);
+                self.counters.out.fetch_sub(quota.out(), Ordering::Relaxed);
+                self.retire(quota, now);
             }
         }
     }
@@ -322,31 +325,31 @@ impl LocalQuotas {
         match &mut old.kind {
             QuotaKind::Leased { lease, text, .. } if lease.out() > 0 => {
                 let back = Intent::Lease(lease.ask(&old.own.meter, 0, false, now));
-                self.store.tell(slot, KeyRequest::again(key, old.own, back, Some(text)));
+                self.store.send_detached(slot, KeyRequest::again(key, old.own, back, Some(text)));
             }
-            QuotaKind::Synced { view, text } if view.untold() > 0 => {
+            QuotaKind::Synced { view, text } if view.unsent() > 0 => {
                 // These requests were admitted, so all of it counts.
-                let untold = Intent::Overcharge { tokens: view.untold(), max_debt: u64::MAX };
-                self.store.tell(slot, KeyRequest::again(key, old.own, untold, text.as_deref()));
+                let unsent = Intent::Overcharge { tokens: view.unsent(), max_debt: u64::MAX };
+                self.store.send_detached(slot, KeyRequest::again(key, old.own, unsent, text.as_deref()));
             }
             _ => {}
         }
-        old.let_go();
+        old.release_waiters();
     }
 
     pub(super) fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[(hash % SHARDS as u64) as usize]
     }
 
-    pub(super) fn look_at(&self, place: QuotaRef) {
-        lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), place));
+    pub(super) fn schedule(&self, reference: QuotaRef) {
+        lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), reference));
     }
 
     /// Returns the most tokens of one key that were spent here and that no answer of the store has covered.
     #[cfg(test)]
     pub(crate) fn unanswered_max(&self) -> u64 {
-        let unanswered = |holding: &LocalQuota| {
-            if let QuotaKind::Synced { view, .. } = &holding.kind { view.unanswered() } else { 0 }
+        let unanswered = |quota: &LocalQuota| {
+            if let QuotaKind::Synced { view, .. } = &quota.kind { view.unanswered() } else { 0 }
         };
         self.shards.iter().filter_map(|shard| lock(shard).iter().map(unanswered).max()).max().unwrap_or(0)
     }
@@ -354,10 +357,10 @@ impl LocalQuotas {
     /// Gives back all leases, and sends the charges of all views, before this node stops.
     pub(crate) async fn close(self: &Arc<Self>, within: Duration) {
         let all = async {
-            let is_telling = || self.telling.load(Ordering::Relaxed) > 0 || !lock(&self.untold).is_empty();
+            let is_exchanging = || self.in_exchange.load(Ordering::Relaxed) > 0 || !lock(&self.unsent).is_empty();
             loop {
-                self.tell().await;
-                if !self.give_back_all() && !is_telling() {
+                self.exchange().await;
+                if !self.give_back_all() && !is_exchanging() {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;

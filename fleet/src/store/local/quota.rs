@@ -24,14 +24,14 @@ pub(super) struct LocalQuota {
     pub(super) own: VersionedMeter,
     pub(super) kind: QuotaKind,
     pub(super) name: Box<KeyName>,
-    pub(super) born: u64,
+    pub(super) generation: u64,
 }
 
 /// A reference to one quota: its key, and its generation.
 #[derive(Clone, Copy)]
 pub(super) struct QuotaRef {
     pub(super) hash: u64,
-    pub(super) born: u64,
+    pub(super) generation: u64,
 }
 
 // The tag comes first.
@@ -56,21 +56,21 @@ impl LocalQuota {
         own: VersionedMeter,
         name: KeyName,
         now: ClockReading,
-        born: u64,
+        generation: u64,
     ) -> Self {
         let kind = match charge.sharing {
             Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
             _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
-        Self { hash: charge.hash, own, kind, name: Box::new(name), born }
+        Self { hash: charge.hash, own, kind, name: Box::new(name), generation }
     }
 
-    pub(super) fn place(&self) -> QuotaRef {
-        QuotaRef { hash: self.hash, born: self.born }
+    pub(super) fn reference(&self) -> QuotaRef {
+        QuotaRef { hash: self.hash, generation: self.generation }
     }
 
     /// Drops the quota. Checks that wait for it are charged in the store.
-    pub(super) fn let_go(self) {
+    pub(super) fn release_waiters(self) {
         if let QuotaKind::Leased { waiters, .. } = self.kind {
             for (_, waiter) in waiters {
                 // A send error is ignored: the check may have given up.
@@ -94,16 +94,16 @@ impl LocalQuota {
     }
 }
 
-pub(super) fn held(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
-    shard.find_mut(spread(hash), |it| it.hash == hash)
+pub(super) fn find(shard: &mut Shard, hash: u64) -> Option<&mut LocalQuota> {
+    shard.find_mut(spread_hash(hash), |it| it.hash == hash)
 }
 
-/// Returns the quota of a reference, unless another one has taken its place.
-pub(super) fn held_at(shard: &mut Shard, place: QuotaRef) -> Option<&mut LocalQuota> {
-    held(shard, place.hash).filter(|it| it.born == place.born)
+/// Returns the quota of a reference, unless another one has taken its reference.
+pub(super) fn find_same(shard: &mut Shard, reference: QuotaRef) -> Option<&mut LocalQuota> {
+    find(shard, reference.hash).filter(|it| it.generation == reference.generation)
 }
 
 /// Spreads the hashes of a shard, which have their lowest bits in common.
-pub(super) fn spread(hash: u64) -> u64 {
+pub(super) fn spread_hash(hash: u64) -> u64 {
     hash.rotate_right(SHARDS.trailing_zeros())
 }

@@ -19,7 +19,7 @@ use crate::{
         local::{
             lease::{SpendResult, Upkeep},
             local_quotas::LocalQuotas,
-            quota::{LocalQuota, QuotaKind, QuotaRef, held_at},
+            quota::{LocalQuota, QuotaKind, QuotaRef, find_same},
         },
         script::{
             decode::KeyReply,
@@ -35,34 +35,34 @@ const RENEWING_MAX: u64 = 512;
 
 impl LocalQuotas {
     /// Requests tokens in the background, or gives back those that are left.
-    pub(super) fn renew(self: &Arc<Self>, holding: &mut LocalQuota, need: u64, keep: bool, now: ClockReading) {
-        let (out, own, place) = (holding.out(), holding.own, holding.place());
-        let QuotaKind::Leased { lease, text, waiters } = &mut holding.kind else { return };
+    pub(super) fn renew(self: &Arc<Self>, quota: &mut LocalQuota, need: u64, keep: bool, now: ClockReading) {
+        let (out, own, reference) = (quota.out(), quota.own, quota.reference());
+        let QuotaKind::Leased { lease, text, waiters } = &mut quota.kind else { return };
         let Some(permit) = self.store.permit() else {
             // The request is not sent, so the store counts as before.
             fail(waiters);
             return;
         };
         let ask = lease.ask(&own.meter, need, keep, now);
-        let part = KeyRequest::again(holding.name.key.clone(), own, Intent::Lease(ask), Some(text));
-        let slot = self.store.background_slot(&holding.name.slot);
-        self.figures.out.fetch_sub(out, Ordering::Relaxed);
+        let request = KeyRequest::again(quota.name.key.clone(), own, Intent::Lease(ask), Some(text));
+        let slot = self.store.background_slot(&quota.name.slot);
+        self.counters.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
-        let holdings = Arc::clone(self);
+        let quotas = Arc::clone(self);
         // The request is queued at once, so that a check that comes to wait for it can make it urgent.
-        let asked = self.store.ask_in_background(slot, part, self.store.patience_of_leases(), need > 0);
+        let asked = self.store.ask_in_background(slot, request, self.store.patience_of_leases(), need > 0);
         self.store.runtime().spawn(async move {
-            let told = holdings.store.hear(permit, asked).await;
-            holdings.renewing.fetch_sub(1, Ordering::Relaxed);
-            holdings.renewed(place, &ask, told);
+            let told = quotas.store.wait_for(permit, asked).await;
+            quotas.renewing.fetch_sub(1, Ordering::Relaxed);
+            quotas.renewed(reference, &ask, told);
         });
     }
 
-    fn renewed(self: &Arc<Self>, place: QuotaRef, ask: &LeaseRequest, told: Option<KeyReply>) {
-        let now = self.store.moment();
-        let mut shard = lock(self.shard(place.hash));
+    fn renewed(self: &Arc<Self>, reference: QuotaRef, ask: &LeaseRequest, told: Option<KeyReply>) {
+        let now = self.store.clock_reading();
+        let mut shard = lock(self.shard(reference.hash));
         let Some(LocalQuota { own, name, kind: QuotaKind::Leased { lease, text, waiters }, .. }) =
-            held_at(&mut shard, place)
+            find_same(&mut shard, reference)
         else {
             return;
         };
@@ -74,7 +74,7 @@ impl LocalQuotas {
         let mut waiting: VecDeque<_> = mem::take(waiters).into();
         lease.granted(&own.meter, ask, &grant, (heard_at, now), self.store.lease_ns());
         *text = found;
-        self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.counters.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
         // The check for which the lease was requested takes this answer, which is not right for a check that came
         // later.
         if ask.need > 0
@@ -85,7 +85,7 @@ impl LocalQuotas {
         {
             let receipt = Receipt { cost, charged_at, word, moved_ns: u64::MAX };
             let slot = self.store.background_slot(&name.slot);
-            self.store.tell(slot, KeyRequest::again(name.key.clone(), *own, Intent::GiveBack(receipt), None));
+            self.store.send_detached(slot, KeyRequest::again(name.key.clone(), *own, Intent::GiveBack(receipt), None));
         }
         for (cost, waiter) in waiting {
             let before = *lease;
@@ -104,30 +104,30 @@ impl LocalQuotas {
     pub(super) fn look_after(self: &Arc<Self>) {
         let at = Instant::now();
         while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
-            let place = {
+            let reference = {
                 let mut due = lock(&self.due);
                 match due.front() {
-                    Some((when, place)) if *when <= at => {
-                        let place = *place;
+                    Some((when, reference)) if *when <= at => {
+                        let reference = *reference;
                         due.pop_front();
-                        place
+                        reference
                     }
                     _ => return,
                 }
             };
-            if self.look_after_one(place) {
-                self.look_at(place);
+            if self.look_after_quota(reference) {
+                self.schedule(reference);
             }
         }
     }
 
     /// Looks after one quota. Returns `false` if it is gone.
-    fn look_after_one(self: &Arc<Self>, place: QuotaRef) -> bool {
-        let now = self.store.moment();
-        let mut shard = lock(self.shard(place.hash));
-        let Some(holding) = held_at(&mut shard, place) else { return false };
-        let meter = holding.own.meter;
-        let care = match &mut holding.kind {
+    fn look_after_quota(self: &Arc<Self>, reference: QuotaRef) -> bool {
+        let now = self.store.clock_reading();
+        let mut shard = lock(self.shard(reference.hash));
+        let Some(quota) = find_same(&mut shard, reference) else { return false };
+        let meter = quota.own.meter;
+        let care = match &mut quota.kind {
             QuotaKind::Synced { view, .. } if view.is_idle(&meter, now.store) => Upkeep::Forget,
             QuotaKind::Synced { .. } => Upkeep::Keep,
             QuotaKind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
@@ -135,26 +135,26 @@ impl LocalQuotas {
         match care {
             // Asking a store that does not answer would give up tokens that it counts as lent.
             Upkeep::Renew | Upkeep::GiveBack if self.store.is_away() => {}
-            Upkeep::Renew => self.renew(holding, 0, true, now),
-            Upkeep::GiveBack => self.renew(holding, 0, false, now),
+            Upkeep::Renew => self.renew(quota, 0, true, now),
+            Upkeep::GiveBack => self.renew(quota, 0, false, now),
             Upkeep::Keep => {}
             // No check waits for an idle quota.
-            Upkeep::Forget => drop(self.remove(&mut shard, place.hash)),
+            Upkeep::Forget => drop(self.remove(&mut shard, reference.hash)),
         }
         care != Upkeep::Forget
     }
 
     /// Gives back the leases without a request under way. Returns `false` when no lease is left.
     pub(super) fn give_back_all(self: &Arc<Self>) -> bool {
-        let now = self.store.moment();
+        let now = self.store.clock_reading();
         let mut is_any = false;
         for shard in &self.shards {
-            for holding in lock(shard).iter_mut() {
-                let QuotaKind::Leased { lease, .. } = &holding.kind else { continue };
+            for quota in lock(shard).iter_mut() {
+                let QuotaKind::Leased { lease, .. } = &quota.kind else { continue };
                 let (is_asking, is_out) = (lease.is_asking, lease.out() > 0);
                 is_any |= is_asking || is_out;
                 if is_out && !is_asking {
-                    self.renew(holding, 0, false, now);
+                    self.renew(quota, 0, false, now);
                 }
             }
         }

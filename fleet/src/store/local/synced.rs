@@ -14,14 +14,14 @@ use crate::store::simulation::Mutation;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct SyncedUsage {
     word: u64,
-    untold: u64,
+    unsent: u64,
     /// The end of the window of those charges.
     ends: Nanos,
     /// The time of the first of them.
     since: Nanos,
     number: u64,
     /// The tokens that are being sent, under the number.
-    telling: Option<u64>,
+    in_flight: Option<u64>,
     is_listed: bool,
 }
 
@@ -43,16 +43,16 @@ impl SyncedUsage {
     }
 
     fn add(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
-        if self.untold == 0 {
+        if self.unsent == 0 {
             self.since = now;
         }
         let ends = meter.ends(self.word);
         if matches!(meter, Meter::FixedWindow(_)) && ends != self.ends {
             // Charges of the window before no longer count.
-            self.untold = 0;
+            self.unsent = 0;
         }
         self.ends = ends;
-        self.untold = self.untold.saturating_add(cost);
+        self.unsent = self.unsent.saturating_add(cost);
         !std::mem::replace(&mut self.is_listed, true)
     }
 
@@ -77,41 +77,41 @@ impl SyncedUsage {
             self.word = word;
         }
         // A charge from before the first unsent one was sent, or is of another window.
-        let is_untold = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
-        let here = if is_untold { receipt.cost.min(self.untold) } else { 0 };
-        self.untold -= here;
+        let is_unsent = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
+        let here = if is_unsent { receipt.cost.min(self.unsent) } else { 0 };
+        self.unsent -= here;
         receipt.cost - here
     }
 
     /// Returns the number and the tokens to send; the same again until an answer arrives. `None`: there is nothing to
     /// send.
-    pub(crate) fn tell(&mut self) -> Option<(u64, u64)> {
-        if self.telling.is_none() && self.untold > 0 {
+    pub(crate) fn next_delta(&mut self) -> Option<(u64, u64)> {
+        if self.in_flight.is_none() && self.unsent > 0 {
             self.number += 1;
-            self.telling = Some(std::mem::take(&mut self.untold));
+            self.in_flight = Some(std::mem::take(&mut self.unsent));
         }
-        self.is_listed = self.telling.is_some();
+        self.is_listed = self.in_flight.is_some();
         #[cfg(test)]
         if Mutation::DeltaGetsNewNumber.is_on() {
             self.number += 1;
         } else if Mutation::DeltaIsForgotten.is_on() {
-            return self.telling.take().map(|tokens| (self.number, tokens));
+            return self.in_flight.take().map(|tokens| (self.number, tokens));
         }
-        self.telling.map(|tokens| (self.number, tokens))
+        self.in_flight.map(|tokens| (self.number, tokens))
     }
 
     /// Takes in the store's answer to what was sent. Returns `true` if there is more to send.
-    pub(crate) fn told(&mut self, meter: &Meter, word: u64, now: Nanos) -> bool {
-        self.telling = None;
-        let all = if self.untold > 0 { meter.overcharge(word, now, self.untold) } else { word };
+    pub(crate) fn take_reply(&mut self, meter: &Meter, word: u64, now: Nanos) -> bool {
+        self.in_flight = None;
+        let all = if self.unsent > 0 { meter.overcharge(word, now, self.unsent) } else { word };
         self.word = meter.merge(self.word, all);
-        self.is_listed = self.untold > 0;
+        self.is_listed = self.unsent > 0;
         self.is_listed
     }
 
     /// Takes in the state of a store that was asked instead of this view. Unsent charges are added in the next
     /// exchange.
-    pub(crate) fn heard(&mut self, meter: &Meter, word: u64) {
+    pub(crate) fn merge(&mut self, meter: &Meter, word: u64) {
         self.word = meter.merge(self.word, word);
     }
 
@@ -127,19 +127,19 @@ impl SyncedUsage {
     }
 
     /// Returns the tokens that were not sent yet.
-    pub(crate) fn untold(&self) -> u64 {
-        self.untold
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
     }
 
     /// Returns the tokens that were spent here and that no answer of the store has covered yet, those under way
     /// included.
     pub(crate) fn unanswered(&self) -> u64 {
-        self.untold + self.telling.unwrap_or(0)
+        self.unsent + self.in_flight.unwrap_or(0)
     }
 
     /// Returns the time since which something is unsent or under way.
     pub(crate) fn since(&self) -> Option<Nanos> {
-        (self.untold > 0 || self.telling.is_some()).then_some(self.since)
+        (self.unsent > 0 || self.in_flight.is_some()).then_some(self.since)
     }
 
     pub(crate) fn is_idle(&self, meter: &Meter, now: Nanos) -> bool {
@@ -163,10 +163,10 @@ mod tests {
         let mut view = SyncedUsage::default();
         let (Answer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
         let receipt = Receipt { cost: 5, charged_at: now, word, moved_ns: u64::MAX };
-        assert_eq!(view.tell().map(|(_, tokens)| tokens), Some(5));
-        view.told(&meter, word, START + 1_000_000);
+        assert_eq!(view.next_delta().map(|(_, tokens)| tokens), Some(5));
+        view.take_reply(&meter, word, START + 1_000_000);
         let _ = view.spend(&meter, 7, START + 2_000_000);
-        assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.untold()), (5, 7));
+        assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.unsent()), (5, 7));
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
         let meter: Meter = "token_bucket/10/1000000000/10".parse().expect("a meter");
         let Verdict::Admit(word) = meter.step(0, START, 8) else { panic!("it has ten") };
         let mut view = SyncedUsage::default();
-        view.heard(&meter, word);
+        view.merge(&meter, word);
         assert!(!view.is_listed(), "the store has it");
         let admits = |(answer, _)| matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
         assert!(!admits(view.spend(&meter, 3, START)));
         assert!(admits(view.spend(&meter, 2, START)));
         // A view is only ever corrected upwards.
-        view.heard(&meter, word);
+        view.merge(&meter, word);
         assert!(!admits(view.spend(&meter, 1, START)));
     }
 
@@ -228,7 +228,7 @@ mod tests {
                         }
                     }
                     Exchange::Tell(node, is_heard) => {
-                        let Some((number, tokens)) = views[node].tell() else { continue };
+                        let Some((number, tokens)) = views[node].next_delta() else { continue };
                         if number > numbers[node] {
                             numbers[node] = number;
                             counted[node] += tokens;
@@ -236,7 +236,7 @@ mod tests {
                         }
                         last[node] = None;
                         if is_heard {
-                            views[node].told(&meter, word, START);
+                            views[node].take_reply(&meter, word, START);
                             heard[node] = counted;
                         }
                     }
@@ -253,12 +253,12 @@ mod tests {
                 }
             }
             for node in 0..3 {
-                while let Some((number, tokens)) = views[node].tell() {
+                while let Some((number, tokens)) = views[node].next_delta() {
                     if number > numbers[node] {
                         numbers[node] = number;
                         word = meter.overcharge(word, START, tokens);
                     }
-                    views[node].told(&meter, word, START);
+                    views[node].take_reply(&meter, word, START);
                 }
             }
             // The bucket state has room for what was used above the limit: it is a debt.

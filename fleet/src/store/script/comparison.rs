@@ -106,7 +106,7 @@ pub struct ScriptComparison {
     before: Vec<[String; KEYS]>,
     heard: Nanos,
     asked: Vec<SlotRequest>,
-    told: ScriptCall,
+    call: ScriptCall,
     /// The number of times that a key lived longer because of a debt.
     debts: usize,
 }
@@ -122,7 +122,7 @@ impl ScriptComparison {
             before: vec![Default::default()],
             heard: 0,
             asked: Vec::new(),
-            told: ScriptCall::default(),
+            call: ScriptCall::default(),
             debts: 0,
         }
     }
@@ -135,7 +135,7 @@ impl ScriptComparison {
     #[must_use]
     pub fn command(&mut self, batch: ComparedBatch) -> redis::Cmd {
         let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
-        self.told = ScriptCall::default();
+        self.call = ScriptCall::default();
         self.asked.clear();
         for steps in batch.questions {
             let part = |(at, (step, key)): (usize, (&ComparedStep, &String))| {
@@ -149,11 +149,11 @@ impl ScriptComparison {
                 part
             };
             let mut question: Vec<_> = steps.iter().zip(&self.keys).enumerate().map(part).collect();
-            self.told.question(&mut question, supposed);
+            self.call.add(&mut question, supposed);
             self.asked.push(question);
         }
         let mut command = redis::cmd("EVAL");
-        let ScriptCall { keys, arguments, .. } = &self.told;
+        let ScriptCall { keys, arguments, .. } = &self.call;
         command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(arguments);
         command
     }
@@ -166,8 +166,8 @@ impl ScriptComparison {
     /// The answers differ.
     pub fn compare(&mut self, told: &[String]) -> Vec<(String, &'static str)> {
         self.heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
-        let arguments: Vec<_> = self.told.arguments.iter().map(Vec::as_slice).collect();
-        let expected = self.model.run(&self.told.keys, &arguments, self.heard);
+        let arguments: Vec<_> = self.call.arguments.iter().map(Vec::as_slice).collect();
+        let expected = self.model.run(&self.call.keys, &arguments, self.heard);
         let mut seen = Vec::new();
         let mut parts = self.asked.iter().flatten();
         for ((argument, told), expected) in

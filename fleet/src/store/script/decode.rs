@@ -72,7 +72,11 @@ pub(crate) struct KeyReply {
 }
 
 /// Returns the replies to a request; `None`: it must be sent again.
-pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, now: Nanos) -> Option<Vec<KeyReply>> {
+pub(crate) fn replies_of(
+    question: &mut SlotRequest,
+    done: Vec<(OpOutcome, String)>,
+    now: Nanos,
+) -> Option<Vec<KeyReply>> {
     for part in question.iter_mut() {
         part.tries = part.tries.saturating_add(1);
     }

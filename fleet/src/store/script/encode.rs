@@ -26,26 +26,26 @@ pub(crate) struct ScriptCall {
 
 impl ScriptCall {
     /// Adds a request. If its stored records already refuse it, all its keys are only looked at.
-    pub(crate) fn question(&mut self, question: &mut SlotRequest, now: Nanos) {
-        let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
-        let sent: Vec<_> = question.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
-        for (part, &place) in question.iter_mut().zip(&places) {
+    pub(crate) fn add(&mut self, request: &mut SlotRequest, now: Nanos) {
+        let places: Vec<_> = request.iter().map(|part| self.place(&part.key)).collect();
+        let sent: Vec<_> = request.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
+        for (part, &place) in request.iter_mut().zip(&places) {
             if let Some(left) = &self.left[place] {
                 part.found = Some(StoredRecord::read(left.clone(), &part.own.meter));
             }
         }
-        let ops: Vec<_> = question.iter_mut().map(|part| part.op(now)).collect();
-        for (part, op) in question.iter_mut().zip(&ops) {
+        let ops: Vec<_> = request.iter_mut().map(|part| part.op(now)).collect();
+        for (part, op) in request.iter_mut().zip(&ops) {
             part.is_refused = op.is_err();
         }
-        let is_refused = question.iter().zip(&ops).any(|(part, op)| op.is_err() && !part.is_shadow);
-        let last = question.len().saturating_sub(1);
-        for (order, (((part, op), place), sent)) in question.iter().zip(ops).zip(places).zip(sent).enumerate() {
+        let is_refused = request.iter().zip(&ops).any(|(part, op)| op.is_err() && !part.is_shadow);
+        let last = request.len().saturating_sub(1);
+        for (order, (((part, op), place), sent)) in request.iter().zip(ops).zip(places).zip(sent).enumerate() {
             let op = op.ok().filter(|_| !is_refused).unwrap_or(ScriptOp::Look);
             if let ScriptOp::Swap { after, .. } = &op {
                 self.left[place] = Some(after.clone());
             }
-            self.arguments.push(part.tell(op, now, (place + 1, sent), order == last));
+            self.arguments.push(part.encode(op, now, (place + 1, sent), order == last));
         }
     }
 
@@ -61,7 +61,7 @@ impl ScriptCall {
 impl KeyRequest {
     /// Encodes an operation on the key at index `place`; `sent` is the index of its second key, or 0. Indexes begin at
     /// 1.
-    fn tell(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
+    fn encode(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
         let mut packed = MsgPack::default();
         let (what, from, until) = match &op {
             ScriptOp::Look => ("look", 0, 0),
@@ -96,7 +96,7 @@ impl KeyRequest {
                 packed.text(&after).text(&before);
             }
             ScriptOp::Add { head, leases, addition } => {
-                self.tell_addition(&head, &addition, &mut packed).text(&leases);
+                self.encode_addition(&head, &addition, &mut packed).text(&leases);
             }
             ScriptOp::Take { head, take } => {
                 let (seconds, rest) = parts(take.is_instant, take.add);
@@ -104,14 +104,14 @@ impl KeyRequest {
                 packed.number(u64::MAX).number(0).number(self.own.version);
             }
             ScriptOp::Lend { head, epoch, more, out_most, addition } => {
-                let packed = self.tell_addition(&head, &addition, &mut packed).number(epoch);
+                let packed = self.encode_addition(&head, &addition, &mut packed).number(epoch);
                 packed.signed(more[0]).signed(more[1]).number(out_most);
             }
         }
         packed.0
     }
 
-    fn tell_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
+    fn encode_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
         let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
         packed.flag(it.is_instant).text(head);
         packed.number(add).number(add_ns).number(most).number(most_ns).number(self.own.version)

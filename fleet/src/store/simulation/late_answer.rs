@@ -10,9 +10,9 @@ use tidegate::{
 use tokio::{runtime, time::sleep};
 
 use super::{
-    network::{Network, Weather},
+    network::{Network, NetworkConditions},
     node::{Limit, Node, snapshot},
-    run::EPOCH,
+    scenario::EPOCH,
 };
 use crate::store::config::StoreSettings;
 
@@ -34,7 +34,7 @@ async fn play() {
     let limit =
         Limit { sharing: Sharing::Leased, algorithm: Algorithm::FixedWindow, tokens: 100, period_s: 10, burst: 1 };
     let settings = StoreSettings { timeout: Duration::from_millis(20), ..StoreSettings::default() };
-    let network = Network::new(1, EPOCH, (false, false), Weather { delay_ms: 0, ..Weather::CALM });
+    let network = Network::new(1, EPOCH, (false, false), NetworkConditions { delay_ms: 0, ..NetworkConditions::IDEAL });
     let policy = snapshot(&[limit]);
     let node = |place| Node::start(&network, place, (Arc::clone(&policy), 1), settings, EPOCH);
     let (late, other) = (Arc::new(node(0).await), node(1).await);

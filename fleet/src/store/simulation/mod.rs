@@ -16,6 +16,8 @@
 
 #![expect(clippy::print_stdout, reason = "a run that is repeated prints what happens")]
 
+mod check;
+mod history;
 mod judge;
 mod late_answer;
 mod mutation;
@@ -24,6 +26,7 @@ mod node;
 mod plan;
 mod random;
 mod run;
+mod scenario;
 
 pub(crate) use crate::store::simulation::{mutation::Mutation, network::Wire};
 
@@ -34,25 +37,27 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{
+        history::RunReport,
         mutation::Mutation,
         plan::{Measured, Plan},
         random::Random,
-        run::{Report, Scenario, run},
+        run::run,
+        scenario::Scenario,
     };
 
     /// Runs the scenario of a seed.
-    fn run_one(seed: u64, is_traced: bool) -> Report {
+    fn run_one(seed: u64, is_traced: bool) -> RunReport {
         run(&Scenario::of(seed), is_traced).unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Runs all these seeds, or the one of the environment, and asserts that the runs together contain every kind of
     /// event.
-    fn run_all(seeds: impl Iterator<Item = u64>) -> Report {
+    fn run_all(seeds: impl Iterator<Item = u64>) -> RunReport {
         if let Some(seed) = env::var_os("TIDEGATE_SIMULATION") {
             let seed = seed.to_str().and_then(|seed| seed.parse().ok()).expect("TIDEGATE_SIMULATION is a number");
             return run_one(seed, true);
         }
-        let mut all = Report::default();
+        let mut all = RunReport::default();
         for seed in seeds {
             all.add(&run_one(seed, false));
         }
@@ -69,7 +74,7 @@ mod tests {
     #[test]
     fn a_seed_decides_all_that_happens() {
         let seen = |seed| {
-            let Report { digest, checks, traffic, .. } = run_one(seed, false);
+            let RunReport { digest, checks, traffic, .. } = run_one(seed, false);
             (digest, checks, traffic.scripts, traffic.messages)
         };
         let seeds = [1, 2, 3];

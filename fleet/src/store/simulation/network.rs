@@ -23,7 +23,7 @@ use crate::{
 
 /// The conditions under which messages travel. Chances are in thousandths.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct NetworkConditions {
     /// The longest usual delay of a message, milliseconds.
     pub(super) delay_ms: u64,
     /// The chance that a message takes much longer than usual.
@@ -32,8 +32,8 @@ pub(super) struct Weather {
     pub(super) lost: u64,
 }
 
-impl Weather {
-    pub(super) const CALM: Self = Self { delay_ms: 1, slow: 0, lost: 0 };
+impl NetworkConditions {
+    pub(super) const IDEAL: Self = Self { delay_ms: 1, slow: 0, lost: 0 };
 }
 
 /// Counts of the network.
@@ -61,23 +61,28 @@ pub(super) struct Network {
 
 struct State {
     random: Random,
-    weather: Weather,
+    conditions: NetworkConditions,
     store: ScriptModel,
     knows_script: bool,
     /// The time until which the store is paused.
-    stands_until: Instant,
+    paused_until: Instant,
     traffic: Traffic,
 }
 
 impl Network {
-    pub(super) fn new(seed: u64, epoch: Nanos, (is_cluster, is_traced): (bool, bool), weather: Weather) -> Arc<Self> {
+    pub(super) fn new(
+        seed: u64,
+        epoch: Nanos,
+        (is_cluster, is_traced): (bool, bool),
+        conditions: NetworkConditions,
+    ) -> Arc<Self> {
         let began = Instant::now();
         let state = State {
             random: Random::new(seed),
-            weather,
+            conditions,
             store: ScriptModel::default(),
             knows_script: false,
-            stands_until: began,
+            paused_until: began,
             traffic: Traffic::default(),
         };
         Arc::new(Self { began, epoch, is_cluster, is_traced, state: Mutex::new(state) })
@@ -88,13 +93,13 @@ impl Network {
         self.epoch + self.began.elapsed().as_micros() as u64 * 1_000
     }
 
-    pub(super) fn set_weather(&self, weather: Weather) {
-        lock(&self.state).weather = weather;
+    pub(super) fn set_conditions(&self, conditions: NetworkConditions) {
+        lock(&self.state).conditions = conditions;
     }
 
     /// Pauses the store: requests wait until it goes on.
-    pub(super) fn stand(&self, time: Duration) {
-        lock(&self.state).stands_until = Instant::now() + time;
+    pub(super) fn pause_store(&self, time: Duration) {
+        lock(&self.state).paused_until = Instant::now() + time;
     }
 
     pub(super) fn traffic(&self) -> Traffic {
@@ -160,18 +165,18 @@ struct Journey {
 
 impl State {
     fn journey(&mut self) -> Journey {
-        let Self { random, weather, traffic, .. } = self;
+        let Self { random, conditions, traffic, .. } = self;
         let delay_ms = |random: &mut Random| {
-            if random.happens(weather.slow) {
+            if random.happens(conditions.slow) {
                 // Longer than the timeout of a check, of background requests, or of all requests.
                 let longest = random.one_of(&[10, 60, 400, 3_000, 12_000]);
                 random.within(1, longest)
             } else {
-                random.within(0, weather.delay_ms)
+                random.within(0, conditions.delay_ms)
             }
         };
         let (there_ms, back_ms) = (delay_ms(random), delay_ms(random));
-        let (is_request_lost, is_answer_lost) = (random.happens(weather.lost), random.happens(weather.lost));
+        let (is_request_lost, is_answer_lost) = (random.happens(conditions.lost), random.happens(conditions.lost));
         let noticed_ms = random.one_of(&[0, 20, 2_000, 60_000]);
         traffic.messages += 2 - u64::from(is_request_lost);
         traffic.lost += u64::from(is_request_lost || is_answer_lost);
@@ -253,7 +258,7 @@ impl Wire {
             return Err(broken());
         }
         loop {
-            let until = lock(&network.state).stands_until;
+            let until = lock(&network.state).paused_until;
             if until <= Instant::now() {
                 break;
             }

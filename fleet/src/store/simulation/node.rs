@@ -116,7 +116,7 @@ impl Node {
 
     /// Returns the most tokens of a key that the node has spent and that no answer covered, at any time so far or now.
     pub(super) fn untold_max(&self) -> u64 {
-        self.shared.stats().untold_max.max(self.shared.holdings.unanswered_max())
+        self.shared.stats().untold_max.max(self.shared.quotas.unanswered_max())
     }
 
     /// Returns the name of the key of a limit.

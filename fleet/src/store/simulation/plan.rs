@@ -14,10 +14,10 @@ use tidegate::{
 use tokio::{runtime, time::sleep};
 
 use super::{
-    network::{Network, Weather},
+    network::{Network, NetworkConditions},
     node::{Limit, Node, snapshot},
     random::Random,
-    run::EPOCH,
+    scenario::EPOCH,
 };
 use crate::{lock::lock, store::config::StoreSettings};
 
@@ -121,7 +121,7 @@ impl Plan {
 
     async fn run(&self, seed: u64) -> Measured {
         let mut random = Random::new(seed);
-        let network = Network::new(random.next(), EPOCH, (true, false), Weather::CALM);
+        let network = Network::new(random.next(), EPOCH, (true, false), NetworkConditions::IDEAL);
         let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
         let limit = Limit { sharing, algorithm, tokens: self.tokens, period_s: 1, burst: self.tokens };
         let policy = snapshot(&[limit]);
