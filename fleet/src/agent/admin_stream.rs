@@ -237,6 +237,17 @@ impl Node {
             refused,
             not_kept: not_kept.clone(),
         });
+        self.finish_policy((version, took), applied, not_kept, state)
+    }
+
+    /// Updates the state after a policy was applied or not. Returns how the connection ends, if it does.
+    fn finish_policy(
+        &self,
+        (version, took): (u64, Duration),
+        applied: Result<CompiledPolicy, ApplyError>,
+        not_kept: Option<String>,
+        state: &mut FollowState,
+    ) -> Option<Disconnect> {
         match applied {
             Ok(compiled) => {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");

@@ -23,8 +23,8 @@ fn counted(limit: &Inspected<'_>) -> String {
     let state = &limit.state;
     let Some(algorithm) = state.algorithm() else {
         let is_block = limit.limit_id.contains("/client:") && limit.limit_id.ends_with("/blocked");
-        let said = if is_block { "Blocked: every request is denied." } else { "It denies every request." };
-        return said.to_owned();
+        let text = if is_block { "Blocked: every request is denied." } else { "It denies every request." };
+        return text.to_owned();
     };
     let (most, left) = (state.limit(), state.remaining());
     let used = most.saturating_sub(left);
@@ -143,7 +143,7 @@ mod tests {
     const MIDNIGHT: u64 = 1_790_035_200_000_000_000;
 
     /// Describes a limit of which `used` tokens were used at once, `ago_ms` milliseconds ago.
-    fn said(limit: &str, used: u64, ago_ms: u64) -> String {
+    fn described(limit: &str, used: u64, ago_ms: u64) -> String {
         let clock = ManualClock::at(MIDNIGHT);
         let engine = Engine::for_simulation(8, clock.clone(), 7);
         let policy = serde_json::from_str(&format!(
@@ -217,7 +217,7 @@ mod tests {
                 "On this node alone: Fixed window: none of 5 is used in this window.",
             ),
         ] {
-            assert_eq!(said(limit, used, ago_ms), expected);
+            assert_eq!(described(limit, used, ago_ms), expected);
         }
     }
 
@@ -244,8 +244,8 @@ mod tests {
             (700, "3s", 700, "about 233 come back a second"),
             (1, "1ms", 1, "one comes back every 1 ms"),
         ] {
-            let said = said(&limit("token_bucket", most, period, &format!(r#", "burst": {burst}"#)), 0, 0);
-            assert!(said.ends_with(&format!("; {expected}.")), "{said}");
+            let described = described(&limit("token_bucket", most, period, &format!(r#", "burst": {burst}"#)), 0, 0);
+            assert!(described.ends_with(&format!("; {expected}.")), "{described}");
         }
     }
 
@@ -277,21 +277,21 @@ mod tests {
             clock.advance(ago_ms * 1_000_000);
             let found = engine.inspect(&request);
             let state = found.limits[0].state;
-            let told = standing(&found.limits[0], false);
+            let text = standing(&found.limits[0], false);
             let number = if algorithm == "token_bucket" { state.remaining() } else { most - state.remaining() };
             if state.reset_after().is_zero() {
                 prop_assert_eq!(state.remaining(), most);
-                prop_assert!(!told.contains(" in ") || told.contains(" in this window"), "{}", told);
+                prop_assert!(!text.contains(" in ") || text.contains(" in this window"), "{}", text);
             } else {
-                prop_assert!(told.contains(&format!(": {} of {}", some(number), count(most))), "{}", told);
-                prop_assert!(told.ends_with(&format!(" in {}.", length(state.reset_after().as_nanos()))), "{}", told);
+                prop_assert!(text.contains(&format!(": {} of {}", some(number), count(most))), "{}", text);
+                prop_assert!(text.ends_with(&format!(" in {}.", length(state.reset_after().as_nanos()))), "{}", text);
             }
         }
     }
 
     #[test]
     fn durations_are_in_a_readable_unit() {
-        for (ms, said) in [
+        for (ms, expected) in [
             (1, "1 ms"),
             (1_999, "1,999 ms"),
             (2_000, "2 s"),
@@ -303,7 +303,7 @@ mod tests {
             (86_400_000, "1 day"),
             (216_000_000, "2.5 days"),
         ] {
-            assert_eq!(length(ms * 1_000_000), said, "{ms} ms");
+            assert_eq!(length(ms * 1_000_000), expected, "{ms} ms");
         }
     }
 }

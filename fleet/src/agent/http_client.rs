@@ -106,7 +106,7 @@ impl AdminClient {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("tidegate-fleet/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| told(&error))?;
+            .map_err(|error| with_causes(&error))?;
         Ok(Self { client, url: url.to_owned(), token })
     }
 
@@ -114,8 +114,9 @@ impl AdminClient {
     pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
         let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
         // The time limit covers the whole body of a refusal.
-        let opened =
-            async { judged(request.send().await.map_err(|error| CallError::Unreachable(told(&error)))?).await };
+        let opened = async {
+            check_status(request.send().await.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await
+        };
         let opened = tokio::time::timeout(ANSWER, opened).await;
         opened.unwrap_or_else(|_| Err(CallError::Unreachable("it does not answer".to_owned())))
     }
@@ -123,7 +124,7 @@ impl AdminClient {
     pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
         let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(self.token()?);
         let answered = request.timeout(ANSWER).json(body).send().await;
-        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await.map(drop)
+        check_status(answered.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await.map(drop)
     }
 
     fn token(&self) -> Result<String, CallError> {
@@ -131,7 +132,7 @@ impl AdminClient {
     }
 }
 
-async fn judged(response: Response) -> Result<Response, CallError> {
+async fn check_status(response: Response) -> Result<Response, CallError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -148,7 +149,7 @@ async fn judged(response: Response) -> Result<Response, CallError> {
 }
 
 /// Formats an error with its causes.
-fn told(error: &reqwest::Error) -> String {
+fn with_causes(error: &reqwest::Error) -> String {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -310,6 +310,7 @@ mod tests {
         [snapshot.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
     }
 
+    // Long: each step needs the files of the step before.
     #[test]
     fn deltas_are_read_after_the_snapshot_up_to_the_first_damaged_one() {
         let folder = TempDir::new().expect("a folder");

@@ -126,18 +126,20 @@ impl Counters {
             let new = of_owner(counts).since(of_owner(before));
             self.sums.entry(owner).or_default().iter_mut().for_each(|sum| sum.add(new));
         }
-        let part = |Counts { allowed, denied, shadow_denied, .. }| LimitTotals { allowed, denied, shadow_denied };
-        CountedLimit { limit, all: part(counts), new: part(counts).since(part(before)) }
+        let totals = |Counts { allowed, denied, shadow_denied, .. }| LimitTotals { allowed, denied, shadow_denied };
+        CountedLimit { limit, all: totals(counts), new: totals(counts).since(totals(before)) }
     }
 
     /// Fills in the tiers and rules of the limits of this interval, each once.
     fn count_owners(&mut self, counted: &mut IntervalCounts) {
-        let mut told_of = HashSet::new();
-        for (limits, told) in [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)] {
+        let mut seen = HashSet::new();
+        for (limits, counted_owners) in
+            [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)]
+        {
             let owners = limits.iter().filter_map(|figure| self.limits.get(&figure.limit)?.owner);
-            for owner in owners.filter(|owner| told_of.insert(*owner)) {
+            for owner in owners.filter(|owner| seen.insert(*owner)) {
                 let [all, new] = self.sums.entry(owner).or_default();
-                told.push(CountedLimit { limit: owner, all: *all, new: std::mem::take(new) });
+                counted_owners.push(CountedLimit { limit: owner, all: *all, new: std::mem::take(new) });
             }
         }
     }
@@ -165,7 +167,7 @@ impl IntervalCounts {
 
 fn busy(present: &[CountedLimit], gone: &[CountedLimit]) -> Vec<(LimitIndex, LimitTotals)> {
     let new = present.iter().chain(gone).map(|figure| (figure.limit, figure.new));
-    new.filter(|(_, part)| !part.is_zero()).collect()
+    new.filter(|(_, totals)| !totals.is_zero()).collect()
 }
 
 /// Returns what a limit adds to its tier or rule: the requests that it allowed, denied, and would have denied, each
@@ -209,7 +211,7 @@ mod tests {
             let counted = counters.count(engine, &Sample::<()>::default());
             let owners = counted.busy_owners().into_iter();
             owners
-                .map(|(limit, part)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), part))
+                .map(|(limit, totals)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), totals))
                 .collect()
         };
         let free =

@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn errors_state_the_problem_without_the_password() {
-        for (url, said) in [
+        for (url, expected) in [
             ("", "it is empty: write redis://HOST:PORT"),
             ("127.0.0.1:6379", "it does not begin with redis://"),
             ("http://secret@host", "it does not begin with redis://"),
@@ -340,9 +340,9 @@ mod tests {
             ("redis-sentinel://host/mymaster#insecure", "it has a #"),
             ("unix-sentinel:///run/redis.sock", "it does not begin with redis://"),
         ] {
-            let told = why(&[url]);
-            assert!(told.contains(said) && !told.contains("secret"), "{url}: {told}");
-            assert!(told.starts_with("the address: "), "{told}");
+            let message = why(&[url]);
+            assert!(message.contains(expected) && !message.contains("secret"), "{url}: {message}");
+            assert!(message.starts_with("the address: "), "{message}");
         }
     }
 
@@ -351,15 +351,15 @@ mod tests {
         assert!(why(&["redis://a", "redis://b", "c"]).starts_with("the third of 3 addresses: it does not begin"));
         let nine = ["redis://a"; 9];
         assert!(why(&[&nine[..], &["b"]].concat()).starts_with("address 10 of 10: it does not begin"));
-        for (second, said) in [
+        for (second, expected) in [
             ("redis://:secret@b", "its user or password is another"),
             ("unix:///run/redis", "it is a socket"),
             ("rediss://b", "asks for TLS"),
             ("redis://b/1", "it names a database"),
         ] {
-            let told = why(&["redis://a", second]);
-            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = why(&["redis://a", second]);
+            assert!(message.starts_with("the second of 2 addresses: ") && message.contains(expected), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 
@@ -399,7 +399,7 @@ mod tests {
         assert!(of.sentinels.iter().all(is_tls));
         let own = of.sentinels.iter().map(|info| (info.redis_settings().username(), info.redis_settings().password()));
         assert_eq!(own.collect::<Vec<_>>(), [(Some("ana"), Some("a++&")), (None, None)]);
-        for (second, said) in [
+        for (second, expected) in [
             ("redis-sentinel://b/other", "its master or database"),
             ("redis-sentinel://b/m/1", "its master or database"),
             ("redis-sentinel://:secret@b/m", "its user or password is another"),
@@ -407,9 +407,9 @@ mod tests {
             ("redis://b", "is of a Sentinel"),
             ("b", "it does not begin with redis://"),
         ] {
-            let told = why(&["redis-sentinel://a/m", second]);
-            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = why(&["redis-sentinel://a/m", second]);
+            assert!(message.starts_with("the second of 2 addresses: ") && message.contains(expected), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 }

@@ -186,9 +186,9 @@ impl<C: Clock> Shared<C> {
                     asked.push((slot, parts));
                     places.push(at);
                 }
-                for (places, told) in places.iter().zip(store.ask(asked, began).await) {
-                    for (&place, told) in places.iter().zip(told.into_iter().flatten()) {
-                        answers[place] = told.answer;
+                for (places, replies) in places.iter().zip(store.ask(asked, began).await) {
+                    for (&place, reply) in places.iter().zip(replies.into_iter().flatten()) {
+                        answers[place] = reply.answer;
                     }
                 }
             }
@@ -208,9 +208,9 @@ impl<C: Clock> Shared<C> {
         }
         let charges = pending.iter().flat_map(|pending| pending.charges());
         let asked = charges.map(|charge| request_of(self.keys(), &charge)).collect();
-        let mut told = self.store.ask_for_operators(asked).await.into_iter();
-        let answer = |told: Option<KeyReply>| told.map_or(Answer::Failed, |told| told.answer);
-        let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
+        let mut replies = self.store.ask_for_operators(asked).await.into_iter();
+        let answer = |reply: Option<KeyReply>| reply.map_or(Answer::Failed, |reply| reply.answer);
+        let of = |pending: &&Pending<'_>| replies.by_ref().take(pending.charges().count()).map(answer).collect();
         pending.iter().map(of).collect()
     }
 

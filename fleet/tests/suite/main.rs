@@ -2,6 +2,7 @@
 //! process.
 
 mod clusters;
+mod failovers;
 mod fault_codes;
 mod histories;
 mod layers;

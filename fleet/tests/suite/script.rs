@@ -22,8 +22,8 @@ fn batches() -> impl Strategy<Value = Vec<ComparedBatch>> {
         is_shadow,
         left,
     });
-    let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
-    let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| ComparedBatch { questions, late_us });
+    let requests = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
+    let batch = (requests, 0..3_000_u64).prop_map(|(requests, late_us)| ComparedBatch { requests, late_us });
     prop::collection::vec(batch, 1..40)
 }
 

@@ -44,11 +44,11 @@ fn a_charge_counts_like_a_check_over_a_listener() {
     run(async {
         let mut each = Vec::new();
         for _ in 0..4 {
-            let told = answers.answer(NodeQuery::Charge { request: question("ada") }).await;
+            let reply = answers.answer(NodeQuery::Charge { request: question("ada") }).await;
             let NodeReply::Charge { policy_version: 1, allowed, limit_id, unknown_domain: false, retry_after_ms } =
-                told
+                reply
             else {
-                panic!("{told:?}")
+                panic!("{reply:?}")
             };
             assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
             each.push((allowed, retry_after_ms == Some(0)));
@@ -59,9 +59,9 @@ fn a_charge_counts_like_a_check_over_a_listener() {
         let planet = QueryRequest::of_one(QueryIdentity { kind: "planet".to_owned(), value: "mars".to_owned() });
         let elsewhere = QueryRequest { domain: Some("nowhere".to_owned()), ..question("ada") };
         for (request, is_unknown) in [(planet, false), (elsewhere, true)] {
-            let told = answers.answer(NodeQuery::Charge { request }).await;
-            let NodeReply::Charge { allowed: true, limit_id: None, unknown_domain, .. } = told else {
-                panic!("{told:?}")
+            let reply = answers.answer(NodeQuery::Charge { request }).await;
+            let NodeReply::Charge { allowed: true, limit_id: None, unknown_domain, .. } = reply else {
+                panic!("{reply:?}")
             };
             assert_eq!(unknown_domain, is_unknown);
         }
@@ -88,8 +88,8 @@ fn a_peek_charges_nothing_and_a_reset_clears_all() {
             assert_eq!(limits[0].limit_id, "default/tier:free/minute");
             assert!(limits[0].says.starts_with("Fixed window: 3 of 3 are used"), "{limits:?}");
         }
-        let told = answers.answer(NodeQuery::Reset { request: question("ada") }).await;
-        let NodeReply::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+        let reply = answers.answer(NodeQuery::Reset { request: question("ada") }).await;
+        let NodeReply::Reset { keys: 1, cleared } = reply else { panic!("{reply:?}") };
         // The state before the reset.
         assert_eq!((cleared.len(), cleared[0].limit, cleared[0].remaining), (1, 3, 0));
         assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
@@ -111,8 +111,8 @@ fn a_reset_clears_limits_that_everyone_shares_and_returns_them() {
     engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
     let answers = QueryHandler::of(Arc::clone(&engine), None);
     assert!(check(&engine, "ada") && check(&engine, "ada") && !check(&engine, "bob"));
-    let told = run(answers.answer(NodeQuery::Reset { request: question("ada") }));
-    let NodeReply::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+    let reply = run(answers.answer(NodeQuery::Reset { request: question("ada") }));
+    let NodeReply::Reset { keys: 1, cleared } = reply else { panic!("{reply:?}") };
     assert_eq!((cleared.len(), &*cleared[0].limit_id, cleared[0].remaining), (1, "default/rule:all/hour", 0));
     assert!(check(&engine, "bob") && check(&engine, "bob"));
 }
@@ -125,16 +125,16 @@ fn the_fullest_limit_of_each_identity_is_returned() {
     let who = |kind: &str, value: &str| QueryIdentity { kind: kind.to_owned(), value: value.to_owned() };
     let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
     let asked = |domain: Option<&str>| NodeQuery::Fullest { domain: domain.map(str::to_owned), each: each.clone() };
-    let NodeReply::Fullest { each: told } = run(answers.answer(asked(None))) else { panic!("it looks") };
-    let left: Vec<_> = told.iter().map(|limit| limit.as_ref().map(|limit| limit.remaining)).collect();
-    assert_eq!(left, [Some(1), Some(3), None, None], "{told:?}");
-    let NodeReply::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
-    assert_eq!(told, [None, None, None, None]);
+    let NodeReply::Fullest { each: reply } = run(answers.answer(asked(None))) else { panic!("it looks") };
+    let left: Vec<_> = reply.iter().map(|limit| limit.as_ref().map(|limit| limit.remaining)).collect();
+    assert_eq!(left, [Some(1), Some(3), None, None], "{reply:?}");
+    let NodeReply::Fullest { each: reply } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
+    assert_eq!(reply, [None, None, None, None]);
     // Nothing was charged, and identities above the most of a query are ignored.
     let many = NodeQuery::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
-    let NodeReply::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
-    assert_eq!(told.len(), FULLEST_MAX);
-    assert!(told.iter().flatten().all(|limit| limit.remaining == 1));
+    let NodeReply::Fullest { each: reply } = run(answers.answer(many)) else { panic!("it looks") };
+    assert_eq!(reply.len(), FULLEST_MAX);
+    assert!(reply.iter().flatten().all(|limit| limit.remaining == 1));
 }
 
 #[test]
@@ -236,15 +236,15 @@ fn an_address_is_found_in_every_spelling() {
                 assert_eq!(watched.seen, 1, "{spelling}");
             }
             for spelling in spellings {
-                let told = answers.answer(NodeQuery::Peek { request: QueryRequest::of_one(ip(spelling)) }).await;
-                let NodeReply::Peek { limits, .. } = told else { panic!("{told:?}") };
+                let reply = answers.answer(NodeQuery::Peek { request: QueryRequest::of_one(ip(spelling)) }).await;
+                let NodeReply::Peek { limits, .. } = reply else { panic!("{reply:?}") };
                 assert_eq!(limits[0].remaining, 1, "{spelling}");
-                let told = answers.answer(NodeQuery::Fullest { domain: None, each: vec![ip(spelling)] }).await;
-                let NodeReply::Fullest { each } = told else { panic!("{told:?}") };
+                let reply = answers.answer(NodeQuery::Fullest { domain: None, each: vec![ip(spelling)] }).await;
+                let NodeReply::Fullest { each } = reply else { panic!("{reply:?}") };
                 assert_eq!(each[0].as_ref().map(|limit| limit.remaining), Some(1), "{spelling}");
             }
-            let told = answers.answer(NodeQuery::Reset { request: QueryRequest::of_one(ip(spellings[0])) }).await;
-            let NodeReply::Reset { keys: 1, .. } = told else { panic!("{told:?}") };
+            let reply = answers.answer(NodeQuery::Reset { request: QueryRequest::of_one(ip(spellings[0])) }).await;
+            let NodeReply::Reset { keys: 1, .. } = reply else { panic!("{reply:?}") };
             assert_eq!(engine.peek(&request).remaining(), Some(2), "of three one would be charged");
         }
     });
@@ -271,14 +271,15 @@ fn a_watch_takes_the_values_of_all_domains_and_of_its_kind_alone() {
             ("user", "2001:DB8::7", "shop", "2001:DB8::7", 1),
         ] {
             let who = QueryIdentity { kind: kind.to_owned(), value: watched.to_owned() };
-            let (told, ()) = tokio::join!(answers.answer(NodeQuery::Watch { who, for_ms: 300, cursor: None }), async {
-                sleep(Duration::from_millis(50)).await;
-                let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
-                let counted = counted.expect("an address");
-                let identities = [counted.identity()];
-                let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
-            });
-            let NodeReply::Watch(decisions) = told else { panic!("{told:?}") };
+            let (reply, ()) =
+                tokio::join!(answers.answer(NodeQuery::Watch { who, for_ms: 300, cursor: None }), async {
+                    sleep(Duration::from_millis(50)).await;
+                    let counted = engine.counted(domain, Identity::new(kind, checked).expect("valid"));
+                    let counted = counted.expect("an address");
+                    let identities = [counted.identity()];
+                    let _ = engine.check(&Request::new(&identities).expect("valid").domain(domain));
+                });
+            let NodeReply::Watch(decisions) = reply else { panic!("{reply:?}") };
             assert_eq!(decisions.seen, seen, "{kind} {watched}: {checked} in {domain}");
         }
     });
@@ -309,18 +310,18 @@ fn a_watch_that_continues_misses_nothing_between_two_queries() {
         let request = Request::new(&identities).expect("valid").method("POST").endpoint("/a").expect("valid");
         let _ = engine.check(&request.cost(2).expect("valid"));
         check(&engine, "bob");
-        let told = continue_watch(&answers, 0).await;
-        assert_eq!((told.seen, told.last, told.since_ms), (1, 1, nothing.since_ms));
-        let SeenDecision { method, endpoint, cost, .. } = &told.decisions[0];
+        let reply = continue_watch(&answers, 0).await;
+        assert_eq!((reply.seen, reply.last, reply.since_ms), (1, 1, nothing.since_ms));
+        let SeenDecision { method, endpoint, cost, .. } = &reply.decisions[0];
         assert_eq!((method.as_deref(), endpoint.as_deref(), *cost), (Some("POST"), Some("/a"), Some(2)));
         // A reply that was lost is sent again, and decisions without room are counted.
         for _ in 0..DECISIONS_MAX + 50 {
             check(&engine, "ada");
         }
         for _ in 0..2 {
-            let told = continue_watch(&answers, 1).await;
-            assert_eq!((told.seen, told.last), (DECISIONS_MAX as u64 + 50, DECISIONS_MAX as u64 + 51));
-            assert_eq!(told.decisions.len(), DECISIONS_MAX);
+            let reply = continue_watch(&answers, 1).await;
+            assert_eq!((reply.seen, reply.last), (DECISIONS_MAX as u64 + 50, DECISIONS_MAX as u64 + 51));
+            assert_eq!(reply.decisions.len(), DECISIONS_MAX);
         }
         let now = Instant::now();
         let later = async {
@@ -330,8 +331,8 @@ fn a_watch_that_continues_misses_nothing_between_two_queries() {
         let last = DECISIONS_MAX as u64 + 51;
         let cursor = Some(WatchCursor { watch: "a".to_owned(), after: last });
         let asked = NodeQuery::Watch { who: who("ada"), for_ms: 1_500, cursor };
-        let (told, ()) = tokio::join!(answers.answer(asked), later);
-        assert!(matches!(&told, NodeReply::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
+        let (reply, ()) = tokio::join!(answers.answer(asked), later);
+        assert!(matches!(&reply, NodeReply::Watch(reply) if reply.seen == 1 && reply.last == last + 1), "{reply:?}");
         assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
         // The watch of a caller that does not come back ends, and then the engine is not observed.
         sleep(Duration::from_secs(9)).await;
@@ -361,9 +362,9 @@ fn decisions_that_do_not_fit_come_with_the_next_reply() {
         assert!(first.last < DECISIONS_MAX as u64 && first.seen == first.decisions.len() as u64, "{}", first.seen);
         let mut last = first.last;
         while last < DECISIONS_MAX as u64 {
-            let told = continue_watch(&answers, last).await;
-            assert_eq!((told.seen, told.last), (told.decisions.len() as u64, last + told.seen));
-            last = told.last;
+            let reply = continue_watch(&answers, last).await;
+            assert_eq!((reply.seen, reply.last), (reply.decisions.len() as u64, last + reply.seen));
+            last = reply.last;
         }
     });
 }

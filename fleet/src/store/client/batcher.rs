@@ -25,7 +25,7 @@ use crate::{
             clock_reading::ClockReading,
             epoch::Epochs,
             fault_log::FaultLog,
-            queue::{BACKGROUND, MovingSlots, QueuedRequest, SlotQueue},
+            queue::{BACKGROUND, MovingSlots, PendingReply, QueuedRequest, SlotQueue},
             redis_client::ANSWER_IN,
             store_connection::{StoreConnection, has_moved},
         },
@@ -88,26 +88,6 @@ pub(crate) struct Counts {
     pub(crate) waits: WaitCounters,
 }
 
-/// The pending reply to a request in a queue.
-pub(crate) struct PendingReply {
-    answer: oneshot::Receiver<Vec<KeyReply>>,
-    at: Nanos,
-    heard_at: Arc<AtomicU64>,
-}
-
-impl PendingReply {
-    /// Returns for how long the store has been silent: since the request was queued, or since its slot last had an
-    /// answer. The request may wait behind others.
-    fn silent_for(&self, now: Nanos) -> Duration {
-        Duration::from_nanos(now.saturating_sub(self.at.max(self.heard_at.load(Ordering::Relaxed))))
-    }
-
-    /// Returns whether its slot has had an answer since the request was queued, within this time.
-    fn is_within(&self, time: Duration, now: Nanos) -> bool {
-        self.heard_at.load(Ordering::Relaxed) > self.at && self.silent_for(now) < time
-    }
-}
-
 impl Batcher {
     pub(crate) fn new(connection: StoreConnection, keys: KeyNames, settings: StoreSettings) -> Self {
         let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
@@ -158,30 +138,32 @@ impl Batcher {
     /// the same order, as far as they arrive within the timeout.
     pub(crate) async fn ask(
         self: &Arc<Self>,
-        questions: Vec<(String, SlotRequest)>,
+        slot_requests: Vec<(String, SlotRequest)>,
         began: Instant,
     ) -> Vec<Option<Vec<KeyReply>>> {
         let patience = self.settings.timeout;
-        let mut told: Vec<_> = questions.iter().map(|_| None).collect();
-        let Some(permit) = self.permit() else { return told };
-        let mut asked: Vec<_> =
-            questions.into_iter().map(|(slot, question)| self.enqueue(slot, question, patience, true)).collect();
+        let mut replies: Vec<_> = slot_requests.iter().map(|_| None).collect();
+        let Some(permit) = self.permit() else { return replies };
+        let mut asked: Vec<_> = slot_requests
+            .into_iter()
+            .map(|(slot, slot_request)| self.enqueue(slot, slot_request, patience, true))
+            .collect();
         let waited = timeout(patience.saturating_sub(began.elapsed()), async {
-            for (asked, told) in asked.iter_mut().zip(&mut told) {
-                *told = (&mut asked.answer).await.ok();
+            for (asked, reply) in asked.iter_mut().zip(&mut replies) {
+                *reply = (&mut asked.answer).await.ok();
             }
         });
         let has_failed = waited.await.is_ok();
         // A request that lost every race, or waited behind others, has no reply, but its slot shows that the store
         // answers.
         let now = self.now();
-        let is_there = told.iter().any(Option::is_some) || asked.iter().any(|it| it.is_within(patience, now));
+        let is_there = replies.iter().any(Option::is_some) || asked.iter().any(|it| it.is_within(patience, now));
         let silent_for = asked.iter().map(|it| it.silent_for(now)).max().unwrap_or_default();
         // A check that had waited for something else first says nothing of a store that did not answer at once.
         if is_there || has_failed || silent_for > patience / 2 || permit == Permit::Trial {
             self.record(permit, silent_for, 1, is_there);
         }
-        told
+        replies
     }
 
     /// Sends one request in the background. It goes on when the check that waits for it has given up. [`Batcher::wait_for`]
@@ -189,12 +171,12 @@ impl Batcher {
     pub(crate) fn ask_in_background(
         self: &Arc<Self>,
         slot: String,
-        part: KeyRequest,
+        request: KeyRequest,
         patience: Duration,
         is_urgent: bool,
     ) -> PendingReply {
         // A request that waits behind others is not sent twice: that would only lengthen the queue.
-        self.enqueue(slot, vec![part], patience.max(self.settings.timeout), is_urgent)
+        self.enqueue(slot, vec![request], patience.max(self.settings.timeout), is_urgent)
     }
 
     /// Waits for the reply to a background request, and records the outcome for the circuit breaker.
@@ -204,21 +186,21 @@ impl Batcher {
             // By this time a silence shows. A request that gathers is sent later.
             let asked_at = asked.at.max(asked.heard_at.load(Ordering::Relaxed));
             let silent_at = self.began + Duration::from_nanos(asked_at) + notices_in;
-            let mut told = timeout_at(silent_at, &mut asked.answer).await;
-            if told.is_err() && silent_at.elapsed() > self.settings.timeout / 2 {
+            let mut reply = timeout_at(silent_at, &mut asked.answer).await;
+            if reply.is_err() && silent_at.elapsed() > self.settings.timeout / 2 {
                 // This machine may have been paused: the reply may have arrived without being read.
-                told = timeout(self.settings.timeout, &mut asked.answer).await;
+                reply = timeout(self.settings.timeout, &mut asked.answer).await;
             }
             let now = self.now();
             let silent_for = asked.silent_for(now);
-            let is_there = matches!(told, Ok(Ok(_))) || asked.is_within(notices_in, now);
-            if told.is_ok() || silent_for >= notices_in {
+            let is_there = matches!(reply, Ok(Ok(_))) || asked.is_within(notices_in, now);
+            if reply.is_ok() || silent_for >= notices_in {
                 // One server of a cluster may be silent alone.
                 let heard_for = now.saturating_sub(self.heard_at.load(Ordering::Relaxed));
                 let is_heard = heard_for < nanos(notices_in);
                 self.record(permit, silent_for, if is_heard { 1 } else { self.settings.failures_max }, is_there);
-                let told = if let Ok(told) = told { told } else { asked.answer.await };
-                return told.ok()?.pop();
+                let reply = if let Ok(reply) = reply { reply } else { asked.answer.await };
+                return reply.ok()?.pop();
             }
         }
     }
@@ -246,21 +228,26 @@ impl Batcher {
 
     /// Sends the requests of an operator's query, all together: to a single server in one script as far as it has room,
     /// to a cluster slot by slot. Works also while the circuit breaker is open, and does not affect it.
-    pub(crate) async fn ask_for_operators(self: &Arc<Self>, parts: Vec<(String, KeyRequest)>) -> Vec<Option<KeyReply>> {
+    pub(crate) async fn ask_for_operators(
+        self: &Arc<Self>,
+        requests: Vec<(String, KeyRequest)>,
+    ) -> Vec<Option<KeyReply>> {
         let patience = self.settings.operator_timeout.max(self.settings.timeout);
         let queue = |slot| {
             if self.connection.is_cluster() { format!("{FOR_OPERATORS}{slot}") } else { FOR_OPERATORS.to_owned() }
         };
-        let mut told: Vec<_> = parts.iter().map(|_| None).collect();
-        let asked: Vec<_> =
-            parts.into_iter().map(|(slot, part)| self.enqueue(queue(slot), vec![part], patience, false)).collect();
+        let mut replies: Vec<_> = requests.iter().map(|_| None).collect();
+        let asked: Vec<_> = requests
+            .into_iter()
+            .map(|(slot, request)| self.enqueue(queue(slot), vec![request], patience, false))
+            .collect();
         let waited = timeout(patience, async {
-            for (told, asked) in told.iter_mut().zip(asked) {
-                *told = asked.answer.await.ok().and_then(|mut told| told.pop());
+            for (reply, asked) in replies.iter_mut().zip(asked) {
+                *reply = asked.answer.await.ok().and_then(|mut reply| reply.pop());
             }
         });
         drop(waited.await);
-        told
+        replies
     }
 
     /// Returns for how long the reply to a lease request is awaited: a lease without a reply counts as out for its
@@ -271,11 +258,11 @@ impl Batcher {
     }
 
     /// Sends a request whose reply no caller waits for.
-    pub(crate) fn send_detached(self: &Arc<Self>, slot: String, part: KeyRequest) {
-        let question = vec![part];
+    pub(crate) fn send_detached(self: &Arc<Self>, slot: String, request: KeyRequest) {
+        let slot_request = vec![request];
         // A slow store must still take it: otherwise what is given back would be lost.
         let patience = BACKGROUND.max(self.settings.timeout);
-        self.queue(slot, QueuedRequest { question, since: None, patience, is_urgent: false, answer: None });
+        self.queue(slot, QueuedRequest { slot_request, since: None, patience, is_urgent: false, answer: None });
     }
 
     /// Makes the queued request for a key urgent, because a check now waits for it.
@@ -346,7 +333,7 @@ impl Batcher {
     fn enqueue(
         self: &Arc<Self>,
         slot: String,
-        question: SlotRequest,
+        slot_request: SlotRequest,
         patience: Duration,
         is_urgent: bool,
     ) -> PendingReply {
@@ -354,27 +341,27 @@ impl Batcher {
         let at = self.now() + if slot == GATHERED && !is_urgent { nanos(GATHER) } else { 0 };
         let (sender, answer) = oneshot::channel();
         let heard_at =
-            self.queue(slot, QueuedRequest { question, since: None, patience, is_urgent, answer: Some(sender) });
+            self.queue(slot, QueuedRequest { slot_request, since: None, patience, is_urgent, answer: Some(sender) });
         PendingReply { answer, at, heard_at }
     }
 
     /// Adds a request to the queue of its slot; the first one starts a task that serves the queue. Returns the time at
     /// which the slot last had an answer.
-    fn queue(self: &Arc<Self>, name: String, mut waiting: QueuedRequest) -> Arc<AtomicU64> {
+    fn queue(self: &Arc<Self>, name: String, mut queued: QueuedRequest) -> Arc<AtomicU64> {
         let lease_ns = self.lease_ns();
-        waiting.question.iter_mut().for_each(|part| part.set_lease(lease_ns));
+        queued.slot_request.iter_mut().for_each(|request| request.set_lease(lease_ns));
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get_mut(&name) {
-            slot.push(waiting);
+            slot.push(queued);
             return Arc::clone(&slot.heard_at);
         }
         let mut slot = SlotQueue::default();
-        slot.push(waiting);
+        slot.push(queued);
         let (heard_at, wake) = (Arc::clone(&slot.heard_at), Arc::clone(&slot.wake));
         slots.insert(name.clone(), slot);
         drop(slots);
-        let (store, told) = (Arc::clone(self), Arc::clone(&heard_at));
-        self.runtime.spawn(async move { store.serve(&name, &wake, &told).await });
+        let (store, reply) = (Arc::clone(self), Arc::clone(&heard_at));
+        self.runtime.spawn(async move { store.serve(&name, &wake, &reply).await });
         heard_at
     }
 
@@ -393,8 +380,8 @@ impl Batcher {
             let batch = {
                 let mut slots = lock(&self.slots);
                 let Some(slot) = slots.get_mut(name) else { return };
-                for waiting in again.drain(..).rev() {
-                    slot.queue_of(&waiting).push_front(waiting);
+                for queued in again.drain(..).rev() {
+                    slot.queue_of(&queued).push_front(queued);
                 }
                 let batch = slot.take();
                 if batch.is_empty() && slot.urgent.is_empty() && slot.others.is_empty() {
@@ -412,14 +399,14 @@ impl Batcher {
     /// Runs one script, and delivers the replies. Returns the requests that must be sent again.
     async fn run_script(&self, name: &str, mut batch: Vec<QueuedRequest>, heard_at: &AtomicU64) -> Vec<QueuedRequest> {
         let (now, mut call) = (self.clock_reading().store, ScriptCall::default());
-        for waiting in &mut batch {
-            call.add(&mut waiting.question, now);
+        for queued in &mut batch {
+            call.add(&mut queued.slot_request, now);
         }
-        let patience = batch.iter().map(|waiting| waiting.patience).max().unwrap_or_default();
+        let patience = batch.iter().map(|queued| queued.patience).max().unwrap_or_default();
         let began = Instant::now();
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
-        let told = match self.connection.run(&call.keys, &call.arguments, patience).await {
-            Ok(told) => told,
+        let reply = match self.connection.run(&call.keys, &call.arguments, patience).await {
+            Ok(reply) => reply,
             Err(error) if has_moved(&error) && !self.moving.is_lasting(name) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
                 // The client soon knows where the slot is now.
@@ -439,20 +426,20 @@ impl Batcher {
         self.moving.has_settled(name);
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
         heard_at.store(self.now(), Ordering::Relaxed);
-        let mut told = told.into_iter();
-        let Some(now) = self.record_time(told.next().as_ref()) else { return Vec::new() };
+        let mut reply = reply.into_iter();
+        let Some(now) = self.record_time(reply.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();
-        for mut waiting in batch.drain(..) {
-            let mut done = Vec::with_capacity(waiting.question.len());
-            for _ in 0..waiting.question.len() {
-                let (Some(name), Some(text)) = (told.next(), told.next()) else { return again };
+        for mut queued in batch.drain(..) {
+            let mut done = Vec::with_capacity(queued.slot_request.len());
+            for _ in 0..queued.slot_request.len() {
+                let (Some(name), Some(text)) = (reply.next(), reply.next()) else { return again };
                 let Some(outcome) = OpOutcome::named(&name) else { return again };
                 done.push((outcome, text));
             }
-            match replies_of(&mut waiting.question, done, now) {
+            match replies_of(&mut queued.slot_request, done, now) {
                 // A send error is ignored: the receiver may have timed out.
-                Some(answers) => drop(waiting.answer.map(|answer| answer.send(answers))),
-                None if waiting.is_asked_again() => again.push(waiting),
+                Some(answers) => drop(queued.answer.map(|answer| answer.send(answers))),
+                None if queued.is_asked_again() => again.push(queued),
                 None => {}
             }
         }

@@ -136,9 +136,9 @@ impl Batcher {
             let patience = until.saturating_duration_since(Instant::now());
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
-            let told = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
-            self.record_time(told.first());
-            let [_, done, found] = &told[..] else {
+            let reply = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
+            self.record_time(reply.first());
+            let [_, done, found] = &reply[..] else {
                 return Err(RedisError::from((ErrorKind::UnexpectedReturnType, "the script answers otherwise")));
             };
             if self.epochs.learn(place, found) {

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tidegate::time::Nanos;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -38,7 +39,7 @@ pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
 /// A request that waits in a queue.
 pub(super) struct QueuedRequest {
-    pub(super) question: SlotRequest,
+    pub(super) slot_request: SlotRequest,
     /// The time at which the request was first answered in vain.
     pub(super) since: Option<Instant>,
     pub(super) patience: Duration,
@@ -60,7 +61,27 @@ impl QueuedRequest {
 
     /// Returns whether the request is about this key and a caller waits for the reply.
     pub(super) fn is_of(&self, key: &str) -> bool {
-        self.answer.is_some() && self.question.iter().any(|part| part.key == key)
+        self.answer.is_some() && self.slot_request.iter().any(|request| request.key == key)
+    }
+}
+
+/// The pending reply to a request in a queue.
+pub(crate) struct PendingReply {
+    pub(super) answer: oneshot::Receiver<Vec<KeyReply>>,
+    pub(super) at: Nanos,
+    pub(super) heard_at: Arc<AtomicU64>,
+}
+
+impl PendingReply {
+    /// Returns for how long the store has been silent: since the request was queued, or since its slot last had an
+    /// answer. The request may wait behind others.
+    pub(super) fn silent_for(&self, now: Nanos) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.at.max(self.heard_at.load(Ordering::Relaxed))))
+    }
+
+    /// Returns whether its slot has had an answer since the request was queued, within this time.
+    pub(super) fn is_within(&self, time: Duration, now: Nanos) -> bool {
+        self.heard_at.load(Ordering::Relaxed) > self.at && self.silent_for(now) < time
     }
 }
 
@@ -76,15 +97,15 @@ pub(super) struct SlotQueue {
 }
 
 impl SlotQueue {
-    pub(super) fn push(&mut self, waiting: QueuedRequest) {
-        self.queue_of(&waiting).push_back(waiting);
+    pub(super) fn push(&mut self, queued: QueuedRequest) {
+        self.queue_of(&queued).push_back(queued);
         if self.is_full() {
             self.wake.notify_one();
         }
     }
 
-    pub(super) fn queue_of(&mut self, waiting: &QueuedRequest) -> &mut VecDeque<QueuedRequest> {
-        if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
+    pub(super) fn queue_of(&mut self, queued: &QueuedRequest) -> &mut VecDeque<QueuedRequest> {
+        if queued.is_urgent { &mut self.urgent } else { &mut self.others }
     }
 
     /// Returns whether it is time to send.
@@ -93,10 +114,10 @@ impl SlotQueue {
     }
 
     pub(super) fn hurry(&mut self, key: &str) {
-        if let Some(place) = self.others.iter().position(|waiting| waiting.is_of(key))
-            && let Some(waiting) = self.others.remove(place)
+        if let Some(place) = self.others.iter().position(|queued| queued.is_of(key))
+            && let Some(queued) = self.others.remove(place)
         {
-            self.push(QueuedRequest { is_urgent: true, ..waiting });
+            self.push(QueuedRequest { is_urgent: true, ..queued });
         }
     }
 
@@ -160,27 +181,27 @@ mod tests {
         record::VersionedMeter,
     };
 
-    fn waiting(key: usize, is_urgent: bool) -> (QueuedRequest, oneshot::Receiver<Vec<KeyReply>>) {
+    fn queued(key: usize, is_urgent: bool) -> (QueuedRequest, oneshot::Receiver<Vec<KeyReply>>) {
         let own = VersionedMeter { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
         let (sender, answer) = oneshot::channel();
-        let question = vec![KeyRequest::again(key.to_string(), own, Intent::Look(1), None)];
-        (QueuedRequest { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
+        let slot_request = vec![KeyRequest::again(key.to_string(), own, Intent::Look(1), None)];
+        (QueuedRequest { slot_request, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
     }
 
     fn keys(batch: &[QueuedRequest]) -> Vec<&str> {
-        batch.iter().map(|waiting| waiting.question[0].key.as_str()).collect()
+        batch.iter().map(|queued| queued.slot_request[0].key.as_str()).collect()
     }
 
     #[test]
     fn urgent_requests_go_first_and_others_have_their_share() {
         let mut slot = SlotQueue::default();
-        let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
-        let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        for waiting in waiting {
-            slot.push(waiting);
+        let asked: Vec<_> = (0..200).map(|key| queued(key, key % 2 == 0)).collect();
+        let (queued, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        for queued in queued {
+            slot.push(queued);
         }
         // A hundred of each: three scripts take nearly all urgent ones, and the others do not wait for the end.
-        let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|waiting| waiting.is_urgent).count();
+        let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|queued| queued.is_urgent).count();
         let (first, second) = (slot.take(), slot.take());
         assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
         assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
@@ -209,22 +230,22 @@ mod tests {
         for (patience, almost) in
             [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
         {
-            let (question, _answer) = waiting(0, true);
-            let mut question = QueuedRequest { patience, ..question };
-            assert!(question.is_asked_again());
+            let (slot_request, _answer) = queued(0, true);
+            let mut slot_request = QueuedRequest { patience, ..slot_request };
+            assert!(slot_request.is_asked_again());
             tokio::time::advance(almost).await;
-            assert!(question.is_asked_again(), "after {almost:?}");
+            assert!(slot_request.is_asked_again(), "after {almost:?}");
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert!(!question.is_asked_again(), "a millisecond later");
+            assert!(!slot_request.is_asked_again(), "a millisecond later");
         }
     }
 
     #[test]
     fn a_request_that_a_check_comes_to_wait_for_becomes_urgent() {
         let mut slot = SlotQueue::default();
-        let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
-        for waiting in waiting {
-            slot.push(waiting);
+        let (queued, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| queued(key, false)).unzip();
+        for queued in queued {
+            slot.push(queued);
         }
         assert!(!slot.is_full());
         slot.hurry("1");

@@ -15,13 +15,13 @@ impl WatchedMaster {
     /// Asks all Sentinels, and connects to the first server that one of them names and that itself says it is the
     /// master.
     pub(crate) async fn connect(&self, tls: Option<&TlsCertificates>) -> RedisResult<MultiplexedConnection> {
-        let mut questions = JoinSet::new();
+        let mut lookups = JoinSet::new();
         for sentinel in &self.sentinels {
-            questions.spawn(ask(sentinel.clone(), self.name.clone(), tls.cloned()));
+            lookups.spawn(ask(sentinel.clone(), self.name.clone(), tls.cloned()));
         }
         let mut failure = RedisError::from((ErrorKind::Io, "no Sentinel answered"));
         let mut tried = Vec::new();
-        while let Some(named) = questions.join_next().await {
+        while let Some(named) = lookups.join_next().await {
             // The task neither panics nor is cancelled.
             let Ok(named) = named else { continue };
             let connected = match named {
@@ -59,8 +59,8 @@ impl WatchedMaster {
 /// Asks one Sentinel for the address of the master.
 async fn ask(sentinel: ConnectionInfo, master: String, tls: Option<TlsCertificates>) -> RedisResult<(String, u16)> {
     let mut connection = connect(open(sentinel.set_tcp_settings(tcp()), tls.as_ref())?).await?;
-    let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master).to_owned();
-    let address: Option<(String, u16)> = question.query_async(&mut connection).await?;
+    let command = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master).to_owned();
+    let address: Option<(String, u16)> = command.query_async(&mut connection).await?;
     address.ok_or_else(|| RedisError::from((ErrorKind::Client, "a Sentinel knows no master of this name", master)))
 }
 

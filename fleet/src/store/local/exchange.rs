@@ -77,21 +77,21 @@ impl LocalQuotas {
         let slot = self.store.background_slot(&name.slot);
         let quotas = Arc::clone(self);
         Some(self.store.runtime().spawn(async move {
-            let told = match quotas.store.permit() {
+            let reply = match quotas.store.permit() {
                 Some(permit) => {
                     let asked = quotas.store.ask_in_background(slot, request, BACKGROUND, false);
                     quotas.store.wait_for(permit, asked).await
                 }
                 None => None,
             };
-            let is_answered = told.is_some();
-            quotas.take_reply(reference, &meter, since, told);
+            let is_answered = reply.is_some();
+            quotas.take_reply(reference, &meter, since, reply);
             is_answered
         }))
     }
 
     /// Takes in the reply to the charges that a view sent under the numbers `meter`.
-    fn take_reply(&self, reference: QuotaRef, meter: &Meter, since: Option<Nanos>, told: Option<KeyReply>) {
+    fn take_reply(&self, reference: QuotaRef, meter: &Meter, since: Option<Nanos>, reply: Option<KeyReply>) {
         let now = self.store.clock_reading();
         let mut shard = lock(self.shard(reference.hash));
         let Some(LocalQuota { own, kind: QuotaKind::Synced { view, text }, .. }) = find_same(&mut shard, reference)
@@ -99,18 +99,18 @@ impl LocalQuotas {
             return;
         };
         self.counters.untold_max.fetch_max(view.unanswered(), Ordering::Relaxed);
-        let is_more = match told {
-            Some(told) => {
-                let carried = || meter.carry_over(told.word, told.now, &own.meter, Carry::Keep);
-                let word = if own.meter == *meter { told.word } else { carried() };
-                let over = excess(&own.meter, word, told.now);
+        let is_more = match reply {
+            Some(reply) => {
+                let carried = || meter.carry_over(reply.word, reply.now, &own.meter, Carry::Keep);
+                let word = if own.meter == *meter { reply.word } else { carried() };
+                let over = excess(&own.meter, word, reply.now);
                 if over > 0 {
                     self.counters.overshoots.fetch_add(1, Ordering::Relaxed);
                     self.counters.overshoot_max.fetch_max(over, Ordering::Relaxed);
                 }
                 let lag_ns = since.map_or(0, |since| now.store.saturating_sub(since));
                 self.counters.lag_ns.store(lag_ns, Ordering::Relaxed);
-                *text = Some(told.text);
+                *text = Some(reply.text);
                 view.take_reply(&own.meter, word, now.store)
             }
             None => true,

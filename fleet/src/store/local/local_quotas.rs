@@ -126,6 +126,7 @@ impl LocalQuotas {
 
     /// Charges the quota of a key, or returns what a charge would lead to. `is_patient` means that the answer may come
     /// later.
+    // Long: all cases of a quota under one lock of its shard.
     pub(crate) fn charge(self: &Arc<Self>, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
         if charge.sharing == Sharing::Strict {
             return LocalAnswer::Store;

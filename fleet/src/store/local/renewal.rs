@@ -52,13 +52,13 @@ impl LocalQuotas {
         // The request is queued at once, so that a check that comes to wait for it can make it urgent.
         let asked = self.store.ask_in_background(slot, request, self.store.patience_of_leases(), need > 0);
         self.store.runtime().spawn(async move {
-            let told = quotas.store.wait_for(permit, asked).await;
+            let reply = quotas.store.wait_for(permit, asked).await;
             quotas.renewing.fetch_sub(1, Ordering::Relaxed);
-            quotas.renewed(reference, &ask, told);
+            quotas.renewed(reference, &ask, reply);
         });
     }
 
-    fn renewed(self: &Arc<Self>, reference: QuotaRef, ask: &LeaseRequest, told: Option<KeyReply>) {
+    fn renewed(self: &Arc<Self>, reference: QuotaRef, ask: &LeaseRequest, reply: Option<KeyReply>) {
         let now = self.store.clock_reading();
         let mut shard = lock(self.shard(reference.hash));
         let Some(LocalQuota { own, name, kind: QuotaKind::Leased { lease, text, waiters }, .. }) =
@@ -66,7 +66,7 @@ impl LocalQuotas {
         else {
             return;
         };
-        let Some(KeyReply { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
+        let Some(KeyReply { answer, grant: Some(grant), text: found, now: heard_at, .. }) = reply else {
             lease.failed();
             fail(waiters);
             return;
@@ -89,11 +89,11 @@ impl LocalQuotas {
         }
         for (cost, waiter) in waiting {
             let before = *lease;
-            let said = match lease.spend(&own.meter, cost, now) {
+            let answer = match lease.spend(&own.meter, cost, now) {
                 SpendResult::Answer(answer, _) => Some(answer),
                 SpendResult::Ask => None,
             };
-            if waiter.send(said).is_err() {
+            if waiter.send(answer).is_err() {
                 // The check has given up.
                 *lease = before;
             }

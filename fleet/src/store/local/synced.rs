@@ -196,6 +196,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        // Long: the steps share what the test knows of each node.
         #[test]
         fn views_are_never_behind_the_last_answer_and_the_store_counts_each_token_once(
             steps in prop::collection::vec(

@@ -42,7 +42,7 @@ pub struct ComparedStep {
 #[derive(Clone, Debug)]
 pub struct ComparedBatch {
     /// The requests, each with one step for each of its keys.
-    pub questions: Vec<Vec<ComparedStep>>,
+    pub requests: Vec<Vec<ComparedStep>>,
     /// The lateness in microseconds.
     pub late_us: u64,
 }
@@ -137,20 +137,20 @@ impl ScriptComparison {
         let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
         self.call = ScriptCall::default();
         self.asked.clear();
-        for steps in batch.questions {
-            let part = |(at, (step, key)): (usize, (&ComparedStep, &String))| {
+        for steps in batch.requests {
+            let request = |(at, (step, key)): (usize, (&ComparedStep, &String))| {
                 let meter = NUMBERS[self.numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
                 let under = VersionedMeter { meter, version: step.version };
                 let text = &self.before[self.before.len().saturating_sub(1 + step.ago)][at];
                 let known = StoredRecord::read(text.clone(), &meter).held;
                 let intent = step.intent(key, known.as_ref(), supposed);
-                let mut part = KeyRequest::again(key.clone(), under, intent, Some(text));
-                part.is_shadow = step.is_shadow;
-                part
+                let mut request = KeyRequest::again(key.clone(), under, intent, Some(text));
+                request.is_shadow = step.is_shadow;
+                request
             };
-            let mut question: Vec<_> = steps.iter().zip(&self.keys).enumerate().map(part).collect();
-            self.call.add(&mut question, supposed);
-            self.asked.push(question);
+            let mut slot_request: Vec<_> = steps.iter().zip(&self.keys).enumerate().map(request).collect();
+            self.call.add(&mut slot_request, supposed);
+            self.asked.push(slot_request);
         }
         let mut command = redis::cmd("EVAL");
         let ScriptCall { keys, arguments, .. } = &self.call;
@@ -164,24 +164,24 @@ impl ScriptComparison {
     /// # Panics
     ///
     /// The answers differ.
-    pub fn compare(&mut self, told: &[String]) -> Vec<(String, &'static str)> {
-        self.heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
+    pub fn compare(&mut self, reply: &[String]) -> Vec<(String, &'static str)> {
+        self.heard = reply[0].parse::<Nanos>().expect("a time") * 1_000;
         let arguments: Vec<_> = self.call.arguments.iter().map(Vec::as_slice).collect();
         let expected = self.model.run(&self.call.keys, &arguments, self.heard);
         let mut seen = Vec::new();
-        let mut parts = self.asked.iter().flatten();
-        for ((argument, told), expected) in
-            arguments.iter().zip(told[1..].chunks_exact(2)).zip(expected[1..].chunks_exact(2))
+        let mut key_requests = self.asked.iter().flatten();
+        for ((argument, reply), expected) in
+            arguments.iter().zip(reply[1..].chunks_exact(2)).zip(expected[1..].chunks_exact(2))
         {
-            let (charge, part) = (ScriptArgument::read(argument), parts.next().expect("one for each charge"));
-            assert_eq!(told, expected, "{charge:?}");
-            if told[0] == OpOutcome::Charged.name() {
-                let life_s = charge.life_s(&told[1], self.heard);
-                self.debts += usize::from(is_long_enough(part, &told[1], life_s, self.heard));
+            let (charge, request) = (ScriptArgument::read(argument), key_requests.next().expect("one for each charge"));
+            assert_eq!(reply, expected, "{charge:?}");
+            if reply[0] == OpOutcome::Charged.name() {
+                let life_s = charge.life_s(&reply[1], self.heard);
+                self.debts += usize::from(is_long_enough(request, &reply[1], life_s, self.heard));
             }
-            seen.push((told[0].clone(), kind(&charge.op)));
+            seen.push((reply[0].clone(), kind(&charge.op)));
         }
-        assert_eq!(told.len(), expected.len());
+        assert_eq!(reply.len(), expected.len());
         let value = |key: &String| self.model.value(key, self.heard).to_owned();
         self.before.push(std::array::from_fn(|at| value(&self.keys[at])));
         seen
@@ -200,16 +200,16 @@ impl ScriptComparison {
 }
 
 /// Checks the life of a value, and returns whether it is longer because of a debt.
-fn is_long_enough(part: &KeyRequest, value: &str, life_s: u64, now: Nanos) -> bool {
-    let Some(held) = StoredRecord::read(value.to_owned(), &part.own.meter).held else {
+fn is_long_enough(request: &KeyRequest, value: &str, life_s: u64, now: Nanos) -> bool {
+    let Some(held) = StoredRecord::read(value.to_owned(), &request.own.meter).held else {
         assert_eq!(life_s, 1, "{value}");
         return false;
     };
     let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
     let debt_ns = held.under.meter.reset_after_ns(held.word, now);
-    let known = part.found.as_ref().and_then(|found| found.held);
+    let known = request.found.as_ref().and_then(|found| found.held);
     let theirs = known.map_or(0, |held| held.under.meter.period_ns());
-    let usual_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
+    let usual_ns = (2 * request.own.meter.period_ns().max(theirs)).max(leased_ns);
     // The script computes a debt in whole seconds.
     let expected_s = usual_ns.max(debt_ns).div_ceil(SECOND_NS) + 1;
     assert!((expected_s - 1..=expected_s + 1).contains(&life_s), "{life_s} s instead of {expected_s}: {value}");

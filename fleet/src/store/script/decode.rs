@@ -73,24 +73,25 @@ pub(crate) struct KeyReply {
 
 /// Returns the replies to a request; `None`: it must be sent again.
 pub(crate) fn replies_of(
-    question: &mut SlotRequest,
+    slot_request: &mut SlotRequest,
     done: Vec<(OpOutcome, String)>,
     now: Nanos,
 ) -> Option<Vec<KeyReply>> {
-    for part in question.iter_mut() {
-        part.tries = part.tries.saturating_add(1);
+    for request in slot_request.iter_mut() {
+        request.tries = request.tries.saturating_add(1);
     }
     let answers: Vec<_> =
-        question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
+        slot_request.iter_mut().zip(done).map(|(request, (done, text))| request.answer(done, text, now)).collect();
     answers.into_iter().collect()
 }
 
 impl KeyRequest {
     /// Returns the reply for an outcome; `None`: the request must be sent again.
+    // Long: one arm for each intent, over the same record.
     pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
-        let told = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
+        let reply = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
         if done == OpOutcome::Unasked {
-            return Some(told(Answer::Failed, 0, String::new()));
+            return Some(reply(Answer::Failed, 0, String::new()));
         }
         if done == OpOutcome::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
             self.late = self.late.saturating_add(1);
@@ -100,7 +101,7 @@ impl KeyRequest {
         let own = self.own.meter;
         let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
         let (word, full) = (seen(held.word), seen(held.full(now)));
-        let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
+        let failed = |is_over: bool| is_over.then(|| reply(Answer::Failed, full, text.clone()));
         match self.intent {
             // Charged or taken back; or there is nothing left to take back, or no room to owe more.
             Intent::GiveBack(_) | Intent::Overcharge { .. } => {
@@ -126,7 +127,7 @@ impl KeyRequest {
                     refused => refused,
                 };
                 let answer = Answer::Decided { verdict, word: grant.word, now };
-                Some(KeyReply { grant: Some(grant), ..told(answer, full, text) })
+                Some(KeyReply { grant: Some(grant), ..reply(answer, full, text) })
             }
             // A look is a step of one token whose result is not stored.
             Intent::Look(cost) => {
@@ -134,7 +135,7 @@ impl KeyRequest {
                     Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
                     verdict => Answer::Decided { verdict, word: full, now },
                 };
-                Some(told(answer, full, text))
+                Some(reply(answer, full, text))
             }
             Intent::Charge(cost) => {
                 let step = held.under.meter.step(held.full(now), now, cost);
@@ -150,7 +151,7 @@ impl KeyRequest {
                     | (OpOutcome::Other | OpOutcome::Unasked | OpOutcome::Known, _) => return None,
                     (OpOutcome::Refused | OpOutcome::Looked, verdict) => Answer::Decided { verdict, word: full, now },
                 };
-                Some(told(answer, full, text))
+                Some(reply(answer, full, text))
             }
         }
     }

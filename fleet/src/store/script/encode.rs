@@ -26,26 +26,27 @@ pub(crate) struct ScriptCall {
 
 impl ScriptCall {
     /// Adds a request. If its stored records already refuse it, all its keys are only looked at.
-    pub(crate) fn add(&mut self, request: &mut SlotRequest, now: Nanos) {
-        let places: Vec<_> = request.iter().map(|part| self.place(&part.key)).collect();
-        let sent: Vec<_> = request.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
-        for (part, &place) in request.iter_mut().zip(&places) {
+    pub(crate) fn add(&mut self, slot_request: &mut SlotRequest, now: Nanos) {
+        let places: Vec<_> = slot_request.iter().map(|request| self.place(&request.key)).collect();
+        let sent: Vec<_> =
+            slot_request.iter().map(|request| request.sent().map_or(0, |key| self.place(key) + 1)).collect();
+        for (request, &place) in slot_request.iter_mut().zip(&places) {
             if let Some(left) = &self.left[place] {
-                part.found = Some(StoredRecord::read(left.clone(), &part.own.meter));
+                request.found = Some(StoredRecord::read(left.clone(), &request.own.meter));
             }
         }
-        let ops: Vec<_> = request.iter_mut().map(|part| part.op(now)).collect();
-        for (part, op) in request.iter_mut().zip(&ops) {
-            part.is_refused = op.is_err();
+        let ops: Vec<_> = slot_request.iter_mut().map(|request| request.op(now)).collect();
+        for (request, op) in slot_request.iter_mut().zip(&ops) {
+            request.is_refused = op.is_err();
         }
-        let is_refused = request.iter().zip(&ops).any(|(part, op)| op.is_err() && !part.is_shadow);
-        let last = request.len().saturating_sub(1);
-        for (order, (((part, op), place), sent)) in request.iter().zip(ops).zip(places).zip(sent).enumerate() {
+        let is_refused = slot_request.iter().zip(&ops).any(|(request, op)| op.is_err() && !request.is_shadow);
+        let last = slot_request.len().saturating_sub(1);
+        for (order, (((request, op), place), sent)) in slot_request.iter().zip(ops).zip(places).zip(sent).enumerate() {
             let op = op.ok().filter(|_| !is_refused).unwrap_or(ScriptOp::Look);
             if let ScriptOp::Swap { after, .. } = &op {
                 self.left[place] = Some(after.clone());
             }
-            self.arguments.push(part.encode(op, now, (place + 1, sent), order == last));
+            self.arguments.push(request.encode(op, now, (place + 1, sent), order == last));
         }
     }
 

@@ -150,6 +150,7 @@ impl KeyRequest {
     /// # Errors
     ///
     /// The stored record already decides: its verdict.
+    // Long: one arm for each intent, over the same record.
     pub(super) fn op(&mut self, now: Nanos) -> Result<ScriptOp, Verdict> {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;

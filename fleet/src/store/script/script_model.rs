@@ -19,18 +19,18 @@ use crate::store::script::{decode::KeyReply, plan::KeyRequest};
 
 /// Runs a request for one key at `now` of the store's clock, for a node that assumes the time `supposed`.
 #[cfg(test)]
-pub(crate) fn run(part: &mut KeyRequest, value: &mut String, supposed: Nanos, now: Nanos) -> KeyReply {
-    let mut supposed = supposed;
+pub(crate) fn run(request: &mut KeyRequest, value: &mut String, assumed: Nanos, now: Nanos) -> KeyReply {
+    let mut assumed = assumed;
     for _ in 0..10 {
-        let op = part.op(supposed);
-        part.is_refused = op.is_err();
-        let done = apply(&op.unwrap_or(ScriptOp::Look), value, part.own.version, now);
-        if let Some(told) = part.answer(done, value.clone(), now) {
-            return told;
+        let op = request.op(assumed);
+        request.is_refused = op.is_err();
+        let done = apply(&op.unwrap_or(ScriptOp::Look), value, request.own.version, now);
+        if let Some(reply) = request.answer(done, value.clone(), now) {
+            return reply;
         }
-        supposed = now;
+        assumed = now;
     }
-    panic!("it is never answered: {part:?} of {value}")
+    panic!("it is never answered: {request:?} of {value}")
 }
 
 fn apply(op: &ScriptOp, value: &mut String, version: u64, now: Nanos) -> OpOutcome {
@@ -120,17 +120,17 @@ impl ScriptModel {
         self.written.clear();
         let mut answer = vec![(now / 1_000).to_string()];
         let charges: Vec<_> = arguments.iter().map(|argument| ScriptArgument::read(argument)).collect();
-        for question in charges.split_inclusive(|charge| charge.is_last) {
-            self.ask(keys, question, now, &mut answer);
+        for operations in charges.split_inclusive(|charge| charge.is_last) {
+            self.ask(keys, operations, now, &mut answer);
         }
         answer
     }
 
     /// Makes all operations of a request, or none.
-    fn ask(&mut self, keys: &[String], question: &[ScriptArgument], now: Nanos, answer: &mut Vec<String>) {
+    fn ask(&mut self, keys: &[String], operations: &[ScriptArgument], now: Nanos, answer: &mut Vec<String>) {
         let mut is_made = true;
-        let mut outcomes = Vec::with_capacity(question.len());
-        for charge in question {
+        let mut outcomes = Vec::with_capacity(operations.len());
+        for charge in operations {
             let mut after = self.value(&keys[charge.key - 1], now).to_owned();
             let done = if !is_made {
                 OpOutcome::Unasked
@@ -142,7 +142,7 @@ impl ScriptModel {
             is_made &= done != OpOutcome::Other && (done != OpOutcome::Refused || charge.is_shadow);
             outcomes.push((done, after));
         }
-        for (charge, (done, after)) in question.iter().zip(outcomes) {
+        for (charge, (done, after)) in operations.iter().zip(outcomes) {
             let key = &keys[charge.key - 1];
             let done = if done == OpOutcome::Charged && !is_made { OpOutcome::Spared } else { done };
             if done == OpOutcome::Charged {
@@ -187,8 +187,8 @@ mod tests {
         let word = older.overcharge(0, now, 5);
         let mut value = Record { under: under(older, 1), word, leases: Leases::default() }.write();
         let receipt = Receipt { cost: 2, charged_at: now, word: newer.overcharge(0, now, 2), moved_ns: u64::MAX };
-        let mut part = KeyRequest::again(String::new(), under(newer, 2), Intent::GiveBack(receipt), Some(&value));
-        assert_eq!(newer.remaining(run(&mut part, &mut value, now, now).word, now), 90 - 3);
+        let mut request = KeyRequest::again(String::new(), under(newer, 2), Intent::GiveBack(receipt), Some(&value));
+        assert_eq!(newer.remaining(run(&mut request, &mut value, now, now).word, now), 90 - 3);
         assert!(value.starts_with("fixed_window/90/"), "{value}");
     }
 
@@ -201,9 +201,9 @@ mod tests {
         let mut leases = Leases::default();
         leases.lend(start - SECOND_NS, 6, LEASE_NS);
         let mut value = Record { under, word: start - SECOND_NS, leases }.write();
-        let mut part = KeyRequest::again(String::new(), under, intent, Some(&value));
+        let mut request = KeyRequest::again(String::new(), under, intent, Some(&value));
         let now = start + SECOND_NS / 2;
-        run(&mut part, &mut value, now - SECOND_NS / 50, now);
+        run(&mut request, &mut value, now - SECOND_NS / 50, now);
         let held = StoredRecord::read(value, &meter).held.expect("a value");
         (meter.remaining(held.word, now), held.leases.out())
     }
@@ -220,23 +220,23 @@ mod tests {
 
     /// A node that loses races for a full bucket does not charge more because of them.
     #[test]
-    fn a_lost_race_costs_no_tokens() {
+    fn losing_a_race_costs_no_tokens() {
         let meter: Meter = "token_bucket/100/1000000000/100".parse().expect("a meter");
         let (own, start) = (VersionedMeter { meter, version: 1 }, 1_790_035_200 * SECOND_NS);
         let ask = LeaseRequest { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 4, need: 0 };
-        let mut part = KeyRequest::again(String::new(), own, Intent::Lease(ask), None);
+        let mut request = KeyRequest::again(String::new(), own, Intent::Lease(ask), None);
         let mut value = String::new();
         for race in 1..=5 {
-            let op = part.op(start).expect("there is room");
+            let op = request.op(start).expect("there is room");
             assert!(matches!(op, ScriptOp::Swap { .. }), "{op:?}");
             // Another node was faster. Its leases are of the epoch before, so that the request needs a swap again.
             let mut leases = Leases::default();
             leases.lend(start - LEASE_NS, race, LEASE_NS);
             value = Record { under: own, word: start, leases }.write();
-            assert!(part.answer(OpOutcome::Other, value.clone(), start).is_none());
-            part.tries += 1;
+            assert!(request.answer(OpOutcome::Other, value.clone(), start).is_none());
+            request.tries += 1;
         }
-        run(&mut part, &mut value, start, start);
+        run(&mut request, &mut value, start, start);
         let held = StoredRecord::read(value, &meter).held.expect("a value");
         assert!(meter.remaining(held.word, start) >= 99, "{held:?}");
     }

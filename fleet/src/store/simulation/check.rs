@@ -14,6 +14,7 @@ use super::{
 use crate::lock::lock;
 
 /// Makes one check, and records what was admitted.
+// Long: one check from its beginning to its refund.
 pub(super) async fn check(
     node: &Node,
     network: &Network,

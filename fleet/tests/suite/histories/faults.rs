@@ -143,6 +143,7 @@ pub(crate) struct PlannedStep {
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Draws the faults of a history of this length, in their order. All of them are over at its end.
+// Long: one lane after the other, from one generator.
 pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<PlannedStep> {
     let ends = lasts.saturating_sub(QUIET);
     let mut planned = Vec::new();

@@ -110,7 +110,7 @@ pub(super) struct Replied {
     born: usize,
     own: VersionedMeter,
     ask: LeaseRequest,
-    told: KeyReply,
+    key_reply: KeyReply,
     is_lost: bool,
     served_at: Nanos,
 }
@@ -165,21 +165,22 @@ impl World {
     }
 
     pub(super) fn hear(&mut self, which: usize) {
-        let Replied { node, born, own, ask, told, is_lost, served_at } = self.replies.remove(which);
+        let Replied { node, born, own, ask, key_reply, is_lost, served_at } = self.replies.remove(which);
         let now = self.moment(node);
         let it = &mut self.nodes[node];
         if it.born != born {
             return;
         }
-        match told.grant {
+        match key_reply.grant {
             Some(grant) if !is_lost => {
                 it.lease.granted(&own.meter, &ask, &grant, (served_at, now), LEASE_NS);
-                it.known = told.text;
+                it.known = key_reply.text;
             }
             _ => it.lease.failed(),
         }
     }
 
+    // Long: one arm for each event.
     pub(super) fn happen(&mut self, event: &Event) {
         match *event {
             Event::Pass(ms) => self.now += ms * 1_000_000,
@@ -247,17 +248,17 @@ impl World {
             }
             Event::Serve { which, reply } if !self.under_way.is_empty() => {
                 let Sent { node, born, own, what } = self.under_way.remove(which % self.under_way.len());
-                let mut part = KeyRequest::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
+                let mut request = KeyRequest::again(String::new(), own, what.clone(), Some(&self.nodes[node].known));
                 let now = self.moment(node);
                 // A store's clock has microseconds.
-                let told = script_model::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
+                let key_reply = script_model::run(&mut request, &mut self.value, now.store, self.now / 1_000 * 1_000);
                 let Intent::Lease(ask) = what else { return };
                 let (is_lost, served_at) = (matches!(reply, Reply::Lost), self.now);
                 // The check that waited was charged then, even if the reply arrives later.
-                if !is_lost && self.nodes[node].born == born && told.grant.is_some_and(|grant| grant.is_charged) {
-                    self.admit(node, ask.need, told.answer);
+                if !is_lost && self.nodes[node].born == born && key_reply.grant.is_some_and(|grant| grant.is_charged) {
+                    self.admit(node, ask.need, key_reply.answer);
                 }
-                self.replies.push(Replied { node, born, own, ask, told, is_lost, served_at });
+                self.replies.push(Replied { node, born, own, ask, key_reply, is_lost, served_at });
                 if !matches!(reply, Reply::Late) {
                     self.hear(self.replies.len() - 1);
                 }
