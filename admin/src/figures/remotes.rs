@@ -9,7 +9,7 @@ use std::{
 use tidegate::{Engine, LimitIndex};
 use tidegate_fleet::{
     CountedLimit, Counters, DecisionTotals, IntervalCounts, LimitTotals,
-    wire::{HeavyKey, LimitCounts, Report},
+    wire::{HeavyKey, Report, ReportedCounts},
 };
 use tokio::time::Instant;
 
@@ -153,7 +153,7 @@ fn is_busy(minute: &Minute) -> bool {
 }
 
 /// What a report says of those that are known here.
-fn parts(counts: &[LimitCounts], find: impl Fn(&str) -> Option<LimitIndex>) -> HashMap<LimitIndex, LimitTotals> {
+fn parts(counts: &[ReportedCounts], find: impl Fn(&str) -> Option<LimitIndex>) -> HashMap<LimitIndex, LimitTotals> {
     counts.iter().filter_map(|counts| Some((find(&counts.id)?, counts.totals()))).collect()
 }
 

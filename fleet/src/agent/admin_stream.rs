@@ -18,11 +18,11 @@ use crate::{
         http_client::CallError,
         last_good::LastGood,
         node::{Node, random},
-        status::Source,
+        status::PolicySource,
     },
     wire::{
         self, Acknowledgement, CurrentVersion, Hello, NodeReply, QueryMessage, StoreKeys, StreamEnd,
-        event_reader::{Event, EventReader},
+        event_reader::{EventReader, ServerSentEvent},
     },
 };
 
@@ -127,7 +127,7 @@ impl Node {
     }
 
     /// Handles an event. Returns how the connection ends, if the event ends it.
-    async fn handle(self: &Arc<Self>, event: Event, state: &mut FollowState) -> Option<Disconnect> {
+    async fn handle(self: &Arc<Self>, event: ServerSentEvent, state: &mut FollowState) -> Option<Disconnect> {
         if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !state.has_store_keys {
             // The secret comes before these events, so this server is of an older release that has none.
             let _ = self.take_store_keys(None);
@@ -156,7 +156,7 @@ impl Node {
             wire::CURRENT => {
                 let CurrentVersion { .. } = from_str(&event.data).ok()?;
                 state.backoff.reset();
-                self.note_in_force(self.engine.version(), Source::Admin);
+                self.note_in_force(self.engine.version(), PolicySource::Admin);
             }
             wire::COMMAND => {
                 let command: QueryMessage = from_str(&event.data).ok()?;
@@ -255,7 +255,7 @@ impl Node {
                 state.has = Some(compiled);
                 state.wanted = WantedPolicy::Newer;
                 state.is_unsaved = not_kept.is_some();
-                self.note_in_force(version, Source::Admin);
+                self.note_in_force(version, PolicySource::Admin);
                 if let Some(why) = not_kept {
                     self.report_fault(format!("the policy is in force, but not kept for the next start: {why}"));
                 }
@@ -429,7 +429,7 @@ mod tests {
         // The next start has all of it without the admin server.
         let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
-        assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
+        assert_eq!((following.status().version, following.status().source), (6, Some(PolicySource::LastGood)));
     }
 
     #[test]

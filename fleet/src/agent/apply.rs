@@ -10,7 +10,7 @@ use crate::{
         compiled_policy::{ApplyError, CompiledPolicy},
         last_good::StoredPolicy,
         node::Node,
-        status::Source,
+        status::PolicySource,
     },
     wire::{DeltaMessage, SnapshotMessage, payload::unpack},
 };
@@ -44,7 +44,7 @@ impl Node {
             Ok(StoredPolicy::Usable { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
                 Ok((compiled, refused)) => {
                     tracing::info!(version = compiled.version, "started with the last good policy");
-                    self.note_in_force(compiled.version, Source::LastGood);
+                    self.note_in_force(compiled.version, PolicySource::LastGood);
                     if let Some(why) = refused.map(|why| why.to_string()).or(lost) {
                         self.report_fault(format!("later policies were kept, but cannot be put in force: {why}"));
                     }

@@ -88,7 +88,7 @@ pub(crate) struct AdminClient {
 /// The fields of a problem document that a node reads.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Problem {
+struct RefusalBody {
     code: String,
     detail: String,
 }
@@ -138,7 +138,7 @@ async fn check_status(response: Response) -> Result<Response, CallError> {
         return Ok(response);
     }
     // A proxy may respond with any body.
-    let Problem { code, detail } = response.json().await.unwrap_or_default();
+    let RefusalBody { code, detail } = response.json().await.unwrap_or_default();
     let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {

@@ -16,7 +16,7 @@ use crate::{
         last_good::LastGood,
         process::ErrorCounts,
         query_handler::QueryHandler,
-        status::{Source, Status},
+        status::{AgentStatus, PolicySource},
     },
     store::Shared,
     wire::{self, Acknowledgement, Goodbye, NodeReply, Process, ReplyMessage},
@@ -45,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,
     pub(crate) errors: ErrorCounts,
-    pub(crate) status: watch::Sender<Status>,
+    pub(crate) status: watch::Sender<AgentStatus>,
 }
 
 impl Node {
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    pub(super) fn note_in_force(&self, version: u64, source: Source) {
+    pub(super) fn note_in_force(&self, version: u64, source: PolicySource) {
         self.status.send_modify(|status| {
             status.version = version;
             status.source = Some(source);

@@ -13,7 +13,7 @@ use crate::{
         http_client::CallError,
         node::{Node, REPORT_EVERY, random},
         process::{ErrorCounts, resident_bytes},
-        status::Source,
+        status::PolicySource,
     },
     counts::{
         counters::Counters,
@@ -23,7 +23,7 @@ use crate::{
     },
     store::{Shared, StoreStats},
     wire::{
-        self, HITTERS_MAX, HeavyKey, LimitCounts, NodeCounts, PARTS_MAX, Process, Report, SeenIdentity, StoreReport,
+        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, Process, Report, ReportedCounts, SeenIdentity, StoreReport,
         bounded_errors,
         truncate::{ROOM, json_bytes, keep_what_fits},
     },
@@ -144,13 +144,13 @@ impl Drop for Reporter {
 fn busiest<'n>(
     mut parts: Vec<(LimitIndex, LimitTotals)>,
     name: impl Fn(LimitIndex) -> Option<&'n str>,
-) -> (Vec<LimitCounts>, u64) {
+) -> (Vec<ReportedCounts>, u64) {
     let left_out = parts.len().saturating_sub(PARTS_MAX);
     parts.sort_by_key(|(_, part)| Reverse(part.requests()));
     parts.truncate(PARTS_MAX);
     let counts = parts.into_iter().filter_map(|(limit, part)| {
         let LimitTotals { allowed, denied, shadow_denied } = part;
-        Some(LimitCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
+        Some(ReportedCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
     });
     (counts.collect(), left_out as u64)
 }
@@ -175,7 +175,7 @@ impl Node {
                 let mut report = reporter.next();
                 report.name.clone_from(&self.name);
                 report.instance.clone_from(&self.instance);
-                report.from_last_good = status.source == Some(Source::LastGood);
+                report.from_last_good = status.source == Some(PolicySource::LastGood);
                 report
             });
             match self.client.post(wire::REPORTS, &report).await {
@@ -267,7 +267,7 @@ mod tests {
             // Each limit counts a request, and the tier counts it once.
             let ids = report.limits.iter().map(|limit| limit.id.as_str());
             assert_eq!(ids.filter(|id| id.ends_with("hour")).count(), usize::from(second > 0));
-            let sums = |parts: &[LimitCounts]| {
+            let sums = |parts: &[ReportedCounts]| {
                 parts.iter().fold((0, 0), |(allowed, denied), part| (allowed + part.allowed, denied + part.denied))
             };
             assert_eq!(sums(&report.limits), (2 * counts.0, counts.1));

@@ -24,7 +24,7 @@ use crate::{
         node::Node,
         process::ErrorCounts,
         query_handler::QueryHandler,
-        status::Status,
+        status::AgentStatus,
     },
     counts::sampler::SAMPLED_ONE_IN,
     store::Shared,
@@ -55,7 +55,7 @@ pub struct Agent {
 #[derive(Debug)]
 pub struct AgentHandle {
     node: Arc<Node>,
-    status: watch::Receiver<Status>,
+    status: watch::Receiver<AgentStatus>,
     // Dropping the set aborts the tasks.
     tasks: JoinSet<Infallible>,
 }
@@ -172,7 +172,7 @@ impl Agent {
             return Err(StartError::Name(name));
         }
         let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
-        let (status, status_receiver) = watch::channel(Status::default());
+        let (status, status_receiver) = watch::channel(AgentStatus::default());
         let node = Arc::new(Node {
             name,
             instance: random,
@@ -210,7 +210,7 @@ impl AgentHandle {
 
     /// Returns the status of the agent.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> AgentStatus {
         self.status.borrow().clone()
     }
 
@@ -222,7 +222,7 @@ impl AgentHandle {
 
     /// Returns a receiver of the status as it changes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Status> {
+    pub fn watch(&self) -> watch::Receiver<AgentStatus> {
         self.status.clone()
     }
 

@@ -250,7 +250,7 @@ impl<C: Clock> Shared<C> {
             match actual.cmp(&charged.receipt.cost) {
                 Ordering::Less => {
                     let receipt = Receipt { cost, ..charged.receipt };
-                    self.take_back(std::iter::once(Charged { receipt, ..charged }));
+                    self.take_back(std::iter::once(AppliedCharge { receipt, ..charged }));
                 }
                 Ordering::Equal => {}
                 Ordering::Greater => self.overcharge(charged, cost),
@@ -344,8 +344,8 @@ impl<C: Clock> Shared<C> {
         self.quotas.charge(charge, is_patient)
     }
 
-    fn take_back(&self, charged: impl Iterator<Item = Charged>) {
-        for Charged { hash, name, receipt, own, sharing, .. } in charged {
+    fn take_back(&self, charged: impl Iterator<Item = AppliedCharge>) {
+        for AppliedCharge { hash, name, receipt, own, sharing, .. } in charged {
             let left = match sharing {
                 Sharing::Strict => receipt.cost,
                 _ => self.quotas.put_back(hash, sharing, &own.meter, &receipt),
@@ -357,8 +357,8 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    fn overcharge(&self, charged: Charged, tokens: u64) {
-        let Charged { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
+    fn overcharge(&self, charged: AppliedCharge, tokens: u64) {
+        let AppliedCharge { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
         if sharing != Sharing::Synced || !self.quotas.overcharge(hash, tokens, max_debt) {
             self.store.send_detached(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
         }
@@ -387,7 +387,7 @@ impl<C: Clock> Decide for Shared<C> {
 pub struct Reserved {
     here: Reservation,
     estimate: u64,
-    stored: Vec<Charged>,
+    stored: Vec<AppliedCharge>,
 }
 
 impl Reserved {
@@ -406,7 +406,7 @@ impl Reserved {
 
 /// A charge, with what is needed to take it back.
 #[derive(Debug)]
-struct Charged {
+struct AppliedCharge {
     hash: u64,
     sharing: Sharing,
     name: KeyName,
@@ -415,9 +415,9 @@ struct Charged {
     receipt: Receipt,
 }
 
-fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
+fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<AppliedCharge> {
     let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
-    Some(Charged {
+    Some(AppliedCharge {
         hash: charge.hash,
         sharing: charge.sharing,
         name: keys.name(charge),
@@ -427,7 +427,7 @@ fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
     })
 }
 
-fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<AppliedCharge> {
     let each = pending.charges().zip(answers);
     each.filter_map(|(mut charge, &answer)| {
         charge.answered = Some(answer);

@@ -8,7 +8,7 @@ const BYTES_MAX: usize = 160 << 20;
 
 /// A server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Event {
+pub(crate) struct ServerSentEvent {
     /// The name of the event; `message` where the stream states none.
     pub(crate) name: String,
     /// The data lines, joined by line feeds.
@@ -43,7 +43,7 @@ impl EventReader {
     /// # Errors
     ///
     /// An event is too long. The stream cannot be used any more.
-    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) -> Result<(), TooLong> {
+    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(ServerSentEvent)) -> Result<(), TooLong> {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);
             piece = &rest[1..];
@@ -62,13 +62,13 @@ impl EventReader {
         if self.line.len() > BYTES_MAX { Err(TooLong) } else { Ok(()) }
     }
 
-    fn line(&mut self, line: &[u8], each: &mut impl FnMut(Event)) {
+    fn line(&mut self, line: &[u8], each: &mut impl FnMut(ServerSentEvent)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             let name = mem::take(&mut self.name);
             let data = mem::take(&mut self.data);
             if mem::take(&mut self.has_data) {
-                each(Event { name: if name.is_empty() { "message".to_owned() } else { name }, data });
+                each(ServerSentEvent { name: if name.is_empty() { "message".to_owned() } else { name }, data });
             }
             return;
         }
@@ -96,8 +96,8 @@ mod tests {
 
     const TEXT: &str = "retry: 2000\n\n: alive\n\nevent: snapshot\nid: 3\ndata: {\"a\":\"é\"}\n\ndata:x\r\ndata: y\r\n\r\nevent: bye\ndata: {}\n\nevent: half\ndata: 1\n";
 
-    fn events() -> Vec<Event> {
-        let event = |name: &str, data: &str| Event { name: name.to_owned(), data: data.to_owned() };
+    fn events() -> Vec<ServerSentEvent> {
+        let event = |name: &str, data: &str| ServerSentEvent { name: name.to_owned(), data: data.to_owned() };
         vec![event("snapshot", "{\"a\":\"é\"}"), event("message", "x\ny"), event("bye", "{}")]
     }
 

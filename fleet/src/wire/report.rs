@@ -44,12 +44,12 @@ pub struct Report {
     pub latency: Vec<(u16, u64)>,
     /// The counts of limits of tiers and rules that decided since the last report, 1,000 at most. A request counts once
     /// for each limit.
-    pub limits: Vec<LimitCounts>,
+    pub limits: Vec<ReportedCounts>,
     /// The number of further limits that decided; their requests are in `counts` alone.
     pub limits_left_out: u64,
     /// The counts of tiers and rules that decided since the last report, 1,000 at most. A request counts once for each
     /// of them.
-    pub owners: Vec<LimitCounts>,
+    pub owners: Vec<ReportedCounts>,
     /// The number of further tiers and rules that decided; their requests are in `counts` alone.
     pub owners_left_out: u64,
     /// The fill of the key table, estimated: from 0 to 1.
@@ -224,7 +224,7 @@ pub struct NodeCounts {
 /// Counts of one limit, tier or rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "PartCounts"))]
-pub struct LimitCounts {
+pub struct ReportedCounts {
     /// The full name of the limit, tier or rule.
     pub id: String,
     /// Requests that it allowed.
@@ -235,7 +235,7 @@ pub struct LimitCounts {
     pub shadow_denied: u64,
 }
 
-impl LimitCounts {
+impl ReportedCounts {
     /// Returns the counts without the name.
     #[must_use]
     pub fn totals(&self) -> LimitTotals {

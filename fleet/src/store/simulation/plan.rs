@@ -56,7 +56,7 @@ pub(super) struct Measured {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct MeasuredCounts {
     checks: u64,
     denied: u64,
     early: u64,
@@ -66,11 +66,11 @@ struct Counts {
 }
 
 /// Two buckets for each key, one that is charged what the nodes admitted and one that decides alone, with counts.
-struct Judge {
+struct BucketPair {
     meter: Meter,
     words: Vec<u64>,
     alone: Vec<u64>,
-    counts: Counts,
+    counts: MeasuredCounts,
 }
 
 impl Plan {
@@ -97,12 +97,12 @@ impl Plan {
         (8.0 * admitted).ceil().clamp((self.tokens / 64).max(1) as f64, (self.tokens / 16).max(1) as f64)
     }
 
-    /// Counts one request for each batch, at most ten a second, and at least one in 45 seconds where the key is used.
+    /// MeasuredCounts one request for each batch, at most ten a second, and at least one in 45 seconds where the key is used.
     pub(super) fn by_the_plan(&self) -> f64 {
         self.sum(|asked, admitted| (admitted / self.batch(admitted)).max(asked.min(1.0 / 45.0)).min(10.0))
     }
 
-    /// Counts also the requests after a lease went back, which happens after 30 seconds without use; Poisson's law
+    /// MeasuredCounts also the requests after a lease went back, which happens after 30 seconds without use; Poisson's law
     /// gives their rate.
     pub(super) fn with_returns(&self) -> f64 {
         self.sum(|asked, admitted| {
@@ -132,24 +132,29 @@ impl Plan {
             nodes.push(Arc::new(node));
         }
         let meter = format!("token_bucket/{0}/{SECOND_NS}/{0}", self.tokens).parse().expect("a meter");
-        let judge = Judge { meter, words: vec![0; self.keys], alone: vec![0; self.keys], counts: Counts::default() };
-        let judge = Arc::new(Mutex::new(judge));
+        let buckets = BucketPair {
+            meter,
+            words: vec![0; self.keys],
+            alone: vec![0; self.keys],
+            counts: MeasuredCounts::default(),
+        };
+        let buckets = Arc::new(Mutex::new(buckets));
         let mut cumulated = 0.0;
         let chances: Vec<f64> = self.chances().into_iter().map(|chance| (cumulated += chance, cumulated).1).collect();
-        let (mut counts, mut traffic) = (Counts::default(), network.traffic());
+        let (mut counts, mut traffic) = (MeasuredCounts::default(), network.traffic());
         for ms in 0..(self.warm_s + self.measured_s) * 1_000 {
             if ms == self.warm_s * 1_000 {
-                (counts, traffic) = (lock(&judge).counts, network.traffic());
+                (counts, traffic) = (lock(&buckets).counts, network.traffic());
             }
             for _ in 0..self.checks / 1_000 {
                 let share = random.share();
                 let key = chances.partition_point(|chance| *chance < share).min(self.keys - 1);
                 let node = (key * 7_919 + random.below(self.nodes_of_key as u64) as usize) % self.nodes;
-                check(&nodes[node], &network, &judge, key);
+                check(&nodes[node], &network, &buckets, key);
             }
             sleep(Duration::from_millis(1)).await;
         }
-        let (after, now) = (network.traffic(), lock(&judge).counts);
+        let (after, now) = (network.traffic(), lock(&buckets).counts);
         let a_second = |before: u64, after: u64| (after - before) as f64 / self.measured_s as f64;
         Measured {
             checks: a_second(counts.checks, now.checks),
@@ -165,18 +170,18 @@ impl Plan {
 }
 
 /// Makes one check, in a task of its own where it must ask the store.
-fn check(node: &Arc<Node>, network: &Arc<Network>, judge: &Arc<Mutex<Judge>>, key: usize) {
+fn check(node: &Arc<Node>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPair>>, key: usize) {
     let user = key.to_string();
     let who = [Identity::new("user", &user).expect("a user")];
     let request = Request::new(&who).expect("a request");
     match node.shared.begin(&request) {
         Begun::Decided(decision) => {
             let is_degraded = decision.degraded().is_some();
-            lock(judge).note(network, key, decision.is_allowed(), is_degraded);
+            lock(buckets).note(network, key, decision.is_allowed(), is_degraded);
         }
         Begun::Pending(_) => {
-            lock(judge).counts.waited += 1;
-            let (node, network, judge) = (Arc::clone(node), Arc::clone(network), Arc::clone(judge));
+            lock(buckets).counts.waited += 1;
+            let (node, network, buckets) = (Arc::clone(node), Arc::clone(network), Arc::clone(buckets));
             let user = user.clone();
             // The check begins anew in the task: nothing is charged so far.
             tokio::spawn(async move {
@@ -186,13 +191,13 @@ fn check(node: &Arc<Node>, network: &Arc<Network>, judge: &Arc<Mutex<Judge>>, ke
                 let answers = node.shared.ask(&pending).await;
                 let decision = node.shared.finish(pending, &answers);
                 let is_degraded = decision.degraded().is_some();
-                lock(&judge).note(&network, key, decision.is_allowed(), is_degraded);
+                lock(&buckets).note(&network, key, decision.is_allowed(), is_degraded);
             });
         }
     }
 }
 
-impl Judge {
+impl BucketPair {
     fn note(&mut self, network: &Network, key: usize, is_allowed: bool, is_degraded: bool) {
         let (now, word) = (network.now(), &mut self.words[key]);
         self.counts.checks += 1;
