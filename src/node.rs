@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tidegate_fleet::{Agent, AgentHandle, ErrorCounts, Source, Status, Token};
+use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, PolicySource, Token};
 use tidegate_service::{self as service, Errors, grpc::Admin};
 use tokio::sync::watch;
 
@@ -75,7 +75,7 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
 
 /// The admin server, as the door's health sees it.
 #[derive(Debug)]
-struct Followed(watch::Receiver<Status>);
+struct Followed(watch::Receiver<AgentStatus>);
 
 impl service::Source for Followed {
     fn is_heard(&self) -> bool {
@@ -87,9 +87,11 @@ impl service::Source for Followed {
 fn greeting(arguments: &NodeArguments, following: &AgentHandle, urls: &Urls) -> String {
     let (version, name) = (env!("CARGO_PKG_VERSION"), following.name());
     let (admin, data, urls) = (&arguments.admin_url, arguments.data.display(), urls.lines());
-    let Status { version: policy, source, .. } = following.status();
+    let AgentStatus { version: policy, source, .. } = following.status();
     let policy = match source {
-        Some(Source::LastGood) => format!("version {policy} (the last good one, until the admin server is heard)"),
+        Some(PolicySource::LastGood) => {
+            format!("version {policy} (the last good one, until the admin server is heard)")
+        }
         Some(_) => format!("version {policy}"),
         None => "none until the admin server is heard: everything is allowed".to_owned(),
     };

@@ -24,7 +24,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
     events::{Events, Topic},
-    figures::{Counts, Figures, HOUR, Owner, Sample},
+    figures::{Counts, Figures, HOUR, OwnerKind, Sample},
     fleet::{Fleet, RefusedForRoom, Trouble},
     objects::{Kind, ObjectKey, client_id},
     problem::Problem,
@@ -511,7 +511,7 @@ async fn matched(store: &Store, now: i64) -> Result<Matched, Problem> {
     let add = move |matched: &mut Matched, FigureRow { at, span, .. }: FigureRow| {
         matched.is_partial |= span.owners.left_out > 0;
         let names = span.owners.parts.keys().filter_map(|number| names.get(number));
-        for rule in names.filter(|name| Owner::Rule.is(name)) {
+        for rule in names.filter(|name| OwnerKind::Rule.is(name)) {
             // They come in order.
             match matched.last.get_mut(rule) {
                 Some(last) => *last = at + HOUR,

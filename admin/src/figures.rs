@@ -23,8 +23,8 @@ use std::{
 };
 
 use tidegate::{Engine, Hitter};
-use tidegate_fleet::{Counted, Counters, Sampler, owner_of, wire::Report};
-pub(crate) use tidegate_fleet::{ENTRIES, HALF_LIFE, ONE_IN, Owner};
+use tidegate_fleet::{Counters, IntervalCounts, Sampler, owner_of, wire::Report};
+pub(crate) use tidegate_fleet::{HITTER_HALF_LIFE, OwnerKind, SAMPLED_ONE_IN, SKETCH_ENTRIES};
 use tidegate_replay::client_limit_name;
 use tokio::{
     sync::Notify,
@@ -39,7 +39,7 @@ pub(crate) use self::{
     range::{Asked, Range},
     ring::{HOUR, MINUTE, Minute},
     sample::{Sample, Second},
-    span::{Part, Span, Whole},
+    span::{DecisionTotals, LimitTotals, Span},
     top::{Denied, Heaviest, Of, TopBy},
 };
 use self::{
@@ -98,14 +98,14 @@ struct Now {
 pub(crate) struct Own {
     /// How long it was.
     pub(crate) interval_ms: u64,
-    pub(crate) whole: Whole,
+    pub(crate) whole: DecisionTotals,
 }
 
 /// What was counted until the last sample.
 #[derive(Debug)]
 struct Before {
     at: Instant,
-    whole: Whole,
+    whole: DecisionTotals,
     shadow_denied: u64,
 }
 
@@ -120,8 +120,8 @@ impl Figures {
         has_figures: bool,
     ) -> Self {
         let watcher = Arc::new(Sampler::new(engine.clock().clone()));
-        engine.observe(ONE_IN, Arc::clone(&watcher));
-        let before = Before { at: Instant::now(), whole: Whole::default(), shadow_denied: 0 };
+        engine.observe(SAMPLED_ONE_IN, Arc::clone(&watcher));
+        let before = Before { at: Instant::now(), whole: DecisionTotals::default(), shadow_denied: 0 };
         let now = Now {
             newest: Arc::default(),
             anything_yet: has_figures,
@@ -265,7 +265,7 @@ impl Figures {
         now.before.whole = mem::take(&mut counted.whole);
         now.anything_yet |= now.before.whole.decisions() > 0;
         for figure in counted.present.iter_mut().chain(&mut counted.owners) {
-            figure.new = Part::default();
+            figure.new = LimitTotals::default();
         }
         let sample = self.sample(&now, 0, &counted);
         self.tell(&mut now, sample, &counted);
@@ -278,7 +278,7 @@ impl Figures {
         let interval_ms = (at - now.before.at).as_millis() as u64;
         let mut counted = now.counters.count(&self.engine, &taken);
         let sums = Sums::of(&counted);
-        now.endpoints.add(&taken.also, sums.whole.decisions(), sums.whole.latency.samples());
+        now.endpoints.add(&taken.extension, sums.whole.decisions(), sums.whole.latency.samples());
         now.own = Own { interval_ms, whole: sums.whole.clone() };
 
         let t = self.clock.now_ms();
@@ -312,7 +312,7 @@ impl Figures {
         self.keep_minutes(&mut now, own.into_iter().chain(minutes));
     }
 
-    fn sample(&self, now: &Now, interval_ms: u64, counted: &Counted) -> Sample {
+    fn sample(&self, now: &Now, interval_ms: u64, counted: &IntervalCounts) -> Sample {
         let rate = rates_over(interval_ms);
         let Before { whole: all, shadow_denied, .. } = &now.before;
         let whole = &counted.whole;
@@ -350,11 +350,12 @@ impl Figures {
     }
 
     /// Shows a sample to those who ask, and to the streams.
-    fn tell(&self, now: &mut Now, sample: Sample, counted: &Counted) {
+    fn tell(&self, now: &mut Now, sample: Sample, counted: &IntervalCounts) {
         self.events.post(Topic::Metrics, "metrics", &sample);
-        for (owner, topic, event) in
-            [(Owner::Tier, Topic::MetricsTier, "metrics.tier"), (Owner::Rule, Topic::MetricsRule, "metrics.rule")]
-        {
+        for (owner, topic, event) in [
+            (OwnerKind::Tier, Topic::MetricsTier, "metrics.tier"),
+            (OwnerKind::Rule, Topic::MetricsRule, "metrics.rule"),
+        ] {
             let rate = rates_over(sample.interval_ms);
             let items = counted.owners.iter().filter_map(|&figure| {
                 let id = owner_of(self.engine.limit_name(figure.limit)).filter(|id| owner.is(id))?;

@@ -49,7 +49,7 @@ use crate::{
     browsers::Browsers,
     connections::{Connections, Open},
     events::Events,
-    figures::{Figures, FiguresClock, ONE_IN},
+    figures::{Figures, FiguresClock, SAMPLED_ONE_IN},
     fleet::{Fleet, OwnProcess},
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
     news::{follow_audit, follow_policy},
@@ -763,7 +763,7 @@ async fn dress(
 fn started(process: Process, record: Option<NonZeroU32>) -> Process {
     let started_at_ms = jiff::Timestamp::now().as_millisecond().unsigned_abs();
     let recorded_one_in = record.map(NonZeroU32::get);
-    Process { started_at_ms, observed_one_in: ONE_IN.get(), recorded_one_in, ..process.bounded() }
+    Process { started_at_ms, observed_one_in: SAMPLED_ONE_IN.get(), recorded_one_in, ..process.bounded() }
 }
 
 /// A recorder that is shown every decision, because a sampled identity's are all kept.

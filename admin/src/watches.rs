@@ -1,4 +1,4 @@
-//! Who is watched just now: the decisions about one identity, as nodes make them, gathered once for all who look. Nodes are asked
+//! QueryIdentity is watched just now: the decisions about one identity, as nodes make them, gathered once for all who look. Nodes are asked
 //! again and again, and go on where they were. Readers take from here at their own pace; nobody waits for them.
 
 use std::{
@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate::Identity;
-use tidegate_fleet::wire::{Ask, Decisions, GoesOn, SeenDecision, SeenIdentity, Told, WATCH_MS_MAX, Who};
+use tidegate_fleet::wire::{
+    Decisions, NodeQuery, NodeReply, QueryIdentity, SeenDecision, SeenIdentity, WATCH_MS_MAX, WatchCursor,
+};
 use tidegate_listener::OwnerCounts;
 use tokio::{
     sync::watch::{Receiver, Sender},
@@ -43,7 +45,7 @@ pub(crate) struct Watches(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
-    by_who: HashMap<Who, Arc<Watch>>,
+    by_who: HashMap<QueryIdentity, Arc<Watch>>,
     /// How many there ever were.
     opened: u64,
 }
@@ -51,7 +53,7 @@ struct Open {
 /// One of them.
 #[derive(Debug)]
 struct Watch {
-    who: Who,
+    who: QueryIdentity,
     /// Among the nodes.
     name: String,
     since: Timestamp,
@@ -117,7 +119,7 @@ pub(crate) struct Looking {
 
 impl Watches {
     /// Adds a reader, of this user, of the decisions about an identity. The error says why that cannot be.
-    pub(crate) fn look(&self, state: &Data<State>, user: &str, who: Who) -> Result<Looking, &'static str> {
+    pub(crate) fn look(&self, state: &Data<State>, user: &str, who: QueryIdentity) -> Result<Looking, &'static str> {
         let mut open = self.lock();
         let Open { by_who, opened } = &mut *open;
         let of_user = by_who.values().filter(|watch| watch.who != who && watch.readers().of(user) > 0).count();
@@ -249,11 +251,11 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
 async fn ask(state: &State, watch: &Watch, node: String) -> (String, bool) {
     let next = Instant::now() + TELL_EVERY;
     let (at, after) = (Timestamp::now(), watch.gathered().nodes.get(&node).map_or(0, |node| node.after));
-    let goes_on = Some(GoesOn { watch: watch.name.clone(), after });
-    let ask = Ask::Watch { who: watch.who.clone(), for_ms: WATCH_MS_MAX, goes_on };
+    let cursor = Some(WatchCursor { watch: watch.name.clone(), after });
+    let ask = NodeQuery::Watch { who: watch.who.clone(), for_ms: WATCH_MS_MAX, cursor };
     let outcome = state.fleet.ask(&state.store, Some(slice::from_ref(&node)), &ask).await;
     let told = outcome.ok().and_then(|outcome| shown(state, outcome, Some(&watch.who)).answers.remove(&node));
-    let is_well = matches!(told, Some(Told::Watch(_)));
+    let is_well = matches!(told, Some(NodeReply::Watch(_)));
     watch.gathered().take_in(&node, told, at);
     sleep_until(next).await;
     (node, is_well)
@@ -289,10 +291,10 @@ impl Watch {
 
 impl Gathered {
     /// What a node told that was asked `at` this time; `None`: it did not answer.
-    fn take_in(&mut self, name: &str, told: Option<Told>, at: Timestamp) {
+    fn take_in(&mut self, name: &str, told: Option<NodeReply>, at: Timestamp) {
         let node = self.nodes.entry(name.to_owned()).or_default();
         let how = match told {
-            Some(Told::Watch(Decisions { decisions, seen, last, since_ms })) => {
+            Some(NodeReply::Watch(Decisions { decisions, seen, last, since_ms })) => {
                 if node.node_since_ms != since_ms {
                     // A watch of before had ended, and what came between the two was not seen.
                     (node.node_since_ms, node.since_ms) = (since_ms, at.as_millisecond());
@@ -310,7 +312,7 @@ impl Gathered {
                 self.rows.drain(..self.rows.len().saturating_sub(KEPT_MAX));
                 How::Sees
             }
-            Some(Told::Failed { why }) => How::Fails(why),
+            Some(NodeReply::Failed { why }) => How::Fails(why),
             _ => How::Silent,
         };
         self.has_news |= node.how != how;
@@ -334,13 +336,13 @@ impl Gathered {
 }
 
 /// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
-pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) -> Outcome {
-    let identity = named.and_then(|Who { kind, value }| Identity::new(kind, value).ok());
+pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&QueryIdentity>) -> Outcome {
+    let identity = named.and_then(|QueryIdentity { kind, value }| Identity::new(kind, value).ok());
     let values = identity.map(|identity| state.figures.engine().counted_values(identity)).unwrap_or_default();
     let is_named =
         |who: &SeenIdentity| identity.is_some_and(|named| named.kind() == who.kind) && values.contains(&who.value);
     for told in outcome.answers.values_mut() {
-        let (Told::Watch(decisions) | Told::Sample(decisions)) = told else { continue };
+        let (NodeReply::Watch(decisions) | NodeReply::Sample(decisions)) = told else { continue };
         for decision in &mut decisions.decisions {
             for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
                 who.value = state.privacy.show(&who.kind, &who.value);
@@ -359,7 +361,7 @@ pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) ->
 mod tests {
     use super::*;
 
-    fn told(count: u64, seen: u64, last: u64, since_ms: u64) -> Told {
+    fn told(count: u64, seen: u64, last: u64, since_ms: u64) -> NodeReply {
         let decision = |at_ms| SeenDecision {
             at_ms,
             allowed: true,
@@ -370,11 +372,11 @@ mod tests {
             method: None,
             cost: Some(1),
         };
-        Told::Watch(Decisions { decisions: (0..count).map(decision).collect(), seen, last, since_ms })
+        NodeReply::Watch(Decisions { decisions: (0..count).map(decision).collect(), seen, last, since_ms })
     }
 
     fn looking() -> Looking {
-        let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
+        let who = QueryIdentity { kind: "user".to_owned(), value: "ada".to_owned() };
         let (name, since, news) = ("a".to_owned(), Timestamp::UNIX_EPOCH, Sender::new(()));
         let (gathered, readers) = (Mutex::default(), Mutex::default());
         Looking::new(Arc::new(Watch { who, name, since, gathered, news, readers }), "ana")
@@ -410,7 +412,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).expect("an instant");
         looking.watch.gathered().take_in("a", Some(told(0, 0, 0, 7)), at(5));
         looking.watch.gathered().take_in("b", None, at(5));
-        looking.watch.gathered().take_in("c", Some(Told::Failed { why: "so".to_owned() }), at(5));
+        looking.watch.gathered().take_in("c", Some(NodeReply::Failed { why: "so".to_owned() }), at(5));
         looking.watch.knows(&["a", "b", "c"].map(str::to_owned), vec!["d".to_owned()]);
         let state = looking.news().remove(0).1;
         assert_eq!(

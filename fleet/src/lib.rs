@@ -1,7 +1,8 @@
-//! Tidegate's fleet: an engine that follows an admin server.
+//! An agent that keeps an engine on the policy of an admin server, and a store of limits that several engines share.
 //!
-//! What is published there is pushed to every node, checked, compiled beside the checks, swapped in, kept as the last good
-//! one, and acknowledged. Once a second a node tells what it counted; it answers what an operator asks. Three lines:
+//! The admin server pushes each published policy to every node. The agent checks it, compiles it without blocking checks,
+//! swaps it in, saves it as the last good one, and acknowledges it. It reports once a second what the engine counted, and
+//! answers the queries of operators. Three lines start it:
 //!
 //! ```no_run
 //! # async fn follow() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,20 +19,20 @@
 //! # }
 //! ```
 //!
-//! Without the admin server it starts with the last good policy, and goes on with the one it has; it comes back by itself,
-//! with pauses that grow and are never those of its neighbours.
+//! Without the admin server the agent starts with the last good policy, and keeps the one that it has. It reconnects by
+//! itself, with pauses that grow and differ between nodes.
 //!
-//! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
+//! The files, from the ground up: a file uses only files before it in the list of its folder, which a test checks.
 //!
 //! * `src`: `lock`, `counts`, `store`, `wire`, `agent`;
-//! * `counts` (counts of decisions): `latency`, `totals`, `owner`, `sampler`, `counters`;
+//! * `counts` (counts of decisions): `latency`, `totals`, `limit_owner`, `sampler`, `counters`;
 //! * `store` (limits that nodes share through Redis): `error`, `config`, `key`, `address`, `fault`, `stats`, `script`, `client`, `local`, `shared`, `simulation`;
-//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `twin`;
-//! * `store/client` (connections, and what goes out together): `clock`, `connect`, `fault_log`, `sentinel`, `server`, `cluster`, `connection`, `epoch`, `queue`, `batcher`, `health`;
-//! * `store/local` (what a node decides by itself): `lease`, `synced`, `quota`;
-//! * `store/simulation` (nodes and a store in virtual time, for tests): `random`, `mutation`, `network`, `node`, `judge`, `run`, `plan`, `late_answer`;
-//! * `wire` (messages between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `command`, `truncate`;
-//! * `agent` (what a node does): `process`, `status`, `describe`, `http_client`, `live_tail`, `queries`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `connect`, `start`.
+//! * `store/script` (the script that the store runs, its arguments and its answers): `record`, `grant`, `op`, `plan`, `encode`, `decode`, `argument`, `script_model`, `comparison`;
+//! * `store/client` (connections, batches of requests, and the health of the store): `clock_reading`, `redis_client`, `fault_log`, `sentinel`, `server_connection`, `cluster_connection`, `store_connection`, `epoch`, `queue`, `batcher`, `health`;
+//! * `store/local` (the leases and views with which a node decides by itself): `lease`, `synced`, `quota`, `local_quotas`, `renewal`, `exchange`;
+//! * `store/simulation` (test only: nodes and a store in virtual time): `random`, `mutation`, `network`, `node`, `judge`, `scenario`, `history`, `check`, `run`, `plan`, `late_answer`;
+//! * `wire` (the protocol between nodes and the admin server): `payload`, `event_reader`, `stream`, `report`, `query`, `truncate`;
+//! * `agent` (follows the admin server, reports to it and answers its queries): `process`, `status`, `describe`, `http_client`, `live_tail`, `query_handler`, `compiled_policy`, `last_good`, `node`, `apply`, `report`, `admin_stream`, `start`.
 
 mod agent;
 mod counts;
@@ -43,18 +44,14 @@ pub use agent::{
     describe,
     http_client::Token,
     process::{ErrorCounts, resident_bytes},
-    queries::QueryHandler,
+    query_handler::QueryHandler,
     start::{Agent, AgentHandle, StartError},
-    status::{Source, Status},
+    status::{AgentStatus, PolicySource},
 };
 pub use counts::{
-    counters::{Counted, Counters, Figure},
-    latency::Latency,
-    owner::{Owner, owner_of},
-    sampler::{ENTRIES, HALF_LIFE, ONE_IN, Sample, SampleExtension, Sampler},
-    totals::{Part, Whole},
-};
-pub use wire::{
-    event_reader::{Event, EventReader, TooLong},
-    payload,
+    counters::{CountedLimit, Counters, IntervalCounts},
+    latency::LatencyHistogram,
+    limit_owner::{OwnerKind, owner_of},
+    sampler::{HITTER_HALF_LIFE, SAMPLED_ONE_IN, SKETCH_ENTRIES, Sample, SampleExtension, Sampler},
+    totals::{DecisionTotals, LimitTotals},
 };

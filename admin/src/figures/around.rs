@@ -79,7 +79,7 @@ pub(crate) async fn decided_around(store: &Store, instants: &[Timestamp]) -> sql
 mod tests {
     use super::*;
     use crate::{
-        figures::{Minute, Numbers, Span, Whole},
+        figures::{DecisionTotals, Minute, Numbers, Span},
         folder::DataFolder,
         published::write_first,
     };
@@ -92,7 +92,7 @@ mod tests {
         let (mut numbers, noon) = (Numbers::new(), 1_800_000_000);
         // Minute by minute one more of each; the first and the last ones are too far away.
         for number in -16..=17 {
-            let whole = Whole { allowed: 100, denied: u64::from(number >= 0), ..Whole::default() };
+            let whole = DecisionTotals { allowed: 100, denied: u64::from(number >= 0), ..DecisionTotals::default() };
             let minute = Minute { at: noon + number * MINUTE, span: Span { whole, ..Span::default() } };
             for node in ["node-1", "node-2"] {
                 store.add_figures(node, &minute, &mut numbers).await.expect("it is written");

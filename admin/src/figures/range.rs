@@ -217,7 +217,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::{
-        super::{FiguresClock, Minute, Part, Span, span::Parts},
+        super::{FiguresClock, LimitTotals, Minute, Span, span::Parts},
         *,
     };
     use crate::{
@@ -272,7 +272,7 @@ mod tests {
         let store = Store::create(&mut data, write_first).await.expect("it is made");
         let (start, mut numbers) = (NOW / 1_000 - 2_000 * MINUTE, HashMap::new());
         for number in 0..2_000 {
-            let part = Part { allowed: 1, ..Part::default() };
+            let part = LimitTotals { allowed: 1, ..LimitTotals::default() };
             let limits = Parts::of((0..300).map(|limit| (format!("default/tier:t{limit}/minute"), part)));
             let minute = Minute { at: start + number * MINUTE, span: Span { limits, ..Span::default() } };
             store.add_figures("a", &minute, &mut numbers).await.expect("it is written");

@@ -8,8 +8,8 @@ use std::{
 
 use tidegate::{Engine, LimitIndex};
 use tidegate_fleet::{
-    Counted, Counters, Figure, Part, Whole,
-    wire::{HeavyKey, PartCounts, Report},
+    CountedLimit, Counters, DecisionTotals, IntervalCounts, LimitTotals,
+    wire::{HeavyKey, Report, ReportedCounts},
 };
 use tokio::time::Instant;
 
@@ -77,7 +77,7 @@ impl Remotes {
             heard: Instant::now(),
         });
         remote.new.add(&Sums {
-            whole: report.whole(),
+            whole: report.totals(),
             limits: parts(&report.limits, |id| self.limits.get(id).copied()),
             owners: parts(&report.owners, |id| counters.owner(id)),
         });
@@ -113,7 +113,7 @@ impl Remotes {
     }
 
     /// Adds what they told to what the engine of this process counted.
-    pub(super) fn add_to(&self, counted: &mut Counted, told: Told) {
+    pub(super) fn add_to(&self, counted: &mut IntervalCounts, told: Told) {
         let Sums { whole, limits, owners } = told.sums;
         counted.whole.add(&whole);
         add_parts(&mut counted.present, &mut counted.gone, &self.sums.limits, limits);
@@ -149,27 +149,27 @@ impl Remotes {
 }
 
 fn is_busy(minute: &Minute) -> bool {
-    minute.span.whole != Whole::default()
+    minute.span.whole != DecisionTotals::default()
 }
 
 /// What a report says of those that are known here.
-fn parts(counts: &[PartCounts], find: impl Fn(&str) -> Option<LimitIndex>) -> HashMap<LimitIndex, Part> {
-    counts.iter().filter_map(|counts| Some((find(&counts.id)?, counts.part()))).collect()
+fn parts(counts: &[ReportedCounts], find: impl Fn(&str) -> Option<LimitIndex>) -> HashMap<LimitIndex, LimitTotals> {
+    counts.iter().filter_map(|counts| Some((find(&counts.id)?, counts.totals()))).collect()
 }
 
 /// Adds what others counted, `new` since the time before, and `sums` altogether.
 fn add_parts(
-    present: &mut [Figure],
-    gone: &mut Vec<Figure>,
-    sums: &HashMap<LimitIndex, Part>,
-    mut new: HashMap<LimitIndex, Part>,
+    present: &mut [CountedLimit],
+    gone: &mut Vec<CountedLimit>,
+    sums: &HashMap<LimitIndex, LimitTotals>,
+    mut new: HashMap<LimitIndex, LimitTotals>,
 ) {
     let all = |limit| sums.get(&limit).copied().unwrap_or_default();
     for figure in present.iter_mut().chain(&mut *gone) {
         figure.all.add(all(figure.limit));
         figure.new.add(new.remove(&figure.limit).unwrap_or_default());
     }
-    gone.extend(new.into_iter().map(|(limit, new)| Figure { limit, all: all(limit), new }));
+    gone.extend(new.into_iter().map(|(limit, new)| CountedLimit { limit, all: all(limit), new }));
 }
 
 fn hit(key: &HeavyKey) -> Hit {

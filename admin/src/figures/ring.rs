@@ -13,7 +13,7 @@ use tidegate::LimitIndex;
 use tidegate_fleet::owner_of;
 
 use super::{
-    span::{PARTS_MAX, Part, Parts, Span, Whole},
+    span::{DecisionTotals, LimitTotals, PARTS_MAX, Parts, Span},
     sums::Sums,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Second {
     pub(crate) node: Option<Arc<str>>,
     /// Unix seconds when it began.
     pub(crate) at: i64,
-    pub(crate) whole: Whole,
+    pub(crate) whole: DecisionTotals,
     pub(crate) limits: Busy,
     /// Tiers and rules, each by the limit that stands for it.
     pub(crate) owners: Busy,
@@ -79,8 +79,8 @@ impl Second {
 }
 
 impl Busy {
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (LimitIndex, Part)> {
-        let part = |[allowed, denied, shadow_denied]: [u32; 3]| Part {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (LimitIndex, LimitTotals)> {
+        let part = |[allowed, denied, shadow_denied]: [u32; 3]| LimitTotals {
             allowed: allowed.into(),
             denied: denied.into(),
             shadow_denied: shadow_denied.into(),
@@ -88,15 +88,15 @@ impl Busy {
         self.parts.iter().map(move |&(limit, counts)| (limit, part(counts)))
     }
 
-    fn of(parts: HashMap<LimitIndex, Part>) -> Self {
-        let mut parts: Vec<(LimitIndex, Part)> = parts.into_iter().collect();
+    fn of(parts: HashMap<LimitIndex, LimitTotals>) -> Self {
+        let mut parts: Vec<(LimitIndex, LimitTotals)> = parts.into_iter().collect();
         let left_out = parts.len().saturating_sub(PARTS_MAX);
         if left_out > 0 {
             parts.sort_by_key(|(_, part)| Reverse(part.requests()));
             parts.truncate(PARTS_MAX);
         }
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let counts = |part: Part| [part.allowed, part.denied, part.shadow_denied].map(small);
+        let counts = |part: LimitTotals| [part.allowed, part.denied, part.shadow_denied].map(small);
         let parts = parts.into_iter().map(|(limit, part)| (limit, counts(part))).collect();
         Self { parts, left_out: left_out as u64 }
     }
@@ -187,9 +187,9 @@ mod tests {
         let (mut ring, mut minutes) = (Ring::default(), Vec::new());
         let start = 1_800_000_017;
         for second in 0..200u64 {
-            let mut whole = Whole { allowed: second, denied: 1, ..Whole::default() };
+            let mut whole = DecisionTotals { allowed: second, denied: 1, ..DecisionTotals::default() };
             whole.latency.count(second * 1_000);
-            let part = Part { allowed: second, denied: 1, shadow_denied: second % 3 };
+            let part = LimitTotals { allowed: second, denied: 1, shadow_denied: second % 3 };
             let parts = HashMap::from([(limit, part)]);
             let sums = Sums { whole, limits: parts.clone(), owners: parts };
             minutes.extend(ring.add(start + second.cast_signed(), sums, name));
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(starts, [0, 60, 120, 180].map(|after| 1_800_000_000 + after));
         let counts: Vec<u64> = minutes.iter().map(|minute| minute.span.whole.denied).collect();
         assert_eq!(counts, [43, 60, 60, 37]);
-        let second = |second: u64| Part { allowed: second, denied: 1, shadow_denied: second % 3 };
-        let mut sum = Part::default();
+        let second = |second: u64| LimitTotals { allowed: second, denied: 1, shadow_denied: second % 3 };
+        let mut sum = LimitTotals::default();
         (43..103).for_each(|number| sum.add(second(number)));
         assert_eq!(minutes[1].span.limits.parts["default/tier:free/minute"], sum);
         assert_eq!(minutes[1].span.owners.parts["default/tier:free"], sum);
@@ -214,9 +214,9 @@ mod tests {
         let (engine, limit) = engine();
         let name = |limit| engine.limit_name(limit);
         let mut ring = Ring::default();
-        let one = Part { allowed: 1, ..Part::default() };
+        let one = LimitTotals { allowed: 1, ..LimitTotals::default() };
         for second in 0..2 * SECONDS {
-            let whole = Whole { allowed: 1, ..Whole::default() };
+            let whole = DecisionTotals { allowed: 1, ..DecisionTotals::default() };
             let sums = Sums { whole, limits: HashMap::from([(limit, one)]), ..Sums::default() };
             let _ = ring.add(second, sums, name);
         }

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate_fleet::Figure;
+use tidegate_fleet::CountedLimit;
 
 /// What was counted since the process started, by its engine and by the nodes that tell it, and how fast.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -111,7 +111,7 @@ impl Sample {
 }
 
 impl PartFigures {
-    pub(super) fn new(Figure { all, new, .. }: Figure, rate: &impl Fn(u64) -> f64) -> Self {
+    pub(super) fn new(CountedLimit { all, new, .. }: CountedLimit, rate: &impl Fn(u64) -> f64) -> Self {
         Self {
             allowed: all.allowed,
             denied: all.denied,

@@ -8,9 +8,9 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate_fleet::Owner;
+use tidegate_fleet::OwnerKind;
 
-use super::span::{Part, Whole};
+use super::span::{DecisionTotals, LimitTotals};
 
 /// Points in an answer, over all its series.
 const POINTS_MAX: usize = 20_000;
@@ -30,10 +30,10 @@ pub(crate) enum By {
 
 impl By {
     /// The tiers or the rules, if they are it.
-    pub(super) fn owner(self) -> Option<Owner> {
+    pub(super) fn owner(self) -> Option<OwnerKind> {
         match self {
-            Self::Tier => Some(Owner::Tier),
-            Self::Rule => Some(Owner::Rule),
+            Self::Tier => Some(OwnerKind::Tier),
+            Self::Rule => Some(OwnerKind::Rule),
             Self::Total | Self::Limit | Self::Node => None,
         }
     }
@@ -79,8 +79,8 @@ struct WholePoint {
 /// What is counted of one series in one step.
 #[derive(Clone, Debug, Default)]
 struct Cell {
-    part: Part,
-    whole: Option<Whole>,
+    part: LimitTotals,
+    whole: Option<DecisionTotals>,
 }
 
 /// Puts rows into series.
@@ -118,8 +118,8 @@ impl Gathering {
         &mut self,
         at: i64,
         node: &str,
-        whole: &Whole,
-        parts: impl Iterator<Item = (&'n str, Part)>,
+        whole: &DecisionTotals,
+        parts: impl Iterator<Item = (&'n str, LimitTotals)>,
         left_out: u64,
     ) {
         self.times.insert(at);
@@ -127,7 +127,7 @@ impl Gathering {
         match self.by {
             By::Total | By::Node => {
                 let shadow_denied = parts.map(|(_, part)| part.shadow_denied).sum();
-                let part = Part { allowed: whole.allowed, denied: whole.denied, shadow_denied };
+                let part = LimitTotals { allowed: whole.allowed, denied: whole.denied, shadow_denied };
                 let name = if self.by == By::Total { "total" } else { node };
                 self.put(name, at, Cell { part, whole: Some(whole.clone()) });
             }
@@ -186,7 +186,7 @@ impl Gathering {
 
 impl Point {
     fn new(at: i64, Cell { part, whole }: Cell) -> Self {
-        let Part { allowed, denied, shadow_denied } = part;
+        let LimitTotals { allowed, denied, shadow_denied } = part;
         let whole = whole.map(|whole| WholePoint {
             no_limit: whole.no_limit,
             unknown_domain: whole.unknown_domain,

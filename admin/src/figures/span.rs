@@ -3,7 +3,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-pub(crate) use tidegate_fleet::{Part, Whole};
+pub(crate) use tidegate_fleet::{DecisionTotals, LimitTotals};
 
 /// Limits whose parts a span keeps, and tiers and rules together; those with the most requests stay.
 pub(crate) const PARTS_MAX: usize = 1_000;
@@ -14,7 +14,7 @@ const FORMAT: u8 = 2;
 /// A stretch of time; limits, tiers and rules are told apart by `K`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Span<K> {
-    pub(crate) whole: Whole,
+    pub(crate) whole: DecisionTotals,
     pub(crate) limits: Parts<K>,
     /// Tiers and rules.
     pub(crate) owners: Parts<K>,
@@ -23,7 +23,7 @@ pub(crate) struct Span<K> {
 /// Those that had a part in a stretch of time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Parts<K> {
-    pub(crate) parts: BTreeMap<K, Part>,
+    pub(crate) parts: BTreeMap<K, LimitTotals>,
     /// Those that did not fit: they are in the whole alone.
     pub(crate) left_out: u64,
 }
@@ -36,7 +36,7 @@ impl<K> Default for Parts<K> {
 
 impl<K> Default for Span<K> {
     fn default() -> Self {
-        Self { whole: Whole::default(), limits: Parts::default(), owners: Parts::default() }
+        Self { whole: DecisionTotals::default(), limits: Parts::default(), owners: Parts::default() }
     }
 }
 
@@ -55,7 +55,7 @@ impl<K: Ord> Span<K> {
 
 impl<K: Ord> Parts<K> {
     /// Those that fit, of what happened in a stretch of time.
-    pub(crate) fn of(parts: impl IntoIterator<Item = (K, Part)>) -> Self {
+    pub(crate) fn of(parts: impl IntoIterator<Item = (K, LimitTotals)>) -> Self {
         let mut parts = Self { parts: parts.into_iter().collect(), left_out: 0 };
         parts.cut();
         parts
@@ -93,7 +93,7 @@ impl<K: Ord> Parts<K> {
 impl Span<u64> {
     /// Numbers of seven bits a byte: the whole, the latencies that occurred, then limits, tiers and rules.
     pub(crate) fn pack(&self) -> Vec<u8> {
-        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &self.whole;
+        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, latency } = &self.whole;
         let mut packed = vec![FORMAT];
         for number in [*allowed, *denied, *no_limit, *unknown_domain, *degraded] {
             push(&mut packed, number);
@@ -113,7 +113,7 @@ impl Span<u64> {
     pub(crate) fn unpack(packed: &[u8]) -> Option<Self> {
         let rest = &mut packed.strip_prefix(&[FORMAT])?;
         let mut span = Self::default();
-        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &mut span.whole;
+        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, latency } = &mut span.whole;
         for number in [allowed, denied, no_limit, unknown_domain, degraded] {
             *number = pull(rest)?;
         }
@@ -145,7 +145,7 @@ impl Parts<u64> {
         let mut key = 0u64;
         for _ in 0..pull(rest)? {
             key = key.checked_add(pull(rest)?)?;
-            let part = Part { allowed: pull(rest)?, denied: pull(rest)?, shadow_denied: pull(rest)? };
+            let part = LimitTotals { allowed: pull(rest)?, denied: pull(rest)?, shadow_denied: pull(rest)? };
             parts.parts.insert(key, part);
         }
         Some(parts)
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn span(parts: impl IntoIterator<Item = (u64, u64, u64, u64)>) -> Span<u64> {
-        let part = |(limit, allowed, denied, shadow_denied)| (limit, Part { allowed, denied, shadow_denied });
+        let part = |(limit, allowed, denied, shadow_denied)| (limit, LimitTotals { allowed, denied, shadow_denied });
         let mut span = Span { limits: Parts::of(parts.into_iter().map(part)), ..Span::default() };
         span.whole.allowed = span.limits.parts.values().fold(0, |sum, part| sum.saturating_add(part.allowed));
         span
@@ -189,7 +189,8 @@ mod tests {
     fn what_was_packed_is_read_again() {
         let mut spans = vec![Span::default(), span([(1, 5, 0, 0)]), span([(3, 127, 128, 0), (1_000_000, 1, 2, 3)])];
         spans.push(span([(0, u64::MAX, u64::MAX / 2, 1), (u64::MAX, 1, 0, 0)]));
-        spans[2].whole = Whole { denied: 7, no_limit: 300, unknown_domain: 2, degraded: 16, ..spans[2].whole.clone() };
+        spans[2].whole =
+            DecisionTotals { denied: 7, no_limit: 300, unknown_domain: 2, degraded: 16, ..spans[2].whole.clone() };
         spans[2].limits.left_out = 4;
         spans[2].owners = span([(2, 128, 128, 3), (9, 1, 0, 0)]).limits;
         for ns in [1, 90, 130, 5_000, u64::MAX] {
@@ -221,6 +222,6 @@ mod tests {
         // 0 and 1 have the fewest, of 2 and 3 the first came first.
         assert_eq!(sum.limits.parts.keys().take(2).collect::<Vec<_>>(), [&2, &4]);
         sum.add(span([(7, 1, 1, 1)]));
-        assert_eq!(sum.limits.parts[&7], Part { allowed: 5, denied: 1, shadow_denied: 1 });
+        assert_eq!(sum.limits.parts[&7], LimitTotals { allowed: 5, denied: 1, shadow_denied: 1 });
     }
 }

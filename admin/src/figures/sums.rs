@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 
 use tidegate::LimitIndex;
-use tidegate_fleet::{Counted, Part, Whole};
+use tidegate_fleet::{DecisionTotals, IntervalCounts, LimitTotals};
 
 /// What was counted in a stretch of time.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Sums {
-    pub(crate) whole: Whole,
-    pub(crate) limits: HashMap<LimitIndex, Part>,
+    pub(crate) whole: DecisionTotals,
+    pub(crate) limits: HashMap<LimitIndex, LimitTotals>,
     /// Tiers and rules, each by the limit that stands for it.
-    pub(crate) owners: HashMap<LimitIndex, Part>,
+    pub(crate) owners: HashMap<LimitIndex, LimitTotals>,
 }
 
 impl Sums {
     /// What was counted since the time before.
-    pub(super) fn of(counted: &Counted) -> Self {
+    pub(super) fn of(counted: &IntervalCounts) -> Self {
         Self {
             whole: counted.whole.clone(),
             limits: counted.busy_limits().into_iter().collect(),
@@ -35,6 +35,6 @@ impl Sums {
 
     /// Was nothing decided?
     pub(super) fn is_nothing(&self) -> bool {
-        self.whole == Whole::default()
+        self.whole == DecisionTotals::default()
     }
 }

@@ -9,11 +9,11 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate::LimitIndex;
-use tidegate_fleet::{ONE_IN, Owner, owner_of};
+use tidegate_fleet::{OwnerKind, SAMPLED_ONE_IN, owner_of};
 
 use super::{
     ring::{MINUTE, Second},
-    span::Part,
+    span::LimitTotals,
 };
 
 /// Ticks between two looks.
@@ -185,7 +185,7 @@ impl Top {
                 error: hit.error,
                 share: hit.count as f64 / all as f64,
                 per_minute,
-                per_minute_seen: per_minute.div_ceil(ONE_IN.get().into()),
+                per_minute_seen: per_minute.div_ceil(SAMPLED_ONE_IN.get().into()),
             }
         });
         heaviest.collect()
@@ -201,11 +201,11 @@ pub(super) fn of_seconds<'n>(
     name: impl Fn(LimitIndex) -> &'n str,
 ) -> Vec<Heaviest> {
     let owner = match by {
-        TopBy::Tier => Some(Owner::Tier),
-        TopBy::Rule => Some(Owner::Rule),
+        TopBy::Tier => Some(OwnerKind::Tier),
+        TopBy::Rule => Some(OwnerKind::Rule),
         TopBy::Limit | TopBy::Key => None,
     };
-    let requests = |part: Part| match (of, owner) {
+    let requests = |part: LimitTotals| match (of, owner) {
         (Of::Denied, _) => part.denied,
         (Of::All, None) => part.requests(),
         (Of::All, Some(_)) => part.allowed.saturating_add(part.denied),

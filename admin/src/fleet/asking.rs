@@ -12,7 +12,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use tidegate::Request;
-use tidegate_fleet::wire::{Answer, Ask, COMMAND, Command, DEADLINE_MS, Question, StoreReport, Told};
+use tidegate_fleet::wire::{
+    COMMAND, DEADLINE_MS, NodeQuery, NodeReply, QueryMessage, QueryRequest, ReplyMessage, StoreReport,
+};
 use tokio::{
     sync::mpsc::{self, UnboundedSender},
     time::{Instant, timeout_at},
@@ -31,7 +33,7 @@ pub(super) struct Asking(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     asked: u64,
-    answers: HashMap<String, UnboundedSender<(String, Told)>>,
+    answers: HashMap<String, UnboundedSender<(String, NodeReply)>>,
 }
 
 /// What came of a question.
@@ -39,34 +41,39 @@ struct Waiting {
 #[schemars(rename = "NodeAnswers")]
 pub(crate) struct Outcome {
     /// The nodes that answered, each with what it said.
-    pub(crate) answers: BTreeMap<String, Told>,
+    pub(crate) answers: BTreeMap<String, NodeReply>,
     /// Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known.
     pub(crate) did_not_answer: Vec<String>,
     /// What came of a reset in the store that nodes share limits through: `clear` or `failed`. Absent: no node has one, or some
     /// were named, whose own counters a reset is about then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) store: Option<Told>,
+    pub(crate) store: Option<NodeReply>,
 }
 
 impl Fleet {
     /// Asks nodes, by their names, or all that are known; this process too, if it decides. Of all, those that are connected to
     /// another server are named.
-    pub(crate) async fn ask(&self, store: &Store, names: Option<&[String]>, ask: &Ask) -> Result<Outcome, Problem> {
+    pub(crate) async fn ask(
+        &self,
+        store: &Store,
+        names: Option<&[String]>,
+        ask: &NodeQuery,
+    ) -> Result<Outcome, Problem> {
         self.ask_within(Duration::from_millis(DEADLINE_MS), store, names, ask).await
     }
 
     /// Has what nodes share forget what was used of the limits of a request: each store once, by way of one node that reaches
     /// it. `None`: no node has one.
-    pub(crate) async fn clear(&self, store: &Store, request: &Question) -> Option<Told> {
+    pub(crate) async fn clear(&self, store: &Store, request: &QueryRequest) -> Option<NodeReply> {
         let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
-        let ask = Ask::Clear { request: request.clone() };
+        let ask = NodeQuery::Clear { request: request.clone() };
         let each = self.by_store().into_values().map(|names| self.clear_one(deadline, store, names, &ask));
         join_all(each).await.into_iter().reduce(|one, other| match (one, other) {
-            (Told::Clear { keys, mut cleared }, Told::Clear { keys: more, cleared: others }) => {
+            (NodeReply::Clear { keys, mut cleared }, NodeReply::Clear { keys: more, cleared: others }) => {
                 cleared.extend(others);
-                Told::Clear { keys: keys + more, cleared }
+                NodeReply::Clear { keys: keys + more, cleared }
             }
-            (Told::Clear { .. }, failed) | (failed, _) => failed,
+            (NodeReply::Clear { .. }, failed) | (failed, _) => failed,
         })
     }
 
@@ -76,14 +83,14 @@ impl Fleet {
     }
 
     /// Asks these nodes, one after the other, until one has reached the store.
-    async fn clear_one(&self, deadline: Instant, store: &Store, names: Vec<String>, ask: &Ask) -> Told {
+    async fn clear_one(&self, deadline: Instant, store: &Store, names: Vec<String>, ask: &NodeQuery) -> NodeReply {
         let mut why = "no node answered in time".to_owned();
         for name in names {
             let within = deadline.saturating_duration_since(Instant::now()).min(STORE_IN);
             let asked = self.ask_within(within, store, Some(std::slice::from_ref(&name)), ask).await;
             match asked.map(|mut outcome| outcome.answers.remove(&name)) {
-                Ok(Some(told @ Told::Clear { .. })) => return told,
-                Ok(Some(Told::Failed { why: said })) => why = format!("{name}: {said}"),
+                Ok(Some(told @ NodeReply::Clear { .. })) => return told,
+                Ok(Some(NodeReply::Failed { why: said })) => why = format!("{name}: {said}"),
                 Ok(_) => why = format!("{name} did not answer"),
                 // It is gone by now.
                 Err(_) => {}
@@ -92,7 +99,7 @@ impl Fleet {
                 break;
             }
         }
-        Told::Failed { why }
+        NodeReply::Failed { why }
     }
 
     /// Nodes that are there and share limits, by the store that they do it through: first those whom it answers, and of them
@@ -120,7 +127,7 @@ impl Fleet {
         within: Duration,
         store: &Store,
         names: Option<&[String]>,
-        ask: &Ask,
+        ask: &NodeQuery,
     ) -> Result<Outcome, Problem> {
         let deadline = Instant::now() + within;
         let deadline_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
@@ -134,7 +141,7 @@ impl Fleet {
         };
         // However this ends.
         let _forget = Forget { asking: &self.asking, id: &id };
-        let command = Command { id: id.clone(), deadline_ms, ask: json!(ask) };
+        let command = QueryMessage { id: id.clone(), deadline_ms, query: json!(ask) };
         let message = Bytes::from(format!("event: {COMMAND}\ndata: {}\n\n", json!(command)));
         let is_here = |name: &String| self.here.is_some() && name == self.figures.node();
         let (mut outcome, mut missing) = (Outcome::default(), Vec::new());
@@ -197,12 +204,12 @@ impl Fleet {
     }
 
     /// Takes an answer in; one that came too late is nobody's.
-    pub(crate) fn answer(&self, answer: Answer) -> Result<(), Problem> {
+    pub(crate) fn answer(&self, answer: ReplyMessage) -> Result<(), Problem> {
         self.of(&answer.name, &answer.instance, |_| ())?;
         let waits = self.asking.lock().answers.get(&answer.id).cloned();
         let waits = waits.ok_or_else(|| Problem::NotFound("Nobody waits for this answer any more.".to_owned()))?;
         // Whoever asked may have gone just now.
-        let _ = waits.send((answer.name, answer.told));
+        let _ = waits.send((answer.name, answer.reply));
         Ok(())
     }
 }

@@ -9,9 +9,9 @@ use std::{
 use actix_web::web::Bytes;
 use serde_json::json;
 use tidegate::policy;
-use tidegate_fleet::{
+use tidegate_fleet::wire::{
+    DELTA, DeltaMessage, SNAPSHOT,
     payload::{pack, sha256},
-    wire::{DELTA, Delta, SNAPSHOT},
 };
 use tokio::{sync, task::spawn_blocking};
 
@@ -131,7 +131,7 @@ impl Differs {
             return None;
         }
         let Version { version, sha256: digest, published_at, carry, .. } = &after.version;
-        let delta = Delta {
+        let delta = DeltaMessage {
             version: *version,
             sha256: digest.clone(),
             published_at: published_at.clone(),

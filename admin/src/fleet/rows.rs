@@ -15,7 +15,7 @@ use super::{
     past::{NodeEvent, NodeSecond},
 };
 use crate::{
-    figures::{Figures as OwnFigures, Own, Whole},
+    figures::{DecisionTotals, Figures as OwnFigures, Own},
     store::Version,
 };
 
@@ -172,12 +172,12 @@ impl Figures {
             memory_bytes: report.memory_bytes.map(whole_steps),
             clock_ahead_ms: ahead.ms(),
             is_clock_apart: ahead.is_apart(),
-            ..Self::of(&report.whole(), interval_ms)
+            ..Self::of(&report.totals(), interval_ms)
         }
     }
 
     /// What was counted in so many milliseconds; nothing yet in none.
-    fn of(whole: &Whole, interval_ms: u64) -> Self {
+    fn of(whole: &DecisionTotals, interval_ms: u64) -> Self {
         let per_second = |count: u64| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 };
         Self {
             decisions_per_second: per_second(whole.decisions()),
@@ -348,7 +348,7 @@ fn whole_steps(bytes: u64) -> u64 {
 }
 
 /// Of all decisions, those that were denied.
-fn share(whole: &Whole) -> f64 {
+fn share(whole: &DecisionTotals) -> f64 {
     if whole.denied == 0 { 0.0 } else { whole.denied as f64 / whole.decisions() as f64 }
 }
 

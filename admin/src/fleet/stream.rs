@@ -7,7 +7,9 @@ use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, DELTAS_MAX, Hello, RESTART, STORE_KEYS, StoreKeys};
+use tidegate_fleet::wire::{
+    BYE, CURRENT, CurrentVersion, DELTAS_MAX, Hello, RESTART, STORE_KEYS, StoreKeys, StreamEnd,
+};
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
@@ -87,7 +89,7 @@ pub(crate) async fn events(
     let is_same = |digest: &String| *digest == target.version.sha256;
     if hello.version == Some(version) && hello.sha256.as_ref().is_some_and(is_same) {
         reader.has(&target.version);
-        reader.say(CURRENT, &Current { version });
+        reader.say(CURRENT, &CurrentVersion { version });
     } else {
         reader.sent = hello.version.filter(|&had| had < version).unwrap_or(0);
         reader.sha256 = hello.sha256.clone().unwrap_or_default();
@@ -209,7 +211,7 @@ impl Reader {
     }
 
     fn end(&mut self, reason: &str) {
-        self.say(BYE, &Bye { reason: reason.to_owned() });
+        self.say(BYE, &StreamEnd { reason: reason.to_owned() });
         self.is_over = true;
     }
 }

@@ -10,7 +10,10 @@ use tidegate::{Identity, Request, RuleMatch, policy::Domain};
 use crate::{
     access::By,
     api::Api,
-    figures::{Asked, ENTRIES, Endpoint, HALF_LIFE, Heaviest, Met, ONE_IN, Of, Range, Sample, Second, Shown, TopBy},
+    figures::{
+        Asked, Endpoint, HITTER_HALF_LIFE, Heaviest, Met, Of, Range, SAMPLED_ONE_IN, SKETCH_ENTRIES, Sample, Second,
+        Shown, TopBy,
+    },
     paging::List,
     problem::{Problem, stands_here},
     query::Query,
@@ -141,9 +144,9 @@ async fn top(
     let about = AboutTop {
         by,
         of,
-        one_in: if is_sketch { ONE_IN.get() } else { 1 },
-        error_max: if is_sketch { 1.0 / ENTRIES as f64 } else { 0.0 },
-        half_life_ms: is_sketch.then_some(HALF_LIFE.as_millis() as u64),
+        one_in: if is_sketch { SAMPLED_ONE_IN.get() } else { 1 },
+        error_max: if is_sketch { 1.0 / SKETCH_ENTRIES as f64 } else { 0.0 },
+        half_life_ms: is_sketch.then_some(HITTER_HALF_LIFE.as_millis() as u64),
     };
     let items = state.figures.heaviest(by, of, asked.limit.0, &queries).await?;
     Ok(Json(List { about, items, next: None }))

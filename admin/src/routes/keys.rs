@@ -6,7 +6,9 @@ use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_fleet::wire::{Ask, DECISIONS_MAX, PeekedLimit, Question, Told, WATCH_MS_MAX, Who};
+use tidegate_fleet::wire::{
+    DECISIONS_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity, QueryRequest, WATCH_MS_MAX,
+};
 
 use crate::{
     access::By,
@@ -77,7 +79,7 @@ fn example() -> Value {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AskedKeys")]
 struct Asked {
-    request: Question,
+    request: QueryRequest,
     /// Names of nodes; all unless given.
     nodes: Option<Vec<String>>,
 }
@@ -87,7 +89,7 @@ struct Asked {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AskedOfKeys")]
 struct Reasoned {
-    request: Question,
+    request: QueryRequest,
     /// Names of nodes; all unless given.
     nodes: Option<Vec<String>>,
     /// One line, for the audit log.
@@ -99,7 +101,7 @@ struct Reasoned {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Watched {
-    who: Who,
+    who: QueryIdentity,
     /// Milliseconds.
     #[schemars(range(min = 1, max = WATCH_MS_MAX))]
     for_ms: u64,
@@ -123,11 +125,11 @@ struct Sampled {
 async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
     let Asked { request, nodes } = body.value;
     check(&request)?;
-    state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
+    state.fleet.ask(&state.store, nodes.as_deref(), &NodeQuery::Peek { request }).await.map(Json)
 }
 
 async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
-    done(by, state, body, "keys.reset", |request| Ask::Reset { request }, cleared).await
+    done(by, state, body, "keys.reset", |request| NodeQuery::Reset { request }, cleared).await
 }
 
 async fn charge(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
@@ -135,14 +137,14 @@ async fn charge(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> R
     if body.value.request.cost.is_some_and(|cost| cost != 1) {
         return Err(Problem::field("/request/cost", "a test request has a cost of 1"));
     }
-    done(by, state, body, "keys.charge", |request| Ask::Charge { request }, decided).await
+    done(by, state, body, "keys.charge", |request| NodeQuery::Charge { request }, decided).await
 }
 
 /// What nodes decided, in words.
 fn decided(_: &State, outcome: &Outcome) -> Option<String> {
     let mut counts = [("allowed", 0), ("denied", 0), ("without a limit", 0), ("in an unknown domain", 0)];
     for told in outcome.answers.values() {
-        let Told::Charge { allowed, limit_id, unknown_domain, .. } = told else { continue };
+        let NodeReply::Charge { allowed, limit_id, unknown_domain, .. } = told else { continue };
         let place = match (unknown_domain, limit_id, allowed) {
             (true, ..) => 3,
             (_, None, _) => 2,
@@ -161,7 +163,7 @@ fn decided(_: &State, outcome: &Outcome) -> Option<String> {
 fn cleared(state: &State, outcome: &Outcome) -> Option<String> {
     let mut most = BTreeMap::<&str, &PeekedLimit>::new();
     for told in outcome.answers.values().chain(&outcome.store) {
-        let (Told::Reset { cleared, .. } | Told::Clear { cleared, .. }) = told else { continue };
+        let (NodeReply::Reset { cleared, .. } | NodeReply::Clear { cleared, .. }) = told else { continue };
         for limit in cleared {
             let known = most.entry(&limit.limit_id).or_insert(limit);
             if limit.is_fuller(known) {
@@ -186,7 +188,7 @@ async fn done(
     state: Data<State>,
     body: Body<Reasoned>,
     action: &'static str,
-    ask: fn(Question) -> Ask,
+    ask: fn(QueryRequest) -> NodeQuery,
     came: fn(&State, &Outcome) -> Option<String>,
 ) -> Result<Json<Outcome>, Problem> {
     let Reasoned { request, nodes, reason } = body.value;
@@ -199,16 +201,16 @@ async fn done(
     let doing = caller::spawn(async move {
         // Before any node forgets: what one takes anew after that is charged where it stays.
         let stored = match ask(request.clone()) {
-            Ask::Reset { request } if nodes.is_none() => state.fleet.clear(&state.store, &request).await,
+            NodeQuery::Reset { request } if nodes.is_none() => state.fleet.clear(&state.store, &request).await,
             _ => None,
         };
         let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask(request)).await?;
         let outcome = Outcome { store: stored, ..outcome };
-        let is_done = |told: &&Told| matches!(told, Told::Reset { .. } | Told::Charge { .. });
+        let is_done = |told: &&NodeReply| matches!(told, NodeReply::Reset { .. } | NodeReply::Charge { .. });
         let done = outcome.answers.values().filter(is_done).count();
         let asked = outcome.answers.len() + outcome.did_not_answer.len();
         let result = match &outcome.store {
-            Some(Told::Failed { .. }) => format!("done on {done} of {asked} nodes, not in the store"),
+            Some(NodeReply::Failed { .. }) => format!("done on {done} of {asked} nodes, not in the store"),
             _ if asked == done && done > 0 => "done".to_owned(),
             Some(_) => format!("done in the store, and on {done} of {asked} nodes"),
             None => format!("done on {done} of {asked} nodes"),
@@ -224,9 +226,9 @@ async fn done(
 
 async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {
     let Watched { who, for_ms, nodes } = body.value;
-    check(&Question::of_one(who.clone()))?;
+    check(&QueryRequest::of_one(who.clone()))?;
     check_time(for_ms)?;
-    let ask = Ask::Watch { who: who.clone(), for_ms, goes_on: None };
+    let ask = NodeQuery::Watch { who: who.clone(), for_ms, cursor: None };
     let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask).await?;
     Ok(Json(shown(&state, outcome, Some(&who))))
 }
@@ -237,7 +239,7 @@ async fn sample(_: By<Operator>, state: Data<State>, body: Body<Sampled>) -> Res
     if !(1..=DECISIONS_MAX).contains(&count) {
         return Err(Problem::field("/count", format!("from 1 to {DECISIONS_MAX} decisions")));
     }
-    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Sample { count, for_ms }).await?;
+    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &NodeQuery::Sample { count, for_ms }).await?;
     Ok(Json(shown(&state, outcome, None)))
 }
 
@@ -249,6 +251,6 @@ fn check_time(for_ms: u64) -> Result<(), Problem> {
 }
 
 /// Is it a request? Every node would say the same.
-fn check(request: &Question) -> Result<(), Problem> {
+fn check(request: &QueryRequest) -> Result<(), Problem> {
     request.check().map_err(|error| Problem::field("/request", error.to_string()))
 }

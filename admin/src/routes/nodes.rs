@@ -8,7 +8,7 @@ use actix_web::{
     },
     web::{Data, Json, Path},
 };
-use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Goodbye, Hello, Report, Told};
+use tidegate_fleet::wire::{Acknowledgement, Goodbye, Hello, NodeQuery, NodeReply, ReplyMessage, Report};
 
 use crate::{
     access::{self, By},
@@ -112,7 +112,7 @@ async fn report(_: By<Node>, state: Data<State>, body: Body<Report>) -> Result<N
     state.fleet.report(&state.publisher.targets(), &body.value).map(|()| NoContent)
 }
 
-async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<NoContent, Problem> {
+async fn answer(_: By<Node>, state: Data<State>, body: Body<ReplyMessage>) -> Result<NoContent, Problem> {
     state.fleet.answer(body.value).map(|()| NoContent)
 }
 
@@ -142,9 +142,9 @@ async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result
 async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Result<Json<Outcome>, Problem> {
     // A task of its own: a client that goes away must not stop it before its line.
     let resync = caller::spawn(async move {
-        let outcome = state.fleet.ask(&state.store, Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
+        let outcome = state.fleet.ask(&state.store, Some(std::slice::from_ref(&*name)), &NodeQuery::Resync {}).await?;
         let result = match outcome.answers.get(&*name) {
-            Some(Told::Resync {}) => "done",
+            Some(NodeReply::Resync {}) => "done",
             Some(_) => "failed",
             None => "did not answer",
         };

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{Identity, policy::Client};
-use tidegate_fleet::wire::{Ask, FULLEST_MAX, PeekedLimit, Told, Who};
+use tidegate_fleet::wire::{FULLEST_MAX, NodeQuery, NodeReply, PeekedLimit, QueryIdentity};
 
 use super::objects::domain_of;
 use crate::{
@@ -90,28 +90,28 @@ impl From<PeekedLimit> for Fullest {
     }
 }
 
-/// One question for each node, however many clients it is about. Who is in the policy is named there: nothing of him is hidden.
+/// One question for each node, however many clients it is about. QueryIdentity is in the policy is named there: nothing of him is hidden.
 async fn standings(_: By<Viewer>, state: Data<State>, body: Body<OfClients>) -> Result<Json<Standings>, Problem> {
     let OfClients { domain, ids } = body.value;
     if !(1..=FULLEST_MAX).contains(&ids.len()) {
         return Err(Problem::field("/ids", format!("from 1 to {FULLEST_MAX} clients are asked about at a time")));
     }
-    let each: Vec<Who> = {
+    let each: Vec<QueryIdentity> = {
         let published = state.publisher.published();
         let clients = &domain_of(&published, &domain)?.clients;
         let found = ids.iter().filter_map(|id| client_place(clients, id)).map(|place| &clients[place]);
         let single = found.filter(|client| is_single(client));
-        single.map(|Client { kind, value, .. }| Who { kind: kind.clone(), value: value.clone() }).collect()
+        single.map(|Client { kind, value, .. }| QueryIdentity { kind: kind.clone(), value: value.clone() }).collect()
     };
     if each.is_empty() {
         return Ok(Json(Standings { items: Vec::new(), did_not_answer: Vec::new() }));
     }
-    let ask = Ask::Fullest { domain: Some(domain.clone()), each: each.clone() };
+    let ask = NodeQuery::Fullest { domain: Some(domain.clone()), each: each.clone() };
     let Outcome { answers, mut did_not_answer, .. } = state.fleet.ask(&state.store, None, &ask).await?;
     let mut fullest: Vec<Option<PeekedLimit>> = vec![None; each.len()];
     for (node, told) in answers {
         // A node of an older build does not know the question.
-        let Told::Fullest { each } = told else {
+        let NodeReply::Fullest { each } = told else {
             did_not_answer.push(node);
             continue;
         };
@@ -123,13 +123,13 @@ async fn standings(_: By<Viewer>, state: Data<State>, body: Body<OfClients>) -> 
     }
     did_not_answer.sort();
     let denied = state.figures.denied_in(&domain);
-    let counted = |who: &Who| {
+    let counted = |who: &QueryIdentity| {
         let counted = state.figures.engine().counted(&domain, Identity::new(&who.kind, &who.value).ok()?).ok()?;
         denied.get(&(who.kind.clone(), counted.identity().value().to_owned())).copied()
     };
     let items = each.into_iter().zip(fullest).map(|(who, limit)| {
         let Denied { per_minute, last_at_ms, .. } = counted(&who).unwrap_or_default();
-        let Who { kind, value } = who;
+        let QueryIdentity { kind, value } = who;
         let last_denied_at = Timestamp::from_millisecond(last_at_ms).ok().filter(|_| last_at_ms > 0);
         Standing {
             id: format!("{kind}:{value}"),

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tidegate::RequestError;
-use tidegate_fleet::wire::{Question, Who as Watched};
+use tidegate_fleet::wire::{QueryIdentity as Watched, QueryRequest};
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
@@ -120,7 +120,7 @@ fn watched(request: &HttpRequest, key: &str) -> Result<Watched, Problem> {
     let (kind, value) = key.split_once(':').unwrap_or((key, ""));
     let who = Watched { kind: kind.to_owned(), value: value.to_owned() };
     let wrong = |error: RequestError| Problem::parameter("key", format!("key: {error}"));
-    Question::of_one(who.clone()).check().map_err(wrong)?;
+    QueryRequest::of_one(who.clone()).check().map_err(wrong)?;
     Ok(who)
 }
 

@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        figures::{Part, Whole},
+        figures::{DecisionTotals, LimitTotals},
         folder::DataFolder,
         published::write_first,
     };
@@ -218,8 +218,9 @@ mod tests {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let part = Part { allowed: random % 100_000, denied: random % 4_000, shadow_denied: random % 3 * 50 };
-            span.whole.add(&Whole { allowed: part.allowed, denied: part.denied, ..Whole::default() });
+            let part =
+                LimitTotals { allowed: random % 100_000, denied: random % 4_000, shadow_denied: random % 3 * 50 };
+            span.whole.add(&DecisionTotals { allowed: part.allowed, denied: part.denied, ..DecisionTotals::default() });
             let tier = format!("default/tier:tier-{}", limit / 4);
             span.limits.parts.insert(format!("{tier}/limit-{}", limit % 4), part);
             span.owners.parts.entry(tier).or_default().add(part);
@@ -289,7 +290,7 @@ mod tests {
         for number in 0..MINUTES_STAY / MINUTE {
             store.add_figures("node-1", &minute(number), &mut numbers).await.expect("it is written");
         }
-        let part = Part { allowed: 1, ..Part::default() };
+        let part = LimitTotals { allowed: 1, ..LimitTotals::default() };
         let mut many = Minute { at: 1_800_000_000 + 60 * DAY, span: Span::default() };
         many.span.limits.parts = (0..1_000).map(|limit| (format!("default/tier:t{limit}/minute"), part)).collect();
         let others = {

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate_admin::Periods;
-use tidegate_fleet::payload::unpack;
+use tidegate_fleet::wire::payload::unpack;
 use tidegate_testkit::{PATIENCE, wait_until};
 
 use crate::{

@@ -1,4 +1,5 @@
-//! Puts policies in force: the last good one at the start, and those that the admin server sends.
+//! Applies policies to the engine of a node: the last good one at the start, then each snapshot or delta that the admin
+//! server sends.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,71 +10,72 @@ use crate::{
         compiled_policy::{ApplyError, CompiledPolicy},
         last_good::StoredPolicy,
         node::Node,
-        status::Source,
+        status::PolicySource,
     },
-    wire::{Delta, Snapshot, payload::unpack},
+    wire::{DeltaMessage, SnapshotMessage, payload::unpack},
 };
 
-/// A policy that was sent.
+/// A policy as the admin server sent it: a snapshot or a delta.
 #[derive(Debug)]
 pub(super) enum SentPolicy {
-    Whole(Snapshot),
-    Delta(Delta),
+    Snapshot(SnapshotMessage),
+    Delta(DeltaMessage),
 }
 
 impl SentPolicy {
     pub(super) fn version(&self) -> u64 {
         match self {
-            Self::Whole(sent) => sent.version,
+            Self::Snapshot(sent) => sent.version,
             Self::Delta(sent) => sent.version,
         }
     }
 }
 
 impl Node {
-    /// Starts with the last good policy.
+    /// Puts the last good policy in force at the start of the node, if there is one.
     pub(crate) fn begin(&self) -> Option<CompiledPolicy> {
         let last_good = self.last_good.as_ref()?;
         match last_good.read_store_keys() {
             Ok(None) => {}
             Ok(Some(secret)) => drop(self.take_store_keys(Some(&secret))),
-            Err(error) => self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}")),
+            Err(error) => self.report_fault(format!("the secret of the keys in the store cannot be read: {error}")),
         }
         let found = match last_good.read() {
-            Ok(StoredPolicy::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
+            Ok(StoredPolicy::Usable { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
                 Ok((compiled, refused)) => {
                     tracing::info!(version = compiled.version, "started with the last good policy");
-                    self.is_in_force(compiled.version, Source::LastGood);
+                    self.note_in_force(compiled.version, PolicySource::LastGood);
                     if let Some(why) = refused.map(|why| why.to_string()).or(lost) {
-                        self.has_trouble(format!("later policies were kept, but cannot be put in force: {why}"));
+                        self.report_fault(format!("later policies were kept, but cannot be put in force: {why}"));
                     }
                     return Some(compiled);
                 }
                 Err(ApplyError::Damaged(why)) => last_good.set_aside(&why.to_string()),
-                Err(why @ (ApplyError::Refused(_) | ApplyError::Elsewhere)) => {
+                Err(why @ (ApplyError::Refused(_) | ApplyError::UnknownBase)) => {
                     Ok(StoredPolicy::Refused(why.to_string()))
                 }
             },
             other => other,
         };
         match found {
-            Ok(StoredPolicy::Nothing | StoredPolicy::Whole { .. }) => {}
-            Ok(StoredPolicy::Damaged(why)) => self.has_trouble(why),
-            Ok(StoredPolicy::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
-            Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
+            Ok(StoredPolicy::Absent | StoredPolicy::Usable { .. }) => {}
+            Ok(StoredPolicy::Damaged(why)) => self.report_fault(why),
+            Ok(StoredPolicy::Refused(why)) => self.report_fault(format!("the last good policy is not in force: {why}")),
+            Err(error) => self.report_fault(format!("the last good policy cannot be read: {error}")),
         }
         None
     }
 
-    /// As far as they go, and why not further.
+    /// Puts a stored snapshot in force with as many of its deltas as can be applied. Returns the reason where one
+    /// cannot.
     fn begin_with(
         &self,
-        snapshot: &Snapshot,
-        deltas: &[Delta],
+        snapshot: &SnapshotMessage,
+        deltas: &[DeltaMessage],
     ) -> Result<(CompiledPolicy, Option<ApplyError>), ApplyError> {
-        let (mut last, mut refused) = (CompiledPolicy::whole(snapshot)?, None);
+        let (mut last, mut refused) = (CompiledPolicy::from_snapshot(snapshot)?, None);
         for delta in deltas {
-            match last.and(delta) {
+            match last.with_delta(delta) {
                 Ok(next) => last = next,
                 Err(why) => {
                     refused = Some(why);
@@ -85,20 +87,21 @@ impl Node {
         Ok((last, refused))
     }
 
-    /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
-    /// than that of the policy in force: its database may have been put back from a backup.
+    /// Applies a snapshot or a delta: checks it, compiles it and swaps it in. `has` is the policy in force. The admin
+    /// server decides, even where its version is lower than that of the policy in force: its database may have been
+    /// restored from a backup.
     pub(super) fn apply(&self, sent: &SentPolicy, has: Option<CompiledPolicy>) -> Result<CompiledPolicy, ApplyError> {
         let (compiled, carry) = match sent {
-            SentPolicy::Whole(sent) => {
+            SentPolicy::Snapshot(sent) => {
                 let is_that = |has: &CompiledPolicy| has.sha256 == sent.sha256 && sent.version == self.engine.version();
-                if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
-                    // Asked for again.
+                if let Some(has) = has.filter(|has| has.is_from_snapshot && is_that(has)) {
+                    // The node asked for the same policy again.
                     unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
                     return Ok(has);
                 }
-                (CompiledPolicy::whole(sent)?, &sent.carry)
+                (CompiledPolicy::from_snapshot(sent)?, &sent.carry)
             }
-            SentPolicy::Delta(sent) => (has.ok_or(ApplyError::Elsewhere)?.and(sent)?, &sent.carry),
+            SentPolicy::Delta(sent) => (has.ok_or(ApplyError::UnknownBase)?.with_delta(sent)?, &sent.carry),
         };
         self.enforce(&compiled, carry)?;
         Ok(compiled)

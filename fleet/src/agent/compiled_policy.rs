@@ -1,4 +1,4 @@
-//! A policy that an admin server sent: unpacked, checked and compiled.
+//! Compiles a snapshot or a delta that the admin server sent, after unpacking and checking it.
 
 use std::{fmt, sync::Arc};
 
@@ -6,30 +6,30 @@ use serde_json::from_str;
 use tidegate::policy::borrowed;
 
 use crate::wire::{
-    Delta, Snapshot,
+    DeltaMessage, SnapshotMessage,
     payload::{Damaged, unpack},
 };
 
-/// A policy that can be put in force, and which it is.
+/// A policy that is ready to be put in force.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledPolicy {
     pub(crate) version: u64,
-    /// Of its document, hex.
+    /// The SHA-256 of its document, hex.
     pub(crate) sha256: String,
     pub(crate) snapshot: Arc<tidegate::Snapshot>,
-    /// All of it was read from the document of that digest.
-    pub(crate) is_whole: bool,
+    /// Whether all of it was compiled from the document with that digest, rather than from deltas.
+    pub(crate) is_from_snapshot: bool,
 }
 
-/// Why a policy is not in force.
+/// The reason why a policy was not put in force.
 #[derive(Debug)]
 pub(crate) enum ApplyError {
-    /// It is to be sent again.
+    /// The message is damaged: the policy must be sent again.
     Damaged(Damaged),
-    /// No repeat would change it.
+    /// The policy cannot be read or compiled by this build, and sending it again would not help.
     Refused(String),
-    /// What differs was sent, but from another document.
-    Elsewhere,
+    /// The delta is against a document that this node does not have.
+    UnknownBase,
 }
 
 impl fmt::Display for ApplyError {
@@ -37,29 +37,29 @@ impl fmt::Display for ApplyError {
         match self {
             Self::Damaged(damaged) => damaged.fmt(f),
             Self::Refused(why) => f.write_str(why),
-            Self::Elsewhere => f.write_str("it differs from a policy that is not here"),
+            Self::UnknownBase => f.write_str("it differs from a policy that is not here"),
         }
     }
 }
 
 impl CompiledPolicy {
-    /// Of what was sent whole.
-    pub(crate) fn whole(sent: &Snapshot) -> Result<Self, ApplyError> {
+    /// Compiles a snapshot.
+    pub(crate) fn from_snapshot(sent: &SnapshotMessage) -> Result<Self, ApplyError> {
         let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
         let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: true })
     }
 
-    /// The one that differs from this by what was sent.
-    pub(crate) fn and(&self, sent: &Delta) -> Result<Self, ApplyError> {
+    /// Compiles a delta against this policy.
+    pub(crate) fn with_delta(&self, sent: &DeltaMessage) -> Result<Self, ApplyError> {
         if self.sha256 != sent.since_sha256 {
-            return Err(ApplyError::Elsewhere);
+            return Err(ApplyError::UnknownBase);
         }
         let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(ApplyError::Damaged)?;
         let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
         let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: false })
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: false })
     }
 }
 

@@ -1,12 +1,12 @@
-//! Describes the state of a limit in plain words, and formats numbers and durations for such text.
+//! Describes the state of a limit in plain words, and formats the numbers and durations of such a description.
 
 use tidegate::{
     Inspected, Outcome,
     policy::{Algorithm, Sharing},
 };
 
-/// By which algorithm a limit counts, what of it is used, and when all of it is free. Of one that nodes share, who
-/// counted that; `is_asked`: there is a store, and it was asked.
+/// Describes a limit: its algorithm, what of it is used, and when all of it is free again. For a shared limit the text
+/// also says which nodes it covers; `is_asked` means that there is a store and that it was asked.
 #[must_use]
 pub fn standing(limit: &Inspected<'_>, is_asked: bool) -> String {
     let who = match (limit.sharing, limit.is_stored) {
@@ -23,8 +23,8 @@ fn counted(limit: &Inspected<'_>) -> String {
     let state = &limit.state;
     let Some(algorithm) = state.algorithm() else {
         let is_block = limit.limit_id.contains("/client:") && limit.limit_id.ends_with("/blocked");
-        let said = if is_block { "Blocked: every request is denied." } else { "It denies every request." };
-        return said.to_owned();
+        let text = if is_block { "Blocked: every request is denied." } else { "It denies every request." };
+        return text.to_owned();
     };
     let (most, left) = (state.limit(), state.remaining());
     let used = most.saturating_sub(left);
@@ -84,10 +84,11 @@ fn plural(number: u64, what: &str) -> String {
     format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// How often one of a bucket's tokens goes its way: every so many milliseconds where that is a whole number of them, or
-/// rarely; so many a second otherwise.
+/// Describes how fast tokens come back: one in a period, where that is a whole number of milliseconds or longer than a
+/// second; otherwise a number a second.
 fn pace(state: &Outcome, one: &str, more: &str) -> String {
-    // Each token's time was rounded by a nanosecond at most, all of a fast bucket's together to nothing.
+    // The time of each token was rounded by at most a nanosecond; that of all tokens of a fast bucket together may be
+    // rounded to nothing.
     let (tokens, whole_ns) = (u128::from(state.limit()), state.period().as_nanos().max(1));
     let each_ms = (whole_ns + tokens * 500_000) / (tokens * 1_000_000);
     if each_ms > 0 && (each_ms * tokens * 1_000_000).abs_diff(whole_ns) <= tokens {
@@ -105,7 +106,7 @@ fn pace(state: &Outcome, one: &str, more: &str) -> String {
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// A number with commas between thousands.
+/// Formats a number with commas between the thousands.
 #[must_use]
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -116,7 +117,7 @@ pub fn count(number: u64) -> String {
     grouped.collect()
 }
 
-/// So many nanoseconds, in the largest unit of which there are two, or one exactly; rounded up to a tenth.
+/// Formats a duration in the largest unit of which it has at least two, or exactly one; rounded up to a tenth.
 #[must_use]
 pub fn length(ns: u128) -> String {
     const UNITS: [(&str, u128); 5] = [("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
@@ -138,11 +139,11 @@ mod tests {
 
     use super::*;
 
-    /// Midnight, where windows of a minute, an hour and a day begin.
+    /// Midnight, at which windows of a minute, an hour and a day begin.
     const MIDNIGHT: u64 = 1_790_035_200_000_000_000;
 
-    /// What is said of a limit of which `used` tokens were used at once, so many milliseconds ago.
-    fn said(limit: &str, used: u64, ago_ms: u64) -> String {
+    /// Describes a limit of which `used` tokens were used at once, `ago_ms` milliseconds ago.
+    fn described(limit: &str, used: u64, ago_ms: u64) -> String {
         let clock = ManualClock::at(MIDNIGHT);
         let engine = Engine::for_simulation(8, clock.clone(), 7);
         let policy = serde_json::from_str(&format!(
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_algorithm_says_how_it_stands() {
+    fn the_state_of_every_algorithm_is_described() {
         let tokens = limit("token_bucket", 20, "1s", r#", "burst": 200"#);
         let (many, one) = (limit("token_bucket", 60, "1s", r#", "burst": 1200"#), limit("token_bucket", 1, "1h", ""));
         let queue = limit("leaky_bucket", 6_000, "1m", r#", "burst": 20"#);
@@ -216,12 +217,12 @@ mod tests {
                 "On this node alone: Fixed window: none of 5 is used in this window.",
             ),
         ] {
-            assert_eq!(said(limit, used, ago_ms), expected);
+            assert_eq!(described(limit, used, ago_ms), expected);
         }
     }
 
     #[test]
-    fn a_client_that_is_blocked_is_said_to_be() {
+    fn a_blocked_client_is_described_as_blocked() {
         let engine = Engine::for_simulation(8, ManualClock::at(MIDNIGHT), 7);
         let policy = r#"{"domains": {"default": {"clients": [
             {"kind": "user", "value": "eve", "override": {"blocked": true}}]}}}"#;
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_exact_or_said_to_be_about() {
+    fn an_inexact_pace_is_described_as_about() {
         for (most, period, burst, expected) in [
             (3, "1s", 1, "3 come back a second"),
             (7, "1m", 7, "one comes back every 8.6 s"),
@@ -243,15 +244,15 @@ mod tests {
             (700, "3s", 700, "about 233 come back a second"),
             (1, "1ms", 1, "one comes back every 1 ms"),
         ] {
-            let said = said(&limit("token_bucket", most, period, &format!(r#", "burst": {burst}"#)), 0, 0);
-            assert!(said.ends_with(&format!("; {expected}.")), "{said}");
+            let described = described(&limit("token_bucket", most, period, &format!(r#", "burst": {burst}"#)), 0, 0);
+            assert!(described.ends_with(&format!("; {expected}.")), "{described}");
         }
     }
 
     proptest! {
-        /// Whatever was used, and whenever: the numbers that are said are those that the engine tells.
+        /// The numbers in a description are those of the engine, for every algorithm, use and time.
         #[test]
-        fn what_is_said_is_what_is_told(
+        fn descriptions_have_the_numbers_of_the_engine(
             algorithm in prop::sample::select(
                 &["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"][..],
             ),
@@ -276,21 +277,21 @@ mod tests {
             clock.advance(ago_ms * 1_000_000);
             let found = engine.inspect(&request);
             let state = found.limits[0].state;
-            let told = standing(&found.limits[0], false);
+            let text = standing(&found.limits[0], false);
             let number = if algorithm == "token_bucket" { state.remaining() } else { most - state.remaining() };
             if state.reset_after().is_zero() {
                 prop_assert_eq!(state.remaining(), most);
-                prop_assert!(!told.contains(" in ") || told.contains(" in this window"), "{}", told);
+                prop_assert!(!text.contains(" in ") || text.contains(" in this window"), "{}", text);
             } else {
-                prop_assert!(told.contains(&format!(": {} of {}", some(number), count(most))), "{}", told);
-                prop_assert!(told.ends_with(&format!(" in {}.", length(state.reset_after().as_nanos()))), "{}", told);
+                prop_assert!(text.contains(&format!(": {} of {}", some(number), count(most))), "{}", text);
+                prop_assert!(text.ends_with(&format!(" in {}.", length(state.reset_after().as_nanos()))), "{}", text);
             }
         }
     }
 
     #[test]
-    fn lengths_are_in_a_unit_that_people_use() {
-        for (ms, said) in [
+    fn durations_are_in_a_readable_unit() {
+        for (ms, expected) in [
             (1, "1 ms"),
             (1_999, "1,999 ms"),
             (2_000, "2 s"),
@@ -302,7 +303,7 @@ mod tests {
             (86_400_000, "1 day"),
             (216_000_000, "2.5 days"),
         ] {
-            assert_eq!(length(ms * 1_000_000), said, "{ms} ms");
+            assert_eq!(length(ms * 1_000_000), expected, "{ms} ms");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP client of an agent: its requests to the admin server, and its token.
+//! The HTTP client with which an agent calls the admin server, and its token.
 
 use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
@@ -8,14 +8,14 @@ use tidegate_net::tls::ClientTls;
 
 use crate::wire::{Hello, STREAM};
 
-/// To make a connection.
+/// The time limit for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a call to be answered.
+/// The time limit for the response to a request.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept for the next call: shorter than the admin server keeps it (75 s).
+/// The time for which an idle connection is kept: less than the admin server keeps it (75 s).
 const IDLE: Duration = Duration::from_secs(3);
 
-/// The secret by which the admin server knows a node.
+/// The secret with which a node authenticates to the admin server.
 #[derive(Clone)]
 pub struct Token(TokenSource);
 
@@ -26,13 +26,14 @@ enum TokenSource {
 }
 
 impl Token {
-    /// This one.
+    /// Makes a token of this text.
     #[must_use]
     pub fn text(token: impl Into<String>) -> Self {
         Self(TokenSource::Text(token.into()))
     }
 
-    /// The one in this file, which is read before each connection: another one in it is used from then on.
+    /// Makes a token that is read from this file before each connection, so that a new one is used as soon as it is
+    /// written.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(TokenSource::File(path.into()))
@@ -50,7 +51,7 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No log has the secret.
+        // Logs must not show the secret.
         f.write_str(match self.0 {
             TokenSource::Text(_) => "Token(..)",
             TokenSource::File(_) => "Token(file)",
@@ -58,12 +59,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why a call has no answer that is of use.
+/// The reason why a request to the admin server failed.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// There was none.
+    /// No response, or one of a proxy that could not reach the admin server.
     Unreachable(String),
-    /// The admin server refused; its code and words.
+    /// The admin server refused the request with this code and text.
     Refused { status: u16, code: String, why: String },
 }
 
@@ -76,7 +77,7 @@ impl fmt::Display for CallError {
     }
 }
 
-/// The way to an admin server.
+/// A client of one admin server.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminClient {
     client: Client,
@@ -84,16 +85,17 @@ pub(crate) struct AdminClient {
     token: Token,
 }
 
-/// What a refusal says, as far as a node reads it.
+/// The fields of a problem document that a node reads.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Problem {
+struct RefusalBody {
     code: String,
     detail: String,
 }
 
 impl AdminClient {
-    /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
+    /// Makes a client. `url` has no slash at its end; `trusted` is PEM of authorities that are trusted besides those of
+    /// the system.
     pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
         let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };
         let client = Client::builder()
@@ -104,16 +106,17 @@ impl AdminClient {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("tidegate-fleet/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| told(&error))?;
+            .map_err(|error| with_causes(&error))?;
         Ok(Self { client, url: url.to_owned(), token })
     }
 
-    /// Opens the stream. Its body may last for ever.
+    /// Opens the stream. Its body may never end.
     pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
         let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
-        // A refusal has to be here whole by then.
-        let opened =
-            async { judged(request.send().await.map_err(|error| CallError::Unreachable(told(&error)))?).await };
+        // The time limit covers the whole body of a refusal.
+        let opened = async {
+            check_status(request.send().await.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await
+        };
         let opened = tokio::time::timeout(ANSWER, opened).await;
         opened.unwrap_or_else(|_| Err(CallError::Unreachable("it does not answer".to_owned())))
     }
@@ -121,7 +124,7 @@ impl AdminClient {
     pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
         let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(self.token()?);
         let answered = request.timeout(ANSWER).json(body).send().await;
-        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await.map(drop)
+        check_status(answered.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await.map(drop)
     }
 
     fn token(&self) -> Result<String, CallError> {
@@ -129,13 +132,13 @@ impl AdminClient {
     }
 }
 
-async fn judged(response: Response) -> Result<Response, CallError> {
+async fn check_status(response: Response) -> Result<Response, CallError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
-    // Whoever stands between may answer anything.
-    let Problem { code, detail } = response.json().await.unwrap_or_default();
+    // A proxy may respond with any body.
+    let RefusalBody { code, detail } = response.json().await.unwrap_or_default();
     let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
@@ -145,8 +148,8 @@ async fn judged(response: Response) -> Result<Response, CallError> {
     }
 }
 
-/// An error with what caused it.
-fn told(error: &reqwest::Error) -> String {
+/// Formats an error with its causes.
+fn with_causes(error: &reqwest::Error) -> String {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -1,10 +1,11 @@
-//! The last good policy on the disk: what a node starts with when the admin server is away.
+//! The last good policy on the disk, with which a node starts when it cannot reach the admin server.
 //!
-//! One file has it as it was sent whole, another what differed since then. The whole one is written beside the old one, on the
-//! disk before it is renamed over it: whenever the process ends, one of the two is there, whole. Its first line is the
-//! SHA-256 of the rest. What differs is a line for each version, which begins with the SHA-256 of its rest: a last line that was
-//! not finished does not count. The name of that file has the digest of the whole one, so no other goes on with it. What is
-//! damaged is set aside, or copied, not removed; what another build wrote stays.
+//! One file has the last snapshot, another one the deltas since then. The snapshot is written to a temporary file and
+//! synced before it is renamed over the old one, so a process that ends at any time leaves one of the two, whole. Its
+//! first line is the SHA-256 of the rest. The file of deltas has one line for each version, which begins with the
+//! SHA-256 of its rest; a last line that is not complete is ignored. The name of that file contains the digest of the
+//! snapshot, so the deltas of another snapshot are never applied. A damaged snapshot is renamed and damaged deltas are
+//! copied, not removed; a file that another build wrote is left alone.
 
 use std::{
     fmt,
@@ -14,60 +15,61 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::wire::{DELTAS_MAX, Delta, Snapshot, payload::sha256};
+use crate::wire::{DELTAS_MAX, DeltaMessage, SnapshotMessage, payload::sha256};
 
 const FILE: &str = "last-good.json";
-/// The secret of the keys in the store, as it was sent last.
+/// The file of the secret of the store's keys, as it was sent last.
 const STORE_KEYS: &str = "store-keys";
-/// Extension of a file while it is written.
+/// The extension of a file while it is written.
 const UNFINISHED: &str = "unfinished";
 const DAMAGED: &str = "last-good.damaged";
-/// A copy of what differs, if some of that is.
+/// The copy of a file of deltas that is damaged.
 const DAMAGED_DELTAS: &str = "last-good.deltas-damaged";
-/// Between these, the first letters of the digest that the whole policy's file begins with.
+/// The beginning and the end of the name of the file of deltas; between them are the first letters of the digest of the
+/// snapshot's file.
 const DELTAS: (&str, &str) = ("last-good.", ".deltas");
 const DIGEST_LETTERS: usize = 16;
 
-/// The folder in which it lies.
+/// The folder of the last good policy.
 #[derive(Debug)]
 pub(crate) struct LastGood {
     folder: PathBuf,
-    log: Mutex<Log>,
+    log: Mutex<DeltaLog>,
 }
 
-/// What differs from the whole policy, on the disk.
+/// The state of the file of deltas.
 #[derive(Debug, Default)]
-struct Log {
-    /// Empty: there is no whole policy.
+struct DeltaLog {
+    /// The path of the file; empty: there is no snapshot.
     file: PathBuf,
-    /// Of the document of the last version, hex.
+    /// The SHA-256 of the document of the last version, hex.
     sha256: String,
-    /// Of the whole policy.
+    /// The length of the snapshot.
     whole_bytes: u64,
-    /// As far as lines are whole.
+    /// The length of the complete lines.
     bytes: u64,
     deltas: u32,
 }
 
-/// What was found there.
+/// The result of reading the folder.
 #[derive(Debug)]
 pub(crate) enum StoredPolicy {
-    Nothing,
-    Whole {
-        snapshot: Box<Snapshot>,
-        /// What differed in the versions after it.
-        deltas: Vec<Delta>,
-        /// Why some of those that were kept are not among them, if so.
+    Absent,
+    Usable {
+        snapshot: Box<SnapshotMessage>,
+        /// The deltas of the versions after the snapshot.
+        deltas: Vec<DeltaMessage>,
+        /// The reason why some stored deltas are not among them, if so.
         lost: Option<String>,
     },
-    /// It could not be read, and stands under another name now; why.
+    /// The snapshot is damaged and was renamed; the reason.
     Damaged(String),
-    /// It is what was written, but not for this build; why. It stays for the one that wrote it.
+    /// The snapshot is whole, but this build cannot use it; the reason. It is left for the build that wrote it.
     Refused(String),
 }
 
 impl LastGood {
-    /// Makes the folder when it is absent: nobody else looks in.
+    /// Creates the folder if it is absent, readable for this user alone.
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -77,16 +79,16 @@ impl LastGood {
         Ok(Self { folder: folder.to_owned(), log: Mutex::default() })
     }
 
-    pub(crate) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
+    pub(crate) fn write(&self, snapshot: &SnapshotMessage) -> io::Result<()> {
         let text = serde_json::to_string(snapshot)?;
         let digest = sha256(&text);
         let next = self.log_of(&digest, text.len(), snapshot);
         let mut log = self.log();
-        // The very same policy may have been here before, and gone on in another way.
+        // The same snapshot may have been here before, with other deltas after it.
         remove(&next.file)?;
         replace(&self.folder, FILE, format_args!("{digest}\n{text}"))?;
         *log = next;
-        // Others say nothing of this policy; one that stays does no harm.
+        // Other files of deltas belong to other snapshots; one that cannot be removed does no harm.
         for file in fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok) {
             let is_log = |name: &str| name.starts_with(DELTAS.0) && name.ends_with(DELTAS.1);
             if file.file_name().to_str().is_some_and(is_log) {
@@ -96,7 +98,7 @@ impl LastGood {
         Ok(())
     }
 
-    /// Keeps the secret of the keys in the store, as text, unless it is there already.
+    /// Saves the secret of the store's keys as text, unless it is saved already.
     pub(crate) fn write_store_keys(&self, secret: &str) -> io::Result<()> {
         if self.read_store_keys()?.as_deref() == Some(secret) {
             return Ok(());
@@ -110,8 +112,8 @@ impl LastGood {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Keeps what differs from the policy that is there.
-    pub(crate) fn add(&self, delta: &Delta) -> io::Result<()> {
+    /// Saves a delta after the policy that is saved.
+    pub(crate) fn add(&self, delta: &DeltaMessage) -> io::Result<()> {
         let mut log = self.log();
         if log.sha256 != delta.since_sha256 {
             return Err(io::Error::other("the policy before it is not on the disk"));
@@ -132,26 +134,26 @@ impl LastGood {
         Ok(())
     }
 
-    /// How many of them are there; the most there may be, where they are longer than the whole.
+    /// Returns how many deltas are saved; [`DELTAS_MAX`] where they are longer than the snapshot.
     pub(crate) fn deltas(&self) -> u32 {
         let log = self.log();
         if log.bytes > log.whole_bytes { DELTAS_MAX } else { log.deltas }
     }
 
     pub(crate) fn read(&self) -> io::Result<StoredPolicy> {
-        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(StoredPolicy::Nothing) };
+        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(StoredPolicy::Absent) };
         let text = String::from_utf8_lossy(&bytes);
         let Some((digest, rest)) = text.split_once('\n').filter(|(digest, rest)| *digest == sha256(rest)) else {
             return self.set_aside("its digest is not that of its content");
         };
-        let snapshot: Snapshot = match serde_json::from_str(rest) {
+        let snapshot: SnapshotMessage = match serde_json::from_str(rest) {
             Ok(snapshot) => snapshot,
             Err(error) => return Ok(StoredPolicy::Refused(format!("this build cannot read it: {error}"))),
         };
         let mut log = self.log();
         *log = self.log_of(digest, rest.len(), &snapshot);
         let mut deltas = Vec::new();
-        // The whole policy is of use without them.
+        // The snapshot is of use without its deltas.
         let (lines, unreadable) = match read(&log.file) {
             Ok(lines) => (lines.unwrap_or_default(), None),
             Err(error) => (Vec::new(), Some(format!("{} cannot be read: {error}", log.file.display()))),
@@ -163,7 +165,7 @@ impl LastGood {
             log.deltas += 1;
             deltas.push(delta);
         }
-        // A last line that was not finished was not told to be kept.
+        // A last line that is not complete was never reported as saved.
         let rest = lines.get(log.bytes as usize..).unwrap_or_default();
         let lost = if rest.contains(&b'\n') {
             let copy = self.folder.join(DAMAGED_DELTAS);
@@ -175,23 +177,23 @@ impl LastGood {
         } else {
             unreadable
         };
-        Ok(StoredPolicy::Whole { snapshot: Box::new(snapshot), deltas, lost })
+        Ok(StoredPolicy::Usable { snapshot: Box::new(snapshot), deltas, lost })
     }
 
-    /// Without a line.
-    fn log_of(&self, digest: &str, bytes: usize, whole: &Snapshot) -> Log {
+    /// Returns the state of a file of deltas without lines.
+    fn log_of(&self, digest: &str, bytes: usize, whole: &SnapshotMessage) -> DeltaLog {
         let (before, after) = DELTAS;
         let letters = digest.get(..DIGEST_LETTERS).unwrap_or(digest);
         let file = self.folder.join(format!("{before}{letters}{after}"));
-        Log { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..Log::default() }
+        DeltaLog { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..DeltaLog::default() }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, DeltaLog> {
         // Nothing in here panics.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a file that is of no use another name, so that it can be looked at.
+    /// Renames a snapshot that cannot be used, so that an administrator can inspect it.
     pub(crate) fn set_aside(&self, why: &str) -> io::Result<StoredPolicy> {
         let (from, to) = (self.folder.join(FILE), self.folder.join(DAMAGED));
         fs::rename(&from, &to)?;
@@ -199,7 +201,8 @@ impl LastGood {
     }
 }
 
-/// Writes a file of the folder that nobody else reads: whenever the process ends, the old one is there, or the new one, whole.
+/// Replaces a file of the folder, readable for this user alone: a process that ends at any time leaves the old file or
+/// the new one, whole.
 pub(crate) fn replace(folder: &Path, name: &str, content: fmt::Arguments<'_>) -> io::Result<()> {
     let path = folder.join(name);
     let unfinished = path.with_extension(UNFINISHED);
@@ -210,7 +213,7 @@ pub(crate) fn replace(folder: &Path, name: &str, content: fmt::Arguments<'_>) ->
     File::open(folder)?.sync_all()
 }
 
-/// To write a file that nobody else reads.
+/// Returns options to open a file for writing that only this user can read.
 fn for_this_process() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true);
@@ -219,7 +222,7 @@ fn for_this_process() -> OpenOptions {
     options
 }
 
-/// `None`: it is not there.
+/// Reads a file; `None`: it does not exist.
 fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(file) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -228,7 +231,7 @@ fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// If it is there.
+/// Removes a file if it exists.
 fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -236,8 +239,8 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-/// What a line says, if it is whole.
-fn delta_of(line: &str) -> Option<Delta> {
+/// Parses a line of the file of deltas, if it is whole.
+fn delta_of(line: &str) -> Option<DeltaMessage> {
     let (digest, text) = line.strip_suffix('\n')?.split_once(' ')?;
     serde_json::from_str(text).ok().filter(|_| digest == sha256(text))
 }
@@ -249,12 +252,12 @@ mod tests {
     use super::*;
     use crate::wire::payload::pack;
 
-    fn snapshot(version: u64) -> Snapshot {
+    fn snapshot(version: u64) -> SnapshotMessage {
         let document = format!("{{\"domains\":{{\"d{version}\":{{}}}}}}");
-        Snapshot {
+        SnapshotMessage {
             version,
             sha256: sha256(&document),
-            // Longer than a few deltas.
+            // Longer than a few deltas together.
             published_at: " ".repeat(4_000),
             carry: [("a/b".to_owned(), tidegate::algorithm::Carry::Reset)].into(),
             bytes: document.len() as u64,
@@ -263,18 +266,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_what_is_damaged_is_set_aside() {
+    fn a_snapshot_is_read_back_and_a_damaged_one_is_set_aside() {
         let folder = TempDir::new().expect("a folder");
         let place = folder.path().join("new");
         let last_good = LastGood::in_folder(&place).expect("it is made");
-        assert!(matches!(last_good.read(), Ok(StoredPolicy::Nothing)));
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Absent)));
         for version in 1..4 {
             last_good.write(&snapshot(version)).expect("it is written");
-            let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
+            let Ok(StoredPolicy::Usable { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
             assert_eq!(*read, snapshot(version));
         }
         let whole = fs::read(place.join(FILE)).expect("it is there");
-        // Any one byte, and any end that is missing.
+        // One damaged byte anywhere, and any missing end.
         for byte in (0..whole.len()).step_by(7) {
             let mut damaged = whole.clone();
             damaged[byte] ^= 4;
@@ -286,11 +289,11 @@ mod tests {
         }
     }
 
-    /// From the document of one version to that of the next.
-    fn delta(version: u64) -> Delta {
-        let Snapshot { version: since, sha256: since_sha256, .. } = snapshot(version - 1);
+    /// Makes a delta to the document of this version from that of the version before.
+    fn delta(version: u64) -> DeltaMessage {
+        let SnapshotMessage { version: since, sha256: since_sha256, .. } = snapshot(version - 1);
         let text = format!("{since}");
-        Delta {
+        DeltaMessage {
             version,
             sha256: snapshot(version).sha256,
             published_at: String::new(),
@@ -303,24 +306,25 @@ mod tests {
     }
 
     fn versions(found: io::Result<StoredPolicy>) -> Vec<u64> {
-        let Ok(StoredPolicy::Whole { snapshot, deltas, .. }) = found else { return Vec::new() };
+        let Ok(StoredPolicy::Usable { snapshot, deltas, .. }) = found else { return Vec::new() };
         [snapshot.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
     }
 
+    // Long: each step needs the files of the step before.
     #[test]
-    fn what_differs_is_read_after_the_whole_one_as_far_as_it_is_whole() {
+    fn deltas_are_read_after_the_snapshot_up_to_the_first_damaged_one() {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
-        assert!(last_good.add(&delta(2)).is_err(), "there is nothing that it differs from");
+        assert!(last_good.add(&delta(2)).is_err(), "there is no snapshot");
         last_good.write(&snapshot(1)).expect("it is written");
-        assert!(last_good.add(&delta(3)).is_err(), "it differs from another one");
+        assert!(last_good.add(&delta(3)).is_err(), "it is against another document");
         for version in [2, 3, 4] {
             last_good.add(&delta(version)).expect("it is written");
         }
         let again = || LastGood::in_folder(folder.path()).expect("it is there");
         assert_eq!(versions(again().read()), [1, 2, 3, 4]);
 
-        // Wherever the process ends while it writes, or a letter is another.
+        // The process may end at any byte of a write, and any byte may be damaged.
         let file = last_good.log().file.clone();
         let whole = fs::read(&file).expect("it is there");
         let ends: Vec<usize> =
@@ -330,36 +334,36 @@ mod tests {
             let lines = ends.iter().filter(|line| **line <= end).count();
             let found = again().read();
             assert!(
-                matches!(&found, Ok(StoredPolicy::Whole { lost: None, .. })),
-                "it was not told to be kept: {found:?}"
+                matches!(&found, Ok(StoredPolicy::Usable { lost: None, .. })),
+                "it was not reported as saved: {found:?}"
             );
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
             let mut damaged = whole.clone();
             damaged[end] ^= 4;
             fs::write(&file, &damaged).expect("written");
             let found = again().read();
-            let is_told = matches!(&found, Ok(StoredPolicy::Whole { lost: Some(_), .. }));
-            // The end of the last line may be what is damaged.
-            assert!(is_told || end == whole.len() - 1, "{end}: {found:?}");
+            let is_reported = matches!(&found, Ok(StoredPolicy::Usable { lost: Some(_), .. }));
+            // Damage to the last byte makes the last line incomplete.
+            assert!(is_reported || end == whole.len() - 1, "{end}: {found:?}");
             assert_eq!(versions(found).len(), 1 + lines, "{end}");
             let copy = folder.path().join(DAMAGED_DELTAS);
-            assert!(!is_told || fs::read(copy).expect("it is there") == damaged);
+            assert!(!is_reported || fs::read(copy).expect("it is there") == damaged);
         }
 
-        // What is added then takes the place of what is damaged.
+        // A delta that is saved then replaces the damaged line.
         fs::write(&file, &whole[..whole.len() - 1]).expect("written");
         let last_good = again();
         assert_eq!(versions(last_good.read()), [1, 2, 3]);
         last_good.add(&delta(4)).expect("it is written");
         assert_eq!((versions(again().read()), last_good.deltas()), (vec![1, 2, 3, 4], 3));
 
-        // The whole one is of use whatever is the matter with it.
+        // The snapshot is of use whatever is wrong with the file of deltas.
         fs::write(&file, &whole[7..]).expect("written");
         fs::remove_file(folder.path().join(DAMAGED_DELTAS)).expect("it is there");
         fs::create_dir(folder.path().join(DAMAGED_DELTAS)).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("could not be copied")),
+            matches!(&found, Ok(StoredPolicy::Usable { lost: Some(why), .. }) if why.contains("could not be copied")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
@@ -367,26 +371,26 @@ mod tests {
         fs::create_dir(&file).expect("made");
         let found = again().read();
         assert!(
-            matches!(&found, Ok(StoredPolicy::Whole { lost: Some(why), .. }) if why.contains("cannot be read")),
+            matches!(&found, Ok(StoredPolicy::Usable { lost: Some(why), .. }) if why.contains("cannot be read")),
             "{found:?}"
         );
         assert_eq!(versions(found), [1]);
         fs::remove_dir(&file).expect("it is there");
         fs::write(&file, &whole).expect("written");
 
-        // Nothing is left of it beside another whole one.
+        // A new snapshot removes the deltas of the old one.
         last_good.write(&snapshot(5)).expect("it is written");
         assert_eq!((versions(again().read()), last_good.deltas(), file.exists()), (vec![5], 0, false));
         fs::write(&file, &whole).expect("written");
         assert_eq!(versions(again().read()), [5]);
 
-        // The very same policy, from a database that was put back, goes on anew.
+        // The same snapshot, from a database that was restored, begins with no deltas.
         last_good.write(&snapshot(1)).expect("it is written");
         assert_eq!((versions(again().read()), file.exists()), (vec![1], false));
     }
 
     #[test]
-    fn what_another_build_wrote_stays() {
+    fn a_file_of_another_build_is_left_alone() {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         replace(folder.path(), FILE, format_args!("{}\n{{}}", sha256("{}"))).expect("written");
@@ -397,7 +401,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_else_reads_it() {
+    fn only_the_user_of_the_process_can_read_it() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = TempDir::new().expect("a folder");
@@ -411,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_one_does_not_count() {
+    fn an_unfinished_snapshot_is_ignored() {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
         fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
-        let Ok(StoredPolicy::Whole { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
+        let Ok(StoredPolicy::Usable { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
     }

@@ -1,6 +1,6 @@
-//! The live tail: decisions as they are made, of one identity or the next ones. The engine is observed while a caller
-//! asks, and for some seconds after each question of a caller that goes on asking, so that no decision is missed
-//! between two questions.
+//! The live tail: the decisions about one identity, or the next decisions about any, as they are made. The engine is
+//! observed while a query waits, and for some seconds after each query of a watch that continues, so that no decision
+//! between two queries is missed.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -16,81 +16,81 @@ use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::wire::{
-    DECISIONS_MAX, Decisions, GoesOn, SeenDecision, SeenIdentity, Who,
+    DECISIONS_MAX, Decisions, QueryIdentity, SeenDecision, SeenIdentity, WatchCursor,
     truncate::{ROOM, keep_what_fits},
 };
 
-/// Watches at once.
+/// The most subscriptions at a time.
 const WATCHES_MAX: usize = 8;
-/// A watch that goes on ends when nobody asked for so long.
-const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// How often a watch that goes on is looked at until it saw something.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A path is cut after so many characters.
+/// A watch that continues ends when it was not queried for so long.
+const UNUSED_FOR_MAX: Duration = Duration::from_secs(10);
+/// The time after which a waiting query looks for new decisions again.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// The most characters of a path.
 const PATH_CHARACTERS: usize = 512;
-/// So is a method.
+/// The most characters of a method.
 const METHOD_CHARACTERS: usize = 32;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Who looks at an engine's decisions.
+/// The subscriptions to an engine's decisions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LiveTail(Arc<Mutex<Vec<Arc<Subscription>>>>);
 
 #[derive(Debug)]
 struct Subscription {
-    /// Under which it is asked for again; none: it is asked for once.
+    /// The name of a watch that continues; `None`: the subscription is for one query.
     name: Option<String>,
-    /// Anybody, if nobody.
-    who: Option<Who>,
-    /// The values by which it may be counted; which of them depends on what the policy of a domain names.
+    /// The identity to watch; `None`: any.
+    who: Option<QueryIdentity>,
+    /// The values by which the identity may be counted; each domain's policy decides which one counts there.
     values: BTreeSet<String>,
-    keeps: Keeps,
-    /// By the engine's clock, Unix milliseconds.
+    retention: Retention,
+    /// The time of the subscription by the engine's clock, Unix milliseconds.
     since_ms: u64,
-    /// Held for the length of a push, by checks too; one that finds it taken only counts.
-    found: Mutex<SeenDecisions>,
-    /// Decisions that found it taken, and are not in `found` yet.
+    /// The decisions. Checks lock this for the length of a push; a check that finds it locked only counts.
+    buffer: Mutex<DecisionBuffer>,
+    /// Decisions that found the buffer locked and are not in it yet.
     overlooked: AtomicU64,
-    asked: Mutex<Instant>,
+    used_at: Mutex<Instant>,
 }
 
-/// Which decisions, where there are more.
+/// The decisions to keep where there are more than fit.
 #[derive(Clone, Copy, Debug)]
-enum Keeps {
+enum Retention {
     First(usize),
     Last(usize),
 }
 
 #[derive(Debug, Default)]
-struct SeenDecisions {
-    /// With their numbers, oldest first.
+struct DecisionBuffer {
+    /// The decisions with their numbers, oldest first.
     decisions: VecDeque<(u64, Arc<SeenDecision>)>,
-    /// Number of the newest.
+    /// The number of the newest decision.
     seen: u64,
 }
 
 impl LiveTail {
-    /// The decisions about `who`, or about anybody, that are made within this time: the first `count` of them.
-    pub(crate) async fn see(
+    /// Returns the first `count` decisions about `who`, or about any identity, that are made within this time.
+    pub(crate) async fn watch_once(
         &self,
         engine: &Arc<Engine>,
-        who: Option<Who>,
+        who: Option<QueryIdentity>,
         count: usize,
         within: Duration,
     ) -> Result<Decisions, &'static str> {
-        // Whoever stops to wait leaves nothing behind.
-        let open = self.open(engine, None, who, Keeps::First(count.min(DECISIONS_MAX)))?;
+        // Dropping the future ends the subscription.
+        let guard = self.subscribe(engine, None, who, Retention::First(count.min(DECISIONS_MAX)))?;
         sleep(within).await;
-        Ok(open.watch.found(0))
+        Ok(guard.watch.decisions(0))
     }
 
-    /// The decisions about `who` since those that were told, as soon as there are some, or after this time. Where nobody asked
-    /// for too long they are seen from now on, which `since_ms` tells.
-    pub(crate) async fn go_on(
+    /// Returns the decisions about `who` after those of the last reply, as soon as there is one, or after this time. A
+    /// watch that had ended begins anew, which `since_ms` shows.
+    pub(crate) async fn continue_watch(
         &self,
         engine: &Arc<Engine>,
-        who: Who,
-        GoesOn { watch: name, after }: GoesOn,
+        who: QueryIdentity,
+        WatchCursor { watch: name, after }: WatchCursor,
         within: Duration,
     ) -> Result<Decisions, &'static str> {
         let is_it = |watch: &&Arc<Subscription>| watch.name.as_ref() == Some(&name) && watch.who.as_ref() == Some(&who);
@@ -98,28 +98,28 @@ impl LiveTail {
         let (watch, after) = if let Some(watch) = known {
             (watch, after)
         } else {
-            let open = self.open(engine, Some(name), Some(who), Keeps::Last(DECISIONS_MAX))?;
-            let watch = Arc::clone(&open.watch);
-            tokio::spawn(open.until_nobody_asks());
+            let guard = self.subscribe(engine, Some(name), Some(who), Retention::Last(DECISIONS_MAX))?;
+            let watch = Arc::clone(&guard.watch);
+            tokio::spawn(guard.until_unused());
             (watch, 0)
         };
         let until = Instant::now() + within;
-        watch.is_asked();
+        watch.note_use();
         while watch.seen() <= after && Instant::now() < until {
-            sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
+            sleep_until(until.min(Instant::now() + POLL_EVERY)).await;
         }
-        watch.is_asked();
-        Ok(watch.found(after))
+        watch.note_use();
+        Ok(watch.decisions(after))
     }
 
-    /// Has the engine watched.
-    fn open(
+    /// Subscribes to the engine's decisions.
+    fn subscribe(
         &self,
         engine: &Arc<Engine>,
         name: Option<String>,
-        who: Option<Who>,
-        keeps: Keeps,
-    ) -> Result<Subscribed, &'static str> {
+        who: Option<QueryIdentity>,
+        retention: Retention,
+    ) -> Result<SubscriptionGuard, &'static str> {
         let mut watches = lock(&self.0);
         if watches.len() == WATCHES_MAX {
             return Err("too many questions at once");
@@ -128,30 +128,30 @@ impl LiveTail {
             name,
             values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
             who,
-            keeps,
+            retention,
             since_ms: engine.clock().wall() / NS_PER_MS,
-            found: Mutex::default(),
+            buffer: Mutex::default(),
             overlooked: AtomicU64::new(0),
-            asked: Mutex::new(Instant::now()),
+            used_at: Mutex::new(Instant::now()),
         });
         watches.push(Arc::clone(&watch));
-        let posted = engine.observe(NonZeroU32::MIN, Arc::clone(&watch));
-        Ok(Subscribed { live_tail: self.clone(), engine: Arc::clone(engine), watch, posted })
+        let observer = engine.observe(NonZeroU32::MIN, Arc::clone(&watch));
+        Ok(SubscriptionGuard { live_tail: self.clone(), engine: Arc::clone(engine), watch, observer })
     }
 }
 
-/// A watch of an engine; dropped, it ends.
-struct Subscribed {
+/// A subscription that ends when this is dropped.
+struct SubscriptionGuard {
     live_tail: LiveTail,
     engine: Arc<Engine>,
     watch: Arc<Subscription>,
-    posted: ObserverId,
+    observer: ObserverId,
 }
 
-impl Subscribed {
-    async fn until_nobody_asks(self) {
+impl SubscriptionGuard {
+    async fn until_unused(self) {
         loop {
-            let until = *lock(&self.watch.asked) + ASKED_WITHIN;
+            let until = *lock(&self.watch.used_at) + UNUSED_FOR_MAX;
             if until <= Instant::now() {
                 return;
             }
@@ -160,28 +160,29 @@ impl Subscribed {
     }
 }
 
-impl Drop for Subscribed {
+impl Drop for SubscriptionGuard {
     fn drop(&mut self) {
         lock(&self.live_tail.0).retain(|watch| !Arc::ptr_eq(watch, &self.watch));
-        self.engine.stop_observing(self.posted);
+        self.engine.stop_observing(self.observer);
     }
 }
 
 impl Subscription {
-    fn is_asked(&self) {
-        *lock(&self.asked) = Instant::now();
+    fn note_use(&self) {
+        *lock(&self.used_at) = Instant::now();
     }
 
-    /// Number of the newest decision.
+    /// Returns the number of the newest decision.
     fn seen(&self) -> u64 {
-        // What was overlooked orders nothing else: it is a count.
-        lock(&self.found).seen + self.overlooked.load(Ordering::Relaxed)
+        // The count of overlooked decisions orders no other memory.
+        lock(&self.buffer).seen + self.overlooked.load(Ordering::Relaxed)
     }
 
-    /// What came after the decision of this number. Of a watch that goes on, what does not fit is told next.
-    fn found(&self, after: u64) -> Decisions {
+    /// Returns the decisions after the one with this number. In a watch that continues, decisions that do not fit come
+    /// with the next reply.
+    fn decisions(&self, after: u64) -> Decisions {
         let (new, seen) = {
-            let mut found = lock(&self.found);
+            let mut found = lock(&self.buffer);
             found.seen += self.overlooked.swap(0, Ordering::Relaxed);
             let new = found.decisions.iter().filter(|(number, _)| *number > after).cloned();
             (new.collect::<Vec<_>>(), found.seen)
@@ -197,31 +198,32 @@ impl Subscription {
 }
 
 /// Returns the values by which an identity may be counted.
-fn counted_values(engine: &Engine, Who { kind, value }: &Who) -> BTreeSet<String> {
+fn counted_values(engine: &Engine, QueryIdentity { kind, value }: &QueryIdentity) -> BTreeSet<String> {
     Identity::new(kind, value).map(|identity| engine.counted_values(identity)).unwrap_or_default()
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics.
+    // No holder of the lock panics.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Subscription {
     fn observe(&self, observed: &Observed<'_>) {
         let is_counted = |value: &[u8]| self.values.iter().any(|counted| counted.as_bytes() == value);
-        let is_about = |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && is_counted(value));
+        let is_about =
+            |who: &QueryIdentity| observed.identities().any(|(kind, value)| kind == who.kind && is_counted(value));
         if self.who.as_ref().is_some_and(|who| !is_about(who)) {
             return;
         }
-        let Ok(mut found) = self.found.try_lock() else {
+        let Ok(mut found) = self.buffer.try_lock() else {
             self.overlooked.fetch_add(1, Ordering::Relaxed);
             return;
         };
         found.seen += 1 + self.overlooked.swap(0, Ordering::Relaxed);
-        match self.keeps {
-            Keeps::First(count) if found.decisions.len() >= count => return,
-            Keeps::Last(count) if found.decisions.len() >= count => drop(found.decisions.pop_front()),
-            Keeps::First(_) | Keeps::Last(_) => {}
+        match self.retention {
+            Retention::First(count) if found.decisions.len() >= count => return,
+            Retention::Last(count) if found.decisions.len() >= count => drop(found.decisions.pop_front()),
+            Retention::First(_) | Retention::Last(_) => {}
         }
         let number = found.seen;
         found.decisions.push_back((number, Arc::new(seen(observed))));

@@ -1,4 +1,4 @@
-//! The state that the tasks of an agent share.
+//! The state that the tasks of an agent share, and what a node posts to the admin server.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,25 +15,25 @@ use crate::{
         http_client::{AdminClient, CallError},
         last_good::LastGood,
         process::ErrorCounts,
-        queries::QueryHandler,
-        status::{Source, Status},
+        query_handler::QueryHandler,
+        status::{AgentStatus, PolicySource},
     },
     store::Shared,
-    wire::{self, Acknowledgement, Answer, Goodbye, Process, Told},
+    wire::{self, Acknowledgement, Goodbye, NodeReply, Process, ReplyMessage},
 };
 
-/// How often the engine follows wall time.
+/// The time after which the engine adjusts to wall time again.
 const WALL_EVERY: Duration = Duration::from_secs(5);
-/// Between two reports.
+/// The time between two reports.
 pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// An acknowledgement that is lost is told by the next report too.
+/// The number of times that a lost acknowledgement is sent. The next report states the version too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
-/// Bytes of the secret of the keys in the store.
+/// The length of the secret of the store's keys.
 const STORE_KEYS_BYTES: usize = 32;
-/// For the admin server to hear that the node stops, which waits for it.
+/// The time limit for telling the admin server that the node stops.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// State of an agent, which its tasks share.
+/// The state of an agent.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -41,15 +41,15 @@ pub(crate) struct Node {
     pub(crate) client: AdminClient,
     pub(crate) engine: Arc<Engine>,
     pub(crate) store: Option<Arc<Shared<SystemClock>>>,
-    pub(crate) answers: QueryHandler,
+    pub(crate) queries: QueryHandler,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,
     pub(crate) errors: ErrorCounts,
-    pub(crate) status: watch::Sender<Status>,
+    pub(crate) status: watch::Sender<AgentStatus>,
 }
 
 impl Node {
-    /// Takes the secret of the keys in the store: 32 bytes, base64url. Returns whether it is one.
+    /// Takes the secret of the store's keys: 32 bytes, base64url. Returns whether it is valid.
     pub(super) fn take_store_keys(&self, secret: Option<&str>) -> bool {
         let Some(store) = &self.store else { return false };
         let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
@@ -57,7 +57,7 @@ impl Node {
             Ok(None) => store.take_key_secret(None),
             Ok(Some(Ok(secret))) => store.take_key_secret(Some(&secret)),
             Ok(Some(Err(_))) | Err(_) => {
-                self.has_trouble("the secret of the keys in the store is damaged".to_owned());
+                self.report_fault("the secret of the keys in the store is damaged".to_owned());
                 return false;
             }
         }
@@ -76,14 +76,14 @@ impl Node {
         });
     }
 
-    pub(super) async fn answer(&self, id: String, told: Told) {
-        let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
-        if let Err(error) = self.client.post(wire::ANSWERS, &answer).await {
+    pub(super) async fn send_reply(&self, id: String, reply: NodeReply) {
+        let message = ReplyMessage { name: self.name.clone(), instance: self.instance.clone(), id, reply };
+        if let Err(error) = self.client.post(wire::ANSWERS, &message).await {
             tracing::warn!(%error, "an answer did not arrive");
         }
     }
 
-    /// Says that it stops.
+    /// Tells the admin server that this node stops.
     pub(crate) async fn say_goodbye(&self) {
         let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
         match timeout(GOODBYE, self.client.post(wire::GOODBYES, &goodbye)).await {
@@ -93,19 +93,19 @@ impl Node {
         }
     }
 
-    /// Has the engine follow wall time, again and again.
+    /// Makes the engine adjust to wall time without end.
     pub(crate) async fn follow_wall_time(self: Arc<Self>) -> Infallible {
         let mut ticks = interval(WALL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let engine = Arc::clone(&self.engine);
-            // Where windows change in a large table, this takes a while. Nothing in it panics.
+            // A large table whose windows change takes a while. The task does not panic.
             let _ = spawn_blocking(move || engine.follow_wall_time()).await;
         }
     }
 
-    pub(super) fn is_in_force(&self, version: u64, source: Source) {
+    pub(super) fn note_in_force(&self, version: u64, source: PolicySource) {
         self.status.send_modify(|status| {
             status.version = version;
             status.source = Some(source);
@@ -113,19 +113,19 @@ impl Node {
         });
     }
 
-    pub(super) fn has_trouble(&self, trouble: String) {
+    pub(super) fn report_fault(&self, fault: String) {
         self.status.send_if_modified(|status| {
-            if status.trouble.as_ref() == Some(&trouble) {
+            if status.trouble.as_ref() == Some(&fault) {
                 return false;
             }
-            tracing::warn!(version = status.version, "{trouble}");
-            status.trouble = Some(trouble);
+            tracing::warn!(version = status.version, "{fault}");
+            status.trouble = Some(fault);
             true
         });
     }
 }
 
-/// For pauses: where there are no random numbers, some middle one.
+/// Returns a random number for a pause; a middle one where the system has no random numbers.
 pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
 }

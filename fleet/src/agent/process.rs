@@ -1,23 +1,23 @@
-//! What a process reports of itself, beside what its engine counts.
+//! The part of a report that the process provides: its error counts and its memory.
 
 use std::{collections::BTreeMap, fmt, fs, sync::Arc};
 
 use crate::wire::ErrorCount;
 
-/// What counts the errors of a process; nothing does unless given.
+/// A source of error counts. The default has no errors.
 #[derive(Clone, Default)]
 pub struct ErrorCounts(Option<Arc<CountErrors>>);
 
 type CountErrors = dyn Fn() -> BTreeMap<&'static str, u64> + Send + Sync;
 
 impl ErrorCounts {
-    /// `count` answers how many errors of each kind there were since the start of the process, whenever it is asked.
+    /// Makes a source of a function that returns the count of each kind of errors since the start of the process.
     #[must_use]
     pub fn of(count: impl Fn() -> BTreeMap<&'static str, u64> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(count)))
     }
 
-    /// As of now.
+    /// Returns the counts as of now.
     #[must_use]
     pub fn now(&self) -> Vec<ErrorCount> {
         let kinds = self.0.as_ref().map(|count| count()).unwrap_or_default();
@@ -31,7 +31,7 @@ impl fmt::Debug for ErrorCounts {
     }
 }
 
-/// Memory that the process has from the machine, bytes; `None` where the system does not say.
+/// Returns the resident memory of the process, bytes; `None` where the system does not tell.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
     // Total and resident, in pages.
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_the_process_is_what_it_uses() {
+    fn resident_bytes_grow_with_what_the_process_uses() {
         let before = resident_bytes().expect("Linux says");
         assert!((1 << 20..1 << 40).contains(&before), "{before}");
         let taken = vec![1u8; 64 << 20];

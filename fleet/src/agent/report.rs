@@ -1,4 +1,4 @@
-//! Reports of a node: what it counted, second by second.
+//! Reports of a node to the admin server: what the engine counted, once a second.
 
 use std::{cmp::Reverse, convert::Infallible, sync::Arc};
 
@@ -13,32 +13,32 @@ use crate::{
         http_client::CallError,
         node::{Node, REPORT_EVERY, random},
         process::{ErrorCounts, resident_bytes},
-        status::Source,
+        status::PolicySource,
     },
     counts::{
         counters::Counters,
-        owner::owner_of,
-        sampler::{ONE_IN, Sampler},
-        totals::{Part, Whole},
+        limit_owner::owner_of,
+        sampler::{SAMPLED_ONE_IN, Sampler},
+        totals::{DecisionTotals, LimitTotals},
     },
     store::{Shared, StoreStats},
     wire::{
-        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, StoreReport,
+        self, HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, Process, Report, ReportedCounts, SeenIdentity, StoreReport,
         bounded_errors,
         truncate::{ROOM, json_bytes, keep_what_fits},
     },
 };
 
-/// In one report of so many a node says what process it is: an admin server that was started again is to know it soon.
+/// One report of so many states the process, so that an admin server that restarts learns it soon.
 const PROCESS_ONE_IN: u64 = 10;
 
-/// Makes the reports of one engine.
+/// A maker of the reports of one engine.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
-    /// And what it had counted when it was told last.
+    /// The store, with its statistics at the last report.
     store: Option<(Arc<Shared<SystemClock>>, StoreStats)>,
-    watcher: Arc<Sampler>,
+    sampler: Arc<Sampler>,
     observing: ObserverId,
     counters: Counters,
     process: Process,
@@ -47,7 +47,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// What is counted from now on, in this process.
+    /// Makes a reporter that counts from now on.
     pub(crate) fn of(
         engine: Arc<Engine>,
         store: Option<Arc<Shared<SystemClock>>>,
@@ -55,18 +55,18 @@ impl Reporter {
         errors: ErrorCounts,
     ) -> Self {
         let store = store.map(|store| (store, StoreStats::default()));
-        let watcher = Arc::new(Sampler::new(engine.clock().clone()));
-        let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
+        let sampler = Arc::new(Sampler::new(engine.clock().clone()));
+        let observing = engine.observe(SAMPLED_ONE_IN, Arc::clone(&sampler));
         let mut counters = Counters::default();
-        // What there was before is in no report.
-        counters.count(&engine, &watcher.take());
-        Self { engine, store, watcher, observing, counters, process, errors, sequence: 0 }
+        // The reports leave out what was counted before.
+        counters.count(&engine, &sampler.take());
+        Self { engine, store, sampler, observing, counters, process, errors, sequence: 0 }
     }
 
-    /// What was counted since the last one; without a name, which the caller gives it.
+    /// Returns the report of what was counted since the last one. The caller adds the node's name and instance.
     pub(crate) fn next(&mut self) -> Report {
-        let counted = self.counters.count(&self.engine, &self.watcher.take());
-        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
+        let counted = self.counters.count(&self.engine, &self.sampler.take());
+        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
         let name = |limit| Some(self.engine.limit_name(limit));
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
@@ -105,16 +105,16 @@ impl Reporter {
         self.with_heavy(report)
     }
 
-    /// With the heaviest keys. Long ones may not all fit beside the counts: the lightest are left out, and those that are
-    /// denied have half of the room at most.
+    /// Adds the heaviest keys. If not all of them fit beside the counts, the lightest are left out; denied keys take at
+    /// most half of the room.
     fn with_heavy(&self, mut report: Report) -> Report {
         let mut room = ROOM.saturating_sub(json_bytes(&report));
         let mut for_denied = room / 2;
         room -= for_denied;
-        report.denied = self.heavy(self.watcher.hitters.denied());
+        report.denied = self.heavy(self.sampler.hitters.denied());
         keep_what_fits(&mut report.denied, &mut for_denied);
         room += for_denied;
-        report.hot = self.heavy(self.watcher.hitters.hot());
+        report.hot = self.heavy(self.sampler.hitters.hot());
         keep_what_fits(&mut report.hot, &mut room);
         report
     }
@@ -140,27 +140,27 @@ impl Drop for Reporter {
     }
 }
 
-/// Those with the most requests, by name, and how many others there are.
+/// Returns the entries with the most requests, by name, and how many others there are.
 fn busiest<'n>(
-    mut parts: Vec<(LimitIndex, Part)>,
+    mut parts: Vec<(LimitIndex, LimitTotals)>,
     name: impl Fn(LimitIndex) -> Option<&'n str>,
-) -> (Vec<PartCounts>, u64) {
+) -> (Vec<ReportedCounts>, u64) {
     let left_out = parts.len().saturating_sub(PARTS_MAX);
     parts.sort_by_key(|(_, part)| Reverse(part.requests()));
     parts.truncate(PARTS_MAX);
     let counts = parts.into_iter().filter_map(|(limit, part)| {
-        let Part { allowed, denied, shadow_denied } = part;
-        Some(PartCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
+        let LimitTotals { allowed, denied, shadow_denied } = part;
+        Some(ReportedCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
     });
     (counts.collect(), left_out as u64)
 }
 
 impl Node {
-    /// Tells what is counted, for ever, while there is somebody to tell.
+    /// Sends reports without end.
     pub(crate) async fn report(self: Arc<Self>) -> Infallible {
         let mut reporter =
             Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
-        // Nodes that started together do not report together.
+        // A random phase keeps nodes that started together from reporting together.
         let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
         let mut ticks = interval_at(first, REPORT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -175,12 +175,12 @@ impl Node {
                 let mut report = reporter.next();
                 report.name.clone_from(&self.name);
                 report.instance.clone_from(&self.instance);
-                report.from_last_good = status.source == Some(Source::LastGood);
+                report.from_last_good = status.source == Some(PolicySource::LastGood);
                 report
             });
             match self.client.post(wire::REPORTS, &report).await {
                 Ok(()) => {}
-                // No repeat would change it.
+                // Sending it again would not help.
                 Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
                     tracing::warn!(code, why, "a report was refused");
                 }
@@ -201,12 +201,12 @@ mod tests {
     use super::*;
     use crate::wire::BODY_BYTES_MAX;
 
-    /// A thousand limits and tiers with the longest names have counts, and the longest keys are the heaviest.
+    /// The counts of 1,000 limits and tiers with the longest names fit, and the heaviest keys have the longest values.
     #[test]
     fn a_report_with_the_longest_names_and_keys_fits_with_all_its_counts() {
         let long = |letter: char, number: usize| format!("{}{number:04}", String::from(letter).repeat(60));
         let domain = long('d', 0);
-        // Each takes six bytes in JSON.
+        // Each character takes six bytes in JSON.
         let value = |number: usize| format!("{number:04}{}", "\u{1}".repeat(1_020));
         let limit = json!({ "id": long('l', 0), "algorithm": "token_bucket", "limit": 10, "period": "1h" });
         let tiers: Vec<_> = (0..PARTS_MAX).map(|tier| json!({ "id": long('t', tier), "limits": [limit] })).collect();
@@ -232,7 +232,7 @@ mod tests {
         let report = Report { name: "n".repeat(64), instance: "i".repeat(64), ..reporter.next() };
         let bytes = serde_json::to_vec(&report).expect("JSON").len();
         assert!(bytes <= BODY_BYTES_MAX, "{bytes}");
-        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "what fits is told: {bytes}");
+        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "the report uses its room: {bytes}");
         assert_eq!(report.counts.allowed + report.counts.denied, 1_000 * (1 + HITTERS_MAX as u64));
         assert_eq!((report.limits.len(), report.owners.len()), (PARTS_MAX, PARTS_MAX));
         assert_eq!((report.limits_left_out, report.owners_left_out), (0, 0));
@@ -267,7 +267,7 @@ mod tests {
             // Each limit counts a request, and the tier counts it once.
             let ids = report.limits.iter().map(|limit| limit.id.as_str());
             assert_eq!(ids.filter(|id| id.ends_with("hour")).count(), usize::from(second > 0));
-            let sums = |parts: &[PartCounts]| {
+            let sums = |parts: &[ReportedCounts]| {
                 parts.iter().fold((0, 0), |(allowed, denied), part| (allowed + part.allowed, denied + part.denied))
             };
             assert_eq!(sums(&report.limits), (2 * counts.0, counts.1));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_how_the_process_is_and_now_and_then_which_it_is() {
+    fn a_report_has_the_state_of_the_process_and_every_tenth_its_settings() {
         let engine = Arc::new(Engine::with_max_keys(1_000));
         let process = Process { max_keys: Some(1_000), commit: Some("abc".to_owned()), ..Process::default() };
         let errors = ErrorCounts::of(|| [("overload", 3)].into());

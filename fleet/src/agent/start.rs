@@ -1,4 +1,4 @@
-//! Starts the agent of an engine, and the handle of one that runs.
+//! Starts the agent of an engine: its settings, its errors, and the handle of a running agent.
 
 use std::{
     convert::Infallible,
@@ -23,21 +23,21 @@ use crate::{
         last_good::{LastGood, replace},
         node::Node,
         process::ErrorCounts,
-        queries::QueryHandler,
-        status::Status,
+        query_handler::QueryHandler,
+        status::AgentStatus,
     },
-    counts::sampler::ONE_IN,
+    counts::sampler::SAMPLED_ONE_IN,
     store::Shared,
     wire::{self, Process, payload::hex},
 };
 
-/// File of the name that a node gave itself.
+/// The file of the name that a node chose for itself.
 const NAME_FILE: &str = "node";
 
-/// Bytes of the machine's name in it.
+/// The most bytes of the machine's name in a chosen name.
 const MACHINE_BYTES: usize = 48;
 
-/// The settings of an agent, which keeps an engine on an admin server's policy. [`start`](Self::start) starts it.
+/// The settings of an agent, which keeps an engine on the policy of an admin server. [`start`](Self::start) starts it.
 #[derive(Clone, Debug)]
 pub struct Agent {
     url: String,
@@ -50,32 +50,32 @@ pub struct Agent {
     errors: ErrorCounts,
 }
 
-/// An agent that runs. It runs until this is dropped; the engine then keeps the policy that it has. A process that stops on purpose
-/// calls [`leave`](Self::leave): otherwise the admin server takes the node for dead.
+/// A running agent. It stops when this is dropped; the engine then keeps its policy. A process that stops on purpose
+/// calls [`leave`](Self::leave): otherwise the admin server raises an alert for a dead node.
 #[derive(Debug)]
 pub struct AgentHandle {
     node: Arc<Node>,
-    status: watch::Receiver<Status>,
-    // The tasks end when this is dropped.
+    status: watch::Receiver<AgentStatus>,
+    // Dropping the set aborts the tasks.
     tasks: JoinSet<Infallible>,
 }
 
-/// An error for which an agent does not start. An admin server that cannot be reached is none.
+/// The reason why an agent cannot start. An admin server that cannot be reached is no such reason.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address is none.
+    /// The URL of the admin server is invalid.
     Url(String),
-    /// The name is none.
+    /// The name is invalid.
     Name(String),
     /// The folder cannot be used.
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
-    /// No token can be read.
+    /// The token cannot be read.
     Token(io::Error),
     /// TLS cannot be set up.
     Tls(String),
@@ -105,7 +105,8 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl Agent {
-    /// Follows the admin server at this address, such as `https://admin.example:8080`, by a token of the scope `node`.
+    /// Makes the settings of an agent for the admin server at this URL, such as `https://admin.example:8080`. The token
+    /// needs the scope `node`.
     #[must_use]
     pub fn new(admin_url: &str, token: Token) -> Self {
         let url = admin_url.trim_end_matches('/').to_owned();
@@ -113,43 +114,46 @@ impl Agent {
         Self { url, token, name: None, folder: None, trusted: None, store: None, process, errors }
     }
 
-    /// Under this name, which no other node has; else that of the machine with a random end, which is kept in the folder.
+    /// Sets the name of the node, which no other node may have. Unless set, the node chooses the machine's name with a
+    /// random end, and keeps it in the folder.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// With a folder, made when it is absent, for the last good policy: a start without the admin server begins with it.
+    /// Sets the folder of the last good policy, with which the node starts when it cannot reach the admin server. The
+    /// folder is created if it is absent.
     #[must_use]
     pub fn keeping_in(self, folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), ..self }
     }
 
-    /// Trusting these authorities too, PEM, beside those of the system.
+    /// Adds authorities to trust besides those of the system, PEM.
     #[must_use]
     pub fn trusting(self, certificates: impl Into<Vec<u8>>) -> Self {
         Self { trusted: Some(certificates.into()), ..self }
     }
 
-    /// Telling the admin server with what its process runs, and that errors are counted by `errors`. When it began, and how it
-    /// is observed, is known here.
+    /// Sets what reports state of the process, and the source of its error counts. The agent adds the start time and
+    /// the sampling rate itself.
     #[must_use]
     pub fn running_as(self, process: Process, errors: ErrorCounts) -> Self {
         Self { process: process.bounded(), errors, ..self }
     }
 
-    /// Sharing limits through this store, which is of the engine that it starts with.
+    /// Sets the store through which the engine shares limits.
     #[must_use]
     pub fn sharing_through(self, store: Option<Arc<Shared<SystemClock>>>) -> Self {
         Self { store, ..self }
     }
 
-    /// Begins: puts the last good policy in force, if there is one, and connects in the background, on this runtime.
+    /// Starts the agent: puts the last good policy in force, if there is one, and connects in the background, on this
+    /// runtime.
     ///
     /// # Errors
     ///
-    /// Where something is wrong here. An admin server that is away, or refuses, is asked again and again; [`AgentHandle::status`]
-    /// says so.
+    /// A setting is wrong, or the folder, the token or TLS cannot be used. An admin server that cannot be reached, or
+    /// refuses, is no error: the agent keeps trying, and [`AgentHandle::status`] says so.
     pub async fn start(self, engine: Arc<Engine>) -> Result<AgentHandle, StartError> {
         if !["http://", "https://"].iter().any(|scheme| self.url.len() > scheme.len() && self.url.starts_with(scheme)) {
             return Err(StartError::Url(self.url));
@@ -157,27 +161,27 @@ impl Agent {
         self.token.read().map_err(StartError::Token)?;
         let random = random_text(8)?;
         let suffix = &random[..4];
-        let of_folder = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
-        let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(of_folder)?;
+        let folder_error = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
+        let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(folder_error)?;
         let name = match (self.name, &self.folder) {
             (Some(name), _) => name,
-            (None, Some(folder)) => kept_name(folder, suffix).map_err(of_folder)?,
+            (None, Some(folder)) => stored_name(folder, suffix).map_err(folder_error)?,
             (None, None) => new_name(suffix),
         };
         if !wire::is_name(&name) {
             return Err(StartError::Name(name));
         }
         let client = AdminClient::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
-        let (status, seen) = watch::channel(Status::default());
+        let (status, status_receiver) = watch::channel(AgentStatus::default());
         let node = Arc::new(Node {
             name,
             instance: random,
             client,
-            answers: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
+            queries: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
             process: Process {
                 started_at_ms: engine.clock().wall() / 1_000_000,
-                observed_one_in: ONE_IN.get(),
+                observed_one_in: SAMPLED_ONE_IN.get(),
                 ..self.process
             },
             errors: self.errors,
@@ -193,45 +197,45 @@ impl Agent {
         tasks.spawn(Arc::clone(&node).report());
         tasks.spawn(Arc::clone(&node).follow_wall_time());
         tasks.spawn(Arc::clone(&node).follow(has));
-        Ok(AgentHandle { node, status: seen, tasks })
+        Ok(AgentHandle { node, status: status_receiver, tasks })
     }
 }
 
 impl AgentHandle {
-    /// Under which the admin server knows it.
+    /// Returns the name of the node.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.node.name
     }
 
-    /// How it is.
+    /// Returns the status of the agent.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> AgentStatus {
         self.status.borrow().clone()
     }
 
-    /// Waits until there is a policy in force.
+    /// Waits until a policy is in force.
     pub async fn has_policy(&self) {
-        // The sender lives as long as the tasks, which live as long as this.
+        // The sender lives as long as the tasks, which live as long as this handle.
         let _ = self.status.clone().wait_for(|status| status.version > 0).await;
     }
 
-    /// Its status from now on, as it changes.
+    /// Returns a receiver of the status as it changes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Status> {
+    pub fn watch(&self) -> watch::Receiver<AgentStatus> {
         self.status.clone()
     }
 
-    /// Ends, and says so to the admin server, which raises no alert then. Waits two seconds for that at the most.
+    /// Stops the agent, and tells the admin server, which then raises no alert. Takes at most two seconds.
     pub async fn leave(mut self) {
-        // First, so that it does not connect again.
+        // The tasks end first, so that the agent does not connect again.
         self.tasks.shutdown().await;
         self.node.say_goodbye().await;
     }
 }
 
-/// The name that was kept in the folder, or a new one, which is kept there; also where what is kept is none.
-fn kept_name(folder: &Path, suffix: &str) -> io::Result<String> {
+/// Returns the name that is kept in the folder. If there is none, or an invalid one, chooses a new name and keeps it.
+fn stored_name(folder: &Path, suffix: &str) -> io::Result<String> {
     match fs::read_to_string(folder.join(NAME_FILE)) {
         Ok(name) if wire::is_name(name.trim()) => return Ok(name.trim().to_owned()),
         Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&error.kind()) => {
@@ -244,7 +248,7 @@ fn kept_name(folder: &Path, suffix: &str) -> io::Result<String> {
     Ok(name)
 }
 
-/// The machine's name, as far as it can be a node's, and a random end.
+/// Chooses a name: the machine's name, with `-` for what a node's name cannot have, and a random end.
 fn new_name(suffix: &str) -> String {
     let machine = uname();
     let machine = machine.nodename().to_string_lossy();
@@ -259,7 +263,7 @@ fn new_name(suffix: &str) -> String {
     format!("{name}-{suffix}")
 }
 
-/// So many random bytes, hex.
+/// Returns random bytes in hex.
 fn random_text(bytes: usize) -> Result<String, StartError> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(|error| StartError::Random(error.to_string()))?;
@@ -273,16 +277,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_kept_and_what_is_none_makes_a_new_one() {
+    fn a_name_is_kept_and_an_invalid_one_is_replaced() {
         let folder = TempDir::new().expect("a folder");
-        let name = kept_name(folder.path(), "1").expect("it is made");
+        let name = stored_name(folder.path(), "1").expect("it is made");
         assert!(wire::is_name(&name) && name.ends_with("-1"), "{name}");
-        assert_eq!(kept_name(folder.path(), "2").expect("it is kept"), name);
+        assert_eq!(stored_name(folder.path(), "2").expect("it is kept"), name);
         for none in [&b""[..], b"\n", b"a b", &[0xff]] {
             fs::write(folder.path().join(NAME_FILE), none).expect("written");
-            let name = kept_name(folder.path(), "3").expect("it is made");
+            let name = stored_name(folder.path(), "3").expect("it is made");
             assert!(name.ends_with("-3"), "{name}");
-            assert_eq!(kept_name(folder.path(), "4").expect("it is kept"), name);
+            assert_eq!(stored_name(folder.path(), "4").expect("it is kept"), name);
         }
     }
 }

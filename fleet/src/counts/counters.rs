@@ -1,73 +1,76 @@
-//! Reads what an engine counted from second to second: all decisions together, those of limits, and those of tiers and
-//! rules, each request once.
+//! Reads an engine's counters once a second: the totals of all decisions, and the counts of each limit, tier and rule.
+//! A request counts once for each of them.
 
 use std::collections::{HashMap, HashSet};
 
 use tidegate::{Counts, Engine, LimitIndex, Totals};
 
 use crate::counts::{
-    owner::owner_of,
+    limit_owner::owner_of,
     sampler::Sample,
-    totals::{Part, Whole},
+    totals::{DecisionTotals, LimitTotals},
 };
 
-/// Ticks for which a limit is still read that a publish took away: checks that had begun may count a little later.
+/// The ticks for which a limit is still read after a publish removed it: checks that had begun may count a little
+/// later.
 const LINGERING: u64 = 3;
 
-/// What was counted until now.
+/// The counters of an engine as they were read last.
 #[derive(Debug, Default)]
 pub struct Counters {
     ticks: u64,
     totals: Totals,
-    /// Every limit that there was.
-    limits: HashMap<LimitIndex, Known>,
-    /// By full name, the first limit that was seen of each tier and rule: it stands for the whole.
+    /// Every limit that the engine has had.
+    limits: HashMap<LimitIndex, TrackedLimit>,
+    /// The first limit that was seen of each tier and rule, by the full name of the tier or rule. It stands for the
+    /// tier or rule.
     owners: HashMap<Box<str>, LimitIndex>,
-    /// What tiers and rules counted since the engine was made, and of that what was not told yet.
-    sums: HashMap<LimitIndex, [Part; 2]>,
+    /// The counts of tiers and rules since the engine was made, and the part of them that was not returned yet.
+    sums: HashMap<LimitIndex, [LimitTotals; 2]>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TrackedLimit {
     counts: Counts,
     owner: Option<LimitIndex>,
-    /// Tick at which the policy had it last.
+    /// The tick at which the policy last had the limit.
     present: u64,
 }
 
-/// What was counted since the time before.
+/// The counts of one interval, from one reading of the counters to the next.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
-    /// All decisions.
-    pub whole: Whole,
-    /// The limits of the present policy, in its order.
-    pub present: Vec<Figure>,
-    /// Their tiers and rules, by the limit that stands for each, in the same order.
-    pub owners: Vec<Figure>,
-    /// Limits that the policy does not have any more.
-    pub gone: Vec<Figure>,
-    /// Tiers and rules of those alone.
-    pub gone_owners: Vec<Figure>,
+pub struct IntervalCounts {
+    /// The totals of all decisions.
+    pub whole: DecisionTotals,
+    /// The limits of the policy in force, in its order.
+    pub present: Vec<CountedLimit>,
+    /// The tiers and rules of those limits, in the same order, each by the limit that stands for it.
+    pub owners: Vec<CountedLimit>,
+    /// The limits that the policy no longer has.
+    pub gone: Vec<CountedLimit>,
+    /// The tiers and rules that the policy no longer has.
+    pub gone_owners: Vec<CountedLimit>,
 }
 
-/// Of one limit, tier or rule.
+/// The counts of one limit, tier or rule.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// The limit; of a tier or a rule, the one that stands for it.
+pub struct CountedLimit {
+    /// The limit; for a tier or a rule, the limit that stands for it.
     pub limit: LimitIndex,
-    /// Since the engine was made.
-    pub all: Part,
-    /// Of that, since the time before.
-    pub new: Part,
+    /// The counts since the engine was made.
+    pub all: LimitTotals,
+    /// The counts of the interval.
+    pub new: LimitTotals,
 }
 
 impl Counters {
-    /// What `engine` counted since the call before, or since it was made; `sample`: what was seen in that time.
-    pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> Counted {
+    /// Reads the counters of `engine`, and returns what it counted since the last reading. `sample` is the sample of
+    /// the same interval.
+    pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> IntervalCounts {
         self.ticks += 1;
         let totals = engine.totals();
         let before = std::mem::replace(&mut self.totals, totals);
-        let whole = Whole {
+        let whole = DecisionTotals {
             allowed: totals.allowed.saturating_sub(before.allowed),
             denied: totals.denied.saturating_sub(before.denied),
             no_limit: totals.no_limit.saturating_sub(before.no_limit),
@@ -77,7 +80,7 @@ impl Counters {
         };
         let counts = engine.limit_counts();
         let present = counts.into_iter().map(|(limit, counts)| self.count_limit(engine, limit, counts, true)).collect();
-        let is_gone = |known: &Known| known.present < self.ticks && known.present + LINGERING >= self.ticks;
+        let is_gone = |known: &TrackedLimit| known.present < self.ticks && known.present + LINGERING >= self.ticks;
         let gone = self.limits.iter().filter(|(_, known)| is_gone(known)).map(|(&limit, _)| limit);
         let gone: Vec<LimitIndex> = gone.collect();
         let gone = gone.into_iter().filter_map(|limit| {
@@ -85,34 +88,34 @@ impl Counters {
             Some(self.count_limit(engine, limit, counts, false))
         });
         let gone = gone.collect();
-        let mut counted = Counted { whole, present, gone, ..Counted::default() };
+        let mut counted = IntervalCounts { whole, present, gone, ..IntervalCounts::default() };
         self.count_owners(&mut counted);
         counted
     }
 
-    /// Knows the limits of the present policy from now on, and so its tiers and rules.
+    /// Registers the limits of the policy in force, with their tiers and rules.
     pub fn meet(&mut self, engine: &Engine) {
         for (limit, _) in engine.limit_counts() {
             self.known(engine, limit);
         }
     }
 
-    /// The limit that stands for a tier or a rule, by its full name, if it is known.
+    /// Returns the limit that stands for a tier or a rule with this full name, if it is known.
     #[must_use]
     pub fn owner(&self, full_name: &str) -> Option<LimitIndex> {
         self.owners.get(full_name).copied()
     }
 
-    fn known(&mut self, engine: &Engine, limit: LimitIndex) -> &mut Known {
+    fn known(&mut self, engine: &Engine, limit: LimitIndex) -> &mut TrackedLimit {
         let (owners, ticks) = (&mut self.owners, self.ticks);
         self.limits.entry(limit).or_insert_with(|| {
             let owner = owner_of(engine.limit_name(limit));
             let owner = owner.map(|owner| *owners.entry(owner.into()).or_insert(limit));
-            Known { counts: Counts::default(), owner, present: ticks }
+            TrackedLimit { counts: Counts::default(), owner, present: ticks }
         })
     }
 
-    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> Figure {
+    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> CountedLimit {
         let ticks = self.ticks;
         let known = self.known(engine, limit);
         if is_present {
@@ -123,51 +126,54 @@ impl Counters {
             let new = of_owner(counts).since(of_owner(before));
             self.sums.entry(owner).or_default().iter_mut().for_each(|sum| sum.add(new));
         }
-        let part = |Counts { allowed, denied, shadow_denied, .. }| Part { allowed, denied, shadow_denied };
-        Figure { limit, all: part(counts), new: part(counts).since(part(before)) }
+        let totals = |Counts { allowed, denied, shadow_denied, .. }| LimitTotals { allowed, denied, shadow_denied };
+        CountedLimit { limit, all: totals(counts), new: totals(counts).since(totals(before)) }
     }
 
-    /// Of all whose limits were counted just now, each once.
-    fn count_owners(&mut self, counted: &mut Counted) {
-        let mut told_of = HashSet::new();
-        for (limits, told) in [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)] {
+    /// Fills in the tiers and rules of the limits of this interval, each once.
+    fn count_owners(&mut self, counted: &mut IntervalCounts) {
+        let mut seen = HashSet::new();
+        for (limits, counted_owners) in
+            [(&counted.present, &mut counted.owners), (&counted.gone, &mut counted.gone_owners)]
+        {
             let owners = limits.iter().filter_map(|figure| self.limits.get(&figure.limit)?.owner);
-            for owner in owners.filter(|owner| told_of.insert(*owner)) {
+            for owner in owners.filter(|owner| seen.insert(*owner)) {
                 let [all, new] = self.sums.entry(owner).or_default();
-                told.push(Figure { limit: owner, all: *all, new: std::mem::take(new) });
+                counted_owners.push(CountedLimit { limit: owner, all: *all, new: std::mem::take(new) });
             }
         }
     }
 }
 
-impl Counted {
-    /// Limits that decided something.
+impl IntervalCounts {
+    /// Returns the limits that decided a request.
     #[must_use]
-    pub fn busy_limits(&self) -> Vec<(LimitIndex, Part)> {
+    pub fn busy_limits(&self) -> Vec<(LimitIndex, LimitTotals)> {
         busy(&self.present, &self.gone)
     }
 
-    /// How often shadows would have refused a request.
+    /// Returns how many requests limits in shadow mode would have denied.
     #[must_use]
     pub fn shadow_denied(&self) -> u64 {
         self.present.iter().chain(&self.gone).map(|figure| figure.new.shadow_denied).sum()
     }
 
-    /// Tiers and rules that did, by the limit that stands for each.
+    /// Returns the tiers and rules that decided a request, each by the limit that stands for it.
     #[must_use]
-    pub fn busy_owners(&self) -> Vec<(LimitIndex, Part)> {
+    pub fn busy_owners(&self) -> Vec<(LimitIndex, LimitTotals)> {
         busy(&self.owners, &self.gone_owners)
     }
 }
 
-fn busy(present: &[Figure], gone: &[Figure]) -> Vec<(LimitIndex, Part)> {
+fn busy(present: &[CountedLimit], gone: &[CountedLimit]) -> Vec<(LimitIndex, LimitTotals)> {
     let new = present.iter().chain(gone).map(|figure| (figure.limit, figure.new));
-    new.filter(|(_, part)| !part.is_nothing()).collect()
+    new.filter(|(_, totals)| !totals.is_zero()).collect()
 }
 
-/// What a limit adds to its tier or rule: requests that it let pass, refused, and would have refused, each once.
-fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -> Part {
-    Part { allowed: owner_allowed, denied, shadow_denied: owner_shadow_denied }
+/// Returns what a limit adds to its tier or rule: the requests that it allowed, denied, and would have denied, each
+/// once.
+fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -> LimitTotals {
+    LimitTotals { allowed: owner_allowed, denied, shadow_denied: owner_shadow_denied }
 }
 
 #[cfg(test)]
@@ -190,9 +196,9 @@ mod tests {
         Snapshot::compile(&policy.expect("a policy")).expect("a good policy")
     }
 
-    /// A tier whose limits come and go counts each request once, in the second in which it came.
+    /// A tier whose limits are replaced counts each request once, in the second of the request.
     #[test]
-    fn a_tier_has_each_request_once_while_its_limits_change() {
+    fn a_tier_counts_each_request_once_while_its_limits_change() {
         let engine = Engine::with_max_keys(1_000);
         let both = [Identity::new("user", "ada").expect("valid"), Identity::new("ip", "::1").expect("valid")];
         let check = |times: usize| {
@@ -201,18 +207,19 @@ mod tests {
             }
         };
         let mut counters = Counters::default();
-        let mut second = |engine: &Engine| -> Vec<(String, Part)> {
+        let mut second = |engine: &Engine| -> Vec<(String, LimitTotals)> {
             let counted = counters.count(engine, &Sample::<()>::default());
             let owners = counted.busy_owners().into_iter();
             owners
-                .map(|(limit, part)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), part))
+                .map(|(limit, totals)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), totals))
                 .collect()
         };
-        let free = |allowed, denied| vec![("default/tier:free".to_owned(), Part { allowed, denied, shadow_denied: 0 })];
+        let free =
+            |allowed, denied| vec![("default/tier:free".to_owned(), LimitTotals { allowed, denied, shadow_denied: 0 })];
         engine.publish(policy(&["minute", "day"])).expect("few limits");
         check(5);
         assert_eq!(second(&engine), free(5, 0));
-        // One goes and another comes, within a second.
+        // One limit is removed and another is added within a second.
         check(3);
         engine.publish(policy(&["day", "hour"])).expect("few limits");
         check(4);

@@ -1,41 +1,41 @@
-//! A histogram of the latencies of decisions: counts in buckets a quarter of an octave wide, which add up, so that a
-//! percentile of an hour is one of all its decisions.
+//! A histogram of decision latencies in buckets a quarter of an octave wide. Histograms can be added, so a percentile
+//! of an hour covers all its decisions.
 
-/// Below this a duration is in the first bucket, nanoseconds.
+/// The first bucket has all durations below this, nanoseconds.
 const LEAST_NS: u64 = 1 << 4;
-/// Up to 4 seconds; the last one has what took longer too.
+/// The buckets reach to 4 seconds; the last one extension has all longer durations.
 const BUCKETS: usize = 1 + 4 * 28;
 
-/// Counts of durations.
+/// A latency histogram.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Latency([u64; BUCKETS]);
+pub struct LatencyHistogram([u64; BUCKETS]);
 
-impl Default for Latency {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self([0; BUCKETS])
     }
 }
 
-impl Latency {
-    /// Counts one that took so long.
+impl LatencyHistogram {
+    /// Counts one decision that took this long.
     pub fn count(&mut self, ns: u64) {
         self.0[bucket(ns)] += 1;
     }
 
-    /// Adds the counts of another.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);
         }
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.0.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// The buckets that have counts.
+    /// Returns the buckets that have counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
@@ -46,7 +46,8 @@ impl Latency {
         Some(())
     }
 
-    /// So many in a thousand took no longer than this, whole microseconds, rounded up; `None` without any.
+    /// Returns a percentile: the time, in whole microseconds rounded up, that this many samples in a thousand did not
+    /// exceed; `None` without samples.
     #[must_use]
     pub fn at_most_us(&self, per_mille: u64) -> Option<u64> {
         let rank = self.samples().saturating_mul(per_mille).div_ceil(1_000).max(1);
@@ -67,7 +68,7 @@ fn bucket(ns: u64) -> usize {
     (1 + 4 * (octave - LEAST_NS.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// All durations of a bucket are below this.
+/// Returns the end of a bucket; all its durations are shorter.
 fn end_ns(bucket: usize) -> u64 {
     let Some(place) = bucket.checked_sub(1) else { return LEAST_NS };
     ((LEAST_NS >> 2) * (5 + place as u64 % 4)) << (place / 4)
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_what_is_below_its_end_and_little_else() {
+    fn a_bucket_has_durations_up_to_its_end_and_little_below() {
         let mut before = 0;
         for ns in (0..200).chain((1..200).map(|part| part * 20_000_000)) {
             let end = end_ns(bucket(ns));
@@ -91,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_all() {
-        let mut latency = Latency::default();
+    fn percentiles_cover_all_samples() {
+        let mut latency = LatencyHistogram::default();
         assert_eq!(latency.at_most_us(990), None);
         for _ in 0..989 {
             latency.count(100);
@@ -104,7 +105,7 @@ mod tests {
             (latency.at_most_us(500), latency.at_most_us(989), latency.at_most_us(990)),
             (Some(1), Some(1), Some(41))
         );
-        let mut sum = Latency::default();
+        let mut sum = LatencyHistogram::default();
         sum.add(&latency);
         sum.add(&latency);
         assert_eq!(sum.at_most_us(990), latency.at_most_us(990));

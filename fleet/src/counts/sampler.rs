@@ -1,5 +1,5 @@
-//! Observes a sample of decisions for what counters do not tell: the identities behind the counts, latencies, and
-//! decisions made without a store.
+//! Observes a sample of decisions for what the counters do not have: the heaviest keys, latencies, and decisions made
+//! without a store.
 
 use std::{
     mem,
@@ -13,16 +13,17 @@ use tidegate::{
     clock::{Clock, SystemClock},
 };
 
-use crate::counts::latency::Latency;
+use crate::counts::latency::LatencyHistogram;
 
-/// One decision in so many is looked at.
-pub const ONE_IN: NonZeroU32 = NonZeroU32::new(16).unwrap();
-/// Keys in each of the two sketches, of about 1,100 bytes each.
-pub const ENTRIES: usize = 256;
-/// Hitters fade by half in this time.
-pub const HALF_LIFE: Duration = Duration::from_mins(10);
+/// One decision in so many is sampled.
+pub const SAMPLED_ONE_IN: NonZeroU32 = NonZeroU32::new(16).unwrap();
+/// The keys in each of the two sketches; a key takes about 1,100 bytes.
+pub const SKETCH_ENTRIES: usize = 256;
+/// The time in which the count of a heavy key halves.
+pub const HITTER_HALF_LIFE: Duration = Duration::from_mins(10);
 
-/// Sees decisions for the figures. A decision that comes while another thread is at it is overlooked, so no check waits.
+/// An observer that samples decisions for the metrics. It skips a decision while another thread is observing one, so no
+/// check waits.
 #[derive(Debug)]
 pub struct Sampler<A = ()> {
     /// The heaviest keys.
@@ -31,20 +32,20 @@ pub struct Sampler<A = ()> {
     sample: Mutex<Sample<A>>,
 }
 
-/// What was seen since somebody looked last.
+/// The sample of one interval.
 #[derive(Debug, Default)]
 pub struct Sample<A> {
-    /// How long decisions took.
-    pub latency: Latency,
-    /// Decided without the store, each counted for all that it stands for.
+    /// The latencies of decisions.
+    pub latency: LatencyHistogram,
+    /// Decisions without the store, each counted for all the decisions that it stands for.
     pub degraded: u64,
-    /// What else was to be seen.
-    pub also: A,
+    /// The further counts.
+    pub extension: A,
 }
 
-/// Further counts that a [`Sampler`] keeps of the decisions that it sees. It must not allocate when it is shown one.
+/// Further counts that a [`Sampler`] keeps of the decisions that it samples. Adding a decision must not allocate.
 pub trait SampleExtension: Default + Send + 'static {
-    /// Takes a decision in.
+    /// Counts a decision.
     fn add(&mut self, observed: &Observed<'_>);
 }
 
@@ -53,17 +54,17 @@ impl SampleExtension for () {
 }
 
 impl<A: SampleExtension> Sampler<A> {
-    /// `clock`: that of the engine.
+    /// Makes a sampler; `clock` is the engine's clock.
     #[must_use]
     pub fn new(clock: SystemClock) -> Self {
-        Self { hitters: HeavyHitters::new(ENTRIES, HALF_LIFE), clock, sample: Mutex::default() }
+        Self { hitters: HeavyHitters::new(SKETCH_ENTRIES, HITTER_HALF_LIFE), clock, sample: Mutex::default() }
     }
 
-    /// What was seen since the last call.
+    /// Takes the sample since the last call.
     pub fn take(&self) -> Sample<A> {
         let mut next = Sample::default();
         loop {
-            // Without waiting in the kernel, out of which a check would have to wake this thread.
+            // A lock that waits in the kernel would make a check wake this thread.
             match self.try_lock() {
                 Some(mut sample) => {
                     mem::swap(&mut *sample, &mut next);
@@ -77,7 +78,7 @@ impl<A: SampleExtension> Sampler<A> {
     fn try_lock(&self) -> Option<MutexGuard<'_, Sample<A>>> {
         match self.sample.try_lock() {
             Ok(sample) => Some(sample),
-            // Nothing in here panics.
+            // No holder of the lock panics.
             Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -86,14 +87,14 @@ impl<A: SampleExtension> Sampler<A> {
 
 impl<A: SampleExtension> Observer for Sampler<A> {
     fn observe(&self, observed: &Observed<'_>) {
-        // From the reading of the clock, at the beginning, until now.
+        // The engine read its clock when the decision began.
         let took_ns = self.clock.now().saturating_sub(observed.at());
         if let Some(mut sample) = self.try_lock() {
             sample.latency.count(took_ns);
             if observed.decision().degraded().is_some() {
                 sample.degraded += u64::from(observed.one_in().get());
             }
-            sample.also.add(observed);
+            sample.extension.add(observed);
         }
         self.hitters.observe(observed);
     }

@@ -1,44 +1,45 @@
-//! Totals of a stretch of time: of all decisions together, and of one limit, tier or rule.
+//! Totals of an interval: of all decisions, and of one limit, tier or rule.
 
-use crate::counts::latency::Latency;
+use crate::counts::latency::LatencyHistogram;
 
-/// What the part of a limit, a tier or a rule was.
+/// The totals of one limit, tier or rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Part {
-    /// Requests that were allowed and charged to it. Of a tier or a rule also those that its shadows would have refused.
+pub struct LimitTotals {
+    /// Requests that were allowed and charged to it; for a tier or a rule, extension those that its shadow limits would have
+    /// denied.
     pub allowed: u64,
-    /// Requests that it was the first to refuse.
+    /// Requests that it was the first to deny.
     pub denied: u64,
-    /// Requests that it would have refused, were it no shadow.
+    /// Requests that it would have denied, were it not in shadow mode.
     pub shadow_denied: u64,
 }
 
-/// All decisions together.
+/// The totals of all decisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Whole {
-    /// Allowed.
+pub struct DecisionTotals {
+    /// Decisions that allowed.
     pub allowed: u64,
-    /// Denied.
+    /// Decisions that denied.
     pub denied: u64,
-    /// Of those allowed, the ones that met no limit.
+    /// Decisions that allowed because no limit applied.
     pub no_limit: u64,
-    /// Of those, the ones that named a domain which the policy does not have.
+    /// Decisions of `no_limit` whose domain the policy does not have.
     pub unknown_domain: u64,
-    /// Decided without the store that the limit is shared over: estimated from the sample.
+    /// Decisions that were made without the store of a shared limit, estimated from the sample.
     pub degraded: u64,
-    /// How long decisions of the sample took.
-    pub latency: Latency,
+    /// The latencies of the sampled decisions.
+    pub latency: LatencyHistogram,
 }
 
-impl Part {
-    /// Adds what another one was.
+impl LimitTotals {
+    /// Adds other totals.
     pub fn add(&mut self, other: Self) {
         add(&mut self.allowed, other.allowed);
         add(&mut self.denied, other.denied);
         add(&mut self.shadow_denied, other.shadow_denied);
     }
 
-    /// What came to it since it was `then`.
+    /// Returns the difference from earlier totals.
     #[must_use]
     pub fn since(self, then: Self) -> Self {
         Self {
@@ -48,27 +49,27 @@ impl Part {
         }
     }
 
-    /// Did it decide nothing?
+    /// Returns whether nothing was counted.
     #[must_use]
-    pub fn is_nothing(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self == Self::default()
     }
 
-    /// Requests that a limit saw.
+    /// Returns the number of requests that the limit saw.
     #[must_use]
     pub fn requests(self) -> u64 {
         self.allowed.saturating_add(self.denied).saturating_add(self.shadow_denied)
     }
 }
 
-impl Whole {
-    /// How many there are.
+impl DecisionTotals {
+    /// Returns the number of decisions.
     #[must_use]
     pub fn decisions(&self) -> u64 {
         self.allowed.saturating_add(self.denied)
     }
 
-    /// Adds others.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         add(&mut self.allowed, other.allowed);
         add(&mut self.denied, other.denied);
@@ -79,7 +80,7 @@ impl Whole {
     }
 }
 
-/// What somebody else told may be any number.
+/// Saturates, because another machine may report any number.
 fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }

@@ -1,4 +1,4 @@
-//! Parses the addresses of a store. An error shows no part of an address, since it may hold a password.
+//! Parses the addresses of a store. Its errors show no part of an address, since an address may hold a password.
 
 use std::fmt;
 
@@ -20,39 +20,40 @@ const PASSWORD: &str =
 
 const SENTINELS: &str = "write redis-sentinel://HOST:PORT/MASTER for each Sentinel";
 
-/// The port of a Sentinel that says no other.
+/// The port of a Sentinel whose URL states none.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Where a store is, and what its keys begin with.
+/// The addresses of a store, the prefix of its keys, and the credentials to reach it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreAddress {
-    /// The URL of one server (`redis://HOST:PORT`), those of some servers of a cluster, or those of the Sentinels of a master
-    /// (`redis-sentinel://HOST:PORT/MASTER`).
+    /// The URL of one server (`redis://HOST:PORT`), the URLs of some servers of a cluster, or those of the Sentinels of
+    /// a master (`redis-sentinel://HOST:PORT/MASTER`).
     pub urls: Vec<String>,
-    /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and `_`.
-    /// Fleets with different prefixes share nothing, also where they share a server.
+    /// The first part of the name of every key, `tidegate` unless given: 1 to 64 letters, digits, dots, colons, `-` and
+    /// `_`. Fleets with different prefixes share nothing, even on the same server.
     pub prefix: String,
-    /// TLS of URLs that ask for it (`rediss://`).
+    /// The TLS settings of URLs that ask for it (`rediss://`).
     pub tls: StoreTls,
-    /// The secret with which the names of keys are derived.
+    /// The secret from which the names of keys are derived.
     pub secret: KeySecret,
 }
 
-/// The certificates that a node checks, and shows, on connections to its store over TLS.
+/// The certificates that a node trusts and presents on TLS connections to its store.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct StoreTls {
-    /// PEM: authorities, one of which must have signed the certificate of a server. Those that the machine trusts, unless given.
+    /// Authorities, PEM: one of them must have signed the certificate of a server. Unless given, those that the machine
+    /// trusts.
     pub authorities: Option<Vec<u8>>,
-    /// The certificate that the node shows to a server that asks for one.
+    /// The certificate that the node presents to a server that asks for one.
     pub client: Option<ClientCertificate>,
 }
 
-/// A certificate and its key.
+/// A client certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// PEM: the certificate, and those that lead from it to one that the server knows.
+    /// The certificate and its chain, PEM.
     pub certificate: Vec<u8>,
-    /// PEM: its key.
+    /// The key, PEM.
     pub key: Vec<u8>,
 }
 
@@ -93,7 +94,7 @@ impl StoreTls {
                 |part| of(part)("no address asks for TLS: write rediss:// in the place of redis://".to_owned());
             return given.map_or(Ok(None), |part| Err(unused(part)));
         }
-        // A library that takes a provider from the process alone makes the connections.
+        // The Redis client takes its TLS provider from the process alone.
         install_provider();
         let authorities = self.authorities.as_deref();
         let servers = ClientTls { machine: authorities.is_none(), authorities, own: None };
@@ -120,7 +121,7 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// The servers that URLs name.
+/// The servers of a store.
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     /// Some servers of a cluster.
@@ -129,7 +130,7 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    /// Returns the servers of the URLs themselves.
+    /// Returns the servers that the URLs name; of a watched master its Sentinels.
     pub(crate) fn infos(&self) -> &[ConnectionInfo] {
         match self {
             Self::Single(info) => std::slice::from_ref(info),
@@ -143,26 +144,26 @@ impl Servers {
     }
 }
 
-/// A master, and the Sentinels that look after it.
+/// A master, and the Sentinels that watch it.
 #[derive(Clone)]
 pub(crate) struct WatchedMaster {
     pub(crate) sentinels: Vec<ConnectionInfo>,
     pub(crate) name: String,
-    /// User, password and database of the servers.
+    /// The user, the password and the database of the master.
     pub(crate) settings: RedisConnectionInfo,
 }
 
-/// A URL, read.
-struct Read {
+/// A parsed URL.
+struct ParsedUrl {
     info: ConnectionInfo,
-    /// The master and the settings of its servers, where the URL is of a Sentinel.
+    /// The name of the master and the settings of its servers, if the URL is that of a Sentinel.
     master: Option<(String, RedisConnectionInfo)>,
 }
 
-/// Reads the URLs of a store.
-pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
+/// Parses the URLs of a store.
+pub(crate) fn parse(urls: &[String]) -> Result<Servers, StoreError> {
     let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
-    let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
+    let each = urls.iter().enumerate().map(|(place, url)| parse_one(url).map_err(at(place)));
     let mut all = each.collect::<Result<Vec<_>, _>>()?;
     if let [first, _, ..] = &all[..] {
         for (place, one) in all.iter().enumerate() {
@@ -178,7 +179,7 @@ pub(crate) fn read(urls: &[String]) -> Result<Servers, StoreError> {
     })
 }
 
-fn read_one(url: &str) -> Result<Read, String> {
+fn parse_one(url: &str) -> Result<ParsedUrl, String> {
     let Some((scheme, rest)) = url.split_once("://") else {
         let what = if url.is_empty() { "it is empty" } else { "it does not begin with redis://" };
         return Err(format!("{what}: {HOW}"));
@@ -190,7 +191,7 @@ fn read_one(url: &str) -> Result<Read, String> {
         "unix" | "redis+unix" | "valkey+unix" if of_sentinel.is_none() => {
             let info = url.into_connection_info();
             let info = info.map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned())?;
-            return Ok(Read { info, master: None });
+            return Ok(ParsedUrl { info, master: None });
         }
         _ => return Err(format!("it does not begin with redis://: {HOW}")),
     }
@@ -222,7 +223,7 @@ fn read_one(url: &str) -> Result<Read, String> {
     }
     let info = |url: &str| url.into_connection_info().map_err(|_| format!("it cannot be read: {HOW}; {PASSWORD}"));
     if of_sentinel.is_none() {
-        return Ok(Read { info: info(url)?, master: None });
+        return Ok(ParsedUrl { info: info(url)?, master: None });
     }
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if master.is_empty() || !master.chars().all(is_allowed) {
@@ -232,10 +233,10 @@ fn read_one(url: &str) -> Result<Read, String> {
     let sentinel = info(&format!("{scheme}://{authority}{port}"))?;
     let of_servers = sentinel.redis_settings().clone().set_db(database.parse().unwrap_or(0));
     let info = sentinel.set_redis_settings(sentinel_settings(query)?);
-    Ok(Read { info, master: Some((master.to_owned(), of_servers)) })
+    Ok(ParsedUrl { info, master: Some((master.to_owned(), of_servers)) })
 }
 
-/// Reads user and password of a Sentinel itself.
+/// Parses the user and the password of a Sentinel itself.
 fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
     let mut settings = RedisConnectionInfo::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -257,8 +258,8 @@ fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, String> {
     Ok(settings)
 }
 
-/// Checks an address beside others: several are of one cluster, or of the Sentinels of one master.
-fn fits(one: &Read, first: &Read) -> Result<(), &'static str> {
+/// Checks that several URLs name one cluster, or the Sentinels of one master.
+fn fits(one: &ParsedUrl, first: &ParsedUrl) -> Result<(), &'static str> {
     if matches!(one.info.addr(), ConnectionAddr::Unix(_)) {
         return Err(
             "it is a socket on this machine; several addresses are of one cluster, which is reached by HOST:PORT",
@@ -304,12 +305,12 @@ mod tests {
 
     fn why(urls: &[&str]) -> String {
         let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
-        read(&urls).map(drop).expect_err("it is wrong").to_string()
+        parse(&urls).map(drop).expect_err("it is wrong").to_string()
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
-        for (url, said) in [
+    fn errors_state_the_problem_without_the_password() {
+        for (url, expected) in [
             ("", "it is empty: write redis://HOST:PORT"),
             ("127.0.0.1:6379", "it does not begin with redis://"),
             ("http://secret@host", "it does not begin with redis://"),
@@ -339,31 +340,31 @@ mod tests {
             ("redis-sentinel://host/mymaster#insecure", "it has a #"),
             ("unix-sentinel:///run/redis.sock", "it does not begin with redis://"),
         ] {
-            let told = why(&[url]);
-            assert!(told.contains(said) && !told.contains("secret"), "{url}: {told}");
-            assert!(told.starts_with("the address: "), "{told}");
+            let message = why(&[url]);
+            assert!(message.contains(expected) && !message.contains("secret"), "{url}: {message}");
+            assert!(message.starts_with("the address: "), "{message}");
         }
     }
 
     #[test]
-    fn which_of_several_it_is_stands_first() {
+    fn errors_name_the_address_among_several() {
         assert!(why(&["redis://a", "redis://b", "c"]).starts_with("the third of 3 addresses: it does not begin"));
         let nine = ["redis://a"; 9];
         assert!(why(&[&nine[..], &["b"]].concat()).starts_with("address 10 of 10: it does not begin"));
-        for (second, said) in [
+        for (second, expected) in [
             ("redis://:secret@b", "its user or password is another"),
             ("unix:///run/redis", "it is a socket"),
             ("rediss://b", "asks for TLS"),
             ("redis://b/1", "it names a database"),
         ] {
-            let told = why(&["redis://a", second]);
-            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = why(&["redis://a", second]);
+            assert!(message.starts_with("the second of 2 addresses: ") && message.contains(expected), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 
     #[test]
-    fn what_can_be_an_address_is_one() {
+    fn valid_addresses_are_parsed() {
         for url in [
             "redis://127.0.0.1",
             "redis://localhost:6380/3",
@@ -376,12 +377,12 @@ mod tests {
             "redis://:p@ss@host",
             "unix:///run/redis.sock",
         ] {
-            assert!(read(&[url.to_owned()]).is_ok(), "{url}");
+            assert!(parse(&[url.to_owned()]).is_ok(), "{url}");
         }
-        let server = read(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
+        let server = parse(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
         assert_eq!(server.infos()[0].redis_settings().password(), Some("p@ss/w#rd"));
         let cluster = ["redis://:p@a:1", "redis://:p@b:2"].map(str::to_owned);
-        assert!(matches!(read(&cluster).expect("addresses"), Servers::Cluster(infos) if infos.len() == 2));
+        assert!(matches!(parse(&cluster).expect("addresses"), Servers::Cluster(infos) if infos.len() == 2));
     }
 
     #[test]
@@ -390,7 +391,7 @@ mod tests {
             "rediss-sentinel://me:p%40ss@one.internal/my.master-1/3?sentinel_user=ana&sentinel_password=a+%2B%26",
             "valkeys-sentinel://me:p%40ss@[::1]:5000/my.master-1/3",
         ];
-        let Servers::Watched(of) = read(&urls.map(str::to_owned)).expect("addresses") else { panic!("of Sentinels") };
+        let Servers::Watched(of) = parse(&urls.map(str::to_owned)).expect("addresses") else { panic!("of Sentinels") };
         assert_eq!((of.name.as_str(), of.settings.db()), ("my.master-1", 3));
         assert_eq!((of.settings.username(), of.settings.password()), (Some("me"), Some("p@ss")));
         let sentinels: Vec<_> = of.sentinels.iter().map(|info| info.addr().to_string()).collect();
@@ -398,7 +399,7 @@ mod tests {
         assert!(of.sentinels.iter().all(is_tls));
         let own = of.sentinels.iter().map(|info| (info.redis_settings().username(), info.redis_settings().password()));
         assert_eq!(own.collect::<Vec<_>>(), [(Some("ana"), Some("a++&")), (None, None)]);
-        for (second, said) in [
+        for (second, expected) in [
             ("redis-sentinel://b/other", "its master or database"),
             ("redis-sentinel://b/m/1", "its master or database"),
             ("redis-sentinel://:secret@b/m", "its user or password is another"),
@@ -406,9 +407,9 @@ mod tests {
             ("redis://b", "is of a Sentinel"),
             ("b", "it does not begin with redis://"),
         ] {
-            let told = why(&["redis-sentinel://a/m", second]);
-            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = why(&["redis-sentinel://a/m", second]);
+            assert!(message.starts_with("the second of 2 addresses: ") && message.contains(expected), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 }

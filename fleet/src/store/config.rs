@@ -1,32 +1,33 @@
-//! Settings of the connection to a store.
+//! Settings of a store: timeouts, the circuit breaker, and how leases and views are exchanged.
 
 use std::time::Duration;
 
 use tidegate::time::{Nanos, SECOND_NS};
 
-/// The usual life of a lease, and the length of an epoch. A lease lives as long as this from before it was asked for, so it is over
-/// before those of its epoch are counted as spent.
+/// The usual life of a lease, and the length of an epoch. A lease lives this long from before its request was sent, so
+/// it ends before the leases of its epoch are counted as spent.
 pub(crate) const LEASE_NS: Nanos = 60 * SECOND_NS;
 
-/// How the store is asked.
+/// The settings of a store's client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreSettings {
-    /// No check waits longer for the store: 5 ms unless said.
+    /// The longest time for which a check waits for the store; default: 5 ms.
     pub timeout: Duration,
-    /// After so many failures in a row it is not asked any more: 5.
+    /// The number of consecutive failures after which the circuit breaker opens; default: 5.
     pub failures_max: u32,
-    /// For so long; then one check tries whether it is back: 30 s.
+    /// The pause of an open circuit breaker, after which one check tries the store; default: 30 s.
     pub pause: Duration,
-    /// How often what was charged to synced limits is exchanged: 100 ms.
+    /// The interval at which the charges of synced limits are exchanged; default: 100 ms.
     pub sync_interval: Duration,
-    /// The life of a lease: one minute. All nodes of a store must have the same. A node that died holds its tokens for two of them at
-    /// most, and then they count as spent.
+    /// The life of a lease; default: one minute. All nodes of a store must have the same. A dead node holds its tokens
+    /// for at most two lives; then they count as spent.
     pub lease: Duration,
-    /// How often it is seen whether the store takes writes, and evicts or lost keys: one minute.
+    /// The interval at which the node checks whether the store takes writes, evicts keys or lost some; default: one
+    /// minute.
     pub watch_interval: Duration,
-    /// The limit for what operators ask, who rather wait than not know: 500 ms.
+    /// The time limit for queries of operators, who would rather wait than not know; default: 500 ms.
     pub operator_timeout: Duration,
-    /// The limit for giving back what is left when a node stops: one second.
+    /// The time limit for giving back leases and sending deltas when a node stops; default: one second.
     pub close_timeout: Duration,
 }
 

@@ -1,44 +1,44 @@
-//! Errors of the settings of a store, and of a store that does not answer.
+//! Errors of a store's settings, and of a store that does not answer.
 
 use std::fmt;
 
-/// Why the store cannot be used.
+/// The reason why a store cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// An address is none.
+    /// An address is invalid.
     Address {
-        /// Which one, from 0.
+        /// The index of the address, from 0.
         place: usize,
-        /// Of so many.
+        /// The number of addresses.
         of: usize,
-        /// What is wrong, and what to do; it has no word of the address, which may hold a password.
+        /// The problem and its remedy. The text has no part of the address, which may hold a password.
         why: String,
     },
-    /// The prefix of the keys has a character that it may not have, or too many.
+    /// The prefix of the keys is empty, too long or has a character that is not allowed.
     Prefix {
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// TLS to the store cannot be used as it is given.
+    /// The TLS settings cannot be used.
     Tls {
-        /// The part that is wrong.
+        /// The setting with the problem.
         part: TlsPart,
-        /// What is wrong with it; it has no word of a certificate or a key.
+        /// The problem. The text has no part of a certificate or a key.
         why: String,
     },
     /// The secret of the keys is too short.
     Secret,
-    /// There was no answer in time.
+    /// The store did not answer in time.
     Silent,
 }
 
 /// A part of [`StoreTls`](super::StoreTls).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPart {
-    /// The authorities whose certificates servers have.
+    /// The authorities.
     Authorities,
-    /// The client's certificate and its key.
+    /// The client certificate and its key.
     Client,
 }
 

@@ -1,4 +1,5 @@
-//! Faults of a store: why it refuses or fails, under codes that stay the same in logs, metrics, alerts and documents.
+//! Faults of a store: the reasons why it refuses or fails, under codes that are stable in logs, metrics, alerts and
+//! documents.
 
 use std::{fmt, time::Duration};
 
@@ -7,28 +8,29 @@ use redis::{ErrorKind, RedisError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Parts of the texts of rustls' errors.
+/// Parts of the texts of rustls errors.
 const TLS_ERRORS: [&str; 5] =
     ["certificate", "fatal alert", "corrupt message", "peer is incompatible", "peer misbehaved"];
 
-/// How long a fault that ends by itself, such as a slot that moves, must last before it is reported.
+/// The time that a fault which ends by itself, such as a slot that moves, must last before it is reported.
 pub(crate) const SETTLES_IN: Duration = Duration::from_secs(1);
 
-/// The time at which a fault is reported.
+/// The condition under which a fault is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Report {
-    /// The fault is reported when it is met.
+pub(crate) enum ReportCondition {
+    /// The fault is reported when it occurs.
     AtOnce,
-    /// The fault is reported when it has lasted for [`SETTLES_IN`], or the store is left alone.
+    /// The fault is reported when it has lasted for [`SETTLES_IN`], or while the circuit breaker is open.
     Lasting,
-    /// The fault is reported while the store is left alone, or a part of it does not answer: a single one says nothing.
+    /// The fault is reported while the circuit breaker is open, or a part of the store does not answer: a single one
+    /// means nothing.
     Away,
 }
 
-/// Defines the faults from one table: variant, code, when it is reported, what it means, and what to do.
+/// Defines the faults from one table: variant, code, when it is reported, meaning, and advice.
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $fault:ident, $code:literal, $report:ident, $means:literal, $advice:literal;)+) => {
-        /// Why a store refuses or fails, or what endangers its keys.
+        /// The reason why a store refuses or fails, or what endangers its keys.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(JsonSchema))]
         #[serde(rename_all = "snake_case")]
@@ -53,7 +55,7 @@ macro_rules! faults {
                 }
             }
 
-            /// Returns what the fault means, for people.
+            /// Returns the meaning of the fault, for people.
             #[must_use]
             pub fn means(self) -> &'static str {
                 match self {
@@ -62,7 +64,7 @@ macro_rules! faults {
                 }
             }
 
-            /// Returns what an operator can do about it.
+            /// Returns what an operator can do about the fault.
             #[must_use]
             pub fn advice(self) -> &'static str {
                 match self {
@@ -71,10 +73,10 @@ macro_rules! faults {
                 }
             }
 
-            pub(crate) fn report(self) -> Report {
+            pub(crate) fn report(self) -> ReportCondition {
                 match self {
-                    $(Self::$fault => Report::$report,)+
-                    Self::Unknown => Report::AtOnce,
+                    $(Self::$fault => ReportCondition::$report,)+
+                    Self::Unknown => ReportCondition::AtOnce,
                 }
             }
         }
@@ -82,74 +84,74 @@ macro_rules! faults {
 }
 
 faults! {
-    /// No connection could be made, or it broke.
+    /// A connection could not be made, or it broke.
     Unreachable, "unreachable", Away, "it cannot be reached",
         "see whether the server runs, its address, port and firewall are right, and it takes more clients (maxclients)";
-    /// There was no answer in time.
+    /// The store did not answer in time.
     Timeout, "timeout", Away, "it does not answer in time",
         "see what keeps the server busy (SLOWLOG) and whether it speaks TLS as the address says, or raise --redis-timeout above a \
          few round trips";
     /// The connection could not be secured.
     Tls, "tls", Away, "the connection could not be secured by TLS",
         "see whether the address speaks TLS and the certificates are valid for this host and signed by the given authority";
-    /// The user or password is wrong, or one is needed.
+    /// The user or the password is wrong, or one is needed.
     WrongPassword, "wrong_password", AtOnce, "it does not accept the user or the password",
         "correct the user and the password in the address of the store";
-    /// The user lacks a command or the keys.
+    /// The user lacks the permission for a command or for the keys.
     NoPermission, "no_permission", AtOnce, "its user may not run a command or touch a key",
         "give the user the rule of the documents: ACL SETUSER";
-    /// It is a replica.
+    /// The server is a replica.
     ReadOnly, "read_only", AtOnce, "it is a replica, which takes no writes",
         "point the address at the master, or name the sentinels or the cluster, which know it";
-    /// Its memory is full.
+    /// The memory of the server is full.
     OutOfMemory, "out_of_memory", AtOnce, "its memory is full",
         "raise maxmemory, or move other keys to another server";
-    /// It cannot save to its disk.
+    /// The server cannot save to its disk.
     Misconfigured, "misconfigured", AtOnce, "it stopped taking writes, since it cannot save to its disk",
         "see the server's log, and free its disk or correct its folder";
-    /// It has fewer replicas than it needs.
+    /// The server has fewer replicas than it needs.
     NoReplicas, "no_replicas", AtOnce, "it takes no writes, since it has too few replicas",
         "start the missing replicas, or lower min-replicas-to-write";
-    /// It reads its data from disk.
+    /// The server reads its data from disk.
     Loading, "loading", Lasting, "it is reading its data from disk",
         "wait until it has read them";
-    /// A script or function runs for too long.
+    /// A script or function of the server runs for too long.
     Busy, "busy", Lasting, "another script keeps it busy",
         "end that script (SCRIPT KILL), and see who runs it";
-    /// It is a replica whose master is gone.
+    /// The server is a replica that has lost its master.
     MasterDown, "master_down", Lasting, "it is a replica that has lost its master",
         "start the master again, or promote a replica";
     /// The cluster does not serve the slot.
     ClusterDown, "cluster_down", Lasting, "the cluster does not serve some of its slots",
         "see CLUSTER INFO, and start the missing masters or assign their slots";
-    /// The key lies on another server of a cluster.
+    /// The key is on another server of a cluster.
     Moved, "moved", AtOnce, "the key lies on another server of a cluster",
         "give the addresses of two or more servers of the cluster: a single address is of a server alone";
     /// The slot is being moved to another server of a cluster.
     TryAgain, "try_again", AtOnce, "a slot is being moved to another server of the cluster",
         "wait until the move has ended, or end it: redis-cli --cluster fix";
-    /// It lacks a command.
+    /// The server lacks a command.
     UnknownCommand, "unknown_command", AtOnce, "it lacks a command that is needed",
         "use Redis 5 or newer, or Valkey, and do not rename the commands of the documents";
-    /// It refused for another reason.
+    /// The server refused for another reason.
     Refused, "refused", AtOnce, "it refused",
         "see its own words, and its log";
     /// The admin server has not sent the secret of the keys.
     NoSecret, "no_secret", AtOnce, "the admin server has not sent the secret of the keys yet",
         "see whether the admin server can be reached, or give the node a file with the secret (--redis-secret-file)";
-    /// It may evict keys.
+    /// The server may evict keys.
     Evicts, "evicts", AtOnce, "it evicts keys when its memory is full, and with each key a quota starts anew",
         "set maxmemory-policy to noeviction";
-    /// It lost keys.
+    /// The server lost keys.
     KeysLost, "keys_lost", AtOnce, "it lost keys, so quotas that were used may have started anew",
         "see whether it was flushed or restarted without its data, or evicts keys";
-    /// Whether it evicts keys is not known.
+    /// The node cannot find out whether the server evicts keys.
     Unwatched, "unwatched", AtOnce, "whether it evicts keys is not known",
         "let the user run INFO";
 }
 
 impl StoreFault {
-    /// Returns whether checks are decided in spite of it: it endangers keys, and refuses nothing.
+    /// Returns whether checks are decided in spite of the fault, which endangers keys and refuses nothing.
     #[must_use]
     pub fn is_warning(self) -> bool {
         matches!(self, Self::Evicts | Self::KeysLost | Self::Unwatched)
@@ -158,12 +160,12 @@ impl StoreFault {
     /// Returns whether the store did not answer, rather than refuse.
     #[must_use]
     pub fn is_silence(self) -> bool {
-        self.report() == Report::Away
+        self.report() == ReportCondition::Away
     }
 
-    /// Returns the fault that an error of the client shows.
+    /// Returns the fault that an error of the Redis client shows.
     pub(crate) fn of(error: &RedisError) -> Self {
-        // Before Redis 7 the code of what a script met stands in the text of another error.
+        // Before Redis 7 the code of an error within a script is inside the text of another error.
         let text = said(error);
         let mut words = text.split_ascii_whitespace().map(|word| word.trim_start_matches('-').trim_end_matches(':'));
         if let Some(fault) = words.find_map(Self::of_word) {
@@ -208,11 +210,11 @@ impl StoreFault {
     }
 }
 
-/// Returns an error in one line, as the server said it, or in the words of the client.
+/// Returns an error in one line: as the server stated it, or as the client does.
 pub(crate) fn said(error: &RedisError) -> String {
     let text = match error.code() {
         Some(code) => format!("{code} {}", error.detail().unwrap_or_default()),
-        // The script's arguments are no text.
+        // The script's arguments are not text.
         None if error.kind() == ErrorKind::Parse => {
             "unknown command: the answer repeats bytes of EVALSHA or EVAL".to_owned()
         }
@@ -234,7 +236,7 @@ impl fmt::Display for StoreFault {
 pub struct FaultReport {
     /// The code of the fault.
     pub code: StoreFault,
-    /// The meaning of the fault, the store's own words, and what to do: for people.
+    /// The meaning of the fault, the text of the store, and the advice: for people.
     pub message: String,
 }
 
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_say_has_a_code() {
+    fn each_error_of_a_server_has_a_fault() {
         for (line, fault) in [
             (
                 "READONLY You can't write against a read only replica. script: 1f, on @user_script:1.",

@@ -1,4 +1,4 @@
-//! Names of keys in the store.
+//! The names of keys in the store, which are derived from limits, identities and a secret.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use tidegate::StoreCharge;
 
 use crate::store::error::StoreError;
 
-/// The version of the values. Two releases that understand each other's values have the same.
+/// The version of the values' format. Releases that understand each other's values have the same.
 const VERSION: &str = "1";
 
 /// The most characters of a prefix.
@@ -24,18 +24,18 @@ const PREFIX_MAX: usize = 64;
 /// The fewest bytes of a secret that is given.
 const SECRET_MIN: usize = 16;
 
-/// The secret with which names of keys are derived. Without one a name is a digest, from which an identity that has few possible
-/// values, such as an IPv4 address, is found by trying all of them.
+/// The secret from which the names of keys are derived. Without one a name is a plain digest, from which an identity
+/// with few possible values, such as an IPv4 address, can be found by trying all of them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum KeySecret {
-    /// Names have none until an agent brings that of its admin server.
+    /// Names have no secret until an agent brings that of its admin server.
     #[default]
     Unkeyed,
-    /// Names have none, also where the admin server sends one: as releases before had them.
+    /// Names have no secret, even if the admin server sends one; the names of older releases.
     Plain,
-    /// Names have these bytes, 16 at least. All nodes of a fleet need the same ones.
+    /// Names have these bytes, at least 16. All nodes of a fleet need the same ones.
     Given(Vec<u8>),
-    /// Names have that of the admin server, which an agent brings. Until then the store is not asked.
+    /// Names have the secret of the admin server, which an agent brings. Until then the store is not asked.
     Sent,
 }
 
@@ -51,17 +51,18 @@ impl fmt::Debug for KeySecret {
     }
 }
 
-/// Names the keys of a fleet, which begin with its prefix.
+/// Names the keys of a fleet; all begin with its prefix.
 pub(crate) struct KeyNames {
     prefix: String,
     derivation: RwLock<Derivation>,
-    /// The state of the derivation, for each charge of a lease or a view: whether it is awaited.
+    /// Whether the secret is still awaited; a copy of the state of `derivation` that each charge of a lease or a view
+    /// can read fast.
     are_awaited: AtomicBool,
-    /// Whether the secret was given, so that none which is sent replaces it.
+    /// Whether the secret was given, so that none from the admin server replaces it.
     is_given: bool,
 }
 
-/// The state of a name's derivation.
+/// The derivation of names.
 enum Derivation {
     Awaited,
     Unkeyed,
@@ -75,16 +76,16 @@ impl Derivation {
     }
 }
 
-/// The name of the key of a charge.
+/// The name of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyName {
-    /// The digest of the identities that are counted together: all of their limits share a hash slot of a cluster.
+    /// The digest of the identities that are counted together. All of their limits share a hash slot of a cluster.
     pub(crate) slot: String,
     pub(crate) key: String,
 }
 
 impl KeyNames {
-    /// Checks the prefix. Braces in it would decide in which slot of a cluster all keys lie.
+    /// Checks the prefix. Braces are refused because they would put all keys into one slot of a cluster.
     pub(crate) fn with(prefix: &str, secret: &KeySecret) -> Result<Self, StoreError> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
         let why = if prefix.is_empty() {
@@ -116,8 +117,8 @@ impl KeyNames {
         self.are_awaited.load(Ordering::Relaxed)
     }
 
-    /// Takes the secret that the admin server sends; `None`: it has none. Returns whether names that were derived before are others
-    /// now.
+    /// Takes the secret that the admin server sent; `None`: it has none. Returns whether keys that had names before
+    /// have other names now.
     pub(crate) fn take(&self, sent: Option<&[u8]>) -> bool {
         let mut derivation = self.derivation.write().unwrap_or_else(PoisonError::into_inner);
         let next = match (&*derivation, sent) {
@@ -138,13 +139,13 @@ impl KeyNames {
         format!("{}:{VERSION}:{{{tag}}}epoch", self.prefix)
     }
 
-    /// Returns the name of the key of a charge. It shows no identity: it has digests of the limit's name and of the identities,
-    /// and of the length of each part, HMAC-SHA-256 (RFC 2104) with the secret where there is one.
+    /// Returns the name of the key of a charge. It shows no identity: it consists of digests of the limit's name and of
+    /// the identities, with the length of each part, by HMAC-SHA-256 (RFC 2104) where there is a secret.
     pub(crate) fn name(&self, charge: &StoreCharge<'_>) -> KeyName {
         let derivation = self.derivation.read().unwrap_or_else(PoisonError::into_inner);
         let limit = derivation.digest([charge.limit_id]);
         let slot = match &charge.identities()[..] {
-            // A limit that counts everyone together has a slot of its own.
+            // A limit that counts all requests together has a slot of its own.
             [] => limit.clone(),
             identities => derivation.digest(identities.iter().flat_map(|who| [who.kind(), who.value()])),
         };
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_sent_is_taken_unless_one_was_given() {
+    fn a_secret_of_the_admin_server_is_taken_unless_one_was_given() {
         let keys = |secret| KeyNames::with("p", &secret).expect("it is right");
         let sent = keys(KeySecret::Sent);
         assert!(sent.are_awaited());

@@ -1,4 +1,4 @@
-//! Limits that nodes share through Redis or Valkey: an engine, and the store that it asks.
+//! Limits that nodes share through Redis or Valkey: an engine with a store.
 //!
 //! ```no_run
 //! # async fn share() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,8 +17,9 @@
 //! # }
 //! ```
 //!
-//! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; its user needs
-//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET`, of keys that begin with the prefix (`tidegate:` unless given), and `INFO`.
+//! The layers of `tidegate-middleware` take a [`Shared`] wherever they take an engine. It needs Redis 5 or newer, or
+//! Valkey. Its user needs `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` for keys that begin with the prefix (`tidegate:`
+//! unless given), and `INFO`.
 
 mod address;
 mod client;
@@ -35,7 +36,7 @@ mod stats;
 
 #[cfg(feature = "model")]
 #[doc(hidden)]
-pub use self::script::twin::{Batch, Comparison, KEYS, Step};
+pub use self::script::comparison::{ComparedBatch, ComparedStep, KEYS, ScriptComparison};
 pub use self::{
     address::{ClientCertificate, StoreAddress, StoreTls},
     config::StoreSettings,

@@ -1,4 +1,4 @@
-//! An engine whose shared limits are kept in a store.
+//! An engine that keeps the state of its shared limits in a store.
 
 use std::{
     cmp::Ordering,
@@ -21,12 +21,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::{
     address::{self, StoreAddress},
-    client::{batcher::Batcher, connect::CONNECT_IN, connection::Connection},
+    client::{batcher::Batcher, redis_client::CONNECT_IN, store_connection::StoreConnection},
     config::StoreSettings,
     error::StoreError,
     fault::StoreFault,
     key::{KeyName, KeyNames},
-    local::quota::{LocalAnswer, LocalQuotas},
+    local::{local_quotas::LocalQuotas, quota::LocalAnswer},
     script::{
         decode::KeyReply,
         encode::SCRIPT,
@@ -36,15 +36,15 @@ use crate::store::{
     stats::StoreStats,
 };
 
-/// How long the fault of a secret that was not sent counts as there: longer than it can be.
+/// The time for which the fault of a missing secret is reported: longer than it can last.
 const NO_SECRET_FOR: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// An engine whose shared limits are kept in a store: see [`Decide`]. Leases are given back, and what
-/// is untold is told, by [`close`](Self::close).
+/// An engine that keeps the state of its shared limits in a store: see [`Decide`]. [`close`](Self::close) gives back
+/// its leases and sends what the store does not know yet.
 pub struct Shared<C> {
     engine: Arc<Engine<C>>,
     store: Arc<Batcher>,
-    pub(super) holdings: Arc<LocalQuotas>,
+    pub(super) quotas: Arc<LocalQuotas>,
 }
 
 impl<C> fmt::Debug for Shared<C> {
@@ -54,12 +54,12 @@ impl<C> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// Shares the limits of an engine through the store at an address. The store is greeted, for a second at most; one that
-    /// does not answer is connected to when it does, and limits do meanwhile what they say for that case.
+    /// Shares the limits of an engine through the store at an address. Probes the store for at most a second. A store
+    /// that does not answer is connected to later; until then `on_failure` of each limit decides.
     ///
     /// # Errors
     ///
-    /// The address is none.
+    /// The address is invalid.
     pub async fn new(
         engine: Arc<Engine<C>>,
         address: &StoreAddress,
@@ -68,16 +68,16 @@ impl<C: Clock> Shared<C> {
         let StoreAddress { urls, prefix, tls, secret } = address;
         let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
         let keys = KeyNames::with(prefix, secret)?;
-        let servers = address::read(urls)?;
+        let servers = address::parse(urls)?;
         let tls = tls.check(servers.use_tls())?;
-        let connection = Connection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
+        let connection = StoreConnection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
         Ok(Self::over(engine, connection, keys, settings).await)
     }
 
     /// Shares the limits of an engine over this connection.
     pub(super) async fn over(
         engine: Arc<Engine<C>>,
-        connection: Connection,
+        connection: StoreConnection,
         keys: KeyNames,
         settings: StoreSettings,
     ) -> Self {
@@ -90,37 +90,37 @@ impl<C: Clock> Shared<C> {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
         }
         store.runtime().spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
-        let holdings = LocalQuotas::new(&store, settings.sync_interval);
-        Self { engine, store, holdings }
+        let quotas = LocalQuotas::new(&store, settings.sync_interval);
+        Self { engine, store, quotas }
     }
 
-    /// Which store it is: the same addresses and the same prefix have the same number, below 2^53.
+    /// Returns a number below 2^53 that identifies the store: the same for the same addresses and prefix.
     #[must_use]
     pub fn store_id(&self) -> u64 {
         self.store.id()
     }
 
-    /// Takes the secret with which the admin server has its fleet derive the names of keys; `None`: the server has none. It counts
-    /// unless one was [given](super::KeySecret::Given). Where keys had other names before, leases go back and views are told under those,
-    /// and each limit starts anew: as with another version of the keys.
+    /// Takes the secret from which the admin server's fleet derives the names of keys; `None`: the server has none. It
+    /// is ignored if a secret was [given](super::KeySecret::Given). Where keys had other names before, leases are given
+    /// back and views are sent under the old names, and each limit starts anew.
     pub fn take_key_secret(&self, sent: Option<&[u8]>) {
         if self.store.keys.take(sent) {
             tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
-            self.holdings.release_all();
+            self.quotas.release_all();
         }
         if !self.store.keys.are_awaited() {
             self.store.faults.end(StoreFault::NoSecret);
         }
     }
 
-    /// The engine that decides.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine<C>> {
         &self.engine
     }
 
-    /// Begins a check: see [`Engine::begin`]. What this node holds of leased and synced limits is charged at once, so where
-    /// that is enough the check is decided.
+    /// Begins a check: see [`Engine::begin`]. Charges this node's leases and views at once; where they suffice, the
+    /// check is decided.
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
         let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
             LocalAnswer::Answer(answer) => Some(answer),
@@ -139,12 +139,12 @@ impl<C: Clock> Shared<C> {
         self.engine.pend(request, is_look)
     }
 
-    /// Has the store charge what a check needs, and this node's holdings; the answers are for [`finish`](Self::finish). No
-    /// longer than the timeout.
+    /// Charges what a pending check needs, in the store and in this node's leases and views, within the timeout. The
+    /// answers are for [`finish`](Self::finish).
     pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
-        let mut questions: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
+        let mut requests_by_slot: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
         let mut views = Vec::new();
         for (place, charge) in pending.charges().enumerate() {
             answers.push(charge.answered.unwrap_or(Answer::Failed));
@@ -153,68 +153,68 @@ impl<C: Clock> Shared<C> {
             }
             match self.charge(&charge, true) {
                 LocalAnswer::Answer(answer) => answers[place] = answer,
-                LocalAnswer::Waits(answer) => waits.push((place, answer, part(self.keys(), &charge))),
+                LocalAnswer::Waits(answer) => waits.push((place, answer, request_of(self.keys(), &charge))),
                 LocalAnswer::Store => {
-                    add(&mut questions, part(self.keys(), &charge), place);
+                    add(&mut requests_by_slot, request_of(self.keys(), &charge), place);
                     if charge.sharing == Sharing::Synced {
                         views.push((place, charge.hash, charge.meter));
                     }
                 }
             }
         }
-        let (store, holdings) = (Arc::clone(&self.store), Arc::clone(&self.holdings));
+        let (store, quotas) = (Arc::clone(&self.store), Arc::clone(&self.quotas));
         async move {
-            if waits.is_empty() && questions.is_empty() {
+            if waits.is_empty() && requests_by_slot.is_empty() {
                 return answers;
             }
             let began = Instant::now();
-            // Those that wait for a lease, first: what it is not enough for goes out with the others.
-            for (place, answer, part) in waits {
+            // Checks that wait for a lease come first: what the lease does not cover goes out with the other requests.
+            for (place, answer, request) in waits {
                 let left = store.timeout().saturating_sub(began.elapsed());
                 match timeout(left, answer).await {
                     Ok(Ok(Some(answer))) => answers[place] = answer,
-                    // The lease was not enough for all that waited.
-                    Ok(Ok(None)) => add(&mut questions, part, place),
+                    // The lease did not cover all checks that waited.
+                    Ok(Ok(None)) => add(&mut requests_by_slot, request, place),
                     _ => {}
                 }
             }
-            // What could not be answered in time is not charged.
-            if !questions.is_empty() && began.elapsed() < store.timeout() {
-                let mut asked = Vec::with_capacity(questions.len());
-                let mut places = Vec::with_capacity(questions.len());
-                for (slot, parts, at) in questions {
+            // A request that cannot be answered in time is not sent, and so not charged.
+            if !requests_by_slot.is_empty() && began.elapsed() < store.timeout() {
+                let mut asked = Vec::with_capacity(requests_by_slot.len());
+                let mut places = Vec::with_capacity(requests_by_slot.len());
+                for (slot, parts, at) in requests_by_slot {
                     asked.push((slot, parts));
                     places.push(at);
                 }
-                for (places, told) in places.iter().zip(store.ask(asked, began).await) {
-                    for (&place, told) in places.iter().zip(told.into_iter().flatten()) {
-                        answers[place] = told.answer;
+                for (places, replies) in places.iter().zip(store.ask(asked, began).await) {
+                    for (&place, reply) in places.iter().zip(replies.into_iter().flatten()) {
+                        answers[place] = reply.answer;
                     }
                 }
             }
             for (place, hash, meter) in views {
-                holdings.heard(hash, &meter, &answers[place]);
+                quotas.take_store_state(hash, &meter, &answers[place]);
             }
             store.counts.waits.count(began.elapsed());
             answers
         }
     }
 
-    /// What the store has of the limits of each inspection, whatever this node holds of them; for
-    /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
+    /// Returns what the store has of the limits of each inspection, whatever this node holds of them, for
+    /// [`Engine::inspect_with`]. Waits longer than a check, half a second, since an operator asks.
     pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
         if self.store.keys.are_awaited() {
             return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
         }
         let charges = pending.iter().flat_map(|pending| pending.charges());
-        let asked = charges.map(|charge| part(self.keys(), &charge)).collect();
-        let mut told = self.store.ask_for_people(asked).await.into_iter();
-        let answer = |told: Option<KeyReply>| told.map_or(Answer::Failed, |told| told.answer);
-        let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
+        let asked = charges.map(|charge| request_of(self.keys(), &charge)).collect();
+        let mut replies = self.store.ask_for_operators(asked).await.into_iter();
+        let answer = |reply: Option<KeyReply>| reply.map_or(Answer::Failed, |reply| reply.answer);
+        let of = |pending: &&Pending<'_>| replies.by_ref().take(pending.charges().count()).map(answer).collect();
         pending.iter().map(of).collect()
     }
 
-    /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
+    /// Finishes a check: see [`Engine::finish`]. Gives back charges of a request that was denied.
     pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
         let (decision, in_vain) = self.engine.finish(pending, answers);
         if let Some(in_vain) = in_vain {
@@ -223,7 +223,7 @@ impl<C: Clock> Shared<C> {
         decision
     }
 
-    /// As [`finish`](Self::finish), and what was charged can be settled.
+    /// Finishes a check as [`finish`](Self::finish) does; what was charged can be settled later.
     pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
         let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
@@ -234,7 +234,7 @@ impl<C: Clock> Shared<C> {
         (decision, here.map(|here| Reserved { here, estimate, stored }))
     }
 
-    /// A check is not finished after all: gives back what was charged for it.
+    /// Gives back the charges of a check that is not finished after all.
     pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
         self.take_back(all_charged(self.keys(), pending, answers).into_iter());
     }
@@ -250,7 +250,7 @@ impl<C: Clock> Shared<C> {
             match actual.cmp(&charged.receipt.cost) {
                 Ordering::Less => {
                     let receipt = Receipt { cost, ..charged.receipt };
-                    self.take_back(std::iter::once(Charged { receipt, ..charged }));
+                    self.take_back(std::iter::once(AppliedCharge { receipt, ..charged }));
                 }
                 Ordering::Equal => {}
                 Ordering::Greater => self.overcharge(charged, cost),
@@ -258,9 +258,12 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Has the store forget what was used of the limits of a request that are kept there, as [`Engine::reset`] does of those of
-    /// this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget) on each. Answers how many; an
-    /// error: the store did not answer.
+    /// Clears the limits of a request in the store, as [`Engine::reset`] does for those of this node. Each node must
+    /// then [`forget`](Self::forget) what it holds of them. Returns the number of limits.
+    ///
+    /// # Errors
+    ///
+    /// The store did not answer.
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
         if self.store.keys.are_awaited() {
@@ -272,24 +275,24 @@ impl<C: Clock> Shared<C> {
         };
         let asked: Vec<_> = pending.charges().map(cleared).collect();
         let count = asked.len();
-        if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
+        if self.store.ask_for_operators(asked).await.iter().any(Option::is_none) {
             return Err(StoreError::Silent);
         }
         Ok(count)
     }
 
-    /// Forgets what this node holds of the limits of a request that nodes share: leases, which the store goes on to count as out
-    /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
+    /// Forgets the leases and views that this node holds of the shared limits of a request, with what a view has not
+    /// sent yet. The store still counts the leases as out unless it was [cleared](Self::clear) before.
     pub fn forget(&self, request: &Request<'_>) {
         if let Some(pending) = self.engine.pend_inspection(request) {
-            pending.charges().for_each(|charge| self.holdings.forget(charge.hash));
+            pending.charges().for_each(|charge| self.quotas.forget(charge.hash));
         }
     }
 
-    /// How the store and this node's holdings are.
+    /// Returns the statistics of the store and of this node's leases and views.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let (counts, held) = (&self.store.counts, &self.holdings.figures);
+        let (counts, held) = (&self.store.counts, &self.quotas.counters);
         let read = |count: &AtomicU64| count.load(Relaxed);
         StoreStats {
             is_open: self.store.is_open(),
@@ -308,20 +311,20 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Returns the store's time as this node knows it, 0 or more behind, and the tokens of the synced limits of a request that this
-    /// node spent and that no answer of the store has covered yet.
+    /// Returns the store's time as this node knows it, at most a little late, and the tokens of the synced limits of a
+    /// request that this node spent and that no answer of the store has covered yet.
     #[cfg(feature = "model")]
     #[doc(hidden)]
     #[must_use]
     pub fn unanswered(&self, request: &Request<'_>) -> (u64, u64) {
         let pending = self.engine.pend_inspection(request);
         let charges = pending.iter().flat_map(Pending::charges);
-        (self.store.moment().store, charges.map(|charge| self.holdings.unanswered(charge.hash)).sum())
+        (self.store.clock_reading().store, charges.map(|charge| self.quotas.unanswered(charge.hash)).sum())
     }
 
-    /// Gives back leases, and tells what is untold: before the process ends. Within a second.
+    /// Gives back leases and sends what the store does not know yet, before the process ends. Takes at most a second.
     pub async fn close(&self) {
-        self.holdings.close(self.store.close_timeout()).await;
+        self.quotas.close(self.store.close_timeout()).await;
     }
 
     pub(super) fn keys(&self) -> &KeyNames {
@@ -329,35 +332,35 @@ impl<C: Clock> Shared<C> {
     }
 
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
-        // The key has no name yet.
+        // The name of the key is not known yet.
         if self.store.keys.are_awaited() {
             return LocalAnswer::Answer(Answer::Failed);
         }
-        // Without its store a view is nobody's: what the limit says for that case decides.
+        // Without its store a view is not corrected, so `on_failure` of the limit decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
-            self.holdings.note_view();
+            self.quotas.note_view();
             return LocalAnswer::Answer(Answer::Failed);
         }
-        self.holdings.charge(charge, is_patient)
+        self.quotas.charge(charge, is_patient)
     }
 
-    fn take_back(&self, charged: impl Iterator<Item = Charged>) {
-        for Charged { hash, name, receipt, own, sharing, .. } in charged {
+    fn take_back(&self, charged: impl Iterator<Item = AppliedCharge>) {
+        for AppliedCharge { hash, name, receipt, own, sharing, .. } in charged {
             let left = match sharing {
                 Sharing::Strict => receipt.cost,
-                _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
+                _ => self.quotas.put_back(hash, sharing, &own.meter, &receipt),
             };
             if left > 0 {
                 let intent = Intent::GiveBack(Receipt { cost: left, ..receipt });
-                self.store.tell(name.slot, KeyRequest::again(name.key, own, intent, None));
+                self.store.send_detached(name.slot, KeyRequest::again(name.key, own, intent, None));
             }
         }
     }
 
-    fn overcharge(&self, charged: Charged, tokens: u64) {
-        let Charged { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
-        if sharing != Sharing::Synced || !self.holdings.overcharge(hash, tokens, max_debt) {
-            self.store.tell(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
+    fn overcharge(&self, charged: AppliedCharge, tokens: u64) {
+        let AppliedCharge { hash, sharing, name: KeyName { slot, key }, own, max_debt, .. } = charged;
+        if sharing != Sharing::Synced || !self.quotas.overcharge(hash, tokens, max_debt) {
+            self.store.send_detached(slot, KeyRequest::again(key, own, Intent::Overcharge { tokens, max_debt }, None));
         }
     }
 }
@@ -378,13 +381,13 @@ impl<C: Clock> Decide for Shared<C> {
     }
 }
 
-/// A reservation of which the store, or what this node holds of it, charged a part.
+/// A reservation that the store, or a lease or view of this node, charged in part.
 #[derive(Debug)]
 #[must_use = "a reservation that nobody settles stands as charged"]
 pub struct Reserved {
     here: Reservation,
     estimate: u64,
-    stored: Vec<Charged>,
+    stored: Vec<AppliedCharge>,
 }
 
 impl Reserved {
@@ -401,9 +404,9 @@ impl Reserved {
     }
 }
 
-/// What was charged, and how it is taken back.
+/// A charge, with what is needed to take it back.
 #[derive(Debug)]
-struct Charged {
+struct AppliedCharge {
     hash: u64,
     sharing: Sharing,
     name: KeyName,
@@ -412,9 +415,9 @@ struct Charged {
     receipt: Receipt,
 }
 
-fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
+fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<AppliedCharge> {
     let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
-    Some(Charged {
+    Some(AppliedCharge {
         hash: charge.hash,
         sharing: charge.sharing,
         name: keys.name(charge),
@@ -424,7 +427,7 @@ fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<Charged> {
     })
 }
 
-fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<AppliedCharge> {
     let each = pending.charges().zip(answers);
     each.filter_map(|(mut charge, &answer)| {
         charge.answered = Some(answer);
@@ -433,19 +436,23 @@ fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Ve
     .collect()
 }
 
-fn part(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
+fn request_of(keys: &KeyNames, charge: &StoreCharge<'_>) -> (String, KeyRequest) {
     let KeyName { slot, key } = keys.name(charge);
     let intent = if charge.is_look { Intent::Look(charge.cost) } else { Intent::Charge(charge.cost) };
     (slot, KeyRequest::new(key, charge, intent))
 }
 
-/// Puts a part to the others of its slot.
-fn add(questions: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>, (slot, part): (String, KeyRequest), place: usize) {
-    match questions.iter_mut().find(|(of, ..)| *of == slot) {
-        Some((_, parts, places)) => {
-            parts.push(part);
+/// Adds a request to those of its slot.
+fn add(
+    requests_by_slot: &mut Vec<(String, Vec<KeyRequest>, Vec<usize>)>,
+    (slot, request): (String, KeyRequest),
+    place: usize,
+) {
+    match requests_by_slot.iter_mut().find(|(of, ..)| *of == slot) {
+        Some((_, requests, places)) => {
+            requests.push(request);
             places.push(place);
         }
-        None => questions.push((slot, vec![part], vec![place])),
+        None => requests_by_slot.push((slot, vec![request], vec![place])),
     }
 }

@@ -1,4 +1,4 @@
-//! Figures of a store: its calls, its faults, and how long checks waited for it.
+//! Statistics of a store: its requests, its faults, and how long checks waited for it.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -7,40 +7,40 @@ use std::{
 
 use crate::store::fault::{FaultReport, StoreFault};
 
-/// The store, and what this node holds of it; counts are since the start.
+/// The statistics of a store and of what this node holds of it. Counts are since the start.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Is the store left alone, since it did not answer?
+    /// Whether the circuit breaker is open.
     pub is_open: bool,
-    /// How often that began.
+    /// The number of times that the circuit breaker opened.
     pub opened: u64,
     /// Scripts that were sent.
     pub asked: u64,
-    /// Those without an answer.
+    /// Scripts that failed.
     pub failed: u64,
-    /// The faults that are there now, those that the store refuses or fails by before warnings.
+    /// The faults that the store has now; warnings come last.
     pub faults: Vec<FaultReport>,
     /// Errors of scripts and probes by fault, in the order of [`StoreFault::ALL`].
     pub fault_counts: [u64; StoreFault::ALL.len()],
-    /// What the others took, in all.
+    /// The total latency of the scripts that did not fail.
     pub took: Duration,
-    /// For how long checks waited, of those that did.
+    /// The times for which checks waited for the store.
     pub waits: WaitHistogram,
     /// Tokens that the store counts as lent to this node.
     pub leased_out: u64,
-    /// How often the store had more used of a synced limit than there is.
+    /// The number of times that the store had more used of a synced limit than the limit has.
     pub overshoots: u64,
-    /// The most tokens above a limit that it had.
+    /// The most tokens above a synced limit that the store has had.
     pub overshoot_max: u64,
-    /// The most tokens of one key that this node spent between two exchanges: from the sending of one to the answer to the next.
-    /// The sum of all nodes bounds by how much they are above a synced limit.
+    /// The most tokens of one key that this node spent between two exchanges: from the sending of one to the answer to
+    /// the next. The sum over all nodes bounds how far a synced limit is exceeded.
     pub untold_max: u64,
-    /// For how long a synced charge was untold, when the store had it: the last one.
+    /// The time for which the last exchanged charge of a synced limit had waited when the store had it.
     pub sync_lag: Duration,
 }
 
-/// Milliseconds, from half of one; beyond the last there is one more.
+/// The upper bounds of the buckets; one more bucket has longer waits.
 const BOUNDS: [Duration; 9] = [
     Duration::from_micros(500),
     Duration::from_millis(1),
@@ -53,18 +53,18 @@ const BOUNDS: [Duration; 9] = [
     Duration::from_millis(250),
 ];
 
-/// Counts waits, from any thread.
+/// Counters of waits that any thread can add to.
 #[derive(Debug, Default)]
 pub(crate) struct WaitCounters {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_ns: AtomicU64,
 }
 
-/// Waits of checks, since the start.
+/// The histogram of the waits of checks since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WaitHistogram {
     counts: [u64; BOUNDS.len() + 1],
-    /// All of them together.
+    /// The sum of all waits.
     pub sum: Duration,
 }
 
@@ -83,12 +83,12 @@ impl WaitCounters {
 }
 
 impl WaitHistogram {
-    /// How many were longer than the bound before, and at most as long as this one; the last has none.
+    /// Returns each bucket's upper bound and count; the last one has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         BOUNDS.iter().copied().map(Some).chain([None]).zip(self.counts)
     }
 
-    /// How many there were.
+    /// Returns the number of waits.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_in_the_bucket_that_just_holds_it() {
+    fn a_wait_is_in_the_first_bucket_that_holds_it() {
         let waiting = WaitCounters::default();
         for ms in [0, 1, 1, 2, 5, 6, 250, 251, 5_000] {
             waiting.count(Duration::from_millis(ms));

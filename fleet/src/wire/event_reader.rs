@@ -1,23 +1,23 @@
-//! Parses server-sent events as they come in pieces (HTML Living Standard, 9.2.6). Comments only show that the other
-//! side is there.
+//! Parses server-sent events from the pieces of a stream (HTML Living Standard, 9.2.6). Comments are skipped: the admin
+//! server sends them only to show that it is alive.
 
 use std::{fmt, mem};
 
-/// The longest line: that of a snapshot.
+/// The most bytes of a line: a snapshot is one line.
 const BYTES_MAX: usize = 160 << 20;
 
-/// An event.
+/// A server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Event {
-    /// `message` where the stream says nothing else.
-    pub name: String,
-    /// Its lines, with line feeds between them.
-    pub data: String,
+pub(crate) struct ServerSentEvent {
+    /// The name of the event; `message` where the stream states none.
+    pub(crate) name: String,
+    /// The data lines, joined by line feeds.
+    pub(crate) data: String,
 }
 
-/// An event that is longer than any of ours.
+/// The error for an event that is longer than any of this protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooLong;
+pub(crate) struct TooLong;
 
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,10 +27,10 @@ impl fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Makes events of the pieces of a stream.
+/// A parser that turns the pieces of a stream into events.
 #[derive(Debug, Default)]
-pub struct EventReader {
-    /// A line that is not over.
+pub(crate) struct EventReader {
+    /// The line that has not ended yet.
     line: Vec<u8>,
     name: String,
     data: String,
@@ -38,12 +38,12 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// Takes a piece in; the events that are whole with it are told to `each`.
+    /// Parses a piece, and calls `each` with every event that it completes.
     ///
     /// # Errors
     ///
-    /// Where an event is too long; then the stream is of no use any more.
-    pub fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(Event)) -> Result<(), TooLong> {
+    /// An event is too long. The stream cannot be used any more.
+    pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(ServerSentEvent)) -> Result<(), TooLong> {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);
             piece = &rest[1..];
@@ -62,13 +62,13 @@ impl EventReader {
         if self.line.len() > BYTES_MAX { Err(TooLong) } else { Ok(()) }
     }
 
-    fn line(&mut self, line: &[u8], each: &mut impl FnMut(Event)) {
+    fn line(&mut self, line: &[u8], each: &mut impl FnMut(ServerSentEvent)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             let name = mem::take(&mut self.name);
             let data = mem::take(&mut self.data);
             if mem::take(&mut self.has_data) {
-                each(Event { name: if name.is_empty() { "message".to_owned() } else { name }, data });
+                each(ServerSentEvent { name: if name.is_empty() { "message".to_owned() } else { name }, data });
             }
             return;
         }
@@ -96,14 +96,14 @@ mod tests {
 
     const TEXT: &str = "retry: 2000\n\n: alive\n\nevent: snapshot\nid: 3\ndata: {\"a\":\"é\"}\n\ndata:x\r\ndata: y\r\n\r\nevent: bye\ndata: {}\n\nevent: half\ndata: 1\n";
 
-    fn events() -> Vec<Event> {
-        let event = |name: &str, data: &str| Event { name: name.to_owned(), data: data.to_owned() };
+    fn events() -> Vec<ServerSentEvent> {
+        let event = |name: &str, data: &str| ServerSentEvent { name: name.to_owned(), data: data.to_owned() };
         vec![event("snapshot", "{\"a\":\"é\"}"), event("message", "x\ny"), event("bye", "{}")]
     }
 
     proptest! {
         #[test]
-        fn however_it_is_cut(cuts in prop::collection::vec(1..20usize, 0..100)) {
+        fn events_are_the_same_however_the_stream_is_cut(cuts in prop::collection::vec(1..20usize, 0..100)) {
             let (mut reader, mut found, mut rest) = (EventReader::default(), Vec::new(), TEXT.as_bytes());
             for cut in cuts {
                 let (piece, after) = rest.split_at(cut.min(rest.len()));

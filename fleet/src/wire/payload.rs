@@ -1,5 +1,5 @@
-//! Packs a document for its way to a node: deflated, in base64, so that it fits one line of a stream. Unpacking stops
-//! at the stated length, and fails unless the digest is right.
+//! Packs a document for one line of the stream: deflated, in base64. Unpacking stops at the stated length, and fails
+//! unless the digest matches.
 
 use std::{
     fmt,
@@ -10,22 +10,22 @@ use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use sha2::{Digest, Sha256};
 
-/// The longest document, bytes: that of a million clients.
+/// The most bytes of a document: a policy with a million clients fits.
 pub const BYTES_MAX: u64 = 128 << 20;
 
-/// Why a payload is not the document that it should be.
+/// The reason why a payload is not the document that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Damaged {
-    /// It says that it is longer than fits.
+    /// The stated length is more than [`BYTES_MAX`].
     TooLong(u64),
-    /// It is no base64, or what is in it is not deflated.
+    /// The payload is not base64, or its content is not deflated.
     Unreadable(String),
-    /// It is longer or shorter than it says.
+    /// The document is longer or shorter than stated.
     Length {
-        /// What it says.
+        /// The stated length in bytes.
         said: u64,
     },
-    /// It is another document.
+    /// The digest is that of another document.
     Digest,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Damaged {
 
 impl std::error::Error for Damaged {}
 
-/// Hex SHA-256.
+/// Returns the SHA-256 of these bytes in hex.
 #[must_use]
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes))
@@ -63,18 +63,18 @@ pub fn pack(document: &str) -> String {
     STANDARD_NO_PAD.encode(packed)
 }
 
-/// Unpacks a document of so many bytes with this digest.
+/// Unpacks a document that has this many bytes and this digest.
 ///
 /// # Errors
 ///
-/// Where it is not that document.
+/// The payload is not that document.
 pub fn unpack(packed: &str, bytes: u64, digest: &str) -> Result<String, Damaged> {
     if bytes > BYTES_MAX {
         return Err(Damaged::TooLong(bytes));
     }
     let deflated = STANDARD_NO_PAD.decode(packed).map_err(|error| Damaged::Unreadable(error.to_string()))?;
     let mut document = Vec::with_capacity(bytes as usize);
-    // One byte more tells that it is longer.
+    // One byte more shows that the document is longer.
     let mut decoder = DeflateDecoder::new(&*deflated).take(bytes + 1);
     decoder.read_to_end(&mut document).map_err(|error| Damaged::Unreadable(error.to_string()))?;
     if document.len() as u64 != bytes {
@@ -94,26 +94,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_unpacked(document in ".{0,2000}") {
+        fn unpacking_reverses_packing(document in ".{0,2000}") {
             let (packed, digest) = (pack(&document), sha256(&document));
             prop_assert_eq!(unpack(&packed, document.len() as u64, &digest), Ok(document));
         }
 
         #[test]
-        fn one_changed_letter_is_seen(document in "[a-z]{1,500}", place in any::<prop::sample::Index>(), letter in "[A-Za-z0-9]") {
+        fn a_changed_letter_is_an_error(document in "[a-z]{1,500}", place in any::<prop::sample::Index>(), letter in "[A-Za-z0-9]") {
             let (packed, digest) = (pack(&document), sha256(&document));
             let mut changed = packed.clone().into_bytes();
             let place = place.index(changed.len());
             changed[place] = letter.as_bytes()[0];
             let changed = String::from_utf8(changed).expect("ASCII");
-            // There may be another packing of the very same document.
+            // The same document may have another valid packing.
             let unpacked = unpack(&changed, document.len() as u64, &digest);
             prop_assert!(unpacked == Ok(document) || unpacked.is_err() && changed != packed);
         }
     }
 
     #[test]
-    fn nothing_is_unpacked_beyond_what_it_says() {
+    fn unpacking_stops_at_the_stated_length() {
         let bomb = "a".repeat(1 << 20);
         let (packed, digest) = (pack(&bomb), sha256(&bomb));
         assert!(packed.len() < bomb.len() / 20);

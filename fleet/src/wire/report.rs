@@ -1,148 +1,152 @@
-//! Reports from a node to the admin server.
+//! Reports: what a node counted, which it sends to the admin server once a second.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    counts::totals::{Part, Whole},
+    counts::totals::{DecisionTotals, LimitTotals},
     store::{FaultReport, StoreStats},
 };
 
-/// Limits of a report, and tiers and rules together.
+/// The most limits of a report, and the most owners of limits (tiers and rules together).
 pub const PARTS_MAX: usize = 1_000;
-/// Keys of each list of a report.
+/// The most keys of each list of a report.
 pub const HITTERS_MAX: usize = 32;
-/// Kinds of errors of a report.
+/// The most kinds of errors of a report.
 pub const ERROR_KINDS_MAX: usize = 64;
-/// Doors that a process tells of.
+/// The most listeners of a process that a report has.
 pub const DOORS_MAX: usize = 8;
-/// Bytes of what a process says of itself, word by word: a commit, an address, a kind of errors.
+/// The most bytes of each text that a process reports of itself: a commit, an address, a kind of errors.
 pub const TEXT_BYTES_MAX: usize = 128;
 
-/// What a node counted since its last report, and how it is.
+/// A report of a node: its counts since the last report, and its state.
 ///
-/// A report is sent again as it was until it is answered, so that none is lost; one that came twice is counted once.
+/// The node sends the same report again until it is acknowledged, so that no count is lost. The admin server counts a
+/// repeated report once.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct Report {
-    /// Name of the node.
+    /// The name of the node.
     pub name: String,
-    /// Which start of it.
+    /// The instance of the node: another one for each start of its process.
     pub instance: String,
-    /// From 1, one more for each.
+    /// The number of the report: from 1, one more for each.
     pub sequence: u64,
-    /// When it was made, by the node's clock, Unix milliseconds.
+    /// The time at which the report was made, by the node's clock, Unix milliseconds.
     pub at_ms: u64,
-    /// Version of the policy in force; 0: none.
+    /// The version of the policy in force; 0: none.
     pub policy_version: u64,
-    /// Decisions since the last report.
+    /// The counts of decisions since the last report.
     pub counts: NodeCounts,
-    /// Buckets of the histogram of latencies that have counts, and how many.
+    /// The buckets of the latency histogram that have counts, each with its count.
     pub latency: Vec<(u16, u64)>,
-    /// The limits of tiers and rules that decided since the last report, a thousand at most: each request once for each
-    /// limit.
-    pub limits: Vec<PartCounts>,
-    /// Further limits that decided, and are in `counts` alone.
+    /// The counts of limits of tiers and rules that decided since the last report, 1,000 at most. A request counts once
+    /// for each limit.
+    pub limits: Vec<ReportedCounts>,
+    /// The number of further limits that decided; their requests are in `counts` alone.
     pub limits_left_out: u64,
-    /// The tiers and rules that decided since the last report, a thousand at most: each request once for each of them.
-    pub owners: Vec<PartCounts>,
-    /// Further tiers and rules that decided, and are in `counts` alone.
+    /// The counts of tiers and rules that decided since the last report, 1,000 at most. A request counts once for each
+    /// of them.
+    pub owners: Vec<ReportedCounts>,
+    /// The number of further tiers and rules that decided; their requests are in `counts` alone.
     pub owners_left_out: u64,
-    /// How full the table is, estimated: from 0 to 1.
+    /// The fill of the key table, estimated: from 0 to 1.
     pub fill: f64,
     /// New keys that found no slot in the table, since the start.
     pub overflow_charges: u64,
-    /// It decides by its last good policy, and has not heard the admin server since it started.
+    /// Whether the node decides by its last good policy, because it has not reached the admin server since it started.
     pub from_last_good: bool,
     /// The keys that were denied most, heaviest first: as many as fit.
     pub denied: Vec<HeavyKey>,
-    /// The keys that came most, heaviest first: as many as fit.
+    /// The keys with the most requests, heaviest first: as many as fit.
     pub hot: Vec<HeavyKey>,
-    /// Keys that are counted now, estimated; nothing: the build does not tell.
+    /// The keys in the table now, estimated; `null`: the build does not send it.
     pub keys: Option<u64>,
-    /// Memory that the process has from the machine, bytes; nothing where the system does not say.
+    /// The resident memory of the process, bytes; `null`: the system does not tell.
     pub memory_bytes: Option<u64>,
-    /// The store that it shares limits through; nothing: it has none, or does not say.
+    /// The state of the store that the node shares limits through; `null`: it has none, or does not send it.
     pub store: Option<StoreReport>,
     /// Errors since the start of the process, by kind.
     pub errors: Vec<ErrorCount>,
-    /// What process it is: in the first report, and in every tenth one after it.
+    /// The process, in the first report and in every tenth one after it.
     pub process: Option<Process>,
 }
 
-/// How the store is that a node shares limits through; counts are since the start of its process.
+/// The state of the store that a node shares limits through. Counts are since the start of the node's process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct StoreReport {
-    /// It did not answer, and is left alone for now: limits do what they say for that case.
+    /// Whether the circuit breaker is open: the store did not answer and is skipped for now, and `on_failure` of each
+    /// limit decides.
     pub is_away: bool,
-    /// Why it refuses or fails, and what endangers its keys.
+    /// The faults of the store, and what endangers its keys.
     #[serde(default)]
     pub faults: Vec<FaultReport>,
-    /// Questions without an answer.
+    /// Requests to the store that failed.
     pub failed: u64,
-    /// What an answer took since the last report, on the average, microseconds; nothing: there was none.
+    /// The mean latency of the store since the last report, microseconds; `null`: it was not asked.
     pub latency_us: Option<u64>,
-    /// Tokens that are lent to this node.
+    /// The tokens that are lent to this node.
     pub leased_out: u64,
-    /// The most tokens above a synced limit that the store had.
+    /// The most tokens above a synced limit that the store has seen.
     pub overshoot_max: u64,
-    /// The most tokens of one key that this node spent between two exchanges: the sum of all nodes bounds the overshoot.
+    /// The most tokens of one key that this node spent between two exchanges. The sum over all nodes bounds the
+    /// overshoot.
     pub untold_max: u64,
-    /// For how long a charge of a synced limit was untold, the last one, milliseconds.
+    /// The time for which the last exchanged charge of a synced limit had waited to be sent, milliseconds.
     pub sync_lag_ms: u64,
 }
 
-/// Errors of one kind.
+/// The count of one kind of errors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ErrorCount {
-    /// Why an answer was not what it should have been, such as `overload`; or the code of a request that was refused or
-    /// failed, such as `bad_request`.
+    /// The kind: the reason why a check was not decided as usual, such as `overload`, or the error code of a request
+    /// that was refused or failed, such as `bad_request`.
     pub kind: String,
-    /// How many since the start of the process.
+    /// The count since the start of the process.
     pub count: u64,
 }
 
-/// What a process is, and with what it runs.
+/// A process and its settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct Process {
-    /// When it began, by its clock, Unix milliseconds.
+    /// The time at which it started, by its clock, Unix milliseconds.
     pub started_at_ms: u64,
-    /// Commit of its build, if that is known.
+    /// The commit of its build, if that is known.
     pub commit: Option<String>,
-    /// Where it answers, by protocol.
+    /// The addresses of its listeners.
     pub doors: Vec<DoorAddress>,
-    /// Do its doors speak TLS?
+    /// Whether its listeners speak TLS.
     pub has_tls: bool,
-    /// Does it send spans of requests to a collector?
+    /// Whether it sends traces to a collector.
     pub has_traces: bool,
-    /// Keys that its table has room for; nothing: it does not say.
+    /// The most keys of its table; `null`: it does not send it.
     pub max_keys: Option<u64>,
-    /// Threads that answer at each door; nothing: it has none, or does not say.
+    /// The worker threads of each listener; `null`: it has none, or does not send it.
     pub workers: Option<u64>,
-    /// For the figures one decision in so many is looked at.
+    /// The fraction of decisions that the metrics sample: one in so many.
     pub observed_one_in: u32,
-    /// The requests of one identity in so many are recorded; nothing: none are.
+    /// The fraction of identities whose requests are recorded: one in so many; `null`: none are.
     pub recorded_one_in: Option<u32>,
 }
 
-/// A door, and where it is.
+/// A listener and its address.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct DoorAddress {
-    /// `http`, `grpc` or `resp`.
+    /// The protocol: `http`, `grpc` or `resp`.
     pub protocol: String,
-    /// With its scheme and port.
+    /// The address, with scheme and port.
     pub address: String,
 }
 
 impl StoreReport {
-    /// Returns what a node reports of its store, whose figures were `before` at its last report.
+    /// Makes the report of a store from its statistics now and at the last report.
     pub(crate) fn of(now: &StoreStats, before: &StoreStats) -> Self {
         let answers = (now.asked - now.failed).saturating_sub(before.asked - before.failed);
         let took = now.took.saturating_sub(before.took);
@@ -161,7 +165,7 @@ impl StoreReport {
 }
 
 impl Process {
-    /// With as many doors, and as much of each text, as the admin server keeps.
+    /// Cuts the lists and texts to what the admin server keeps.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.doors.truncate(DOORS_MAX);
@@ -171,7 +175,7 @@ impl Process {
     }
 }
 
-/// The first errors of a report, as many as the admin server keeps.
+/// Cuts a list of errors to what the admin server keeps.
 #[must_use]
 pub fn bounded_errors(mut errors: Vec<ErrorCount>) -> Vec<ErrorCount> {
     errors.truncate(ERROR_KINDS_MAX);
@@ -186,79 +190,80 @@ fn cut(text: &mut String) {
 }
 
 impl Report {
-    /// What it says of all decisions.
+    /// Returns the totals of all decisions of the report.
     #[must_use]
-    pub fn whole(&self) -> Whole {
+    pub fn totals(&self) -> DecisionTotals {
         let NodeCounts { allowed, denied, no_limit, unknown_domain, degraded } = self.counts;
-        let mut whole = Whole { allowed, denied, no_limit, unknown_domain, degraded, ..Whole::default() };
+        let mut totals =
+            DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, ..DecisionTotals::default() };
         for &(bucket, count) in &self.latency {
             // A bucket that this build does not have is left out.
-            let _ = whole.latency.put(bucket.into(), count);
+            let _ = totals.latency.put(bucket.into(), count);
         }
-        whole
+        totals
     }
 }
 
-/// Decisions.
+/// Counts of a node's decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct NodeCounts {
-    /// Allowed.
+    /// Decisions that allowed.
     pub allowed: u64,
-    /// Denied.
+    /// Decisions that denied.
     pub denied: u64,
-    /// Of those allowed, the ones that met no limit.
+    /// Decisions that allowed because no limit applied.
     pub no_limit: u64,
-    /// Of those, the ones that named a domain which the policy does not have.
+    /// Decisions of `no_limit` whose domain the policy does not have.
     pub unknown_domain: u64,
-    /// Decided without the store that a limit is shared over, estimated.
+    /// Decisions that were made without the store of a shared limit, estimated.
     pub degraded: u64,
 }
 
-/// Decisions of one limit, tier or rule.
+/// Counts of one limit, tier or rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct PartCounts {
-    /// Full name.
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "PartCounts"))]
+pub struct ReportedCounts {
+    /// The full name of the limit, tier or rule.
     pub id: String,
-    /// Allowed.
+    /// Requests that it allowed.
     pub allowed: u64,
-    /// Denied.
+    /// Requests that it denied.
     pub denied: u64,
-    /// Would have been denied, by a shadow.
+    /// Requests that it would have denied, were it not in shadow mode.
     pub shadow_denied: u64,
 }
 
-impl PartCounts {
-    /// The same, without the name.
+impl ReportedCounts {
+    /// Returns the counts without the name.
     #[must_use]
-    pub fn part(&self) -> Part {
-        Part { allowed: self.allowed, denied: self.denied, shadow_denied: self.shadow_denied }
+    pub fn totals(&self) -> LimitTotals {
+        LimitTotals { allowed: self.allowed, denied: self.denied, shadow_denied: self.shadow_denied }
     }
 }
 
-/// A key that is among the heaviest of a node.
+/// One of the heaviest keys of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct HeavyKey {
-    /// Full name of the limit.
+    /// The full name of the limit.
     pub limit_id: String,
-    /// Who is counted together; nobody: everyone.
+    /// The identities that are counted together; empty: all requests are.
     pub identities: Vec<SeenIdentity>,
     /// Estimated decisions, halved every ten minutes.
     pub count: u64,
-    /// By at most so many is the count too high.
+    /// The largest amount by which `count` may be too high.
     pub error: u64,
 }
 
-/// An identity that a node saw.
+/// An identity in a report or a decision.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SeenIdentity {
-    /// Such as `user`.
+    /// The kind, such as `user`.
     pub kind: String,
-    /// Such as `ada`.
+    /// The value, such as `ada`.
     pub value: String,
 }
 
@@ -268,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// Either side may be of an older build: what is not said is not known, and what is not known is overlooked.
+    /// The other side may be an older or newer build: absent fields get defaults, and unknown fields are ignored.
     #[test]
     fn reports_of_other_builds_are_read() {
         let old = json!({ "name": "n-1", "instance": "a", "sequence": 1, "at_ms": 5, "policy_version": 3 });
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_says_of_itself_is_bounded() {
+    fn lists_and_texts_of_a_process_are_bounded() {
         let long = "ä".repeat(1_000);
         let door = DoorAddress { protocol: long.clone(), address: long.clone() };
         let process = Process { commit: Some(long.clone()), doors: vec![door; 100], ..Process::default() }.bounded();

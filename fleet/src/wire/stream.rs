@@ -1,4 +1,5 @@
-//! The stream of policies from the admin server to a node: its events, and how a node connects, acknowledges and leaves.
+//! The stream on which the admin server sends policies and queries to a node: its events, and how a node connects,
+//! acknowledges and leaves.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +8,42 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate::algorithm::Carry;
 
-/// The stream of snapshots, below the admin server's address.
+/// The path of the stream, below the admin server's address.
 pub const STREAM: &str = "/api/v1/snapshots/stream";
-/// Where a node acknowledges.
+/// The path to which a node posts an [`Acknowledgement`].
 pub const ACKNOWLEDGEMENTS: &str = "/api/v1/nodes/acknowledgements";
-/// Where a node tells what it counted.
+/// The path to which a node posts its reports.
 pub const REPORTS: &str = "/api/v1/nodes/reports";
-/// Where a node says that it stops.
+/// The path to which a node posts a [`Goodbye`].
 pub const GOODBYES: &str = "/api/v1/nodes/goodbyes";
-/// Where a node answers.
+/// The path to which a node posts its replies to queries.
 pub const ANSWERS: &str = "/api/v1/nodes/answers";
 
-/// A [`Snapshot`].
+/// The name of an event with a [`SnapshotMessage`].
 pub const SNAPSHOT: &str = "snapshot";
-/// A [`Delta`], to nodes that said that they take some.
+/// The name of an event with a [`DeltaMessage`], which is sent to nodes that accept deltas.
 pub const DELTA: &str = "delta";
-/// The node has what it should have: [`Current`].
+/// The name of an event with [`CurrentVersion`]: the node has the newest policy.
 pub const CURRENT: &str = "current";
-/// A [`Command`](super::Command).
+/// The name of an event with a [`QueryMessage`](super::QueryMessage).
 pub const COMMAND: &str = "command";
-/// The node reads too slowly, and is to connect again.
+/// The name of an event without content: the node reads too slowly, and must connect again.
 pub const RESTART: &str = "restart";
-/// The secret of the keys in the store: [`StoreKeys`]. It comes first, and only to a node that has a store.
+/// The name of an event with [`StoreKeys`]. It is the first event, and is sent only to a node that has a store.
 pub const STORE_KEYS: &str = "store_keys";
-/// The stream ends, and [`Bye`] says why.
+/// The name of the last event, which has a [`StreamEnd`].
 pub const BYE: &str = "bye";
 
-/// Bytes of a node's name.
+/// The most bytes of a node's name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// What a node's name looks like.
+/// The pattern of a node's name.
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
-/// Deltas in a row, before the policy is sent whole again: what a node has to read at its start is not to grow for ever.
+/// The most deltas in a row before the policy is sent whole again. It bounds what a node reads when it starts.
 pub const DELTAS_MAX: u32 = 100;
-/// Bytes of what a node posts: the admin server takes no more.
+/// The most bytes of a request body from a node that the admin server accepts.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Can this be a node's name?
+/// Returns whether this can be a node's name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric();
@@ -51,125 +52,125 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| is_letter(byte) || b"._-".contains(&byte))
 }
 
-/// What a node says of itself when it connects: the query of the stream.
+/// The query parameters with which a node opens the stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Hello {
-    /// Its name.
+    /// The name of the node.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = NAME_BYTES_MAX), regex(pattern = NAME_PATTERN)))]
     pub name: String,
-    /// Another for each start of its process.
+    /// The instance: another one for each start of its process.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = NAME_BYTES_MAX), regex(pattern = NAME_PATTERN)))]
     pub instance: String,
-    /// Version of its build.
+    /// The version of its build.
     #[serde(default)]
     pub build: String,
     /// The newest schema of policies that it knows.
     pub schema: u32,
-    /// Version of the policy that it has, if any.
+    /// The version of the policy that it has, if any.
     pub version: Option<u64>,
-    /// SHA-256 of that policy's document, hex.
+    /// The SHA-256 of that policy's document, hex.
     pub sha256: Option<String>,
-    /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
-    /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
+    /// The number of deltas that it accepts before the policy must be sent whole; 100 at most, and again after each whole policy.
+    /// A delta that is some hundredths of the whole counts as so many. Unless given, every policy is sent whole.
     pub deltas: Option<u32>,
-    /// The store that it shares limits through: nodes that were given the same addresses and prefix say the same number, below 2^53. Nothing:
-    /// it has none, or does not say.
+    /// A number below 2^53 that identifies the store: nodes with the same store addresses and prefix send the same one.
+    /// Absent: it has no store, or does not send it.
     pub store: Option<u64>,
-    /// Does it say so when it stops ([`Goodbye`])? One that does not is not missed when it is gone.
+    /// Whether it sends a [`Goodbye`] when it stops. The absence of a node that does not raises no alert.
     #[serde(default)]
     pub says_goodbye: bool,
 }
 
-/// A node stops because it was told to: nobody has to look after it.
+/// The message of a node that stops on purpose, so its absence raises no alert.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Goodbye {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// Which start of it.
+    /// The instance of the node.
     pub instance: String,
 }
 
-/// A published policy, on its way to a node.
+/// A published policy, whole.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Under which it was published.
+pub struct SnapshotMessage {
+    /// The version under which it was published.
     pub version: u64,
-    /// Of the document, hex.
+    /// The SHA-256 of the document, hex.
     pub sha256: String,
-    /// RFC 3339.
+    /// The time of publication, RFC 3339.
     pub published_at: String,
-    /// What becomes of used quota, by full name of the limit; kept unless said.
+    /// The treatment of used quota, by full name of the limit; it is kept where nothing is stated.
     #[serde(default)]
     pub carry: BTreeMap<String, Carry>,
-    /// Bytes of the document as JSON.
+    /// The length of the document as JSON, bytes.
     pub bytes: u64,
     /// The document: JSON, deflated, in base64.
     pub document: String,
 }
 
-/// A published policy, on its way to a node that has the version that it was made on: what differs.
+/// A published policy as the difference from the version before it, for a node that has that one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Delta {
-    /// Under which it was published.
+pub struct DeltaMessage {
+    /// The version under which it was published.
     pub version: u64,
-    /// Of its document, hex.
+    /// The SHA-256 of the whole document, hex.
     pub sha256: String,
-    /// RFC 3339.
+    /// The time of publication, RFC 3339.
     pub published_at: String,
-    /// Of the document that it differs from, hex.
+    /// The SHA-256 of the document that it differs from, hex.
     pub since_sha256: String,
-    /// What becomes of used quota, by full name of the limit; kept unless said.
+    /// The treatment of used quota, by full name of the limit; it is kept where nothing is stated.
     #[serde(default)]
     pub carry: BTreeMap<String, Carry>,
-    /// Bytes of the delta as JSON.
+    /// The length of the delta as JSON, bytes.
     pub bytes: u64,
-    /// Of the delta as JSON, hex.
+    /// The SHA-256 of the delta as JSON, hex.
     pub delta_sha256: String,
-    /// [`tidegate::policy::Delta`]: JSON, deflated, in base64.
+    /// The [`tidegate::policy::Delta`]: JSON, deflated, in base64.
     pub delta: String,
 }
 
-/// The policy that a node has is the one that it should have.
+/// The message that the policy of a node is the newest one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Current {
-    /// Its version.
+pub struct CurrentVersion {
+    /// The version of that policy.
     pub version: u64,
 }
 
-/// The secret with which the nodes of a fleet derive the names of keys in their store.
+/// The secret from which the nodes of a fleet derive the names of keys in their store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreKeys {
-    /// 32 bytes, base64url without padding.
+    /// The secret: 32 bytes, base64url without padding.
     pub secret: String,
 }
 
-/// The stream ends.
+/// The message that ends the stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Bye {
-    /// Why, for people.
+pub struct StreamEnd {
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// What became of a snapshot on a node.
+/// A node's acknowledgement of a snapshot or a delta.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Acknowledgement {
-    /// Name of the node.
+    /// The name of the node.
     pub name: String,
-    /// Which start of it.
+    /// The instance of the node.
     pub instance: String,
-    /// Of the policy.
+    /// The version of the policy.
     pub version: u64,
-    /// When, by the node's clock, Unix milliseconds.
+    /// The time of the acknowledgement by the node's clock, Unix milliseconds.
     pub at_ms: u64,
-    /// From the last byte of the snapshot to the swap, milliseconds.
+    /// The time from the last byte of the policy to the swap, milliseconds.
     pub took_ms: u64,
-    /// Why it is not in force, if it is not.
+    /// The reason why the policy is not in force, if it is not.
     #[serde(default)]
     pub refused: Option<String>,
-    /// Why it is in force, but not kept for the next start, if it should be.
+    /// The reason why the policy is in force, but was not saved for the next start.
     #[serde(default)]
     pub not_kept: Option<String>,
 }

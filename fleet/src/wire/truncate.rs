@@ -1,4 +1,4 @@
-//! Truncates lists to what the admin server takes in one request.
+//! Truncates lists so that a message fits into one request to the admin server.
 
 use std::io::{self, Write};
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use crate::wire::stream::BODY_BYTES_MAX;
 
-/// Bytes of what is told beside its lists: names and numbers, amply.
+/// The bytes reserved for the names and numbers beside the lists, with room to spare.
 const BESIDE: usize = 1 << 10;
-/// Bytes for what lists tell.
+/// The bytes that lists may take.
 pub(crate) const ROOM: usize = BODY_BYTES_MAX - BESIDE;
 
-/// Keeps the first of a list that fit into so many bytes of JSON, and takes these bytes from `room`.
+/// Truncates a list to the first items that fit into `room` bytes of JSON, and subtracts their bytes from `room`.
 pub(crate) fn keep_what_fits<T: Serialize>(items: &mut Vec<T>, room: &mut usize) {
     let fitting = items.iter().take_while(|item| {
-        // With what parts it from the next.
+        // One byte more for the comma.
         let rest = room.checked_sub(json_bytes(item) + 1);
         rest.inspect(|&rest| *room = rest).is_some()
     });
     items.truncate(fitting.count());
 }
 
-/// Bytes of something as JSON.
+/// Returns the length of a value as JSON.
 pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
     struct Counter(usize);
 
@@ -37,6 +37,6 @@ pub(crate) fn json_bytes(value: &impl Serialize) -> usize {
     }
 
     let mut counter = Counter(0);
-    // What cannot be written is too long for anything.
+    // A value that cannot be serialized counts as too long for any room.
     serde_json::to_writer(&mut counter, value).map_or(usize::MAX / 2, |()| counter.0)
 }

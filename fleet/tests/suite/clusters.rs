@@ -1,4 +1,4 @@
-//! Limits over a real cluster whose slots move, and whose masters stand.
+//! Limits over a real cluster whose slots move, and whose masters are paused.
 
 use std::{
     sync::{
@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 use crate::nodes::{Node, PATIENT, four, limit, node, publish, run, until, wide};
 use crate::permissions::as_documented_user_of_cluster;
 
-/// What four nodes admitted while each was asked again and again, and how many checks were decided without the store.
+/// The outcome of a load: the checks that four nodes admitted, and those that they decided without the store.
 #[derive(Debug, Default)]
 struct Load {
     allowed: usize,
     degraded: usize,
 }
 
-/// Asks each node until the load is over.
+/// Checks on each node until the load is over.
 async fn load(nodes: &[Arc<Node>], is_over: &Arc<AtomicBool>) -> Load {
     let mut loads = JoinSet::new();
     for node in nodes {
@@ -48,14 +48,14 @@ async fn load(nodes: &[Arc<Node>], is_over: &Arc<AtomicBool>) -> Load {
     sum
 }
 
-/// The key of Ada's limit.
+/// Returns the key of Ada's limit.
 fn key(cluster: &Cluster) -> String {
     let mut keys = cluster.nodes().iter().flat_map(|node| node.keys().expect("few"));
     keys.find(|key| !key.contains(":sent:")).expect("a key")
 }
 
-/// While the slot of a limit goes round the masters, key by key, under load, every check is decided, and no token is admitted
-/// twice or lost.
+/// The slot of a limit moves round the masters, key by key, under load. Every check is decided, and no token is
+/// admitted twice or lost.
 #[test]
 fn a_slot_that_is_moved_under_load_keeps_its_limit() {
     const LIMIT: u64 = 1_000_000;
@@ -65,7 +65,7 @@ fn a_slot_that_is_moved_under_load_keeps_its_limit() {
         run(async {
             let nodes = four(&urls, &limit(sharing, "fixed_window", LIMIT, "300d")).await;
             if sharing == "strict" {
-                // Two keys in one script, of which one may be here and the other one there.
+                // Two keys of one script, of which one may have moved and the other not.
                 let limits = json!([limit(sharing, "fixed_window", LIMIT, "300d"), {
                     "id": "more", "algorithm": "sliding_window_counter", "limit": LIMIT, "period": "300d", "sharing": sharing,
                 }]);
@@ -93,10 +93,11 @@ fn a_slot_that_is_moved_under_load_keeps_its_limit() {
             });
             let after = ["MOVED", "ASK", "TRYAGAIN"].map(|code| cluster.count_errors(code));
             assert!(moved.allowed > 100 && moved.degraded == 0, "{sharing}: {moved:?}");
-            // Those that are to be met: a slot's owner changes, a key is asked for in its new place, and keys of one script are apart.
+            // The events that must occur: a slot changes its owner, a key is asked for in its new place, and keys of
+            // one script are apart.
             let met: Vec<_> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
             assert!(met[0] > 0, "{sharing}: {met:?}");
-            // The others ask the store seldom.
+            // The other sharing modes ask the store seldom.
             assert!(sharing != "strict" || met[1] > 0 && met[2] > 0, "{met:?}");
             for node in &nodes {
                 assert_eq!(node.shared.stats().faults, [], "{sharing}: a slot that moves is no fault");
@@ -114,9 +115,9 @@ fn a_slot_that_is_moved_under_load_keeps_its_limit() {
     }
 }
 
-/// A master stands, with connections that live. Its replica takes its place, and nodes leave it for that by themselves.
+/// A master is paused with its connections open. Its replica takes over, and nodes switch to it by themselves.
 #[test]
-fn a_master_that_stands_is_left_for_its_replica() {
+fn a_paused_master_is_left_for_its_replica() {
     const LIMIT: usize = 400;
     let settings = StoreSettings {
         timeout: Duration::from_millis(200),

@@ -1,35 +1,50 @@
-//! The order of the files of this crate: a file uses only what stands before it in the list of its folder.
+//! The order of the files of this crate: a file uses only files before it in the list of its folder.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// The entries of each folder, files and folders, from the ground up. This is the list at the head of `src/lib.rs`.
+/// The entries of each folder, files and folders, from the ground up. The head of `src/lib.rs` has the same list.
 const LAYERS: &[(&str, &[&str])] = &[
     ("src", &["lock", "counts", "store", "wire", "agent"]),
-    ("counts", &["latency", "totals", "owner", "sampler", "counters"]),
+    ("counts", &["latency", "totals", "limit_owner", "sampler", "counters"]),
     (
         "store",
         &["error", "config", "key", "address", "fault", "stats", "script", "client", "local", "shared", "simulation"],
     ),
-    ("store/script", &["record", "grant", "op", "plan", "encode", "decode", "twin"]),
+    ("store/script", &["record", "grant", "op", "plan", "encode", "decode", "argument", "script_model", "comparison"]),
     (
         "store/client",
         &[
-            "clock",
-            "connect",
+            "clock_reading",
+            "redis_client",
             "fault_log",
             "sentinel",
-            "server",
-            "cluster",
-            "connection",
+            "server_connection",
+            "cluster_connection",
+            "store_connection",
             "epoch",
             "queue",
             "batcher",
             "health",
         ],
     ),
-    ("store/local", &["lease", "synced", "quota"]),
-    ("store/simulation", &["random", "mutation", "network", "node", "judge", "run", "plan", "late_answer"]),
-    ("wire", &["payload", "event_reader", "stream", "report", "command", "truncate"]),
+    ("store/local", &["lease", "synced", "quota", "local_quotas", "renewal", "exchange"]),
+    (
+        "store/simulation",
+        &[
+            "random",
+            "mutation",
+            "network",
+            "node",
+            "judge",
+            "scenario",
+            "history",
+            "check",
+            "run",
+            "plan",
+            "late_answer",
+        ],
+    ),
+    ("wire", &["payload", "event_reader", "stream", "report", "query", "truncate"]),
     (
         "agent",
         &[
@@ -38,24 +53,27 @@ const LAYERS: &[(&str, &[&str])] = &[
             "describe",
             "http_client",
             "live_tail",
-            "queries",
+            "query_handler",
             "compiled_policy",
             "last_good",
             "node",
             "apply",
             "report",
-            "connect",
+            "admin_stream",
             "start",
         ],
     ),
 ];
 
-/// Returns the files of Rust below a folder, as module paths (`["store", "key"]`, of a `mod.rs` that of its folder), with their
-/// texts.
+/// Returns the Rust files below a folder, other than modules of unit tests, as module paths (`["store", "key"]`; for a
+/// `mod.rs` that of its folder) with their texts.
 fn sources(folder: &Path, module: &[String]) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
         let name = entry.file_stem().expect("a name").to_string_lossy().into_owned();
+        if name == "tests" {
+            continue;
+        }
         let mut path = module.to_vec();
         if entry.is_dir() {
             path.push(name);
@@ -70,8 +88,8 @@ fn sources(folder: &Path, module: &[String]) -> Vec<(Vec<String>, String)> {
     found
 }
 
-/// Returns a file's code without comments, without its tests at the end, and without other items, arms and statements that only
-/// tests have.
+/// Returns the code of a file without comments, without the tests at its end, and without other items, arms and
+/// statements that are compiled for tests only.
 fn code(text: &str) -> String {
     let text = text.find("\nmod tests {").map_or(text, |tests| &text[..tests]);
     let (mut code, mut is_test, mut depth) = (String::new(), false, 0);
@@ -90,7 +108,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Adds the paths of `a::{b, c::d}`, each behind the prefix; returns what follows the last of them.
+/// Adds the paths of `a::{b, c::d}`, each with the prefix. Returns the text after the last of them.
 fn paths<'t>(prefix: &[String], text: &'t str, found: &mut Vec<Vec<String>>) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -100,7 +118,7 @@ fn paths<'t>(prefix: &[String], text: &'t str, found: &mut Vec<Vec<String>>) -> 
                 return after;
             }
             rest = paths(prefix, rest, found);
-            // Behind a name there may be another, as in `a as b`.
+            // A name may be followed by another one, as in `a as b`.
             rest = &rest[rest.find([',', '}']).expect("a list ends")..];
             rest = rest.strip_prefix(',').unwrap_or(rest);
         }
@@ -114,7 +132,7 @@ fn paths<'t>(prefix: &[String], text: &'t str, found: &mut Vec<Vec<String>>) -> 
     &text[end..]
 }
 
-/// Returns the paths that a module's code names, from the root of the crate.
+/// Returns the paths that the code of a module names, from the root of the crate.
 fn uses(module: &[String], is_mod: bool, code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (root, base) in
@@ -148,7 +166,7 @@ fn a_file_uses_only_what_stands_before_it() {
         for used in uses(module, is_mod, &code(text)) {
             let common = used.iter().zip(module).take_while(|(a, b)| a == b).count();
             if common == module.len() && is_mod {
-                // A folder's `mod.rs` names its own files.
+                // The `mod.rs` of a folder names the files of the folder.
                 continue;
             }
             let Some(entry) = used.get(common) else { panic!("{module:?} uses the folder {used:?} that it is in") };
@@ -168,7 +186,7 @@ fn a_file_uses_only_what_stands_before_it() {
     }
 }
 
-/// The list at the head of lib.rs is this one.
+/// The list at the head of `src/lib.rs` is the tested one.
 #[test]
 fn the_documented_order_is_the_tested_one() {
     let lines = include_str!("../../src/lib.rs").lines().filter_map(|line| line.strip_prefix("//! * "));

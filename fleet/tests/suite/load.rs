@@ -1,4 +1,4 @@
-//! Checks that do not wait for one another, and what they were answered.
+//! A load of checks that do not wait for each other, and the counts of their outcomes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,27 +8,27 @@ use crate::nodes::Node;
 
 /// A check of a load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// When it began, since the load began.
+pub(crate) struct TimedCheck {
+    /// The time at which it began, since the load began.
     pub(crate) at: Duration,
     pub(crate) took: Duration,
     pub(crate) is_allowed: bool,
     pub(crate) is_degraded: bool,
 }
 
-/// What checks came to.
+/// Counts of the outcomes of checks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) offered: usize,
     pub(crate) admitted: usize,
     pub(crate) degraded: usize,
     pub(crate) slowest: Duration,
-    /// When the last was answered, since the load began.
+    /// The time at which the last check was answered, since the load began.
     pub(crate) lasted: Duration,
 }
 
 impl Load {
-    pub(crate) fn of<'s>(seen: impl IntoIterator<Item = &'s Seen>) -> Self {
+    pub(crate) fn of<'s>(seen: impl IntoIterator<Item = &'s TimedCheck>) -> Self {
         let nothing = Self { offered: 0, admitted: 0, degraded: 0, slowest: Duration::ZERO, lasted: Duration::ZERO };
         seen.into_iter().fold(nothing, |sum, seen| Self {
             offered: sum.offered + 1,
@@ -39,21 +39,22 @@ impl Load {
         })
     }
 
-    /// What a bucket of 1,000, of which 1,000 a second come back, has in all since the load began: a busy machine takes longer for
-    /// it than it was to last.
+    /// Returns the most tokens that a bucket of 1,000 with 1,000 more a second can admit since the load began. A busy
+    /// machine takes longer for a load than planned.
     pub(crate) fn most(&self) -> usize {
         1_000 + usize::try_from(self.lasted.as_millis()).expect("few")
     }
 
-    /// Those that began in a time.
-    pub(crate) fn between(seen: &[Seen], from: Duration, until: Duration) -> Self {
+    /// Counts the checks that began within a time.
+    pub(crate) fn between(seen: &[TimedCheck], from: Duration, until: Duration) -> Self {
         Self::of(seen.iter().filter(|seen| (from..until).contains(&seen.at)))
     }
 }
 
-/// Returns four fifths of what one bucket of 1,000, of which 1,000 a second come back, would have admitted of these checks when they
-/// were answered: where the machine stops for longer than a second, what comes back meanwhile is above the burst.
-pub(crate) fn least(seen: &[Seen]) -> usize {
+/// Returns four fifths of what one bucket of 1,000 with 1,000 more a second would have admitted of these checks when
+/// they were answered. Where the machine stops for longer than a second, the tokens that come back meanwhile exceed the
+/// burst and are lost.
+pub(crate) fn least(seen: &[TimedCheck]) -> usize {
     let mut answered: Vec<_> = seen.iter().map(|seen| (seen.at + seen.took).as_secs_f64() * 1_000.0).collect();
     answered.sort_by(f64::total_cmp);
     let (mut tokens, mut before, mut admitted) = (1_000.0_f64, 0.0, 0_usize);
@@ -68,13 +69,18 @@ pub(crate) fn least(seen: &[Seen]) -> usize {
     admitted * 4 / 5
 }
 
-/// Each node is asked so many times a second for one key, by several.
-pub(crate) async fn load(nodes: &[Arc<Node>], each_a_second: u64, lasts: Duration) -> Vec<Seen> {
+/// Checks one key on each node so many times a second, from several tasks.
+pub(crate) async fn load(nodes: &[Arc<Node>], each_a_second: u64, lasts: Duration) -> Vec<TimedCheck> {
     load_since(Instant::now(), nodes, each_a_second, lasts).await
 }
 
-/// Offers the same load, whose times are since this instant.
-pub(crate) async fn load_since(began: Instant, nodes: &[Arc<Node>], each_a_second: u64, lasts: Duration) -> Vec<Seen> {
+/// Runs the same load; times are measured from `began`.
+pub(crate) async fn load_since(
+    began: Instant,
+    nodes: &[Arc<Node>],
+    each_a_second: u64,
+    lasts: Duration,
+) -> Vec<TimedCheck> {
     const CALLERS: u32 = 8;
     let pause = Duration::from_secs(CALLERS.into()) / u32::try_from(each_a_second).expect("few");
     let mut callers = JoinSet::new();
@@ -91,7 +97,7 @@ pub(crate) async fn load_since(began: Instant, nodes: &[Arc<Node>], each_a_secon
                     tokio::time::sleep_until(due).await;
                     let asked = Instant::now();
                     let said = node.check("ada").await;
-                    seen.push(Seen {
+                    seen.push(TimedCheck {
                         at: asked - began,
                         took: asked.elapsed(),
                         is_allowed: said.allowed,

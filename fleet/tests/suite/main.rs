@@ -1,16 +1,18 @@
-//! Limits that nodes share through Redis or Valkey, over real servers: nodes are engines of the test's process.
+//! Tests of limits that nodes share through Redis or Valkey, over real servers. The nodes are engines of the test's
+//! process.
 
-mod ahead;
 mod clusters;
-mod faults;
+mod failovers;
+mod fault_codes;
 mod histories;
 mod layers;
+mod leases_and_views;
 mod load;
 mod nodes;
-mod people;
+mod operator_queries;
+mod outages;
 mod permissions;
 mod prefix;
-mod refusals;
 mod replicas;
 mod script;
 mod secret;

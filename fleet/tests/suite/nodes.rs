@@ -1,4 +1,4 @@
-//! Nodes: engines of this process, which share their limits through a real store.
+//! Nodes for tests: engines of this process that share their limits through a real store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Machines of tests are busy: what is slow is not what these tests are about, unless they say so.
+/// Settings with patience: machines of tests are busy, and most tests are not about slowness.
 pub(crate) const PATIENT: StoreSettings = StoreSettings {
     timeout: Duration::from_secs(20),
     failures_max: 5,
@@ -28,7 +28,7 @@ pub(crate) const PATIENT: StoreSettings = StoreSettings {
     close_timeout: PATIENCE,
 };
 
-/// Waits until this is so, for a minute at most.
+/// Waits until a condition holds, for a minute at most.
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !is_so().await {
@@ -37,13 +37,13 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until the store has so many tokens left of these identities.
+/// Waits until the store has so many tokens left for these identities.
 pub(crate) async fn left_becomes(node: &Node, who: &[(&str, &str)], left: u64) {
     let is_left = async || node.check_of(who, 0).await.remaining == Some(left);
     until(&format!("{left} are left of {who:?}"), is_left).await;
 }
 
-/// The clock of a machine that goes wrong by so many nanoseconds.
+/// A clock that is wrong by so many nanoseconds.
 pub(crate) struct Skewed {
     clock: SystemClock,
     by: i64,
@@ -61,13 +61,13 @@ impl Clock for Skewed {
     }
 }
 
-/// A node, and its engine, to publish to.
+/// A node with its engine, to which tests publish.
 pub(crate) struct Node {
     pub(crate) engine: Arc<Engine<Skewed>>,
     pub(crate) shared: Shared<Skewed>,
 }
 
-/// Limits of users, and those of addresses.
+/// Publishes limits of users and of addresses.
 pub(crate) fn publish(engine: &Engine<Skewed>, user: &Value, ip: &Value) {
     let tier = |id: &str, limits: &Value| json!({ "id": id, "limits": limits });
     let policy = json!({ "domains": { "default": {
@@ -82,7 +82,7 @@ pub(crate) fn limit(sharing: &str, algorithm: &str, limit: u64, period: &str) ->
     json!({ "id": "s", "algorithm": algorithm, "limit": limit, "period": period, "sharing": sharing })
 }
 
-/// A limit of addresses that nobody meets.
+/// Returns a limit of addresses that no test reaches.
 pub(crate) fn wide() -> Value {
     json!([{ "id": "w", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" }])
 }
@@ -91,12 +91,12 @@ pub(crate) async fn node(urls: &[String], settings: StoreSettings, user: &Value)
     skewed_node(urls, settings, user, 0).await
 }
 
-/// Whose clock goes wrong by so many seconds.
+/// Starts a node whose clock is wrong by so many seconds.
 pub(crate) async fn skewed_node(urls: &[String], settings: StoreSettings, user: &Value, seconds: i64) -> Node {
     node_at(&StoreAddress::new(urls), settings, user, seconds).await
 }
 
-/// A node of the store at this address, whose clock goes wrong by so many seconds.
+/// Starts a node of the store at this address, whose clock is wrong by so many seconds.
 pub(crate) async fn node_at(address: &StoreAddress, settings: StoreSettings, user: &Value, seconds: i64) -> Node {
     let engine = Arc::new(Engine::with_clock(1_000, Skewed::by_seconds(seconds)));
     publish(&engine, &json!([user]), &wide());
@@ -104,9 +104,9 @@ pub(crate) async fn node_at(address: &StoreAddress, settings: StoreSettings, use
     Node { engine, shared }
 }
 
-/// What the decision says that these tests ask about.
+/// The fields of a decision that these tests check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Said {
+pub(crate) struct CheckedDecision {
     pub(crate) allowed: bool,
     pub(crate) remaining: Option<u64>,
     pub(crate) degraded: Option<Degraded>,
@@ -114,16 +114,16 @@ pub(crate) struct Said {
 }
 
 impl Node {
-    pub(crate) async fn check(&self, user: &str) -> Said {
+    pub(crate) async fn check(&self, user: &str) -> CheckedDecision {
         self.check_of(&[("user", user)], 1).await
     }
 
-    pub(crate) async fn check_of(&self, who: &[(&str, &str)], cost: u64) -> Said {
+    pub(crate) async fn check_of(&self, who: &[(&str, &str)], cost: u64) -> CheckedDecision {
         let who: Vec<_> = who.iter().map(|(kind, value)| Identity::new(kind, value).expect("valid")).collect();
         let request = Request::new(&who).and_then(|request| request.cost(cost.max(1))).expect("valid");
         let request = if cost == 0 { request.without_cost() } else { request };
         let decision = self.shared.decide(&request).await;
-        Said {
+        CheckedDecision {
             allowed: decision.is_allowed(),
             remaining: decision.remaining(),
             degraded: decision.degraded(),
@@ -136,7 +136,7 @@ pub(crate) fn run<T>(what: impl Future<Output = T>) -> T {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime").block_on(what)
 }
 
-/// So many are allowed of these.
+/// Checks so many times on each node, and returns how many checks were allowed.
 pub(crate) async fn allowed(nodes: &[Arc<Node>], each: usize, user: &'static str) -> usize {
     let mut checks = JoinSet::new();
     for node in nodes.iter().cycle().take(nodes.len() * each) {

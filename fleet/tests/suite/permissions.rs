@@ -1,14 +1,15 @@
-//! The documented permissions of a user of the store: every sharing mode works under exactly these.
+//! The documented permissions of a store's user: every sharing mode works with exactly these.
 
 use redis::cmd;
 use tidegate_testkit::{cluster::Cluster, redis::Redis, sentinel::Sentinels};
 
 use crate::{
+    fault_codes::{SETTINGS, tell},
     nodes::{limit, node, run},
-    refusals::{SETTINGS, tell},
 };
 
-/// Returns the words of the documented rules of a user: of one server, what it needs besides in a cluster, and with Sentinels.
+/// Returns the words of the documented rules of a user: for a single server, for what a cluster needs besides, and for
+/// Sentinels.
 fn documented_rules() -> [Vec<String>; 3] {
     let lines = include_str!("../../../docs/store.md").lines();
     let rules = lines
@@ -16,7 +17,7 @@ fn documented_rules() -> [Vec<String>; 3] {
     rules.collect::<Vec<_>>().try_into().expect("three rules")
 }
 
-/// Makes the user of a rule.
+/// Creates the user of a rule.
 fn permit(redis: &Redis, rule: &[String]) {
     redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("tidegate").arg(rule)).expect("it is a rule");
 }
@@ -24,13 +25,13 @@ fn permit(redis: &Redis, rule: &[String]) {
 /// Returns whether each sharing mode decides over these addresses, without a fault.
 async fn all_modes_decide(urls: &[String]) -> bool {
     for sharing in ["strict", "leased", "synced"] {
-        // The second one finds what the first one wrote.
+        // The second node finds what the first one wrote.
         for _ in 0..2 {
             let node = node(urls, SETTINGS, &limit(sharing, "fixed_window", 1_000, "300d")).await;
             if node.check("ada").await.degraded.is_some() {
                 return false;
             }
-            // A view is told, and a lease goes back.
+            // A view is exchanged, and a lease goes back.
             node.shared.close().await;
             tokio::time::sleep(2 * SETTINGS.watch_interval).await;
             let figures = node.shared.stats();
@@ -53,7 +54,7 @@ fn the_documented_rule_suffices_and_nothing_of_it_can_be_left_out() {
         for left_out in rule.iter().filter(|word| word.starts_with('+') || word.starts_with('~')) {
             let less: Vec<_> = rule.iter().filter(|word| *word != left_out).cloned().collect();
             permit(&redis, &[vec!["reset".to_owned()], less].concat());
-            // It has to be loaded.
+            // The script must be loaded.
             tell(&redis, &["SCRIPT FLUSH"]);
             assert!(!all_modes_decide(std::slice::from_ref(&url)).await, "without {left_out}");
         }

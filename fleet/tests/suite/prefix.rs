@@ -19,7 +19,7 @@ fn fleets_with_different_prefixes_do_not_see_each_other() {
             for prefix in ["tidegate", "shop", "shop", "team-7:limits.v2"] {
                 nodes.push(node_at(&with_prefix(&redis, prefix), PATIENT, &limit, 0).await);
             }
-            // One fleet uses up its limit, and a node of it knows that it did.
+            // One fleet uses up its limit, and a node of it knows that.
             until("the limit is used up", async || !nodes[1].check("ada").await.allowed).await;
             until("the other node denies", async || !nodes[2].check("ada").await.allowed).await;
             for of_another in [&nodes[0], &nodes[3]] {

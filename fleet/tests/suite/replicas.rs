@@ -11,7 +11,7 @@ use crate::nodes::{PATIENT, limit, node, run, until};
 fn a_node_leaves_a_server_that_becomes_a_replica() {
     for sharing in ["strict", "leased", "synced"] {
         let (first, second) = (Redis::start(), Redis::start());
-        // The name of the store: it leads to the first server, and then to the other one.
+        // The name of the store leads to the first server, and then to the other one.
         let name = FaultProxy::before(first.address());
         run(async {
             let limit = limit(sharing, "fixed_window", 100, "300d");
@@ -23,7 +23,7 @@ fn a_node_leaves_a_server_that_becomes_a_replica() {
             name.lead_to(second.address());
             second.promote();
             first.replicate(&second);
-            // The connection to the first one stands, and its answer to a charge is an error.
+            // The connection to the first server stays open, and its answer to a charge is an error.
             until("the other one has a new key", async || {
                 let is_counted = one.check("bob").await.degraded.is_none();
                 is_counted && keys() > before
@@ -44,7 +44,7 @@ fn a_name_that_leads_to_a_replica_is_resolved_once_a_second_at_most() {
         until("it is connected to three times more", async || {
             assert!(one.check("ada").await.degraded.is_some(), "a replica charges nothing");
             asked += 1;
-            // Each question has a connection of its own.
+            // Each request has a connection of its own.
             replica.connections() - before - asked >= 3
         })
         .await;

@@ -1,4 +1,4 @@
-//! The script of the store does what the crate's function of it does: random questions to both, over a real store.
+//! The script of the store does the same as its model in Rust: random requests run in both, over a real store.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use tidegate_fleet::store::{Batch, Comparison, KEYS, Step};
+use tidegate_fleet::store::{ComparedBatch, ComparedStep, KEYS, ScriptComparison};
 use tidegate_testkit::redis::Redis;
 
-fn batches() -> impl Strategy<Value = Vec<Batch>> {
+fn batches() -> impl Strategy<Value = Vec<ComparedBatch>> {
     let seldom = prop::bool::weighted(0.1);
     let step = (0..9_usize, 1..20_u64, 0..4_usize, 1..4_u64, seldom, seldom, 0..10_u64);
-    let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| Step {
+    let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| ComparedStep {
         what,
         tokens,
         ago,
@@ -22,12 +22,12 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
         is_shadow,
         left,
     });
-    let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
-    let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| Batch { questions, late_us });
+    let requests = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
+    let batch = (requests, 0..3_000_u64).prop_map(|(requests, late_us)| ComparedBatch { requests, late_us });
     prop::collection::vec(batch, 1..40)
 }
 
-/// The outcomes, each with the kind of its question, of which the test needs more than ten.
+/// The outcomes, each with the kind of its operation, of which the test needs more than ten.
 const NEEDED_OUTCOMES: [(&str, &str); 14] = [
     ("looked", "look"),
     ("charged", "clear"),
@@ -46,7 +46,7 @@ const NEEDED_OUTCOMES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn the_script_does_what_this_function_does() {
+fn the_script_does_what_its_model_does() {
     let redis = Redis::start();
     let mut connection = redis.connect().expect("it answers");
     let (mut seen, mut debts): (HashMap<(String, &str), usize>, usize) = (HashMap::new(), 0);
@@ -62,7 +62,7 @@ fn the_script_does_what_this_function_does() {
             break;
         }
         let batches = batches().new_tree(&mut runner).expect("a case").current();
-        let mut comparison = Comparison::new(case);
+        let mut comparison = ScriptComparison::new(case);
         for batch in batches {
             let told: Vec<String> = comparison.command(batch).query(&mut connection).expect("it runs");
             for done in comparison.compare(&told) {
@@ -70,7 +70,7 @@ fn the_script_does_what_this_function_does() {
             }
             for (key, life) in comparison.lives() {
                 let found: u64 = redis::cmd("TTL").arg(key).query(&mut connection).expect("it is there");
-                // By now a second of it may have passed.
+                // A second of the life may have passed by now.
                 assert!((life.saturating_sub(1)..=life).contains(&found), "{found} s instead of {life}");
             }
         }

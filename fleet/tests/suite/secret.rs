@@ -1,4 +1,4 @@
-//! The secret with which the names of keys are derived.
+//! The secret from which the names of keys are derived.
 
 use tidegate_fleet::store::{KeySecret, StoreAddress, StoreFault};
 use tidegate_testkit::redis::Redis;
@@ -46,9 +46,9 @@ fn a_store_is_not_asked_before_the_secret_is_sent() {
     }
 }
 
-/// What was used under the old names is told, and what was leased goes back, before a limit starts anew.
+/// Charges under the old names are sent, and leases go back, before a limit starts anew.
 #[test]
-fn with_another_secret_leases_go_back_and_views_are_told() {
+fn a_new_secret_gives_back_leases_and_sends_views() {
     for sharing in ["leased", "synced"] {
         let redis = Redis::start();
         run(async {
@@ -58,7 +58,7 @@ fn with_another_secret_leases_go_back_and_views_are_told() {
             }
             node.shared.take_key_secret(Some(b"a secret"));
             let others = with(&redis, KeySecret::Unkeyed, "strict").await;
-            // A lease that was on its way counts as out until it is over: a sixteenth of the limit at most.
+            // A lease under way counts as out until it expires: at most a sixteenth of the limit.
             let out_at_most = if sharing == "leased" { 6 } else { 0 };
             until("all that was used counts", async || {
                 let left = others.check_of(&[("user", "ada")], 0).await.remaining;

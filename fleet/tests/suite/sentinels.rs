@@ -1,4 +1,4 @@
-//! A master that Sentinels look after, and the nodes that follow it.
+//! A master that Sentinels watch, and the nodes that follow it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     nodes::{Node, PATIENT, limit, node, node_at, run, until},
 };
 
-/// A store that does not answer is noticed soon.
+/// Settings with which a store that does not answer is noticed soon.
 const BRISK: StoreSettings = StoreSettings { timeout: Duration::from_millis(200), ..PATIENT };
 
 async fn four(servers: &Sentinels, limit: &serde_json::Value) -> Vec<Arc<Node>> {
@@ -28,7 +28,7 @@ async fn are_answered(nodes: &[Arc<Node>]) {
     }
 }
 
-/// Waits until the keys of nodes are on the server that is promoted: each check is of a new key.
+/// Waits until the keys of nodes are on the promoted server: each check has a new key.
 async fn go_on_with(servers: &Sentinels, promoted: usize, nodes: &[Arc<Node>]) {
     let keys = || servers.server(promoted).ask::<u64>(&redis::cmd("DBSIZE")).expect("it answers");
     let mut count = 0;
@@ -60,7 +60,7 @@ fn nodes_go_on_with_the_promoted_server_when_the_master_is_killed_under_load() {
             let killed = began.elapsed();
             let seen = loading.await.expect("no panic");
             go_on_with(&servers, 1 - master, &nodes).await;
-            // What was charged in the last moment may not be on the replica; it is charged again then.
+            // The last charges may not be on the replica; then they are charged again.
             let last =
                 Load::between(&seen, killed.saturating_sub(Duration::from_secs(1)), killed + Duration::from_secs(1));
             let all = Load::of(&seen);
@@ -72,7 +72,7 @@ fn nodes_go_on_with_the_promoted_server_when_the_master_is_killed_under_load() {
     }
 }
 
-/// A node that leaves the store alone asks the Sentinels every second. It does not wait for the end of the pause.
+/// A node with an open circuit breaker asks the Sentinels every second. It does not wait for the end of the pause.
 #[test]
 fn a_promotion_ends_the_pause() {
     let mut servers = Sentinels::start();
@@ -92,7 +92,7 @@ fn a_promotion_ends_the_pause() {
 }
 
 #[test]
-fn nodes_follow_a_planned_failover_and_a_master_that_stands() {
+fn nodes_follow_a_planned_failover_and_leave_a_paused_master() {
     let servers = Sentinels::start();
     run(async {
         let nodes = four(&servers, &limit("strict", "token_bucket", 1_000, "1d")).await;
@@ -101,7 +101,7 @@ fn nodes_follow_a_planned_failover_and_a_master_that_stands() {
         servers.wait_for_replicas();
         servers.fail_over();
         go_on_with(&servers, 1 - first, &nodes).await;
-        // The old master is the replica now. The new one stands, and its connections with it.
+        // The old master is a replica now. The new one is paused, with its connections open.
         servers.wait_for_replicas();
         servers.server(1 - first).pause();
         go_on_with(&servers, first, &nodes).await;

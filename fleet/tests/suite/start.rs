@@ -14,7 +14,7 @@ const SETTINGS: StoreSettings = StoreSettings {
     ..PATIENT
 };
 
-/// Counts alone until the store is there.
+/// Asserts that a node counts alone until the store is there.
 async fn is_alone(node: &Node) {
     for _ in 0..5 {
         assert!(node.check("ada").await.degraded.is_some(), "nobody is there to ask");
@@ -22,7 +22,8 @@ async fn is_alone(node: &Node) {
     until("it is left alone", async || node.shared.stats().is_open).await;
 }
 
-/// Has the store counted it? It is back soon, whether or not somebody checks.
+/// Waits until the store counts the checks of a node, and returns the count. The circuit breaker closes soon, with or
+/// without checks.
 async fn joins(node: &Node) -> u64 {
     until("no check is made, and it sees that the store is back", async || !node.shared.stats().is_open).await;
     let mut said = node.check("ada").await;
@@ -33,7 +34,7 @@ async fn joins(node: &Node) -> u64 {
         said.degraded.is_none()
     })
     .await;
-    // Nothing of what was counted alone is there.
+    // Nothing that was counted alone is there.
     assert!(said.remaining >= Some(95), "{said:?}");
     said.remaining.expect("it has one")
 }

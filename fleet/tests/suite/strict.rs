@@ -1,4 +1,4 @@
-//! Limits that every check asks the store for: nodes are engines of this process, the store is real.
+//! Strict limits, for which every check asks the store: nodes are engines of this process, the store is real.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ fn four_nodes_admit_together_what_one_would() {
             ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"]
         {
             redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
-            // Windows of 300 days do not end during a test, but in 13 seconds of a year.
+            // Windows of 300 days do not end during a test, but for 13 seconds of a year.
             let period = if algorithm == "token_bucket" || algorithm == "leaky_bucket" { "1h" } else { "300d" };
             let nodes = four(&[redis.url()], &strict(algorithm, 10, period)).await;
             for at in 0..10 {
@@ -68,7 +68,7 @@ fn checks_that_wait_for_the_same_key_are_charged_together() {
 }
 
 #[test]
-fn what_another_identity_refuses_is_given_back() {
+fn charges_are_given_back_when_another_identity_denies() {
     let redis = Redis::start();
     run(async {
         for algorithm in ["token_bucket", "fixed_window"] {
@@ -83,14 +83,14 @@ fn what_another_identity_refuses_is_given_back() {
             for _ in 0..5 {
                 assert!(!node.check_of(&both, 1).await.allowed);
             }
-            // Two were used.
+            // Two tokens were used.
             left_becomes(&node, &[("user", "ada")], 8).await;
         }
     });
 }
 
 #[test]
-fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
+fn refunds_of_a_key_that_all_nodes_charge_are_not_lost() {
     let redis = Redis::start();
     run(async {
         for algorithm in ["token_bucket", "fixed_window"] {
@@ -107,13 +107,13 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
             let mut checks = JoinSet::new();
             for turn in 0..800 {
                 let node = Arc::clone(&nodes[turn % 4]);
-                // Each of a hundred may twice.
+                // Each of a hundred checks may twice.
                 let user = format!("u-{}", turn / 4 % 100);
                 checks.spawn(async move { node.check_of(&[("user", &user), ("ip", "192.0.2.1")], 1).await.allowed });
             }
             let admitted = checks.join_all().await.into_iter().filter(|&is_allowed| is_allowed).count();
             assert_eq!(admitted, 200, "{algorithm}: of addresses there is enough for all of them");
-            // A bucket is not given back what time may have repaid meanwhile: less than a second of each charge.
+            // A bucket does not get back what time may have repaid meanwhile: less than a second of each charge.
             let unsure = if algorithm == "token_bucket" { 600 / 86 } else { 0 };
             let unused = 1_000 - admitted as u64;
             let mut left = None;
@@ -128,9 +128,10 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
     });
 }
 
-/// Settles reservations of a limit of 10 an hour at the largest cost, and expects the bucket to owe 10 above its burst.
+/// Settles reservations of a limit of 10 an hour at the largest cost, and asserts that the bucket owes 10 above its
+/// burst.
 #[test]
-fn what_a_settlement_leaves_owed_in_the_store_is_repaid_in_one_period() {
+fn the_debt_of_a_settlement_in_the_store_is_repaid_in_one_period() {
     let redis = Redis::start();
     run(async {
         for (sharing, user) in [("strict", "ada"), ("synced", "bob")] {
@@ -148,7 +149,7 @@ fn what_a_settlement_leaves_owed_in_the_store_is_repaid_in_one_period() {
                 assert_eq!(reserved.actual_max(16), 16, "{sharing}");
                 node.shared.settle(reserved, u64::MAX);
             }
-            // It is charged beside the answer: an hour for what is owed, and six minutes for the next token.
+            // The charge is sent in the background: an hour for the debt, and six minutes for the next token.
             let owed = Duration::from_mins(65)..=Duration::from_mins(66);
             let mut retry = Retry::Now;
             until("the excess is charged", async || {
@@ -162,8 +163,8 @@ fn what_a_settlement_leaves_owed_in_the_store_is_repaid_in_one_period() {
 }
 
 #[test]
-fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
-    /// Of each node: they ask again and again for somebody who has nothing left, at an address of which all of it goes back.
+fn checks_under_way_deny_a_neighbour_early_by_their_cost_at_most() {
+    /// Checks again and again on each node, for a user with no tokens left at an address whose charges all go back.
     const CALLERS: u64 = 2;
     const LIMIT: u64 = 400;
     let cluster = Cluster::start();
@@ -187,7 +188,7 @@ fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
         }
         let mut admitted = 0;
         for turn in 0..LIMIT {
-            // They go on between two of these.
+            // The callers go on between two of these checks.
             until("others are denied", async || denied.load(Ordering::Relaxed) > turn).await;
             let node = &nodes[(turn % 4) as usize];
             admitted += u64::from(node.check_of(&[("ip", "192.0.2.1")], 1).await.allowed);
@@ -195,7 +196,7 @@ fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
         let denied = denied.load(Ordering::Relaxed);
         is_over.store(true, Ordering::Relaxed);
         callers.join_all().await;
-        // Of each caller the check under way, and the one before it, which may be on its way back.
+        // For each caller the check under way, and the one before it, whose refund may be under way.
         let under_way = 4 * CALLERS * 2;
         assert!(denied > LIMIT, "{denied} were under way meanwhile");
         assert!((LIMIT - under_way..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
@@ -217,7 +218,7 @@ fn the_newest_numbers_count_on_all_nodes() {
             }
             publish(&nodes[0].engine, &json!([strict(algorithm, 6, period)]), &wide());
             assert_eq!(nodes[0].check("ada").await.remaining, Some(1), "{algorithm}: four were used, and this one");
-            // Those that do not know the version yet go by its numbers all the same.
+            // Nodes that do not have the version yet use its numbers all the same.
             assert!(nodes[1].check("ada").await.allowed, "{algorithm}");
             for node in &nodes {
                 assert!(!node.check("ada").await.allowed, "{algorithm}");
@@ -227,13 +228,13 @@ fn the_newest_numbers_count_on_all_nodes() {
 }
 
 #[test]
-fn keys_name_nobody_and_run_out() {
+fn keys_show_no_identity_and_expire() {
     for sharing in ["strict", "leased", "synced"] {
         let redis = Redis::start();
         run(async {
             let node = node(&[redis.url()], PATIENT, &limit(sharing, "token_bucket", 1_000, "10ms")).await;
             assert!(node.check("ada@example.com").await.allowed);
-            // What a view spent is told, and all leases are back.
+            // The charges of a view are sent, and all leases are back.
             node.shared.close().await;
         });
         let mut connection = redis.connect().expect("it listens");
@@ -243,7 +244,7 @@ fn keys_name_nobody_and_run_out() {
         for key in &keys {
             assert!(key.starts_with("tidegate:1:{") && !key.contains("ada"), "{sharing}: {key}");
             let life: i64 = connection.ttl(key).expect("it is there");
-            // Who told what is known for a minute.
+            // The store remembers for a minute which node sent what.
             let most = if key.contains(":sent:") { 60 } else { 2 };
             assert!((1..=most).contains(&life), "{sharing}: {key}: {life}");
         }
@@ -251,7 +252,7 @@ fn keys_name_nobody_and_run_out() {
 }
 
 #[test]
-fn a_store_that_forgot_its_scripts_is_told_again() {
+fn a_store_that_forgot_its_scripts_gets_them_again() {
     let redis = Redis::start();
     run(async {
         let node = node(&[redis.url()], PATIENT, &strict("token_bucket", 10, "1d")).await;
@@ -263,7 +264,7 @@ fn a_store_that_forgot_its_scripts_is_told_again() {
 }
 
 #[test]
-fn without_the_store_each_limit_does_as_it_says_until_it_is_back() {
+fn on_failure_of_each_limit_decides_until_the_store_is_back() {
     for (on_failure, expected) in [
         (json!({ "local": 0.5 }), [true, true, true, true, true, false, false]),
         (json!("open"), [true; 7]),
@@ -290,17 +291,17 @@ fn without_the_store_each_limit_does_as_it_says_until_it_is_back() {
                 said.degraded.is_none()
             })
             .await;
-            // It came back empty: one burst more, and nothing was counted twice.
+            // The store came back empty: one burst more, and nothing was counted twice.
             assert_eq!((said.allowed, said.remaining, said.degraded), (true, Some(9), None), "{on_failure}");
         });
     }
 }
 
 #[test]
-fn whoever_has_gone_is_not_charged() {
+fn a_check_that_gave_up_is_not_charged() {
     let redis = Redis::start();
     run(async {
-        // It is asked on and on.
+        // Checks go on without end.
         let settings = StoreSettings { timeout: Duration::from_millis(50), failures_max: 10_000, ..PATIENT };
         let node = Arc::new(node(&[redis.url()], settings, &strict("fixed_window", 1_000, "300d")).await);
         while node.check("ada").await.degraded.is_some() {}
@@ -318,19 +319,20 @@ fn whoever_has_gone_is_not_charged() {
         while said.degraded.is_some() {
             said = node.check_of(&[("user", "ada")], 0).await;
         }
-        // What was sent before it was known that nobody answers: the first, and a script or two of those that came with it.
+        // The requests that were sent before the caller was known to have given up: the first, and a script or two of
+        // those that waited with it.
         let charged = before - said.remaining.expect("it has one");
         assert!(charged <= 1 + 2 * 64, "{charged} of 300");
     });
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_left_alone() {
+fn a_store_that_does_not_answer_is_skipped() {
     let redis = Redis::start();
     run(async {
         let settings = StoreSettings { timeout: Duration::from_millis(50), pause: Duration::from_mins(10), ..PATIENT };
         let node = node(&[redis.url()], settings, &strict("token_bucket", 1_000, "1d")).await;
-        // The first may be slow.
+        // The first check may be slow.
         while node.check("bob").await.degraded.is_some() {}
         redis.pause();
         for _ in 0..100 {
@@ -360,7 +362,7 @@ fn a_cluster_is_asked_though_a_master_is_killed() {
         cluster.wait_for_replicas();
         cluster.kill_master_of("ada");
         for user in users {
-            // Replicas had all, so four are left.
+            // The replicas had all keys, so four tokens are left.
             let mut found = 0;
             until("a check is denied by the store", async || {
                 let said = nodes[found % 4].check(user).await;

@@ -15,7 +15,7 @@ use tidegate_testkit::{
 
 use crate::nodes::{PATIENT, limit, node_at, run, until};
 
-/// A store that is not reached is given up soon.
+/// Settings with which a store that cannot be reached is given up soon.
 const BRIEF: StoreSettings = StoreSettings { timeout: Duration::from_secs(2), ..PATIENT };
 
 fn trusting(authority: &Authority) -> StoreTls {
@@ -42,7 +42,7 @@ fn limits_are_shared_over_tls() {
             until("the store answers", async || node.check("ada").await.degraded.is_none()).await;
             node.shared.close().await;
         }
-        // It is made again when it breaks, as one without TLS.
+        // The connection is reopened when it breaks, as without TLS.
         let node = node_at(&address, PATIENT, &limit("strict", "fixed_window", 100, "300d"), 0).await;
         redis.server.ask::<()>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("NORMAL")).expect("it answers");
         until("the store answers again", async || node.check("ada").await.degraded.is_none()).await;
@@ -57,7 +57,7 @@ fn limits_are_shared_over_the_tls_of_a_cluster() {
         let limit = limit("strict", "fixed_window", 100, "300d");
         let one = node_at(&over(&cluster.urls(), trusting(&authority)), PATIENT, &limit, 0).await;
         let other = node_at(&over(&cluster.urls()[..2], trusting(&authority)), PATIENT, &limit, 0).await;
-        // Of all three masters.
+        // The number of all three masters.
         for user in (0..12).map(|user| format!("user-{user}")) {
             until("the store answers", async || one.check(&user).await.degraded.is_none()).await;
             let left = one.check_of(&[("user", &user)], 0).await.remaining.expect("a limit");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Home, at_once};
 use crate::{
-    figures::{HOUR, MINUTE, Minute, Numbers, Part, Span, Whole},
+    figures::{DecisionTotals, HOUR, LimitTotals, MINUTE, Minute, Numbers, Span},
     store::{
         FigureRow, Store,
         figures::{HOURS_STAY, MINUTES_STAY},
@@ -23,14 +23,14 @@ on_both! {
 /// When the hour of the tests begins.
 const START: i64 = 500_000 * HOUR;
 
-fn part(allowed: u64) -> Part {
-    Part { allowed, denied: 1, shadow_denied: 0 }
+fn part(allowed: u64) -> LimitTotals {
+    LimitTotals { allowed, denied: 1, shadow_denied: 0 }
 }
 
 fn minute(at: i64, limits: &[(&str, u64)]) -> Minute {
     let mut span = Span::default();
     for (limit, allowed) in limits {
-        span.whole.add(&Whole { allowed: *allowed, denied: 1, ..Whole::default() });
+        span.whole.add(&DecisionTotals { allowed: *allowed, denied: 1, ..DecisionTotals::default() });
         span.limits.parts.insert((*limit).to_owned(), part(*allowed));
     }
     Minute { at, span }

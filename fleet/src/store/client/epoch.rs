@@ -1,5 +1,5 @@
-//! Epoch keys: each holds a random number that the first node wrote. Where a node finds another one, or none, the server lost its
-//! keys.
+//! Epoch keys, which detect lost data: each holds a random number that the first node wrote. A server where a node
+//! finds another number, or none, has lost its keys.
 
 use std::sync::{
     Mutex,
@@ -8,12 +8,12 @@ use std::sync::{
 
 use crate::{lock::lock, store::key::KeyNames};
 
-/// Hash tags of the keys in a cluster: each lies in the middle of a sixteenth of its 16,384 slots, in their order. A master that
-/// has fewer slots may have none.
+/// The hash tags of the epoch keys in a cluster: each is in the middle of a sixteenth of the 16,384 slots, in their
+/// order. A master with fewer slots may have none.
 const TAGS: [&str; 16] =
     ["18", "3", "65", "223", "19", "2", "64", "222", "265", "23", "218", "49", "264", "22", "219", "48"];
 
-/// The epoch keys of a store, and what this node knows of them.
+/// The epoch keys of a store, and the epochs that this node knows.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     keys: Vec<String>,
@@ -30,12 +30,12 @@ impl Epochs {
         Self { keys, known, turn: AtomicUsize::new(0) }
     }
 
-    /// Returns the places of all keys.
+    /// Returns the indexes of all keys.
     pub(crate) fn places(&self) -> std::ops::Range<usize> {
         0..self.keys.len()
     }
 
-    /// Returns the place of one key after the other.
+    /// Returns the index of the next key, round robin.
     pub(crate) fn next_place(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.keys.len()
     }
@@ -44,12 +44,12 @@ impl Epochs {
         &self.keys[place]
     }
 
-    /// Returns the epoch that is known of a key; empty: none is.
+    /// Returns the known epoch of a key; empty: none is known.
     pub(crate) fn known(&self, place: usize) -> String {
         lock(&self.known)[place].clone()
     }
 
-    /// Takes in what was found. Returns whether keys were lost: another epoch was known.
+    /// Records the epoch that was found. Returns whether the server lost its keys: another epoch was known.
     pub(crate) fn learn(&self, place: usize, found: &str) -> bool {
         let mut known = lock(&self.known);
         let is_lost = !known[place].is_empty() && known[place] != found;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_comes_after_the_other() {
+    fn keys_are_used_round_robin() {
         let keys = KeyNames::with("p", &KeySecret::Unkeyed).expect("it is right");
         let epochs = Epochs::new(&keys, true);
         let places: Vec<_> = (0..17).map(|_| epochs.next_place()).collect();

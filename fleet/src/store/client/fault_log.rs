@@ -1,4 +1,4 @@
-//! The faults that a node meets with its store: which of them are there now, and how often each was met.
+//! The log of the faults of a store that a node meets: those that are present now, and the count of each.
 
 use std::{
     sync::{
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use crate::{
     lock::lock,
-    store::fault::{FaultReport, Report, SETTLES_IN, StoreFault, said},
+    store::fault::{FaultReport, ReportCondition, SETTLES_IN, StoreFault, said},
 };
 
-/// How long a fault counts as there after it was met last.
+/// The time for which a fault counts as present after it last occurred.
 pub(crate) const HOLD: Duration = Duration::from_secs(10);
 
-/// The longest detail of a fault, bytes.
+/// The most bytes of a fault's detail.
 const DETAIL_MAX: usize = 200;
 
 /// The faults of one store, as one node meets them.
@@ -32,11 +32,11 @@ pub(crate) struct FaultLog {
 #[derive(Debug, Default)]
 struct FaultState {
     entries: [Option<Entry>; StoreFault::ALL.len()],
-    /// The fault that was met last, other than warnings.
+    /// The last fault that is no warning.
     last: Option<StoreFault>,
-    /// When all of them were over.
+    /// The time at which the store last recovered from all faults.
     recovered_at: Option<Instant>,
-    /// Whether the log says that a fault is there.
+    /// Whether the log says that a fault is present.
     logged: [bool; StoreFault::ALL.len()],
 }
 
@@ -44,14 +44,14 @@ struct FaultState {
 struct Entry {
     first: Instant,
     last: Instant,
-    /// The time until which it counts as there.
+    /// The time until which it counts as present.
     until: Instant,
-    /// Whether it is reported while the store is asked.
+    /// Whether it is reported while the circuit breaker is closed.
     is_shown: bool,
     detail: String,
 }
 
-/// A change of the faults that are there.
+/// A change of the faults that are present.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum FaultChange {
     Began(FaultReport),
@@ -59,7 +59,7 @@ pub(crate) enum FaultChange {
 }
 
 impl FaultLog {
-    /// Takes in an error of the client. Returns which fault that is.
+    /// Records an error of the client. Returns its fault.
     pub(crate) fn meet(&self, error: &RedisError) -> StoreFault {
         let fault = StoreFault::of(error);
         self.counts[fault as usize].fetch_add(1, Ordering::Relaxed);
@@ -67,14 +67,14 @@ impl FaultLog {
         fault
     }
 
-    /// Takes in what became of a question that counted as a timeout `since` then, unless the store has answered since.
+    /// Records the late outcome of a request that counted as a timeout, unless the store has recovered since then.
     pub(crate) fn meet_late(&self, error: &RedisError, since: Instant) {
         if lock(&self.met).recovered_at.is_none_or(|at| at < since) {
             self.note(StoreFault::of(error), HOLD, || said(error));
         }
     }
 
-    /// Takes in that a fault is there for `lasts` from now on.
+    /// Records that a fault is present for `lasts` from now on.
     pub(crate) fn note(&self, fault: StoreFault, lasts: Duration, detail: impl FnOnce() -> String) {
         let now = Instant::now();
         let mut met = lock(&self.met);
@@ -98,19 +98,19 @@ impl FaultLog {
         }
     }
 
-    /// Takes in that all parts of the store answer.
+    /// Records that all parts of the store answer.
     pub(crate) fn hide_parts(&self) {
         lock(&self.met).entries.iter_mut().flatten().for_each(|entry| entry.is_shown = false);
     }
 
-    /// Takes in that a fault is over.
+    /// Records that a fault is over.
     pub(crate) fn end(&self, fault: StoreFault) {
         let mut met = lock(&self.met);
         met.entries[fault as usize] = None;
         met.last = met.last.filter(|last| *last != fault);
     }
 
-    /// Takes in that the store answers again: all faults but warnings are over.
+    /// Records that the store answers again: all faults but warnings are over.
     pub(crate) fn end_all(&self) {
         let mut met = lock(&self.met);
         (met.last, met.recovered_at) = (None, Some(Instant::now()));
@@ -120,12 +120,12 @@ impl FaultLog {
         }
     }
 
-    /// Returns how often each fault was met since the start.
+    /// Returns the count of each fault since the start.
     pub(crate) fn counts(&self) -> [u64; StoreFault::ALL.len()] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Returns the faults that are there now. `is_away`: the store is left alone.
+    /// Returns the faults that are present now. `is_away` means that the circuit breaker is open.
     pub(crate) fn current(&self, is_away: bool) -> Vec<FaultReport> {
         let (met, now) = (lock(&self.met), Instant::now());
         StoreFault::ALL.into_iter().filter_map(|fault| met.current(fault, is_away, now)).collect()
@@ -137,7 +137,7 @@ impl FaultLog {
         StoreFault::ALL.into_iter().any(|fault| !fault.is_warning() && met.current(fault, false, now).is_some())
     }
 
-    /// Returns what has begun and ended since this was called last.
+    /// Returns the faults that began and ended since the last call.
     pub(crate) fn changes(&self, is_away: bool) -> Vec<FaultChange> {
         let (mut met, now) = (lock(&self.met), Instant::now());
         let mut changes = Vec::new();
@@ -157,15 +157,15 @@ impl FaultLog {
 impl FaultState {
     fn current(&self, fault: StoreFault, is_away: bool, now: Instant) -> Option<FaultReport> {
         let entry = self.entries[fault as usize].as_ref();
-        // The cause why a store is left alone is its last answer, however old that is.
+        // The reason for an open circuit breaker is the last error, however old it is.
         if is_away && self.last == Some(fault) {
             return Some(FaultReport::new(fault, entry.map_or("", |it| &it.detail)));
         }
         let entry = entry.filter(|entry| now < entry.until)?;
         let is_there = match fault.report() {
-            Report::AtOnce => true,
-            Report::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
-            Report::Away => entry.is_shown,
+            ReportCondition::AtOnce => true,
+            ReportCondition::Lasting => entry.last.duration_since(entry.first) >= SETTLES_IN,
+            ReportCondition::Away => entry.is_shown,
         };
         is_there.then(|| FaultReport::new(fault, &entry.detail))
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_settles_by_itself_is_reported_when_it_does_not() {
+    async fn a_fault_that_settles_by_itself_is_reported_when_it_lasts() {
         let faults = FaultLog::default();
         for (pause, is_reported) in [(0, false), (2_000, false), (700, false), (700, true)] {
             tokio::time::advance(Duration::from_millis(pause)).await;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_question_came_to_before_the_store_was_back_is_no_fault() {
+    async fn a_late_error_from_before_the_recovery_is_ignored() {
         let (faults, asked_at) = (FaultLog::default(), Instant::now());
         let wrong = error("WRONGPASS invalid username-password pair");
         faults.meet_late(&wrong, asked_at);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_left_alone_has_a_cause_until_it_answers() {
+    async fn an_open_breaker_has_a_fault_until_the_store_answers() {
         let faults = FaultLog::default();
         faults.meet(&RedisError::from((ErrorKind::Io, "it took too long")));
         tokio::time::advance(10 * HOLD).await;

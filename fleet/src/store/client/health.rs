@@ -1,5 +1,5 @@
-//! Monitors the health of the store: a probe writes, so that a store that only reads is noticed; once a minute it is
-//! checked whether the store evicts keys or has lost some.
+//! Monitors the health of a store: probes it with a write, so that a store that only reads is noticed, and checks once
+//! a minute whether it evicts keys or has lost some.
 
 use std::{
     collections::HashMap,
@@ -24,27 +24,27 @@ use crate::store::{
     script::encode,
 };
 
-/// The limit for a probe: a connection is made within it, and tried once more.
+/// The time limit for a probe: long enough to open a connection, and to try that once more.
 const TRIAL_IN: Duration = Duration::from_millis(1_500);
 
-/// How often a store that is left alone is connected to, without being asked.
+/// The interval at which the monitor reconnects to the store of an open circuit breaker.
 const RECONNECT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long lost keys are reported.
+/// The time for which lost keys are reported.
 const LOSS_SHOWN: Duration = Duration::from_hours(1);
 
-/// The life of an epoch key from when it was written last, seconds.
+/// The life of an epoch key after its last write, seconds.
 const EPOCH_LIFE_S: u64 = 30 * 86_400;
 
 /// The most runs of servers of which counts are kept.
 const RUNS_MAX: usize = 10_000;
 
-/// Tries of a probe. Another node may have begun an epoch between two of them.
+/// The number of tries of a probe. Another node may begin an epoch between two of them.
 const TRIES: usize = 3;
 
 impl Batcher {
-    /// Watches the store until it is dropped: tries one that is left alone whether it is back, looks for losses, and logs faults
-    /// as they come and go. `is_greeted`: it was just probed.
+    /// Monitors the store until it is dropped: tries it while the circuit breaker is open, looks for lost keys, and
+    /// logs faults that begin and end. `is_greeted` means that it was just probed.
     pub(crate) async fn watch(store: Weak<Self>, mut is_greeted: bool) {
         let (mut looked_at, mut evictions) = (None::<Instant>, Evictions::default());
         let mut connected_at = Instant::now();
@@ -56,7 +56,7 @@ impl Batcher {
                 store.connection.reconnect();
                 store.try_new_connection();
             }
-            // What the store refuses is tried again while it counts as there.
+            // A store that refuses something is tried again before the fault stops counting as present.
             let every = store.settings.watch_interval;
             let every = if store.faults.is_refusing() { every.min(HOLD / 2) } else { every };
             let is_due = looked_at.is_none_or(|at| at.elapsed() >= every);
@@ -76,9 +76,9 @@ impl Batcher {
     /// Probes the store with this permit.
     async fn is_there(self: &Arc<Self>, permit: Permit) -> bool {
         let began = Instant::now();
-        // Long enough to connect: nothing waits for it.
+        // Long enough to connect, since no check waits for it.
         let is_there = self.greet(TRIAL_IN.max(self.timeout())).await.is_ok();
-        self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
+        self.record(permit, began.elapsed(), self.settings.failures_max, is_there);
         is_there
     }
 
@@ -91,8 +91,8 @@ impl Batcher {
         }
     }
 
-    /// Probes the store by a write; of a cluster one of its masters must take it. The connection stands then, and the script is
-    /// known there.
+    /// Probes the store with a write; in a cluster one of the masters must take it. After that the connection is open,
+    /// and the script is loaded there.
     pub(crate) async fn greet(self: &Arc<Self>, patience: Duration) -> Result<(), StoreFault> {
         let mut probes = JoinSet::new();
         for place in self.epochs.places() {
@@ -113,14 +113,14 @@ impl Batcher {
         if failed.is_empty() {
             self.faults.hide_parts();
         }
-        // The others answer, so the store is not left alone.
+        // The other masters answer, so the circuit breaker stays closed.
         for fault in failed {
             self.faults.show(fault);
         }
         Ok(())
     }
 
-    /// Probes the store as [`greet`](Self::greet) does; of a cluster one server, another one each time.
+    /// Probes the store as [`greet`](Self::greet) does; in a cluster only one master, another one each time.
     pub(crate) async fn greet_one(&self, patience: Duration) -> Result<(), StoreFault> {
         self.probe_at(self.epochs.next_place(), patience).await
     }
@@ -136,9 +136,9 @@ impl Batcher {
             let patience = until.saturating_duration_since(Instant::now());
             let before = self.epochs.known(place);
             let after = if before.is_empty() { random()? } else { before.clone() };
-            let told = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
-            self.hear_time(told.first());
-            let [_, done, found] = &told[..] else {
+            let reply = self.connection.run(&key, &[encode::swap(&before, &after, EPOCH_LIFE_S)], patience).await?;
+            self.record_time(reply.first());
+            let [_, done, found] = &reply[..] else {
                 return Err(RedisError::from((ErrorKind::UnexpectedReturnType, "the script answers otherwise")));
             };
             if self.epochs.learn(place, found) {
@@ -155,7 +155,7 @@ impl Batcher {
         self.faults.note(StoreFault::KeysLost, LOSS_SHOWN, || detail);
     }
 
-    /// Sees whether the store evicts keys.
+    /// Checks whether the store evicts keys.
     async fn look_for_evictions(&self, evictions: &mut Evictions) {
         let patience = self.settings.operator_timeout.max(self.timeout());
         let infos = match self.connection.info(patience).await {
@@ -167,7 +167,7 @@ impl Batcher {
                 return;
             }
         };
-        let servers: Vec<_> = infos.iter().map(|info| Evicting::read(info)).collect();
+        let servers: Vec<_> = infos.iter().map(|info| EvictionInfo::read(info)).collect();
         let is_unknown = servers.iter().any(|server| server.policy.is_none());
         self.set(StoreFault::Unwatched, is_unknown.then(|| "INFO does not name maxmemory_policy".to_owned()));
         let policy = servers.iter().filter_map(|server| server.policy).find(|policy| *policy != "noeviction");
@@ -194,8 +194,8 @@ struct Evictions {
 }
 
 impl Evictions {
-    /// Returns how many keys were evicted since the look before; none in the first look.
-    fn since(&mut self, servers: &[Evicting<'_>]) -> u64 {
+    /// Returns how many keys were evicted since the last call; 0 in the first call.
+    fn since(&mut self, servers: &[EvictionInfo<'_>]) -> u64 {
         let since = self.looked_at.replace(Instant::now()).map(|at| at.elapsed().as_secs());
         if self.runs.len() > RUNS_MAX {
             self.runs.clear();
@@ -203,7 +203,7 @@ impl Evictions {
         let mut count = 0;
         for server in servers {
             let before = self.runs.insert(server.run.to_owned(), server.evicted);
-            // A run that was not known began since, or is of a server that was not asked before.
+            // An unknown run began since the last call, or is that of a server that was not asked before.
             let is_new = || since.is_some_and(|since| server.uptime_s <= since);
             count += before.map_or_else(
                 || if is_new() { server.evicted } else { 0 },
@@ -214,17 +214,17 @@ impl Evictions {
     }
 }
 
-/// What a server says of evictions.
+/// The fields of `INFO` about evictions.
 #[derive(PartialEq, Eq, Debug)]
-struct Evicting<'i> {
+struct EvictionInfo<'i> {
     run: &'i str,
     uptime_s: u64,
     policy: Option<&'i str>,
     evicted: u64,
 }
 
-impl<'i> Evicting<'i> {
-    /// Reads what `INFO` answered.
+impl<'i> EvictionInfo<'i> {
+    /// Parses the output of `INFO`.
     fn read(info: &'i str) -> Self {
         let field = |name: &str| {
             let mut lines = info.lines().filter_map(|line| line.split_once(':'));
@@ -250,16 +250,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_of_evictions_is_read() {
+    fn the_eviction_fields_of_info_are_parsed() {
         let info = "run_id:4a\r\nuptime_in_seconds:7\r\nmaxmemory_policy:allkeys-lru\r\nevicted_keys:12\r\n";
-        let read = Evicting { run: "4a", uptime_s: 7, policy: Some("allkeys-lru"), evicted: 12 };
-        assert_eq!(Evicting::read(info), read);
-        assert_eq!(Evicting::read("ERR"), Evicting { run: "", uptime_s: u64::MAX, policy: None, evicted: 0 });
+        let read = EvictionInfo { run: "4a", uptime_s: 7, policy: Some("allkeys-lru"), evicted: 12 };
+        assert_eq!(EvictionInfo::read(info), read);
+        assert_eq!(EvictionInfo::read("ERR"), EvictionInfo { run: "", uptime_s: u64::MAX, policy: None, evicted: 0 });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_count_that_were_evicted_between_two_looks() {
-        let server = |run, uptime_s, evicted| Evicting { run, uptime_s, policy: None, evicted };
+    async fn evictions_between_two_looks_are_counted() {
+        let server = |run, uptime_s, evicted| EvictionInfo { run, uptime_s, policy: None, evicted };
         let mut evictions = Evictions::default();
         assert_eq!(evictions.since(&[server("a", 1_000, 500)]), 0, "before the first look");
         tokio::time::advance(Duration::from_mins(1)).await;

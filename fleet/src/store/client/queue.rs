@@ -1,4 +1,4 @@
-//! Queues of requests that wait for the same slot, and slots that are moving to another server.
+//! Queues of requests that wait for the same slot, and the slots that are moving to another server.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tidegate::time::Nanos;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -19,36 +20,37 @@ use crate::{
     store::script::{decode::KeyReply, plan::SlotRequest},
 };
 
-/// Questions that go out together; and so many of them, as far as there are, are not such that a check waits for.
+/// The most requests of one script, and how many of these are reserved for requests that no check waits for.
 const TOGETHER: usize = 64;
 const SHARE_OF_OTHERS: usize = 16;
 
-/// How long a slot may be elsewhere before that counts as a failure; how long it is known that it was; and of how many slots.
+/// The time for which a slot may be elsewhere before that counts as a failure, the time for which it is remembered, and
+/// the most slots that are.
 const SETTLES_IN: Duration = Duration::from_secs(1);
 const MOVING_FOR: Duration = Duration::from_secs(10);
 const MOVING_MAX: usize = 1_024;
 
-/// How long at least a question is sent again that lost the race for its key, or that reached a server which no longer has its
-/// slot. A question whose caller waits longer is sent again for that time.
+/// The least time for which a request is sent again that lost the race for its key, or that reached a server which no
+/// longer has its slot. A request whose caller waits longer is sent again for that time.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
-/// Nobody waits for what is asked in the background, so it is waited for longer.
+/// The least time for which a background request is awaited: longer than a check, since no check waits for it.
 pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
-/// A question that waits for its turn.
+/// A request that waits in a queue.
 pub(super) struct QueuedRequest {
-    pub(super) question: SlotRequest,
-    /// When it was answered in vain first.
+    pub(super) slot_request: SlotRequest,
+    /// The time at which the request was first answered in vain.
     pub(super) since: Option<Instant>,
     pub(super) patience: Duration,
-    /// Does a check wait for it?
+    /// Whether a check waits for the reply.
     pub(super) is_urgent: bool,
-    /// `None`: nobody waits, and it is asked all the same.
+    /// The sender of the reply; `None`: no caller waits, and the request is sent all the same.
     pub(super) answer: Option<oneshot::Sender<Vec<KeyReply>>>,
 }
 
 impl QueuedRequest {
-    /// Whoever has gone is not charged for.
+    /// Returns whether the request is still wanted: one whose caller has given up must not be charged.
     pub(super) fn is_wanted(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
     }
@@ -57,48 +59,69 @@ impl QueuedRequest {
         self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR.max(self.patience)
     }
 
-    /// Is its answer waited for, which is about this key?
+    /// Returns whether the request is about this key and a caller waits for the reply.
     pub(super) fn is_of(&self, key: &str) -> bool {
-        self.answer.is_some() && self.question.iter().any(|part| part.key == key)
+        self.answer.is_some() && self.slot_request.iter().any(|request| request.key == key)
     }
 }
 
-/// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
+/// The pending reply to a request in a queue.
+pub(crate) struct PendingReply {
+    pub(super) answer: oneshot::Receiver<Vec<KeyReply>>,
+    pub(super) at: Nanos,
+    pub(super) heard_at: Arc<AtomicU64>,
+}
+
+impl PendingReply {
+    /// Returns for how long the store has been silent: since the request was queued, or since its slot last had an
+    /// answer. The request may wait behind others.
+    pub(super) fn silent_for(&self, now: Nanos) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.at.max(self.heard_at.load(Ordering::Relaxed))))
+    }
+
+    /// Returns whether its slot has had an answer since the request was queued, within this time.
+    pub(super) fn is_within(&self, time: Duration, now: Nanos) -> bool {
+        self.heard_at.load(Ordering::Relaxed) > self.at && self.silent_for(now) < time
+    }
+}
+
+/// The requests that wait for the next script of a slot, and when the store last answered for the slot, by this node's
+/// clock.
 #[derive(Default)]
 pub(super) struct SlotQueue {
     pub(super) urgent: VecDeque<QueuedRequest>,
     pub(super) others: VecDeque<QueuedRequest>,
-    /// Wakes whoever lets them gather.
+    /// Wakes the task that lets requests gather.
     pub(super) wake: Arc<Notify>,
     pub(super) heard_at: Arc<AtomicU64>,
 }
 
 impl SlotQueue {
-    pub(super) fn push(&mut self, waiting: QueuedRequest) {
-        self.queue_of(&waiting).push_back(waiting);
+    pub(super) fn push(&mut self, queued: QueuedRequest) {
+        self.queue_of(&queued).push_back(queued);
         if self.is_full() {
             self.wake.notify_one();
         }
     }
 
-    pub(super) fn queue_of(&mut self, waiting: &QueuedRequest) -> &mut VecDeque<QueuedRequest> {
-        if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
+    pub(super) fn queue_of(&mut self, queued: &QueuedRequest) -> &mut VecDeque<QueuedRequest> {
+        if queued.is_urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    /// Is it time to ask?
+    /// Returns whether it is time to send.
     pub(super) fn is_full(&self) -> bool {
         !self.urgent.is_empty() || self.others.len() >= TOGETHER
     }
 
     pub(super) fn hurry(&mut self, key: &str) {
-        if let Some(place) = self.others.iter().position(|waiting| waiting.is_of(key))
-            && let Some(waiting) = self.others.remove(place)
+        if let Some(place) = self.others.iter().position(|queued| queued.is_of(key))
+            && let Some(queued) = self.others.remove(place)
         {
-            self.push(QueuedRequest { is_urgent: true, ..waiting });
+            self.push(QueuedRequest { is_urgent: true, ..queued });
         }
     }
 
-    /// Those that go out together: first what checks wait for, but others have their share.
+    /// Takes the requests of the next script: urgent ones first, but others have their share.
     pub(super) fn take(&mut self) -> Vec<QueuedRequest> {
         let of_others = self.others.len().min(TOGETHER - self.urgent.len().min(TOGETHER - SHARE_OF_OTHERS));
         let urgent = self.urgent.len().min(TOGETHER - of_others);
@@ -106,22 +129,22 @@ impl SlotQueue {
     }
 }
 
-/// Slots that servers said are elsewhere, and that no server has answered for since.
+/// Slots that a server reported as moved, and that no server has answered for since.
 #[derive(Default)]
 pub(super) struct MovingSlots {
     slots: Mutex<HashMap<String, Moved>>,
-    /// Whether there are any: each script that is answered asks.
+    /// Whether there are any; read after each script.
     are_any: AtomicBool,
 }
 
-/// When a slot was elsewhere first, and last.
+/// The times at which a slot was first and last reported as moved.
 struct Moved {
     first: Instant,
     last: Instant,
 }
 
 impl MovingSlots {
-    /// Returns whether a slot, which is elsewhere once more, has been so for a second.
+    /// Records that a slot was reported as moved. Returns whether that has gone on for a second.
     pub(super) fn is_lasting(&self, name: &str) -> bool {
         let (mut slots, now) = (lock(&self.slots), Instant::now());
         let is_recent = |moved: &mut Moved| now.duration_since(moved.last) < MOVING_FOR;
@@ -158,75 +181,75 @@ mod tests {
         record::VersionedMeter,
     };
 
-    fn waiting(key: usize, is_urgent: bool) -> (QueuedRequest, oneshot::Receiver<Vec<KeyReply>>) {
+    fn queued(key: usize, is_urgent: bool) -> (QueuedRequest, oneshot::Receiver<Vec<KeyReply>>) {
         let own = VersionedMeter { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
         let (sender, answer) = oneshot::channel();
-        let question = vec![KeyRequest::again(key.to_string(), own, Intent::Look(1), None)];
-        (QueuedRequest { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
+        let slot_request = vec![KeyRequest::again(key.to_string(), own, Intent::Look(1), None)];
+        (QueuedRequest { slot_request, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
     }
 
     fn keys(batch: &[QueuedRequest]) -> Vec<&str> {
-        batch.iter().map(|waiting| waiting.question[0].key.as_str()).collect()
+        batch.iter().map(|queued| queued.slot_request[0].key.as_str()).collect()
     }
 
     #[test]
-    fn what_checks_wait_for_goes_first_and_others_have_their_share() {
+    fn urgent_requests_go_first_and_others_have_their_share() {
         let mut slot = SlotQueue::default();
-        let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
-        let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        for waiting in waiting {
-            slot.push(waiting);
+        let asked: Vec<_> = (0..200).map(|key| queued(key, key % 2 == 0)).collect();
+        let (queued, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        for queued in queued {
+            slot.push(queued);
         }
-        // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
-        let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|waiting| waiting.is_urgent).count();
+        // A hundred of each: three scripts take nearly all urgent ones, and the others do not wait for the end.
+        let urgent_of = |batch: &[QueuedRequest]| batch.iter().filter(|queued| queued.is_urgent).count();
         let (first, second) = (slot.take(), slot.take());
         assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
         assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
-        // Whoever has gone is not asked for.
+        // A request whose caller has given up is dropped.
         answers.clear();
         assert!(slot.is_full() && slot.take().is_empty());
         assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_lasts_elsewhere_if_it_is_said_again_and_no_server_answers() {
+    async fn a_slot_that_moves_for_a_second_without_an_answer_is_lasting() {
         let (moving, second) = (MovingSlots::default(), Duration::from_secs(1));
         assert!(!moving.is_lasting("a"));
         tokio::time::advance(second).await;
         assert!(moving.is_lasting("a") && !moving.is_lasting("b"));
         moving.has_settled("a");
         assert!(!moving.is_lasting("a"), "it moves again");
-        // The caller of the other one had left, so nothing shows that it settled.
+        // The caller for the other slot had given up, so nothing shows that the slot settled.
         tokio::time::advance(20 * second).await;
         assert!(!moving.is_lasting("b"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_sent_again_for_as_long_as_its_caller_waits() {
+    async fn a_request_is_sent_again_for_as_long_as_its_caller_waits() {
         let ten_seconds = Duration::from_secs(10);
         for (patience, almost) in
             [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
         {
-            let (question, _answer) = waiting(0, true);
-            let mut question = QueuedRequest { patience, ..question };
-            assert!(question.is_asked_again());
+            let (slot_request, _answer) = queued(0, true);
+            let mut slot_request = QueuedRequest { patience, ..slot_request };
+            assert!(slot_request.is_asked_again());
             tokio::time::advance(almost).await;
-            assert!(question.is_asked_again(), "after {almost:?}");
+            assert!(slot_request.is_asked_again(), "after {almost:?}");
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert!(!question.is_asked_again(), "a millisecond later");
+            assert!(!slot_request.is_asked_again(), "a millisecond later");
         }
     }
 
     #[test]
-    fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
+    fn a_request_that_a_check_comes_to_wait_for_becomes_urgent() {
         let mut slot = SlotQueue::default();
-        let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
-        for waiting in waiting {
-            slot.push(waiting);
+        let (queued, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| queued(key, false)).unzip();
+        for queued in queued {
+            slot.push(queued);
         }
         assert!(!slot.is_full());
         slot.hurry("1");
-        slot.hurry("nobody's");
+        slot.hurry("another");
         assert!(slot.is_full());
         assert_eq!(keys(&slot.take()), ["1", "0", "2"], "and the others with it");
     }

@@ -1,4 +1,4 @@
-//! The master that Sentinels name: which server it is changes when they promote a replica.
+//! Finds the master through Sentinels, and connects to it. They name another server when they promote a replica.
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsCertificates, Value,
@@ -8,20 +8,21 @@ use tokio::task::JoinSet;
 
 use crate::store::{
     address::WatchedMaster,
-    client::connect::{CONNECT_IN, MOVED_IN, client_of, open, tcp},
+    client::redis_client::{CONNECT_IN, MOVED_IN, client_of, open, tcp},
 };
 
 impl WatchedMaster {
-    /// Asks all Sentinels, and connects to the server that the first of them names and that says itself that it is the master.
+    /// Asks all Sentinels, and connects to the first server that one of them names and that itself says it is the
+    /// master.
     pub(crate) async fn connect(&self, tls: Option<&TlsCertificates>) -> RedisResult<MultiplexedConnection> {
-        let mut questions = JoinSet::new();
+        let mut lookups = JoinSet::new();
         for sentinel in &self.sentinels {
-            questions.spawn(ask(sentinel.clone(), self.name.clone(), tls.cloned()));
+            lookups.spawn(ask(sentinel.clone(), self.name.clone(), tls.cloned()));
         }
         let mut failure = RedisError::from((ErrorKind::Io, "no Sentinel answered"));
         let mut tried = Vec::new();
-        while let Some(named) = questions.join_next().await {
-            // A task neither panics nor is cancelled.
+        while let Some(named) = lookups.join_next().await {
+            // The task neither panics nor is cancelled.
             let Ok(named) = named else { continue };
             let connected = match named {
                 Ok(address) if tried.contains(&address) => continue,
@@ -40,7 +41,7 @@ impl WatchedMaster {
         Err(failure)
     }
 
-    /// Connects to a server, unless it says that it is no master: its Sentinel may not know yet, or be cut off.
+    /// Connects to a server, unless it says that it is no master: its Sentinel may be out of date or cut off.
     async fn connect_to(
         &self,
         (host, port): &(String, u16),
@@ -58,12 +59,12 @@ impl WatchedMaster {
 /// Asks one Sentinel for the address of the master.
 async fn ask(sentinel: ConnectionInfo, master: String, tls: Option<TlsCertificates>) -> RedisResult<(String, u16)> {
     let mut connection = connect(open(sentinel.set_tcp_settings(tcp()), tls.as_ref())?).await?;
-    let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master).to_owned();
-    let address: Option<(String, u16)> = question.query_async(&mut connection).await?;
+    let command = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&master).to_owned();
+    let address: Option<(String, u16)> = command.query_async(&mut connection).await?;
     address.ok_or_else(|| RedisError::from((ErrorKind::Client, "a Sentinel knows no master of this name", master)))
 }
 
-/// Connects to a server. One that does not answer is not waited for, since another one may have come in its place.
+/// Connects to a server, with a short time limit, since another server may take over from one that does not answer.
 async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN)).set_response_timeout(Some(MOVED_IN));

@@ -1,5 +1,5 @@
-//! A node's part of one key that is `synced`: a view of what all nodes have used, and what it has not sent yet. Pure:
-//! the time is an argument, and nothing here sends a request.
+//! A node's view of one key of a `synced` limit: what all nodes have used as far as it knows, and its own charges that
+//! it has not sent yet. Pure: time is an argument, and nothing here sends a request.
 
 use tidegate::{
     Answer,
@@ -10,29 +10,29 @@ use tidegate::{
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
-/// What all have used, as far as it is known here, and what was spent here and not told yet.
+/// A view of a key: the use by all nodes as far as it is known here, and the charges that were not sent yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct SyncedUsage {
     word: u64,
-    untold: u64,
-    /// When the window ends in which that was spent.
+    unsent: u64,
+    /// The end of the window of those charges.
     ends: Nanos,
-    /// The first of it.
+    /// The time of the first of them.
     since: Nanos,
     number: u64,
-    /// What is being told, under its number.
-    telling: Option<u64>,
+    /// The tokens that are being sent, under the number.
+    in_flight: Option<u64>,
     is_listed: bool,
 }
 
 impl SyncedUsage {
-    /// Its numbers go on after those of any view that this process had of the key before: who knows those must not take new ones
-    /// for them. They are microseconds of this node's clock, of which less than one passes for each that is told.
+    /// Makes a view. Its numbers go on after those of any earlier view that this process had of the key, since the
+    /// store takes a number once. They are microseconds of this node's clock, and each exchange takes longer than that.
     pub(crate) fn new(own_now: Nanos) -> Self {
         Self { number: own_now / 1_000, ..Self::default() }
     }
 
-    /// `true`: there is something to tell now, and nobody knows that yet.
+    /// Spends tokens. Returns `true` if the view now has something to send and is not listed for the next exchange.
     pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: Nanos) -> (Answer, bool) {
         let verdict = meter.step(self.word, now, cost);
         let Verdict::Admit(word) = verdict else {
@@ -43,20 +43,20 @@ impl SyncedUsage {
     }
 
     fn add(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
-        if self.untold == 0 {
+        if self.unsent == 0 {
             self.since = now;
         }
         let ends = meter.ends(self.word);
         if matches!(meter, Meter::FixedWindow(_)) && ends != self.ends {
-            // Nothing counts any more that was spent in the window before.
-            self.untold = 0;
+            // Charges of the window before no longer count.
+            self.unsent = 0;
         }
         self.ends = ends;
-        self.untold = self.untold.saturating_add(cost);
+        self.unsent = self.unsent.saturating_add(cost);
         !std::mem::replace(&mut self.is_listed, true)
     }
 
-    /// Charges what was used already, as far as no more than `max_debt` tokens are owed above the capacity.
+    /// Charges what was used already, as far as at most `max_debt` tokens are owed above the capacity.
     pub(crate) fn overcharge(&mut self, meter: &Meter, cost: u64, max_debt: u64, now: Nanos) -> bool {
         let cost = cost.min(meter.debt_room(self.word, now, max_debt));
         self.word = meter.overcharge(self.word, now, cost);
@@ -70,72 +70,76 @@ impl SyncedUsage {
         }
     }
 
-    /// Takes back what was spent in vain; answers what was told by then, which the store must take back.
+    /// Takes back a charge of a denied request. Returns the tokens that were sent already, which the store must take
+    /// back.
     pub(crate) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Nanos) -> u64 {
         if let Some(word) = meter.give_back(self.word, now, receipt) {
             self.word = word;
         }
-        // What was spent before the first of what is untold was told, or is of another window.
-        let is_untold = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
-        let here = if is_untold { receipt.cost.min(self.untold) } else { 0 };
-        self.untold -= here;
+        // A charge from before the first unsent one was sent, or is of another window.
+        let is_unsent = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
+        let here = if is_unsent { receipt.cost.min(self.unsent) } else { 0 };
+        self.unsent -= here;
         receipt.cost - here
     }
 
-    /// What is to be told, under its number: the same as long as there was no answer. `None`: nothing.
-    pub(crate) fn tell(&mut self) -> Option<(u64, u64)> {
-        if self.telling.is_none() && self.untold > 0 {
+    /// Returns the number and the tokens to send; the same again until an answer arrives. `None`: there is nothing to
+    /// send.
+    pub(crate) fn next_delta(&mut self) -> Option<(u64, u64)> {
+        if self.in_flight.is_none() && self.unsent > 0 {
             self.number += 1;
-            self.telling = Some(std::mem::take(&mut self.untold));
+            self.in_flight = Some(std::mem::take(&mut self.unsent));
         }
-        self.is_listed = self.telling.is_some();
+        self.is_listed = self.in_flight.is_some();
         #[cfg(test)]
         if Mutation::DeltaGetsNewNumber.is_on() {
             self.number += 1;
         } else if Mutation::DeltaIsForgotten.is_on() {
-            return self.telling.take().map(|tokens| (self.number, tokens));
+            return self.in_flight.take().map(|tokens| (self.number, tokens));
         }
-        self.telling.map(|tokens| (self.number, tokens))
+        self.in_flight.map(|tokens| (self.number, tokens))
     }
 
-    /// It was told, and this is what the store has. `true`: there is more to tell.
-    pub(crate) fn told(&mut self, meter: &Meter, word: u64, now: Nanos) -> bool {
-        self.telling = None;
-        let all = if self.untold > 0 { meter.overcharge(word, now, self.untold) } else { word };
+    /// Takes in the store's answer to what was sent. Returns `true` if there is more to send.
+    pub(crate) fn take_reply(&mut self, meter: &Meter, word: u64, now: Nanos) -> bool {
+        self.in_flight = None;
+        let all = if self.unsent > 0 { meter.overcharge(word, now, self.unsent) } else { word };
         self.word = meter.merge(self.word, all);
-        self.is_listed = self.untold > 0;
+        self.is_listed = self.unsent > 0;
         self.is_listed
     }
 
-    /// Takes in what the store has, which was asked instead of this view. What is untold here is added when it is told.
-    pub(crate) fn heard(&mut self, meter: &Meter, word: u64) {
+    /// Takes in the state of a store that was asked instead of this view. Unsent charges are added in the next
+    /// exchange.
+    pub(crate) fn merge(&mut self, meter: &Meter, word: u64) {
         self.word = meter.merge(self.word, word);
     }
 
-    /// Is it known that there is something to tell?
+    /// Returns whether the view is listed for the next exchange.
     pub(crate) fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// It goes on by other numbers.
+    /// Switches to other numbers.
     pub(crate) fn carry(&mut self, from: &Meter, to: &Meter, now: Nanos) {
         self.word = from.carry_over(self.word, now, to, Carry::Keep);
         self.ends = to.ends(self.word);
     }
 
-    /// What nobody was told yet.
-    pub(crate) fn untold(&self) -> u64 {
-        self.untold
+    /// Returns the tokens that were not sent yet.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
     }
 
-    /// Returns the tokens that were spent here and that no answer of the store has covered yet, those on their way included.
+    /// Returns the tokens that were spent here and that no answer of the store has covered yet, those under way
+    /// included.
     pub(crate) fn unanswered(&self) -> u64 {
-        self.untold + self.telling.unwrap_or(0)
+        self.unsent + self.in_flight.unwrap_or(0)
     }
 
-    /// Since when something is untold.
+    /// Returns the time since which something is unsent or under way.
     pub(crate) fn since(&self) -> Option<Nanos> {
-        (self.untold > 0 || self.telling.is_some()).then_some(self.since)
+        (self.unsent > 0 || self.in_flight.is_some()).then_some(self.since)
     }
 
     pub(crate) fn is_idle(&self, meter: &Meter, now: Nanos) -> bool {
@@ -154,46 +158,47 @@ mod tests {
     const START: Nanos = 1_790_035_200 * SECOND_NS;
 
     #[test]
-    fn what_a_view_told_is_not_taken_off_what_it_has_not() {
+    fn a_refund_of_sent_tokens_is_not_taken_off_unsent_ones() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let mut view = SyncedUsage::default();
         let (Answer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
         let receipt = Receipt { cost: 5, charged_at: now, word, moved_ns: u64::MAX };
-        assert_eq!(view.tell().map(|(_, tokens)| tokens), Some(5));
-        view.told(&meter, word, START + 1_000_000);
+        assert_eq!(view.next_delta().map(|(_, tokens)| tokens), Some(5));
+        view.take_reply(&meter, word, START + 1_000_000);
         let _ = view.spend(&meter, 7, START + 2_000_000);
-        assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.untold()), (5, 7));
+        assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.unsent()), (5, 7));
     }
 
     #[test]
-    fn a_view_takes_in_what_the_store_charged_in_its_place() {
+    fn a_view_takes_in_what_the_store_charged_instead_of_it() {
         let meter: Meter = "token_bucket/10/1000000000/10".parse().expect("a meter");
         let Verdict::Admit(word) = meter.step(0, START, 8) else { panic!("it has ten") };
         let mut view = SyncedUsage::default();
-        view.heard(&meter, word);
+        view.merge(&meter, word);
         assert!(!view.is_listed(), "the store has it");
         let admits = |(answer, _)| matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
         assert!(!admits(view.spend(&meter, 3, START)));
         assert!(admits(view.spend(&meter, 2, START)));
-        // It is only ever corrected upwards.
-        view.heard(&meter, word);
+        // A view is only ever corrected upwards.
+        view.merge(&meter, word);
         assert!(!admits(view.spend(&meter, 1, START)));
     }
 
-    /// A step of nodes that share by views.
+    /// A step of nodes that share a limit by views.
     #[derive(Clone, Debug)]
     enum Exchange {
         Check(usize, u64),
-        /// A node tells; the store's reply is lost, or not.
+        /// A node sends its charges; the reply of the store arrives or is lost.
         Tell(usize, bool),
-        /// It takes something back that it spent just now.
+        /// A node takes back what it has just spent.
         PutBack(usize),
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        // Long: the steps share what the test knows of each node.
         #[test]
-        fn views_know_what_they_were_told_and_the_store_counts_it_once(
+        fn views_are_never_behind_the_last_answer_and_the_store_counts_each_token_once(
             steps in prop::collection::vec(
                 prop_oneof![
                     6 => (0_usize..3, 1_u64..5).prop_map(|(node, cost)| Exchange::Check(node, cost)),
@@ -206,8 +211,8 @@ mod tests {
         ) {
             let meter: Meter = format!("fixed_window/{limit}/{}", 1_000_000 * SECOND_NS).parse().expect("a meter");
             let (mut views, mut word) = ([SyncedUsage::default(); 3], 0);
-            // By node: what it admitted, what of that the store has, the last number that it has of it, and what it had of all
-            // when the node heard of it last.
+            // By node: the tokens that it admitted, those of them that the store has, the last number that the store
+            // has, and the tokens of every node that the store had when this node last had an answer.
             let (mut admitted, mut counted, mut numbers, mut heard) = ([0_u64; 3], [0_u64; 3], [0_u64; 3], [[0_u64; 3]; 3]);
             let mut last = [None; 3];
             for step in steps {
@@ -218,13 +223,13 @@ mod tests {
                         if let Answer::Decided { verdict: Verdict::Admit(word), now, .. } = answer {
                             admitted[node] += cost;
                             last[node] = Some(Receipt { cost, charged_at: now, word, moved_ns: u64::MAX });
-                            // Above the limit by what others admitted since, and nothing else.
+                            // Above the limit only by what other nodes admitted since then.
                             let unseen: u64 = (0..3).filter(|&other| other != node).map(|other| admitted[other] - heard[node][other]).sum();
                             prop_assert!(admitted.iter().sum::<u64>() <= limit + unseen);
                         }
                     }
                     Exchange::Tell(node, is_heard) => {
-                        let Some((number, tokens)) = views[node].tell() else { continue };
+                        let Some((number, tokens)) = views[node].next_delta() else { continue };
                         if number > numbers[node] {
                             numbers[node] = number;
                             counted[node] += tokens;
@@ -232,7 +237,7 @@ mod tests {
                         }
                         last[node] = None;
                         if is_heard {
-                            views[node].told(&meter, word, START);
+                            views[node].take_reply(&meter, word, START);
                             heard[node] = counted;
                         }
                     }
@@ -249,15 +254,15 @@ mod tests {
                 }
             }
             for node in 0..3 {
-                while let Some((number, tokens)) = views[node].tell() {
+                while let Some((number, tokens)) = views[node].next_delta() {
                     if number > numbers[node] {
                         numbers[node] = number;
                         word = meter.overcharge(word, START, tokens);
                     }
-                    views[node].told(&meter, word, START);
+                    views[node].take_reply(&meter, word, START);
                 }
             }
-            // In the word there is room for what was used above the limit: it is a debt.
+            // The bucket state has room for what was used above the limit: it is a debt.
             prop_assert_eq!(excess(&meter, word, START), admitted.iter().sum::<u64>().saturating_sub(limit));
             prop_assert_eq!(meter.remaining(word, START), limit.saturating_sub(admitted.iter().sum()));
         }

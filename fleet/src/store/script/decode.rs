@@ -1,4 +1,4 @@
-//! Decodes the answers of the script.
+//! Decodes the answers of the script into replies to requests.
 
 use tidegate::{
     Answer,
@@ -13,19 +13,19 @@ use crate::store::script::{
     record::StoredRecord,
 };
 
-/// The outcome of an operation.
+/// The outcome of an operation, as the script names it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum OpOutcome {
     Charged,
     Refused,
-    /// It fits; another of the same request does not.
+    /// The operation fits, but another operation of the same request was refused.
     Spared,
     Looked,
-    /// It was made before.
+    /// A charge with this number was made before.
     Known,
-    /// The record is another than the operation was for.
+    /// The record is not the one that the operation was planned for.
     Other,
-    /// One before it was refused.
+    /// An earlier operation of the request was refused or found another record, so this one was not tried.
     Unasked,
 }
 
@@ -43,7 +43,7 @@ impl OpOutcome {
         })
     }
 
-    /// Returns the name that the script gives it.
+    /// Returns the name that the script gives to it.
     #[cfg(any(test, feature = "model"))]
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -62,31 +62,36 @@ impl OpOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct KeyReply {
     pub(crate) answer: Answer,
-    /// The grant, where the request was for a lease.
+    /// The grant, if the request was for a lease.
     pub(crate) grant: Option<Grant>,
-    /// The bucket state in the numbers of the requester, as if all that is lent had been spent.
+    /// The bucket state under the requester's numbers, as if all lent tokens had been spent.
     pub(crate) word: u64,
     /// The text of the record in the store.
     pub(crate) text: String,
     pub(crate) now: Nanos,
 }
 
-/// Returns the replies to a request. `None`: it must be sent again.
-pub(crate) fn hear(question: &mut SlotRequest, done: Vec<(OpOutcome, String)>, now: Nanos) -> Option<Vec<KeyReply>> {
-    for part in question.iter_mut() {
-        part.tries = part.tries.saturating_add(1);
+/// Returns the replies to a request; `None`: it must be sent again.
+pub(crate) fn replies_of(
+    slot_request: &mut SlotRequest,
+    done: Vec<(OpOutcome, String)>,
+    now: Nanos,
+) -> Option<Vec<KeyReply>> {
+    for request in slot_request.iter_mut() {
+        request.tries = request.tries.saturating_add(1);
     }
     let answers: Vec<_> =
-        question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
+        slot_request.iter_mut().zip(done).map(|(request, (done, text))| request.answer(done, text, now)).collect();
     answers.into_iter().collect()
 }
 
 impl KeyRequest {
-    /// Returns the reply for an outcome. `None`: the request must be sent again.
+    /// Returns the reply for an outcome; `None`: the request must be sent again.
+    // Long: one arm for each intent, over the same record.
     pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
-        let told = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
+        let reply = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
         if done == OpOutcome::Unasked {
-            return Some(told(Answer::Failed, 0, String::new()));
+            return Some(reply(Answer::Failed, 0, String::new()));
         }
         if done == OpOutcome::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
             self.late = self.late.saturating_add(1);
@@ -96,9 +101,9 @@ impl KeyRequest {
         let own = self.own.meter;
         let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
         let (word, full) = (seen(held.word), seen(held.full(now)));
-        let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
+        let failed = |is_over: bool| is_over.then(|| reply(Answer::Failed, full, text.clone()));
         match self.intent {
-            // Taken back or charged, or there is nothing left to take, or no room to owe more.
+            // Charged or taken back; or there is nothing left to take back, or no room to owe more.
             Intent::GiveBack(_) | Intent::Overcharge { .. } => {
                 failed(done == OpOutcome::Charged || self.op(now).is_err())
             }
@@ -107,46 +112,46 @@ impl KeyRequest {
             Intent::Lease(ask) => {
                 match done {
                     OpOutcome::Charged => {}
-                    // There was nothing to swap, and is nothing now.
+                    // There was nothing to swap, and there still is not.
                     OpOutcome::Looked if self.op(now).is_ok_and(|op| matches!(op, ScriptOp::Look)) => {}
                     _ => return None,
                 }
-                // Others may have used and lent more meanwhile.
+                // Others may have used and lent more since the grant was planned.
                 let grant = self.grant?;
                 let others = held.leases.out().saturating_sub(grant.kept + grant.given);
                 let grant = Grant { word: seen(held.with(others, now)), ..grant };
                 let verdict = match own.step(full, now, ask.need.max(1)) {
                     _ if grant.is_charged || grant.kept + grant.given >= ask.need => Verdict::Admit(grant.word),
-                    // By what was known at an earlier time it did not fit.
+                    // It did not fit by what was known earlier, and fits now.
                     Verdict::Admit(_) => Verdict::Later { wait_ns: 1 },
                     refused => refused,
                 };
                 let answer = Answer::Decided { verdict, word: grant.word, now };
-                Some(KeyReply { grant: Some(grant), ..told(answer, full, text) })
+                Some(KeyReply { grant: Some(grant), ..reply(answer, full, text) })
             }
-            // A look is a step of one token whose word is not stored.
+            // A look is a step of one token whose result is not stored.
             Intent::Look(cost) => {
                 let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
                     Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
                     verdict => Answer::Decided { verdict, word: full, now },
                 };
-                Some(told(answer, full, text))
+                Some(reply(answer, full, text))
             }
             Intent::Charge(cost) => {
                 let step = held.under.meter.step(held.full(now), now, cost);
                 let answer = match (done, step) {
                     (OpOutcome::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
-                    // It fits by now, and was not charged.
+                    // It fits now, but was not charged.
                     (OpOutcome::Looked, Verdict::Admit(_)) if self.is_refused => return None,
                     (OpOutcome::Spared, _) | (OpOutcome::Looked, Verdict::Admit(_)) => {
                         Answer::WouldAdmit { word: full, now }
                     }
-                    // By what was known at an earlier time it did not fit.
+                    // It did not fit by what was known earlier, and fits now.
                     (OpOutcome::Refused, Verdict::Admit(_))
                     | (OpOutcome::Other | OpOutcome::Unasked | OpOutcome::Known, _) => return None,
                     (OpOutcome::Refused | OpOutcome::Looked, verdict) => Answer::Decided { verdict, word: full, now },
                 };
-                Some(told(answer, full, text))
+                Some(reply(answer, full, text))
             }
         }
     }

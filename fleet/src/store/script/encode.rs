@@ -1,4 +1,4 @@
-//! Encodes planned operations as arguments of the script.
+//! Encodes planned operations as the arguments of the script.
 
 use tidegate::{
     algorithm::Addition,
@@ -11,41 +11,42 @@ use crate::store::script::{
     record::{StoredRecord, parts},
 };
 
-/// The script that the store runs: it compares, adds and sets, and knows no algorithm.
+/// The script that the store runs. It compares, adds and sets, and contains no algorithm.
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
 /// The keys and arguments of one run of the script.
 #[derive(Default, Debug)]
 pub(crate) struct ScriptCall {
     pub(crate) keys: Vec<String>,
-    /// One argument for each operation.
+    /// The arguments, one for each operation.
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// The record that a swap leaves, if it is made, by place of the key: another operation on the same key follows it.
+    /// The record that a swap leaves if it is made, by index of the key, for further operations on the same key.
     left: Vec<Option<String>>,
 }
 
 impl ScriptCall {
-    /// Adds a request. Where a stored record refuses, the other keys of the request are only looked at.
-    pub(crate) fn question(&mut self, question: &mut SlotRequest, now: Nanos) {
-        let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
-        let sent: Vec<_> = question.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
-        for (part, &place) in question.iter_mut().zip(&places) {
+    /// Adds a request. If its stored records already refuse it, all its keys are only looked at.
+    pub(crate) fn add(&mut self, slot_request: &mut SlotRequest, now: Nanos) {
+        let places: Vec<_> = slot_request.iter().map(|request| self.place(&request.key)).collect();
+        let sent: Vec<_> =
+            slot_request.iter().map(|request| request.sent().map_or(0, |key| self.place(key) + 1)).collect();
+        for (request, &place) in slot_request.iter_mut().zip(&places) {
             if let Some(left) = &self.left[place] {
-                part.found = Some(StoredRecord::read(left.clone(), &part.own.meter));
+                request.found = Some(StoredRecord::read(left.clone(), &request.own.meter));
             }
         }
-        let ops: Vec<_> = question.iter_mut().map(|part| part.op(now)).collect();
-        for (part, op) in question.iter_mut().zip(&ops) {
-            part.is_refused = op.is_err();
+        let ops: Vec<_> = slot_request.iter_mut().map(|request| request.op(now)).collect();
+        for (request, op) in slot_request.iter_mut().zip(&ops) {
+            request.is_refused = op.is_err();
         }
-        let is_refused = question.iter().zip(&ops).any(|(part, op)| op.is_err() && !part.is_shadow);
-        let last = question.len().saturating_sub(1);
-        for (order, (((part, op), place), sent)) in question.iter().zip(ops).zip(places).zip(sent).enumerate() {
+        let is_refused = slot_request.iter().zip(&ops).any(|(request, op)| op.is_err() && !request.is_shadow);
+        let last = slot_request.len().saturating_sub(1);
+        for (order, (((request, op), place), sent)) in slot_request.iter().zip(ops).zip(places).zip(sent).enumerate() {
             let op = op.ok().filter(|_| !is_refused).unwrap_or(ScriptOp::Look);
             if let ScriptOp::Swap { after, .. } = &op {
                 self.left[place] = Some(after.clone());
             }
-            self.arguments.push(part.tell(op, now, (place + 1, sent), order == last));
+            self.arguments.push(request.encode(op, now, (place + 1, sent), order == last));
         }
     }
 
@@ -59,8 +60,9 @@ impl ScriptCall {
 }
 
 impl KeyRequest {
-    /// Returns the argument for an operation on the key at `place`; `sent` is that of its second key, or 0. Places begin at 1.
-    fn tell(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
+    /// Encodes an operation on the key at index `place`; `sent` is the index of its second key, or 0. Indexes begin at
+    /// 1.
+    fn encode(&self, op: ScriptOp, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
         let mut packed = MsgPack::default();
         let (what, from, until) = match &op {
             ScriptOp::Look => ("look", 0, 0),
@@ -74,18 +76,18 @@ impl KeyRequest {
         if matches!(op, ScriptOp::Look | ScriptOp::Clear) {
             return packed.0;
         }
-        // A word says nothing any more after the time in which all comes back; a window's, two of them. What is used above the
-        // limit comes back later. Leases are counted for two epochs.
+        // A bucket state means nothing after the time in which all tokens come back, and that of a window after two
+        // windows. What is used above the limit comes back later. Leases count for two epochs.
         let debt_ns = match &op {
             ScriptOp::Swap { after, .. } => StoredRecord::read(after.clone(), &self.own.meter).held,
             _ => None,
         }
         .map_or(0, |held| held.under.meter.reset_after_ns(held.word, now));
-        // Others may have newer numbers.
+        // The record may have newer numbers, which another node wrote.
         let theirs = self.found.as_ref().and_then(|found| found.held).map_or(0, |held| held.under.meter.period_ns());
         let life_ns = self.own.meter.period_ns().max(theirs).saturating_mul(2).max(debt_ns);
         let leased_ns = life_ns.max(2 * self.lease_ns);
-        // Microseconds: a store's clock has no more, and a double holds them.
+        // Microseconds: a store's clock is no finer, and a double holds them exactly.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
         packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(leased_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
         packed.number(if let Intent::Delta { number, .. } = self.intent { number } else { 0 });
@@ -95,7 +97,7 @@ impl KeyRequest {
                 packed.text(&after).text(&before);
             }
             ScriptOp::Add { head, leases, addition } => {
-                self.tell_addition(&head, &addition, &mut packed).text(&leases);
+                self.encode_addition(&head, &addition, &mut packed).text(&leases);
             }
             ScriptOp::Take { head, take } => {
                 let (seconds, rest) = parts(take.is_instant, take.add);
@@ -103,21 +105,21 @@ impl KeyRequest {
                 packed.number(u64::MAX).number(0).number(self.own.version);
             }
             ScriptOp::Lend { head, epoch, more, out_most, addition } => {
-                let packed = self.tell_addition(&head, &addition, &mut packed).number(epoch);
+                let packed = self.encode_addition(&head, &addition, &mut packed).number(epoch);
                 packed.signed(more[0]).signed(more[1]).number(out_most);
             }
         }
         packed.0
     }
 
-    fn tell_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
+    fn encode_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
         let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
         packed.flag(it.is_instant).text(head);
         packed.number(add).number(add_ns).number(most).number(most_ns).number(self.own.version)
     }
 }
 
-/// Returns the argument of the script that writes `after` to its first key where `before` is found, to live for so many seconds.
+/// Encodes an operation that writes `after` to the first key where it has `before`, to live for so many seconds.
 pub(crate) fn swap(before: &str, after: &str, life_s: u64) -> Vec<u8> {
     let mut packed = MsgPack::default();
     packed.flag(true).text("swap").number(1).flag(false).number(0).number(u64::MAX);
@@ -125,8 +127,8 @@ pub(crate) fn swap(before: &str, after: &str, life_s: u64) -> Vec<u8> {
     packed.0
 }
 
-/// Values one after the other, in `MessagePack` (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its longest
-/// form.
+/// An encoder of values in `MessagePack` (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its
+/// longest form.
 #[derive(Default)]
 struct MsgPack(Vec<u8>);
 
@@ -136,7 +138,7 @@ impl MsgPack {
         self
     }
 
-    /// Appends a number. The script has doubles: beyond 2^53 only that it is large is kept.
+    /// Appends a number. The script has doubles, so a number above 2^53 is inexact.
     fn number(&mut self, number: u64) -> &mut Self {
         self.signed(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -152,7 +154,7 @@ impl MsgPack {
     }
 
     fn text(&mut self, text: &str) -> &mut Self {
-        // A key's values are some hundred bytes.
+        // A record has some hundred bytes.
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.0.push(0xdb);
         self.0.extend(length.to_be_bytes());

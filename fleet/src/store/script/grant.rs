@@ -1,4 +1,4 @@
-//! The exchange of leases: what a node asks for, and what the store grants.
+//! The exchange of leases: the request of a node, and the grant of the store.
 
 use tidegate::time::Nanos;
 
@@ -6,18 +6,18 @@ use crate::store::script::record::Record;
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
-/// A node's request for a lease: the lease that it has, and what it wants.
+/// A node's request for a lease: the lease that it has, and the tokens that it wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LeaseRequest {
-    /// The lease that it has: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of
-    /// them are left.
+    /// The lease that the node has: the epoch in which it was lent, the end of its window, the tokens that were lent,
+    /// and the tokens that are left.
     pub(crate) epoch: u64,
     pub(crate) ends: Nanos,
     pub(crate) out: u64,
     pub(crate) left: u64,
-    /// How many of those that are left it keeps.
+    /// The tokens that the node keeps of those that are left.
     pub(crate) keep: u64,
-    /// How many more it would like.
+    /// The further tokens that it would like.
     pub(crate) want: u64,
     /// The tokens that a check waits for; 0: none waits.
     pub(crate) need: u64,
@@ -45,16 +45,17 @@ pub(crate) struct Grant {
     pub(crate) epoch: u64,
     /// The end of the window in which they count.
     pub(crate) ends: Nanos,
-    /// Whether the store still counted the lease that the node had as out.
+    /// Whether the store still counted the node's lease as out.
     pub(crate) is_counted: bool,
-    /// The tokens of its lease that the node keeps (none unless they were counted), and those that it was given.
+    /// The tokens of its lease that the node keeps (none unless the lease was counted), and the tokens that it was
+    /// given.
     pub(crate) kept: u64,
     pub(crate) given: u64,
-    /// The bucket state as if all that others hold was spent.
+    /// The bucket state as if all tokens that other nodes hold had been spent.
     pub(crate) word: u64,
-    /// Whether what a check waits for was charged at once.
+    /// Whether the tokens that a check waits for were charged at once.
     pub(crate) is_charged: bool,
-    /// Whether there was more, but no more may be lent.
+    /// Whether the limit has more tokens, but no more may be lent.
     pub(crate) is_all_out: bool,
 }
 
@@ -64,8 +65,8 @@ pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Na
     let meter = under.meter;
     let mut word = meter.rolled(word, now);
     let ends = meter.ends(word);
-    // Tokens that the store still counts as out are kept. Others were counted as spent, or with a window that is over: the node asks
-    // for as many anew, which are there or not.
+    // Tokens that the store still counts as out are kept. Others were counted as spent, or belong to a window that is
+    // over: the node asks for as many anew.
     let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
     let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.wanted()) };
     if is_counted {
@@ -76,7 +77,7 @@ pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Na
     let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
     let taken = Record { under, word, leases }.with(others + kept, now);
     let room = meter.remaining(taken, now);
-    // At most a quarter is lent.
+    // At most a quarter of the capacity is lent.
     let lendable = (meter.capacity() / 4).saturating_sub(others + kept);
     let mut given = want.min(room).min(lendable);
     let is_all_out = given < want.min(room);

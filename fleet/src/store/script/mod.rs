@@ -1,5 +1,9 @@
 //! The script that the store runs: its arguments, its answers, and the records that it reads and writes.
 
+#[cfg(any(test, feature = "model"))]
+pub(crate) mod argument;
+#[cfg(any(test, feature = "model"))]
+pub(crate) mod comparison;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod grant;
@@ -7,4 +11,4 @@ mod op;
 pub(crate) mod plan;
 pub(crate) mod record;
 #[cfg(any(test, feature = "model"))]
-pub(crate) mod twin;
+pub(crate) mod script_model;

@@ -1,4 +1,4 @@
-//! Operations that the script carries out on a record.
+//! The operations that the script makes on a record.
 
 use tidegate::{algorithm::Addition, time::Nanos};
 
@@ -12,25 +12,25 @@ use crate::store::script::{
 pub(super) enum ScriptOp {
     Look,
     Clear,
-    /// Writes a value where another one is, within a time.
+    /// Replaces one value by another within a time.
     Swap {
         before: String,
         after: String,
         from: Nanos,
         until: Nanos,
     },
-    /// Adds to a tail, wherever the head and the leases are these.
+    /// Adds to the tail of a record with this head and these leases.
     Add {
         head: String,
         leases: String,
         addition: Addition,
     },
-    /// Takes off a tail, wherever the head is this.
+    /// Subtracts from the tail of a record with this head.
     Take {
         head: String,
         take: Addition,
     },
-    /// Adds to a tail, and to what is out, wherever the head is this and the epoch of the leases that.
+    /// Adds to the tail and to the lent tokens of a record with this head and with leases of this epoch.
     Lend {
         head: String,
         epoch: u64,
@@ -47,8 +47,8 @@ impl ScriptOp {
         Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
     }
 
-    /// Lends the requested tokens by additions, which need not know what others did meanwhile: while no more than a quarter is out,
-    /// and no more than the other three are used. `None`: it must be done by a swap, which knows what there is.
+    /// Plans a grant as additions, which hold whatever other nodes did meanwhile, as long as at most a quarter is lent
+    /// and at most three quarters are used. `None`: the grant needs a swap, which depends on the whole record.
     pub(super) fn lend(held: &Record, now: Nanos, ask: &LeaseRequest, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
         let Record { under: VersionedMeter { meter, .. }, word, leases } = held;
         if grant.is_charged || grant.kept + grant.given < ask.wanted() {
@@ -64,7 +64,7 @@ impl ScriptOp {
         }
         let out_most = meter.capacity() / 4;
         let addition = meter.lent(*word, now, spent, out_most)?;
-        // Else the script would find the same.
+        // Otherwise the script would refuse it.
         let fits = leases.with(epoch, more)?.out() <= out_most && addition.tail(meter.tail(*word), now).is_some();
         let (from, until) = (addition.from.max(epoch * lease_ns), addition.until.min((epoch + 1) * lease_ns));
         let addition = Addition { from, until, ..addition };

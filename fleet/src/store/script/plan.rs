@@ -19,27 +19,28 @@ use crate::store::{
     },
 };
 
-/// The time within which a swap must reach the store, for the first try and those after it. A later one is not made.
+/// The time within which a swap must reach the store, for the first and later tries. A swap that arrives later is not
+/// made.
 const SWAP_IN: [Nanos; 3] = [SECOND_NS / 10, SECOND_NS, 10 * SECOND_NS];
 
-/// The time by which the store is assumed to have a swap, for which its charge is computed, and what is given back: for the first
-/// try, and those after one that came too late. A race that is lost says nothing of lateness.
+/// The time by which the store is assumed to have a swap, for which charges and refunds are computed: for the first
+/// try, and for tries after one that came too late. A lost race does not mean that a try was late.
 const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
 /// The purpose of a request for one key.
 #[derive(Clone, Debug)]
 pub(crate) enum Intent {
-    /// Charges so many tokens.
+    /// Charges this many tokens.
     Charge(u64),
-    /// Finds out what a charge of so many tokens (0: of one) would come to.
+    /// Finds out what a charge of this many tokens (0: of one) would lead to.
     Look(u64),
     /// Takes a charge back.
     GiveBack(Receipt),
-    /// Charges tokens whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
+    /// Charges tokens whether they fit or not, as far as at most `max_debt` tokens are owed above the capacity.
     Overcharge { tokens: u64, max_debt: u64 },
-    /// Takes tokens to spend later.
+    /// Takes tokens in advance.
     Lease(LeaseRequest),
-    /// Charges tokens that were spent, whether they fit or not, and once only.
+    /// Charges tokens that were spent, whether they fit or not, and exactly once.
     Delta {
         /// The key of the last number that this node sent.
         sent: String,
@@ -63,15 +64,15 @@ pub(crate) struct KeyRequest {
     pub(super) grant: Option<Grant>,
     /// Whether the stored record refused it, so that it was only looked at.
     pub(super) is_refused: bool,
-    /// The number of vain tries.
+    /// The number of failed tries.
     pub(super) tries: u8,
-    /// The number of tries that came too late, though the record was the expected one.
+    /// The number of tries that came too late, though the record was as expected.
     pub(super) late: u8,
     /// The life of a lease, and the length of an epoch.
     pub(super) lease_ns: Nanos,
 }
 
-/// Requests for keys of one slot, which are charged all or none.
+/// Requests for keys of one slot, of which all are charged or none.
 pub(crate) type SlotRequest = Vec<KeyRequest>;
 
 impl KeyRequest {
@@ -91,7 +92,7 @@ impl KeyRequest {
         }
     }
 
-    /// Returns a request for a key that was asked for before; `text` is the record of that time.
+    /// Makes a request for a key whose record is known: `text` is its text.
     pub(crate) fn again(key: String, own: VersionedMeter, intent: Intent, text: Option<&str>) -> Self {
         let found = text.map(|text| StoredRecord::read(text.to_owned(), &own.meter));
         Self {
@@ -118,7 +119,7 @@ impl KeyRequest {
         if let Intent::Delta { sent, .. } = &self.intent { Some(sent) } else { None }
     }
 
-    /// Returns the record in the numbers that count, the newest policy's, and whether it is written otherwise in the store.
+    /// Returns the record under the numbers of the newest policy, and whether its text in the store differs.
     pub(super) fn held(&self, now: Nanos) -> (Record, bool) {
         match self.found.as_ref().and_then(|found| found.held) {
             Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
@@ -130,12 +131,12 @@ impl KeyRequest {
                 let word = under.meter.carry_over(word, now, &self.own.meter, Carry::Keep);
                 (Record { under: self.own, word, leases }, true)
             }
-            // What is not understood is overwritten.
+            // A value that is not understood is overwritten.
             None => (Record { under: self.own, word: 0, leases: Leases::default() }, self.text() != ""),
         }
     }
 
-    /// Returns the time by which the store has the word, however late it was so far.
+    /// Returns the time by which the store has the bucket state, with more time after tries that came too late.
     fn taken_by(&self, now: Nanos) -> Nanos {
         now.saturating_add(TAKE_IN[usize::from(self.late).min(TAKE_IN.len() - 1)])
     }
@@ -144,32 +145,34 @@ impl KeyRequest {
         self.found.as_ref().map_or("", |found| &found.text)
     }
 
-    /// Returns the operation for the script.
+    /// Plans the operation for the script.
     ///
     /// # Errors
     ///
-    /// The stored record decides already: its verdict.
+    /// The stored record already decides: its verdict.
+    // Long: one arm for each intent, over the same record.
     pub(super) fn op(&mut self, now: Nanos) -> Result<ScriptOp, Verdict> {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;
         let before = || self.text().to_owned();
-        // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
+        // A bucket state contains the time for which it was computed, so the store must not take it much later.
         let soon = now.saturating_add(SWAP_IN[usize::from(self.tries).min(SWAP_IN.len() - 1)]);
-        // What a node knows of the store's time may be late. A bucket refills meanwhile, so what is charged or given back is reckoned
-        // for a time by which the store has it.
+        // The node may know an old time of the store. A bucket refills meanwhile, so charges and refunds are computed
+        // for a time by which the store has them.
         let by = self.taken_by(now);
         let swap = |after: &Record, (from, until): (Nanos, Nanos)| {
             let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
             let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));
             if is_instant(&meter) && after.word > held.word {
-                // While tokens are missing, they come back at the same time whenever more is charged.
+                // While tokens are missing, all of them are back at the same time whenever more are charged.
                 until = until.min(held.word.max(by));
                 after.word = after.word.saturating_add(until.saturating_sub(held.word.max(now)));
             }
             ScriptOp::Swap { before: before(), after: after.write(), from, until }
         };
         let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
-            // The script refuses where more is owed than was known here, and then this begins again with what it found.
+            // The script refuses where more is owed than was known here; then the request starts again with the record
+            // that it found.
             Some(add)
                 if add.is_instant
                     || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
@@ -180,7 +183,7 @@ impl KeyRequest {
         };
         match self.intent {
             Intent::Look(_) => Ok(ScriptOp::Look),
-            // There is nothing.
+            // There is no record.
             Intent::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
             Intent::GiveBack(receipt) => {
                 if let Some(take) = self.own.meter.deduction(now, by, &receipt)
@@ -189,7 +192,7 @@ impl KeyRequest {
                 {
                     return Ok(ScriptOp::Take { head: head(&self.own.meter, take.head), take });
                 }
-                // It is not known what there is to take from.
+                // The record to take from is not known.
                 if self.found.is_none() {
                     return Ok(ScriptOp::Look);
                 }
@@ -203,20 +206,20 @@ impl KeyRequest {
             }
             Intent::Reset => Ok(ScriptOp::Clear),
             Intent::Overcharge { tokens, max_debt } => match tokens.min(meter.debt_room(held.word, now, max_debt)) {
-                // As much is owed as may be.
+                // The debt is at its most.
                 0 => Err(Verdict::Never),
                 tokens => Ok(force(tokens, max_debt)),
             },
             Intent::Delta { tokens, .. } => Ok(force(tokens, u64::MAX)),
             Intent::Charge(cost) => {
-                // What is lent is taken off the capacity.
+                // Lent tokens are taken off the capacity.
                 let full = held.full(now);
                 let admitted = match meter.step(full, now, cost) {
                     Verdict::Admit(_) => meter.step(held.word, now, cost),
                     refused => refused,
                 };
                 match (meter.transition(held.word, now, cost), admitted) {
-                    // What nobody has seen yet may be there all the same.
+                    // A record that this node has not seen may exist all the same.
                     (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
                         #[cfg(test)]
@@ -247,7 +250,7 @@ impl KeyRequest {
     }
 }
 
-/// Returns by how many tokens more is used than the capacity.
+/// Returns how many tokens are used above the capacity.
 pub(crate) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
     let over = |used: u64, most: u64| used.saturating_sub(most);
     if is_instant(meter) {

@@ -1,7 +1,8 @@
-//! The record of one key in the store: a bucket state, beside the numbers that it was written under, the tokens that are lent in
-//! leases, and the newest version of the policy by which it was charged.
+//! The record of one key in the store: a bucket state with the numbers under which it was written, the tokens that are
+//! lent in leases, and the newest version of the policy by which it was charged.
 //!
-//! Its text is `NUMBERS;HEAD|[EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as `token_bucket/100/60000000000/20;0||1790000000|5|12`.
+//! Its text is `NUMBERS;HEAD|[EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as
+//! `token_bucket/100/60000000000/20;0||1790000000|5|12`.
 
 use tidegate::{
     algorithm::Meter,
@@ -11,7 +12,7 @@ use tidegate::{
 #[cfg(test)]
 use crate::store::simulation::Mutation;
 
-/// The numbers of a limit under which a bucket state is written.
+/// The numbers of a limit under which a bucket state is written, with their version.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct VersionedMeter {
     pub(crate) meter: Meter,
@@ -19,20 +20,20 @@ pub(crate) struct VersionedMeter {
     pub(crate) version: u64,
 }
 
-/// Tokens of one key that nodes hold, by the epoch of the store's clock in which they were lent. They are not charged to the
-/// bucket yet: what is lent is taken off the capacity instead. It is charged when a node reports that it was spent, or when no
-/// node did so until the end of the epoch after.
+/// Tokens of one key that nodes hold, by the epoch of the store's clock in which they were lent. They are not charged
+/// to the bucket yet, but taken off its capacity. They are charged when a node reports them as spent, or at the end of
+/// the next epoch if no node did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Leases {
     pub(crate) epoch: u64,
-    /// Lent in that epoch.
+    /// The tokens that were lent in this epoch.
     now: u64,
-    /// Lent in the epoch before it.
+    /// The tokens that were lent in the epoch before.
     before: u64,
 }
 
 impl Leases {
-    /// Returns whether the text of both is the same.
+    /// Returns whether both have the same text.
     pub(crate) fn lie_as(&self, other: &Self) -> bool {
         self == other || self.out() == 0 && other.out() == 0
     }
@@ -52,7 +53,7 @@ impl Leases {
         }
     }
 
-    /// Takes back what was lent in an epoch; returns whether it was still counted.
+    /// Takes back tokens that were lent in an epoch. Returns whether they were still counted.
     pub(crate) fn take_back(&mut self, epoch: u64, tokens: u64) -> bool {
         let lent = match self.epoch.checked_sub(epoch) {
             Some(0) => &mut self.now,
@@ -64,8 +65,8 @@ impl Leases {
         rest.is_some()
     }
 
-    /// Returns the leases with so many more tokens of an epoch and of the one before it, as the script counts. `None`: these are
-    /// leases of another epoch, or do not have what is taken from them.
+    /// Returns the leases with more tokens of an epoch and of the one before, as the script computes them. `None`:
+    /// these are leases of another epoch, or have fewer tokens than are taken back.
     pub(crate) fn with(self, epoch: u64, more: [i64; 2]) -> Option<Self> {
         let Self { now, before, .. } = match self {
             it if it.out() == 0 => Self::default(),
@@ -99,7 +100,7 @@ impl Leases {
     }
 }
 
-/// The tokens of one key that are used and lent.
+/// The record of one key: the tokens that are used and lent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Record {
     pub(crate) under: VersionedMeter,
@@ -128,7 +129,7 @@ impl Record {
         self.with(self.leases.out(), now)
     }
 
-    /// Returns the bucket state as if so many tokens more had been charged.
+    /// Returns the bucket state as if this many more tokens had been charged.
     pub(crate) fn with(&self, tokens: u64, now: Nanos) -> u64 {
         if tokens == 0 { self.word } else { self.under.meter.overcharge(self.word, now, tokens) }
     }
@@ -142,12 +143,12 @@ impl Record {
     }
 }
 
-/// A value of the store, parsed.
+/// A value in the store, parsed.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct StoredRecord {
     /// The text in the store; empty: there is none.
     pub(crate) text: String,
-    /// `None`: there is nothing, or nothing that this build understands.
+    /// The record; `None`: there is none, or none that this build understands.
     pub(crate) held: Option<Record>,
 }
 
@@ -165,7 +166,7 @@ fn read(text: &str, own: &Meter) -> Option<Record> {
     let (text, first) = text.rsplit_once('|')?;
     let (head, leases) = text.rsplit_once('|')?;
     let (numbers, word_head) = head.split_once(';')?;
-    // Windows of a calendar are known by their own text alone.
+    // The text of calendar windows cannot be parsed, only compared.
     let meter = if numbers == own.to_string() { *own } else { numbers.parse().ok()? };
     let (first, second): (u64, u64) = (first.parse().ok()?, second.parse().ok()?);
     let tail = if is_instant(&meter) { first.checked_mul(SECOND_NS)?.checked_add(second)? } else { first };
@@ -174,12 +175,13 @@ fn read(text: &str, own: &Meter) -> Option<Record> {
     Some(Record { under: VersionedMeter { meter, version: version.parse().ok()? }, word, leases })
 }
 
-/// Returns the part of the text before the leases and the tail of a bucket state.
+/// Returns the part of a record's text before the leases.
 pub(crate) fn head(meter: &Meter, word_head: u64) -> String {
     format!("{meter};{word_head:x}")
 }
 
-/// Returns a tail as the script counts it, whose numbers are doubles: seconds and nanoseconds of an instant; a count, and 0.
+/// Returns a tail as two numbers that a double of the script can hold: seconds and nanoseconds of an instant, or a
+/// count and 0.
 pub(crate) fn parts(is_instant: bool, tail: Nanos) -> (u64, u64) {
     if is_instant { (tail / SECOND_NS, tail % SECOND_NS) } else { (tail, 0) }
 }
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_record_is_read_back_as_it_was_written() {
         let now = 1_790_000_000 * SECOND_NS + 123_456_789;
         for numbers in [
             "token_bucket/7/1000000000/9",
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_nothing() {
+    fn a_text_that_is_not_understood_is_no_record() {
         let own = "token_bucket/1/1000000000/1".parse().expect("a meter");
         for text in ["", "1", "1||2|3|4", "cuckoo/1;0||1|0|4", "token_bucket/1/1000000000/1;zz||1|0|4"] {
             assert_eq!(StoredRecord::read(text.to_owned(), &own).held, None, "{text}");

@@ -1,22 +1,22 @@
--- Charges words that nodes of Tidegate share; knows no algorithm. A value is HEAD|LEASES|SECONDS|NANOSECONDS|VERSION (an
--- instant) or HEAD|LEASES|COUNT|0|VERSION; LEASES is EPOCH,NOW,BEFORE, tokens that are out, or nothing. Each argument is one
--- charge, in MessagePack, which Redis reads in a quarter of the time in which it would read as many arguments:
---   is it the last of its question, what is to be done, the place of its key, is it a shadow
---   of a look and a clear nothing more; else from and until when it is right (microseconds), seconds to live, and with leases,
---   the place of the key of the last number that this node sent (0: none), and the number of this charge, which rises: one
---   that was made is not made again
---   of a swap the value after it, and the value before it
---   of an add, a take and a lend: is it an instant, the head, what is added (of a take it is below 0, and ends at the floor) and
---   the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; of an add the leases that it
---   is right for; of a lend their epoch, how many more are out of it and of the one before it, and the most that may be out
--- A question is charged whole or not at all. Answers the time in microseconds, and of each charge what became of it and the
--- value then.
+-- Charges records that nodes of Tidegate share; contains no algorithm. A record is HEAD|LEASES|SECONDS|NANOSECONDS|VERSION (an
+-- instant) or HEAD|LEASES|COUNT|0|VERSION; LEASES is EPOCH,NOW,BEFORE (lent tokens) or empty. Each argument is one operation, in
+-- MessagePack, which Redis decodes in a quarter of the time that as many arguments would take:
+--   whether it is the last of its request, its name, the place of its key, whether its limit is in shadow mode
+--   a look and a clear have nothing more; others have the times from and until which they are right (microseconds), the seconds
+--   that the record lives without and with leases, the place of the key of the last number that this node sent (0: none), and
+--   the number of this operation, which rises: one that was made is not made again
+--   a swap has the value after it, and the value before it
+--   an add, a take and a lend have: whether the tail is an instant, the head, what is added (for a take below 0; it ends at the
+--   floor) and the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; an add then has
+--   the leases that it is right for; a lend the epoch, how many more tokens of it and of the one before are lent, and the most
+-- A request is charged whole or not at all. Returns the time in microseconds, and for each operation its outcome and the value
+-- then.
 local match, format, call = string.match, string.format, redis.call
 local time = call('TIME')
 local now_s, now_n = tonumber(time[1]), tonumber(time[2]) * 1000
 local now = now_s * 1000000 + tonumber(time[2])
 local values, lives, told, last = {}, {}, { format('%d', now) }, 1
--- Of the question that is being decided: its charges, and whether they are made so far. The tables are used again.
+-- The operations of the current request, and whether all of them are made so far. The tables are reused.
 local charges, size, is_charged = {}, 0, true
 
 local function value(key)
@@ -28,7 +28,7 @@ local function value(key)
   return known
 end
 
--- The leases after a lend; nil: it does not fit them.
+-- Returns the leases after a lend; nil: the lend does not fit them.
 local function lend(leases, epoch, more, more_before, most_out)
   local found, lent, before = match(leases, '^(%d+),(%d+),(%d+)$')
   if found and tonumber(found) ~= epoch then return nil end
@@ -38,7 +38,7 @@ local function lend(leases, epoch, more, more_before, most_out)
   return format('%d,%d,%d', epoch, lent, before)
 end
 
--- The later of two instants, or the larger count.
+-- Returns the later of two instants, or the larger count.
 local function later(s, n, floor_s, floor_n)
   if s < floor_s or (s == floor_s and n < floor_n) then return floor_s, floor_n end
   return s, n
@@ -71,8 +71,8 @@ local function add(what, found, is_instant, head, add_s, add_n, most_s, most_n, 
   return 'charged', format('%s|%s|%d|%d|%d', head, leases, s, n, version), is_instant and s - now_s + 2 or 0
 end
 
--- What becomes of a charge, the value after it, and for how many seconds that says something at least, if it is not known before;
--- other: it does not fit, or this is not the value that it is for.
+-- Returns the outcome of an operation, the value after it, and the least seconds that it must live, where only the value shows them.
+-- The outcome is `other` where the operation does not fit, or is not for this value.
 local function step(found, what, from, till, sent, number, ...)
   if what == 'look' then return 'looked' end
   if what == 'clear' then return 'charged', '' end
@@ -120,7 +120,7 @@ end
 for place = 1, #ARGV do
   charge(cmsgpack.unpack(ARGV[place]))
 end
--- Nothing was written so far: where the server refuses the first of these, nothing is.
+-- Nothing was written so far: if the server refuses the first of these, nothing is.
 for key, life in pairs(lives) do
   call('SET', KEYS[key], values[key], 'EX', life)
 end

@@ -1,27 +1,27 @@
-//! Holds what was admitted against what a limit may admit.
+//! Test only: checks the admissions of a run against the bound of a limit.
 
 use tidegate::{policy::Algorithm, time::Nanos};
 
 use super::node::Limit;
 
-/// Tokens that were admitted, at a time of the store's clock that lies between two: of what waited for a lease, it is not known more
-/// exactly.
+/// Tokens that were admitted at a time between two instants of the store's clock. The time of a check that waited for a
+/// lease is not known more exactly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     pub(super) limit: usize,
     pub(super) key: usize,
     pub(super) from: Nanos,
     pub(super) until: Nanos,
-    /// 0: it was given back.
+    /// The tokens; 0: the charge was given back.
     pub(super) cost: u64,
 }
 
-/// Returns how many aligned windows lie between two instants, those of both included.
+/// Returns how many aligned windows lie between two instants, both included.
 fn windows(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
     until / limit.period_ns() - from / limit.period_ns() + 1
 }
 
-/// Returns the most tokens that a limit admits between two instants, both of them included.
+/// Returns the most tokens that a limit admits between two instants, both included.
 fn most(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
     let (period, length) = (limit.period_ns(), until - from);
     let windows = windows(limit, from, until);
@@ -36,8 +36,8 @@ fn most(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
     }
 }
 
-/// Judges the admissions of one key of a limit, which may have been exceeded by `above`. Returns by how many tokens at most it was
-/// exceeded, and whether all that it has was used in some stretch of time.
+/// Checks the admissions of one key against a limit that may be exceeded by `above` tokens. Returns the tokens by which
+/// it was exceeded, and whether all of it was used in some stretch of time.
 pub(super) fn judge(limit: &Limit, admissions: &[Admission], above: u64) -> Result<(u64, bool), String> {
     let mut by_end: Vec<_> = admissions.iter().filter(|it| it.cost > 0).collect();
     by_end.sort_by_key(|it| it.until);
@@ -50,7 +50,7 @@ pub(super) fn judge(limit: &Limit, admissions: &[Admission], above: u64) -> Resu
                 continue;
             }
             let most = most(limit, first.from, last.until);
-            // An excess of a bucket is repaid; one of a window is forgotten with it.
+            // The excess of a bucket is repaid; that of a window is forgotten with the window.
             let above = if limit.is_bucket() { above } else { above * windows(limit, first.from, last.until) };
             exceeded = exceeded.max(sum.saturating_sub(most));
             is_used_up |= sum >= most;

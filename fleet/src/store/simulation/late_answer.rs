@@ -1,4 +1,4 @@
-//! An answer that carries a charge, and comes when another check waits in the place of the one that it was charged for.
+//! Test only: a reply that carries a charge arrives late, while another check waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,13 +10,13 @@ use tidegate::{
 use tokio::{runtime, time::sleep};
 
 use super::{
-    network::{Network, Weather},
+    network::{Network, NetworkConditions},
     node::{Limit, Node, snapshot},
-    run::EPOCH,
+    scenario::EPOCH,
 };
 use crate::store::config::StoreSettings;
 
-/// Returns whether a check of so many tokens is admitted.
+/// Returns whether a check of this many tokens is admitted.
 async fn is_admitted(node: &Node, cost: u64) -> bool {
     let who = [Identity::new("user", "0").expect("a user")];
     let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("a request");
@@ -34,20 +34,20 @@ async fn play() {
     let limit =
         Limit { sharing: Sharing::Leased, algorithm: Algorithm::FixedWindow, tokens: 100, period_s: 10, burst: 1 };
     let settings = StoreSettings { timeout: Duration::from_millis(20), ..StoreSettings::default() };
-    let network = Network::new(1, EPOCH, (false, false), Weather { delay_ms: 0, ..Weather::CALM });
+    let network = Network::new(1, EPOCH, (false, false), NetworkConditions { delay_ms: 0, ..NetworkConditions::IDEAL });
     let policy = snapshot(&[limit]);
     let node = |place| Node::start(&network, place, (Arc::clone(&policy), 1), settings, EPOCH);
     let (late, other) = (Arc::new(node(0).await), node(1).await);
     let window_ends = EPOCH + 10 * SECOND_NS;
     sleep(Duration::from_nanos(window_ends - 30_000_000 - network.now())).await;
-    // More than may be lent, so the store charges it at once; the answer comes in the next window.
+    // More tokens than may be lent, so the store charges the check at once; the reply arrives in the next window.
     late.wire.hold(Duration::from_millis(60));
     let first = Arc::clone(&late);
     let first = tokio::spawn(async move { is_admitted(&first, 30).await });
     sleep(Duration::from_millis(45)).await;
     assert!(network.now() > window_ends && first.is_finished());
     assert!(!first.await.expect("no panic"), "it did not wait so long");
-    // Another check waits when it comes.
+    // Another check waits when the reply arrives.
     let mut admitted = if is_admitted(&late, 30).await { 30 } else { 0 };
     for _ in 0..20 {
         admitted += if is_admitted(&other, 10).await { 10 } else { 0 };
@@ -57,7 +57,7 @@ async fn play() {
 }
 
 #[test]
-fn a_charge_is_not_for_a_check_that_came_later() {
+fn a_late_reply_is_not_taken_by_a_check_that_came_later() {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(play());
 }

@@ -1,20 +1,23 @@
-//! A deterministic simulation of nodes that share a store: the nodes' own code, in virtual time, over a virtual network, against
-//! the [twin](super::script::twin::ScriptTwin) of the script, which another test compares with the script over a real Redis.
+//! Test only: a deterministic simulation of nodes that share a store. The nodes run their own code, in virtual time,
+//! over a virtual network, against the [model](super::script::script_model::ScriptModel) of the script, which another test
+//! compares with the script over a real Redis.
 //!
-//! A seed decides all that happens: the limits, the traffic, how long each message takes, which messages are lost, which nodes are
-//! killed, cut off or answered late, and when the store stands. A run that fails names its seed. `TIDEGATE_SIMULATION=SEED` runs that one again and
-//! prints what happens in it:
+//! A seed decides all that happens: the limits, the traffic, how long each message takes, which messages are lost,
+//! which nodes are killed, cut off or answered late, and when the store is paused. A run that fails names its seed.
+//! `TIDEGATE_SIMULATION=SEED` runs that one again and prints its events:
 //!
 //! ```sh
 //! TIDEGATE_SIMULATION=177 cargo test -p tidegate-fleet --lib -- simulation::tests::nodes_keep --nocapture
 //! ```
 //!
-//! Delays are whole milliseconds, which is the resolution of tokio's paused clock, and the clocks of all nodes run equally fast. The
-//! store refuses nothing and loses nothing, and a slot stays where it is: real servers do that in the crate's integration tests. A
-//! synced limit may be above its numbers by what any node that lived had not told, and is not judged when its numbers change.
+//! Delays are whole milliseconds, the resolution of tokio's paused clock, and the clocks of all nodes run equally fast.
+//! The store refuses nothing and loses nothing, and slots do not move: the crate's integration tests do that with real
+//! servers. A synced limit may be exceeded by what the nodes had not sent, and is not checked when its numbers change.
 
 #![expect(clippy::print_stdout, reason = "a run that is repeated prints what happens")]
 
+mod check;
+mod history;
 mod judge;
 mod late_answer;
 mod mutation;
@@ -23,6 +26,7 @@ mod node;
 mod plan;
 mod random;
 mod run;
+mod scenario;
 
 pub(crate) use crate::store::simulation::{mutation::Mutation, network::Wire};
 
@@ -33,24 +37,27 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{
+        history::RunReport,
         mutation::Mutation,
         plan::{Measured, Plan},
         random::Random,
-        run::{Report, Scenario, run},
+        run::run,
+        scenario::Scenario,
     };
 
     /// Runs the scenario of a seed.
-    fn run_one(seed: u64, is_traced: bool) -> Report {
+    fn run_one(seed: u64, is_traced: bool) -> RunReport {
         run(&Scenario::of(seed), is_traced).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Runs as many seeds as this iterator has, or the one of the environment, and checks that the runs together show something.
-    fn run_all(seeds: impl Iterator<Item = u64>) -> Report {
+    /// Runs all these seeds, or the one of the environment, and asserts that the runs together contain every kind of
+    /// event.
+    fn run_all(seeds: impl Iterator<Item = u64>) -> RunReport {
         if let Some(seed) = env::var_os("TIDEGATE_SIMULATION") {
             let seed = seed.to_str().and_then(|seed| seed.parse().ok()).expect("TIDEGATE_SIMULATION is a number");
             return run_one(seed, true);
         }
-        let mut all = Report::default();
+        let mut all = RunReport::default();
         for seed in seeds {
             all.add(&run_one(seed, false));
         }
@@ -67,7 +74,7 @@ mod tests {
     #[test]
     fn a_seed_decides_all_that_happens() {
         let seen = |seed| {
-            let Report { digest, checks, traffic, .. } = run_one(seed, false);
+            let RunReport { digest, checks, traffic, .. } = run_one(seed, false);
             (digest, checks, traffic.scripts, traffic.messages)
         };
         let seeds = [1, 2, 3];
@@ -105,7 +112,8 @@ mod tests {
         }
     }
 
-    /// Prints what `docs/sharing.md` states of its plan. A build without optimisations has a tenth of it.
+    /// Prints the measurements that `docs/sharing.md` states for its plan. A build without optimisations runs a tenth
+    /// of it.
     #[test]
     #[ignore = "long: minutes of a processor, and gigabytes"]
     fn measure_the_plan_for_1000_nodes() {

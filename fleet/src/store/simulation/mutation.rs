@@ -1,4 +1,4 @@
-//! Mistakes that a test makes in the arithmetic, to see that the simulation finds them.
+//! Test only: mistakes in the arithmetic, made on purpose to see that the simulation finds them.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(crate) enum Mutation {
     ExpiredLeasesVanish,
     /// A charge in the store is bounded as if nothing was lent.
     ChargeIgnoresLeases,
-    /// What was spent of a lease is not charged when the lease is renewed or given back.
+    /// Tokens that were spent of a lease are not charged when the lease is renewed or given back.
     SpentTokensAreNotCharged,
     /// A delta that is sent again has a new number, so the store counts it again.
     DeltaGetsNewNumber,
@@ -35,7 +35,7 @@ impl Mutation {
         Self::DeltaIsForgotten,
     ];
 
-    /// Returns how limits are shared whose arithmetic is mistaken.
+    /// Returns the sharing mode whose arithmetic has the mistake.
     pub(super) fn sharing(self) -> Sharing {
         match self {
             Self::DeltaGetsNewNumber | Self::DeltaIsForgotten => Sharing::Synced,
@@ -48,7 +48,7 @@ impl Mutation {
         CURRENT.get() == Some(self)
     }
 
-    /// Makes the mistake on this thread from now on; `None`: none.
+    /// Makes the mistake on this thread from now on; `None`: no mistake.
     pub(super) fn set(mutation: Option<Self>) {
         CURRENT.set(mutation);
     }

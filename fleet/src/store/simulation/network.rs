@@ -1,4 +1,4 @@
-//! A virtual network, and the store at its end.
+//! Test only: a virtual network, with the model of the store at its end.
 
 use std::{
     sync::{
@@ -18,41 +18,41 @@ use tokio::{
 use super::random::Random;
 use crate::{
     lock::lock,
-    store::script::twin::{ScriptTwin, read},
+    store::script::{argument::read, script_model::ScriptModel},
 };
 
-/// How messages travel. Chances are in thousandths.
+/// The conditions under which messages travel. Chances are in thousandths.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct NetworkConditions {
     /// The longest usual delay of a message, milliseconds.
     pub(super) delay_ms: u64,
     /// The chance that a message takes much longer than usual.
     pub(super) slow: u64,
-    /// The chance that a request is lost, and that an answer is.
+    /// The chance that a request is lost, and the chance that an answer is.
     pub(super) lost: u64,
 }
 
-impl Weather {
-    pub(super) const CALM: Self = Self { delay_ms: 1, slow: 0, lost: 0 };
+impl NetworkConditions {
+    pub(super) const IDEAL: Self = Self { delay_ms: 1, slow: 0, lost: 0 };
 }
 
-/// What the network carried.
+/// Counts of the network.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Traffic {
     /// Scripts that the store ran.
     pub(super) scripts: u64,
-    /// Charges in them: a key of a script each.
+    /// Operations in these scripts.
     pub(super) charges: u64,
-    /// Requests and answers that went out.
+    /// Requests and answers that were sent.
     pub(super) messages: u64,
     /// The messages that were lost.
     pub(super) lost: u64,
 }
 
-/// The network, and the store.
+/// The network, with the store.
 pub(super) struct Network {
     began: Instant,
-    /// The store's time when the simulation began.
+    /// The store's time at the beginning.
     epoch: Nanos,
     is_cluster: bool,
     is_traced: bool,
@@ -61,23 +61,28 @@ pub(super) struct Network {
 
 struct State {
     random: Random,
-    weather: Weather,
-    store: ScriptTwin,
+    conditions: NetworkConditions,
+    store: ScriptModel,
     knows_script: bool,
-    /// Until then the store stands.
-    stands_until: Instant,
+    /// The time until which the store is paused.
+    paused_until: Instant,
     traffic: Traffic,
 }
 
 impl Network {
-    pub(super) fn new(seed: u64, epoch: Nanos, (is_cluster, is_traced): (bool, bool), weather: Weather) -> Arc<Self> {
+    pub(super) fn new(
+        seed: u64,
+        epoch: Nanos,
+        (is_cluster, is_traced): (bool, bool),
+        conditions: NetworkConditions,
+    ) -> Arc<Self> {
         let began = Instant::now();
         let state = State {
             random: Random::new(seed),
-            weather,
-            store: ScriptTwin::default(),
+            conditions,
+            store: ScriptModel::default(),
             knows_script: false,
-            stands_until: began,
+            paused_until: began,
             traffic: Traffic::default(),
         };
         Arc::new(Self { began, epoch, is_cluster, is_traced, state: Mutex::new(state) })
@@ -88,20 +93,20 @@ impl Network {
         self.epoch + self.began.elapsed().as_micros() as u64 * 1_000
     }
 
-    pub(super) fn set_weather(&self, weather: Weather) {
-        lock(&self.state).weather = weather;
+    pub(super) fn set_conditions(&self, conditions: NetworkConditions) {
+        lock(&self.state).conditions = conditions;
     }
 
-    /// Lets the store stand for so long: requests wait for it.
-    pub(super) fn stand(&self, time: Duration) {
-        lock(&self.state).stands_until = Instant::now() + time;
+    /// Pauses the store: requests wait until it goes on.
+    pub(super) fn pause_store(&self, time: Duration) {
+        lock(&self.state).paused_until = Instant::now() + time;
     }
 
     pub(super) fn traffic(&self) -> Traffic {
         lock(&self.state).traffic
     }
 
-    /// Returns what lies at a key.
+    /// Returns the value of a key.
     pub(super) fn value(&self, key: &str) -> String {
         lock(&self.state).store.value(key, self.now()).to_owned()
     }
@@ -125,7 +130,7 @@ impl Network {
         let (keys, arguments) = command.words[3..].split_at(count);
         let keys: Vec<_> = keys.iter().map(text).collect();
         let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
-        // Probes of the store are no charges.
+        // Probes of the store do not count.
         if !keys.iter().any(|key| key.ends_with("epoch")) {
             state.traffic.scripts += 1;
             state.traffic.charges += arguments.len() as u64;
@@ -138,40 +143,40 @@ impl Network {
     }
 }
 
-/// Prints what happens at a time.
+/// Prints an event and its time.
 pub(super) fn trace(now: Nanos, what: &str) {
     println!("{}.{:06}  {what}", now / SECOND_NS % 100_000, now % SECOND_NS / 1_000);
 }
 
-/// A command, as the store reads it.
+/// A command as the store reads it.
 struct Command {
     words: Vec<Vec<u8>>,
 }
 
-/// How a request and its answer travel.
+/// The fate of a request and of its answer.
 struct Journey {
     there_ms: u64,
     back_ms: u64,
     is_request_lost: bool,
     is_answer_lost: bool,
-    /// After so long the node notices that one was lost.
+    /// The time after which the node notices that one of them was lost.
     noticed_ms: u64,
 }
 
 impl State {
     fn journey(&mut self) -> Journey {
-        let Self { random, weather, traffic, .. } = self;
+        let Self { random, conditions, traffic, .. } = self;
         let delay_ms = |random: &mut Random| {
-            if random.happens(weather.slow) {
-                // Beyond the timeout of a check, or of questions in the background, or of all.
+            if random.happens(conditions.slow) {
+                // Longer than the timeout of a check, of background requests, or of all requests.
                 let longest = random.one_of(&[10, 60, 400, 3_000, 12_000]);
                 random.within(1, longest)
             } else {
-                random.within(0, weather.delay_ms)
+                random.within(0, conditions.delay_ms)
             }
         };
         let (there_ms, back_ms) = (delay_ms(random), delay_ms(random));
-        let (is_request_lost, is_answer_lost) = (random.happens(weather.lost), random.happens(weather.lost));
+        let (is_request_lost, is_answer_lost) = (random.happens(conditions.lost), random.happens(conditions.lost));
         let noticed_ms = random.one_of(&[0, 20, 2_000, 60_000]);
         traffic.messages += 2 - u64::from(is_request_lost);
         traffic.lost += u64::from(is_request_lost || is_answer_lost);
@@ -179,12 +184,12 @@ impl State {
     }
 }
 
-/// The end of the network at one node.
+/// The network as one node uses it.
 pub(crate) struct Wire {
     network: Arc<Network>,
     is_cut: AtomicBool,
     is_dead: AtomicBool,
-    /// Until then answers to the node are held back.
+    /// The time until which answers to the node are held back.
     held_until: Mutex<Instant>,
 }
 
@@ -194,12 +199,12 @@ impl Wire {
         Arc::new(Self { network: Arc::clone(network), is_cut, is_dead, held_until: Mutex::new(Instant::now()) })
     }
 
-    /// Whether the store is a cluster.
+    /// Returns whether the store is a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.network.is_cluster
     }
 
-    /// Cuts the node off, or connects it again.
+    /// Cuts the node off, or reconnects it.
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
@@ -208,12 +213,12 @@ impl Wire {
         self.is_cut.load(Ordering::Relaxed)
     }
 
-    /// Holds answers to the node back for so long.
+    /// Holds answers to the node back for this time.
     pub(super) fn hold(&self, time: Duration) {
         *lock(&self.held_until) = Instant::now() + time;
     }
 
-    /// Kills the node: it sends nothing any more. What it sent before goes on.
+    /// Kills the node: it sends nothing more. What it sent before still arrives.
     pub(super) fn kill(&self) {
         self.is_dead.store(true, Ordering::Relaxed);
     }
@@ -222,7 +227,7 @@ impl Wire {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    /// Sends a command, and returns the answer. Messages overtake each other.
+    /// Sends a command, and returns the answer. Messages may overtake each other.
     pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         if self.is_dead() {
             return Err(broken());
@@ -235,7 +240,7 @@ impl Wire {
         let command = Command { words: words.collect() };
         let (sender, answer) = oneshot::channel();
         let wire = Arc::clone(self);
-        // A request that was sent arrives, also where its sender is gone.
+        // A request that was sent arrives even if its sender is gone.
         tokio::spawn(async move {
             let answer = wire.carry(command).await;
             drop(sender.send(answer));
@@ -253,7 +258,7 @@ impl Wire {
             return Err(broken());
         }
         loop {
-            let until = lock(&network.state).stands_until;
+            let until = lock(&network.state).paused_until;
             if until <= Instant::now() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Limits of a simulation, and the nodes that hold them.
+//! Test only: the limits of a simulation, and the nodes that share them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use super::network::{Network, Wire};
 use crate::store::{
-    client::connection::Connection,
+    client::store_connection::StoreConnection,
     config::StoreSettings,
     key::{KeyNames, KeySecret},
     script::encode::SCRIPT,
     shared::Shared,
 };
 
-/// A limit that nodes share.
+/// A shared limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) sharing: Sharing,
@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// Compiles the policy that has these limits of users.
+/// Compiles a policy with these limits of users.
 pub(super) fn snapshot(limits: &[Limit]) -> Arc<Snapshot> {
     let limits: Vec<_> = limits.iter().enumerate().map(|(id, limit)| limit.document(id)).collect();
     let policy = json!({ "domains": { "default": {
@@ -67,7 +67,7 @@ pub(super) fn snapshot(limits: &[Limit]) -> Arc<Snapshot> {
     Arc::new(Snapshot::compile(&policy).expect("it is right"))
 }
 
-/// The clock of a node: virtual time, from an instant of its own on.
+/// The clock of a node: virtual time that starts at an instant of its own.
 pub(super) struct NodeClock {
     began: Instant,
     at_first: Nanos,
@@ -79,9 +79,9 @@ impl Clock for NodeClock {
     }
 }
 
-/// A node: an engine, and what it shares.
+/// A node: an engine with shared limits.
 pub(super) struct Node {
-    /// Place in the simulation. Another node takes it when this one is dead.
+    /// The place in the simulation. Another node takes it when this one is dead.
     pub(super) place: usize,
     pub(super) shared: Shared<NodeClock>,
     pub(super) wire: Arc<Wire>,
@@ -101,7 +101,7 @@ impl Node {
         let engine = Engine::for_simulation(64, NodeClock { began, at_first }, place as u64);
         engine.publish(Publish::of(snapshot).under_version(version)).expect("few limits");
         let wire = Wire::new(network);
-        let connection = Connection::simulated(Arc::clone(&wire), SCRIPT);
+        let connection = StoreConnection::simulated(Arc::clone(&wire), SCRIPT);
         let keys = KeyNames::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
         let shared = Shared::over(Arc::new(engine), connection, keys, settings).await;
         Self { place, shared, wire, began }
@@ -114,9 +114,9 @@ impl Node {
         }
     }
 
-    /// Returns the most tokens of a key that the node has spent and that no answer covered: so far, or now.
+    /// Returns the most tokens of a key that the node has spent and that no answer covered, at any time so far or now.
     pub(super) fn untold_max(&self) -> u64 {
-        self.shared.stats().untold_max.max(self.shared.holdings.unanswered_max())
+        self.shared.stats().untold_max.max(self.shared.quotas.unanswered_max())
     }
 
     /// Returns the name of the key of a limit.
@@ -133,7 +133,7 @@ impl Node {
     }
 }
 
-/// Returns the place of a limit by its full name.
+/// Returns the index of a limit from its full name.
 pub(super) fn place_of(limit_id: &str) -> usize {
     limit_id.rsplit(|sign: char| !sign.is_ascii_digit()).next().and_then(|id| id.parse().ok()).expect("a place")
 }

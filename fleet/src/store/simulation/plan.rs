@@ -1,4 +1,4 @@
-//! Many nodes that lease, beside the arithmetic of the plan in `docs/sharing.md`.
+//! Test only: a measurement of many nodes with leases, for comparison with the plan in `docs/sharing.md`.
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,48 +14,49 @@ use tidegate::{
 use tokio::{runtime, time::sleep};
 
 use super::{
-    network::{Network, Weather},
+    network::{Network, NetworkConditions},
     node::{Limit, Node, snapshot},
     random::Random,
-    run::EPOCH,
+    scenario::EPOCH,
 };
 use crate::{lock::lock, store::config::StoreSettings};
 
-/// What is simulated: keys by Zipf's law with an exponent of 1, each of which some of the nodes are asked for.
+/// The parameters of a measurement: the keys follow Zipf's law with an exponent of 1, and some of the nodes get the
+/// checks of each key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
     pub(super) keys: usize,
-    /// Nodes that are asked for the same key.
+    /// The nodes that get the checks of the same key.
     pub(super) nodes_of_key: usize,
-    /// Checks a second, of all nodes.
+    /// Checks a second, of all nodes together.
     pub(super) checks: u64,
-    /// The limit of each key: tokens a second, and as much at once.
+    /// The limit of each key: tokens a second, and the burst.
     pub(super) tokens: u64,
     pub(super) warm_s: u64,
     pub(super) measured_s: u64,
 }
 
-/// What was measured in a second, on the average.
+/// The measurements, as means per second.
 #[derive(Clone, Copy)]
 pub(super) struct Measured {
     pub(super) checks: f64,
     pub(super) denied: f64,
-    /// Denied although the limit had room just then.
+    /// Checks that were denied although the limit had room at that time.
     pub(super) early: f64,
-    /// Denied by a single bucket that is asked the same.
+    /// Checks that a single bucket with the same load denies.
     pub(super) denied_by_one: f64,
-    /// Decided without the store.
+    /// Checks that were decided without the store.
     pub(super) degraded: f64,
     /// Checks that waited for the store.
     pub(super) waited: f64,
     pub(super) scripts: f64,
-    /// Keys in them.
+    /// Keys of these scripts.
     pub(super) commands: f64,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct MeasuredCounts {
     checks: u64,
     denied: u64,
     early: u64,
@@ -64,12 +65,12 @@ struct Counts {
     waited: u64,
 }
 
-/// Two buckets of each key, one that is charged what was admitted and one that decides alone; and counts.
-struct Judge {
+/// Two buckets for each key, one that is charged what the nodes admitted and one that decides alone, with counts.
+struct BucketPair {
     meter: Meter,
     words: Vec<u64>,
     alone: Vec<u64>,
-    counts: Counts,
+    counts: MeasuredCounts,
 }
 
 impl Plan {
@@ -79,8 +80,8 @@ impl Plan {
         (1..=self.keys).map(|rank| 1.0 / rank as f64 / sum).collect()
     }
 
-    /// Returns how many keys of scripts a second there are by a formula for one node and one key of it, which is asked so many times a
-    /// second and admits so many.
+    /// Returns the keys of scripts per second by a formula for one node and one key, whose arguments are the checks and
+    /// the admissions per second.
     fn sum(&self, of_one: impl Fn(f64, f64) -> f64) -> f64 {
         let nodes = self.nodes_of_key as f64;
         let of_key = |chance: &f64| {
@@ -90,28 +91,29 @@ impl Plan {
         self.chances().iter().map(of_key).sum()
     }
 
-    /// Returns how many tokens a lease has that is used so fast: what eight seconds take, a 64th of the limit at least and a 16th at
-    /// most.
+    /// Returns the tokens of a lease at this rate: enough for eight seconds, at least a 64th and at most a 16th of the
+    /// limit.
     fn batch(&self, admitted: f64) -> f64 {
         (8.0 * admitted).ceil().clamp((self.tokens / 64).max(1) as f64, (self.tokens / 16).max(1) as f64)
     }
 
-    /// Counts one question for each batch, ten a second at most, and one in 45 seconds at least where the key is used.
+    /// MeasuredCounts one request for each batch, at most ten a second, and at least one in 45 seconds where the key is used.
     pub(super) fn by_the_plan(&self) -> f64 {
         self.sum(|asked, admitted| (admitted / self.batch(admitted)).max(asked.min(1.0 / 45.0)).min(10.0))
     }
 
-    /// Counts also what is asked for anew since it went back after 30 seconds without use, which Poisson's law says.
+    /// MeasuredCounts also the requests after a lease went back, which happens after 30 seconds without use; Poisson's law
+    /// gives their rate.
     pub(super) fn with_returns(&self) -> f64 {
         self.sum(|asked, admitted| {
             let (batch, idle) = (self.batch(admitted), (-30.0 * asked).exp());
             let renewed = (admitted / batch).max((1.0 - idle) / 45.0).min(10.0);
-            // Each time one is given back, and where that was not its last token another asked for.
+            // Each lease that goes back costs a request, and another one follows unless it was its last token.
             renewed + asked * idle * if batch > 1.0 { 2.0 } else { 1.0 }
         })
     }
 
-    /// Runs it.
+    /// Runs the measurement.
     pub(super) fn measure(&self, seed: u64) -> Measured {
         let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(self.run(seed))
@@ -119,7 +121,7 @@ impl Plan {
 
     async fn run(&self, seed: u64) -> Measured {
         let mut random = Random::new(seed);
-        let network = Network::new(random.next(), EPOCH, (true, false), Weather::CALM);
+        let network = Network::new(random.next(), EPOCH, (true, false), NetworkConditions::IDEAL);
         let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
         let limit = Limit { sharing, algorithm, tokens: self.tokens, period_s: 1, burst: self.tokens };
         let policy = snapshot(&[limit]);
@@ -130,24 +132,29 @@ impl Plan {
             nodes.push(Arc::new(node));
         }
         let meter = format!("token_bucket/{0}/{SECOND_NS}/{0}", self.tokens).parse().expect("a meter");
-        let judge = Judge { meter, words: vec![0; self.keys], alone: vec![0; self.keys], counts: Counts::default() };
-        let judge = Arc::new(Mutex::new(judge));
+        let buckets = BucketPair {
+            meter,
+            words: vec![0; self.keys],
+            alone: vec![0; self.keys],
+            counts: MeasuredCounts::default(),
+        };
+        let buckets = Arc::new(Mutex::new(buckets));
         let mut cumulated = 0.0;
         let chances: Vec<f64> = self.chances().into_iter().map(|chance| (cumulated += chance, cumulated).1).collect();
-        let (mut counts, mut traffic) = (Counts::default(), network.traffic());
+        let (mut counts, mut traffic) = (MeasuredCounts::default(), network.traffic());
         for ms in 0..(self.warm_s + self.measured_s) * 1_000 {
             if ms == self.warm_s * 1_000 {
-                (counts, traffic) = (lock(&judge).counts, network.traffic());
+                (counts, traffic) = (lock(&buckets).counts, network.traffic());
             }
             for _ in 0..self.checks / 1_000 {
                 let share = random.share();
                 let key = chances.partition_point(|chance| *chance < share).min(self.keys - 1);
                 let node = (key * 7_919 + random.below(self.nodes_of_key as u64) as usize) % self.nodes;
-                check(&nodes[node], &network, &judge, key);
+                check(&nodes[node], &network, &buckets, key);
             }
             sleep(Duration::from_millis(1)).await;
         }
-        let (after, now) = (network.traffic(), lock(&judge).counts);
+        let (after, now) = (network.traffic(), lock(&buckets).counts);
         let a_second = |before: u64, after: u64| (after - before) as f64 / self.measured_s as f64;
         Measured {
             checks: a_second(counts.checks, now.checks),
@@ -162,21 +169,21 @@ impl Plan {
     }
 }
 
-/// Checks once; where the store must be asked, in a task of its own.
-fn check(node: &Arc<Node>, network: &Arc<Network>, judge: &Arc<Mutex<Judge>>, key: usize) {
+/// Makes one check, in a task of its own where it must ask the store.
+fn check(node: &Arc<Node>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPair>>, key: usize) {
     let user = key.to_string();
     let who = [Identity::new("user", &user).expect("a user")];
     let request = Request::new(&who).expect("a request");
     match node.shared.begin(&request) {
         Begun::Decided(decision) => {
             let is_degraded = decision.degraded().is_some();
-            lock(judge).note(network, key, decision.is_allowed(), is_degraded);
+            lock(buckets).note(network, key, decision.is_allowed(), is_degraded);
         }
         Begun::Pending(_) => {
-            lock(judge).counts.waited += 1;
-            let (node, network, judge) = (Arc::clone(node), Arc::clone(network), Arc::clone(judge));
+            lock(buckets).counts.waited += 1;
+            let (node, network, buckets) = (Arc::clone(node), Arc::clone(network), Arc::clone(buckets));
             let user = user.clone();
-            // It begins anew there: nothing is charged so far.
+            // The check begins anew in the task: nothing is charged so far.
             tokio::spawn(async move {
                 let who = [Identity::new("user", &user).expect("a user")];
                 let request = Request::new(&who).expect("a request");
@@ -184,13 +191,13 @@ fn check(node: &Arc<Node>, network: &Arc<Network>, judge: &Arc<Mutex<Judge>>, ke
                 let answers = node.shared.ask(&pending).await;
                 let decision = node.shared.finish(pending, &answers);
                 let is_degraded = decision.degraded().is_some();
-                lock(&judge).note(&network, key, decision.is_allowed(), is_degraded);
+                lock(&buckets).note(&network, key, decision.is_allowed(), is_degraded);
             });
         }
     }
 }
 
-impl Judge {
+impl BucketPair {
     fn note(&mut self, network: &Network, key: usize, is_allowed: bool, is_degraded: bool) {
         let (now, word) = (network.now(), &mut self.words[key]);
         self.counts.checks += 1;

@@ -1,6 +1,6 @@
-//! Random numbers of a seed.
+//! Test only: random numbers from a seed.
 
-/// A generator (`SplitMix64`) that gives the same numbers for the same seed.
+/// A random number generator (`SplitMix64`) that gives the same numbers for the same seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -17,12 +17,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below this one, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns a number from the first to the last, both included.
+    /// Returns a number from `first` to `last`, both included.
     pub(super) fn within(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }

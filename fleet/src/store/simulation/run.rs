@@ -1,4 +1,4 @@
-//! One run: what happens by a seed, and what is judged of it.
+//! Test only: one run of the simulation, from its scenario to the check of what was admitted.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,9 +6,9 @@ use std::{
 };
 
 use tidegate::{
-    Answer, Begun, Identity, Request, Snapshot,
+    Snapshot,
     policy::{Algorithm, Sharing},
-    time::{Nanos, SECOND_NS},
+    time::SECOND_NS,
 };
 use tokio::{
     runtime,
@@ -16,260 +16,24 @@ use tokio::{
 };
 
 use super::{
-    judge::{Admission, judge},
-    network::{Network, Traffic, Weather, trace},
-    node::{Limit, Node, place_of, snapshot},
+    check::check,
+    history::{History, RunReport},
+    judge::judge,
+    network::{Network, NetworkConditions},
+    node::{Limit, Node, snapshot},
     random::Random,
+    scenario::{EPOCH, InjectedFault, LONG_WINDOW_S, Scenario},
 };
 use crate::{
     lock::lock,
-    store::{
-        config::StoreSettings,
-        script::{plan::excess, record::StoredRecord},
-    },
+    store::script::{plan::excess, record::StoredRecord},
 };
 
-/// When simulations begin, by the store's clock: 2026.
-pub(super) const EPOCH: Nanos = 1_790_035_200 * SECOND_NS;
-
-/// A limit of this window has one window in a run.
-const LONG_WINDOW_S: u64 = 86_400;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub(super) struct Scenario {
-    seed: u64,
-    limits: Vec<Limit>,
-    /// What a newer policy has in their place.
-    changed: Vec<Limit>,
-    keys: usize,
-    nodes: usize,
-    steps: usize,
-    /// The most checks of a step.
-    crowd: u64,
-    is_uneven: bool,
-    is_cluster: bool,
-    has_refunds: bool,
-    settings: StoreSettings,
-    weather: Weather,
-    /// The chance in a thousand steps that something breaks.
-    trouble: u64,
-    /// Nothing else breaks than this, at the last node.
-    only: Option<Trouble>,
-}
-
-/// What breaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
-    /// A node is killed.
-    Kill,
-    /// A node stops.
-    Stop,
-    /// A node is cut off, or connected again.
-    Cut,
-    /// Answers to a node are held back.
-    Hold,
-    /// The store stands.
-    Stand,
-    /// The weather changes.
-    Weather,
-}
-
-impl Trouble {
-    fn any(random: &mut Random) -> Self {
-        use Trouble::{Cut, Hold, Kill, Stand, Stop, Weather};
-        random.one_of(&[Kill, Kill, Kill, Stop, Cut, Cut, Hold, Stand, Stand, Weather, Weather])
-    }
-}
-
-impl Scenario {
-    pub(super) fn of(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let random = &mut random;
-        let count = 1 + usize::from(random.happens(250));
-        let has_change = random.happens(300);
-        let limits: Vec<_> = (0..count).map(|_| limit(random)).collect();
-        let other = |limit: &Limit, random: &mut Random| {
-            let times = |tokens: u64, random: &mut Random| (tokens * random.within(1, 16) / 4).max(1);
-            let (tokens, burst) = (times(limit.tokens, random), times(limit.burst, random));
-            if has_change { Limit { tokens, burst, ..*limit } } else { *limit }
-        };
-        let changed = limits.iter().map(|limit| other(limit, random)).collect();
-        let ms = |choices: &[u64], random: &mut Random| Duration::from_millis(random.one_of(choices));
-        let settings = StoreSettings {
-            timeout: ms(&[5, 5, 20], random),
-            pause: ms(&[200, 1_000, 5_000], random),
-            sync_interval: ms(&[20, 100, 500], random),
-            lease: ms(&[1_000, 3_000, 6_000], random),
-            ..StoreSettings::default()
-        };
-        let weather = Weather {
-            delay_ms: random.one_of(&[0, 1, 2]),
-            slow: random.one_of(&[0, 0, 5, 20]),
-            lost: random.one_of(&[0, 0, 5, 20]),
-        };
-        let drawn = Self {
-            seed,
-            limits,
-            changed,
-            keys: random.within(1, 3) as usize,
-            nodes: random.within(1, 5) as usize,
-            steps: random.within(100, 500) as usize,
-            crowd: random.one_of(&[1, 6, 6]),
-            is_uneven: random.happens(500),
-            is_cluster: random.happens(300),
-            has_refunds: random.happens(300),
-            settings,
-            weather,
-            trouble: random.one_of(&[0, 10, 30, 60]),
-            only: None,
-        };
-        match random.below(8) {
-            0 => drawn.counted(random),
-            1 => drawn.cut_off(random),
-            _ => drawn,
-        }
-    }
-
-    /// Makes it one in which the store's count of a window is compared with what was admitted.
-    fn counted(self, random: &mut Random) -> Self {
-        let limit = Limit {
-            sharing: Sharing::Synced,
-            algorithm: Algorithm::FixedWindow,
-            tokens: random.within(4, 300),
-            period_s: LONG_WINDOW_S,
-            burst: 1,
-        };
-        let (limits, changed) = (vec![limit], vec![limit]);
-        Self { limits, changed, has_refunds: false, weather: Weather { lost: 20, ..self.weather }, ..self }
-    }
-
-    /// Makes it one in which a node that is asked little holds a lease when it is cut off, while others use the limit up.
-    fn cut_off(self, random: &mut Random) -> Self {
-        let tokens = random.within(50, 300);
-        let (sharing, algorithm) = (Sharing::Leased, Algorithm::TokenBucket);
-        let limit = Limit { sharing, algorithm, tokens, period_s: 1, burst: tokens };
-        let settings = StoreSettings { lease: Duration::from_secs(1), ..self.settings };
-        let (limits, changed) = (vec![limit], vec![limit]);
-        let nodes = random.within(2, 3) as usize;
-        Self {
-            limits,
-            changed,
-            keys: 1,
-            nodes,
-            is_uneven: true,
-            crowd: 6,
-            only: Some(Trouble::Cut),
-            trouble: 15,
-            settings,
-            weather: Weather::CALM,
-            ..self
-        }
-    }
-
-    /// Returns whether all limits are shared like this.
-    pub(super) fn is_all(&self, sharing: Sharing) -> bool {
-        self.limits.iter().all(|limit| limit.sharing == sharing)
-    }
-
-    fn has_change(&self) -> bool {
-        self.limits.iter().zip(&self.changed).any(|(one, other)| (one.tokens, one.burst) != (other.tokens, other.burst))
-    }
-}
-
-fn limit(random: &mut Random) -> Limit {
-    use Algorithm::{FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket};
-    let sharing = random.one_of(&[Sharing::Strict, Sharing::Leased, Sharing::Leased, Sharing::Synced]);
-    let algorithm = match sharing {
-        Sharing::Strict => {
-            random.one_of(&[TokenBucket, LeakyBucket, FixedWindow, SlidingWindowCounter, SlidingWindowLog])
-        }
-        Sharing::Leased => random.one_of(&[TokenBucket, TokenBucket, FixedWindow, SlidingWindowCounter]),
-        _ => random.one_of(&[TokenBucket, LeakyBucket, FixedWindow, FixedWindow, SlidingWindowCounter]),
-    };
-    let period_s = match algorithm {
-        FixedWindow => random.one_of(&[1, 5, 20, LONG_WINDOW_S, LONG_WINDOW_S]),
-        _ => random.one_of(&[1, 5, 20, 60]),
-    };
-    let largest = random.one_of(&[10, 60, 300]);
-    let (tokens, burst) = (random.within(4, largest), random.within(4, largest));
-    Limit { sharing, algorithm, tokens, period_s, burst }
-}
-
-/// What a run came to.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Report {
-    pub(super) checks: u64,
-    pub(super) admitted: u64,
-    /// Decided without the store.
-    pub(super) degraded: u64,
-    pub(super) killed: u64,
-    /// Tokens above synced limits at most.
-    pub(super) exceeded: u64,
-    /// Keys of limits that were used up in some stretch of time.
-    pub(super) used_up: u64,
-    /// Runs in which the limit was used again after the faults, and in which the store's count was compared.
-    pub(super) recovered: u64,
-    pub(super) counted: u64,
-    pub(super) traffic: Traffic,
-    /// Timers of nodes that went off, by how long they lived.
-    pub(super) ticks: u64,
-    /// A digest of all that was decided, and when.
-    pub(super) digest: u64,
-}
-
-impl Report {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.checks += other.checks;
-        self.admitted += other.admitted;
-        self.degraded += other.degraded;
-        self.killed += other.killed;
-        self.exceeded = self.exceeded.max(other.exceeded);
-        self.used_up += other.used_up;
-        self.recovered += other.recovered;
-        self.counted += other.counted;
-        self.traffic.scripts += other.traffic.scripts;
-        self.traffic.charges += other.traffic.charges;
-        self.traffic.messages += other.traffic.messages;
-        self.traffic.lost += other.traffic.lost;
-        self.ticks += other.ticks;
-        self.digest ^= other.digest;
-    }
-
-    /// Returns the events: checks, messages and timers.
-    pub(super) fn events(&self) -> u64 {
-        self.checks + self.traffic.messages + self.ticks
-    }
-}
-
-/// Runs a scenario from its beginning to its end. The error says what is wrong.
-pub(super) fn run(scenario: &Scenario, is_traced: bool) -> Result<Report, String> {
+/// Runs a scenario from its beginning to its end. The error states what is wrong.
+pub(super) fn run(scenario: &Scenario, is_traced: bool) -> Result<RunReport, String> {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let outcome = runtime.expect("a runtime").block_on(async { Run::start(scenario, is_traced).await.finish().await });
     outcome.map_err(|why| format!("{why}\nrun it again: TIDEGATE_SIMULATION={}\n{scenario:?}", scenario.seed))
-}
-
-/// What checks note.
-#[derive(Default)]
-struct History {
-    admissions: Vec<Admission>,
-    report: Report,
-    limits: usize,
-    is_traced: bool,
-}
-
-impl History {
-    fn note(&mut self, now: Nanos, what: impl FnOnce() -> String) {
-        if self.is_traced {
-            trace(now, &what());
-        }
-    }
-
-    fn digest(&mut self, numbers: [u64; 4]) {
-        for number in numbers {
-            self.report.digest = Random::new(self.report.digest ^ number).next();
-        }
-    }
 }
 
 struct Run {
@@ -279,11 +43,11 @@ struct Run {
     nodes: Vec<Arc<Node>>,
     history: Arc<Mutex<History>>,
     policies: [Arc<Snapshot>; 2],
-    /// Whether the newer policy is known.
+    /// Whether the newer policy was published on a node.
     is_changed: bool,
-    /// The tokens above a synced limit that nodes may have admitted which are gone.
+    /// The tokens above a synced limit that nodes which are gone may have admitted.
     untold: u64,
-    /// The tokens that those had spent and not told.
+    /// The tokens that those nodes had spent and not sent.
     lost: u64,
 }
 
@@ -291,7 +55,7 @@ impl Run {
     async fn start(scenario: &Scenario, is_traced: bool) -> Self {
         let mut random = Random::new(scenario.seed.rotate_left(32) ^ 0x5eed);
         let epoch = EPOCH + random.below(100_000_000) * 1_000;
-        let network = Network::new(random.next(), epoch, (scenario.is_cluster, is_traced), scenario.weather);
+        let network = Network::new(random.next(), epoch, (scenario.is_cluster, is_traced), scenario.conditions);
         let policies = [snapshot(&scenario.limits), snapshot(&scenario.changed)];
         let history = Arc::new(Mutex::new(History { limits: scenario.limits.len(), is_traced, ..History::default() }));
         let nodes = Vec::new();
@@ -306,9 +70,9 @@ impl Run {
         run
     }
 
-    /// Starts a node whose clock goes wrong by up to an hour.
+    /// Starts a node whose clock is wrong by up to half an hour.
     async fn node(&mut self, place: usize) -> Node {
-        // One that starts late may have an old policy.
+        // A node that starts late may have an old policy.
         let version = usize::from(self.is_changed && self.random.happens(500));
         let policy = (Arc::clone(&self.policies[version]), 1 + version as u64);
         let at_first = self.network.now() - 1_800 * SECOND_NS + self.random.below(3_600 * SECOND_NS);
@@ -324,35 +88,36 @@ impl Run {
         lock(&self.history).note(self.network.now(), what);
     }
 
-    /// Lets a node go, and starts another in its place.
+    /// Stops or kills a node, and starts another one in its place.
     async fn replace(&mut self, place: usize, is_closed: bool) {
         let node = Arc::clone(&self.nodes[place]);
         self.note(|| format!("node {place} {}", if is_closed { "stops" } else { "is killed" }));
         if is_closed {
             node.shared.close().await;
         }
-        self.bury(&node);
+        self.remove(&node);
         drop(node);
         let node = self.node(place).await;
         self.nodes[place] = Arc::new(node);
     }
 
-    fn bury(&mut self, node: &Node) {
+    fn remove(&mut self, node: &Node) {
         node.wire.kill();
         self.untold += node.untold_max();
-        self.lost += node.shared.holdings.unanswered_max();
+        self.lost += node.shared.quotas.unanswered_max();
         let mut history = lock(&self.history);
         history.report.killed += 1;
         history.report.ticks += self.ticks(node);
     }
 
-    /// Returns how often timers of a node went off: its holdings, its watch, its probe and its exchange each have one.
+    /// Returns how often the timers of a node fired: one each for its quotas, its health monitor, its probe and its
+    /// exchange.
     fn ticks(&self, node: &Node) -> u64 {
         let every_ms = [50, 50, 25, self.scenario.settings.sync_interval.as_millis()];
         every_ms.iter().map(|every| (node.age().as_millis() / every) as u64).sum()
     }
 
-    /// Checks once, in a task of its own.
+    /// Makes one check, in a task of its own.
     fn check(&mut self, place: usize, key: usize, cost: u64) {
         let refund = (self.scenario.has_refunds && self.random.happens(100)).then(|| self.random.below(400));
         let node = Arc::clone(&self.nodes[place]);
@@ -362,11 +127,11 @@ impl Run {
         );
     }
 
-    async fn finish(mut self) -> Result<Report, String> {
+    async fn finish(mut self) -> Result<RunReport, String> {
         for _ in 0..self.scenario.steps {
             self.step().await;
         }
-        self.heal().await;
+        self.end_faults().await;
         self.count().await?;
         self.recover().await?;
         self.judge()
@@ -375,8 +140,8 @@ impl Run {
     async fn step(&mut self) {
         let (nodes, keys) = (self.nodes.len() as u64, self.scenario.keys as u64);
         let place = self.random.below(nodes) as usize;
-        if self.random.happens(self.scenario.trouble) {
-            return self.trouble(place).await;
+        if self.random.happens(self.scenario.fault_chance) {
+            return self.inject_fault(place).await;
         }
         if self.scenario.has_change() && self.random.happens(10) {
             self.is_changed = true;
@@ -386,7 +151,7 @@ impl Run {
         let burst = self.scenario.limits.iter().map(Limit::capacity).max().unwrap_or(0);
         let checks = if self.random.happens(20) { burst } else { self.random.within(0, self.scenario.crowd) };
         for _ in 0..checks {
-            // The last is asked little, so that it holds what it does not need.
+            // The last node has little load, so that it holds tokens that it does not need.
             let is_any = !self.scenario.is_uneven || nodes == 1 || self.random.happens(20);
             let node = self.random.below(if is_any { nodes } else { nodes - 1 }) as usize;
             let key = self.random.below(keys) as usize;
@@ -399,55 +164,55 @@ impl Run {
         self.pass(longest).await;
     }
 
-    async fn trouble(&mut self, place: usize) {
+    async fn inject_fault(&mut self, place: usize) {
         let (what, place) = match self.scenario.only {
             Some(only) => (only, self.nodes.len() - 1),
-            None => (Trouble::any(&mut self.random), place),
+            None => (InjectedFault::any(&mut self.random), place),
         };
         match what {
-            Trouble::Kill => self.replace(place, false).await,
-            Trouble::Stop => self.replace(place, true).await,
-            Trouble::Cut => {
+            InjectedFault::Kill => self.replace(place, false).await,
+            InjectedFault::Stop => self.replace(place, true).await,
+            InjectedFault::CutOff => {
                 let wire = &self.nodes[place].wire;
                 wire.cut(!wire.is_cut());
                 self.note(|| format!("node {place} is cut off: {}", self.nodes[place].wire.is_cut()));
             }
-            Trouble::Hold => {
+            InjectedFault::HoldAnswers => {
                 let ms = self.random.one_of(&[30, 300, 600, 2_000]);
                 self.note(|| format!("answers to node {place} are held back for {ms} ms"));
                 self.nodes[place].wire.hold(Duration::from_millis(ms));
             }
-            Trouble::Stand => {
+            InjectedFault::PauseStore => {
                 let ms = self.random.one_of(&[10, 30, 200, 4_000]);
-                self.note(|| format!("the store stands for {ms} ms"));
-                self.network.stand(Duration::from_millis(ms));
+                self.note(|| format!("the store is paused for {ms} ms"));
+                self.network.pause_store(Duration::from_millis(ms));
             }
-            Trouble::Weather => {
-                let weather = Weather {
+            InjectedFault::NetworkConditions => {
+                let conditions = NetworkConditions {
                     delay_ms: self.random.one_of(&[0, 1, 2, 4]),
                     slow: self.random.one_of(&[0, 0, 50, 300]),
                     lost: self.random.one_of(&[0, 0, 50, 300]),
                 };
-                self.note(|| format!("{weather:?}"));
-                self.network.set_weather(weather);
+                self.note(|| format!("{conditions:?}"));
+                self.network.set_conditions(conditions);
             }
         }
     }
 
-    /// Ends all faults, and waits until what is under way has arrived.
-    async fn heal(&mut self) {
+    /// Ends all faults, and waits until everything under way has arrived.
+    async fn end_faults(&mut self) {
         self.note(|| "all faults end".to_owned());
-        self.network.set_weather(Weather::CALM);
-        self.network.stand(Duration::ZERO);
+        self.network.set_conditions(NetworkConditions::IDEAL);
+        self.network.pause_store(Duration::ZERO);
         for node in &self.nodes {
             node.wire.cut(false);
             node.wire.hold(Duration::ZERO);
             node.publish(&self.policies[1], 2);
         }
-        // Two stay: each costs as much time as the others.
+        // Two nodes stay: more would only cost time.
         let nodes = self.nodes.split_off(self.nodes.len().min(2));
         for node in nodes {
-            self.bury(&node);
+            self.remove(&node);
         }
         sleep(Duration::from_secs(13) + self.scenario.settings.pause).await;
     }
@@ -456,7 +221,7 @@ impl Run {
     async fn count(&mut self) -> Result<(), String> {
         let Scenario { ref limits, has_refunds, .. } = self.scenario;
         let [limit] = limits[..] else { return Ok(()) };
-        // Other numbers forget what was used above them.
+        // A change of the numbers forgets what was used above them.
         let is_exact = !has_refunds && !self.scenario.has_change();
         if !is_exact || limit.sharing != Sharing::Synced || limit.period_s != LONG_WINDOW_S {
             return Ok(());
@@ -493,14 +258,14 @@ impl Run {
         text.parse().expect("a meter")
     }
 
-    /// Sees whether a limit can be used again, two epochs after nodes died with leases out.
+    /// Checks that a limit can be used again two epochs after nodes died with leases out.
     async fn recover(&mut self) -> Result<(), String> {
         let [limit] = self.scenario.changed[..] else { return Ok(()) };
         if limit.period_s == LONG_WINDOW_S || limit.capacity() < 20 {
             return Ok(());
         }
         self.scenario.has_refunds = false;
-        // What comes back first is what is owed.
+        // The debt is repaid first.
         let meter = self.meter(0);
         let text = self.network.value(&self.nodes[0].key("0", 0));
         let owed =
@@ -511,7 +276,7 @@ impl Run {
             return Ok(());
         }
         self.note(|| format!("nothing happens for {wait:?}"));
-        // One now and then, so that the key lives. In a store a log ages with the youngest of it.
+        // A check now and then keeps the key alive. A log in a store ages with its youngest entry.
         let until = Instant::now() + wait;
         while Instant::now() < until {
             if limit.algorithm != Algorithm::SlidingWindowLog {
@@ -522,10 +287,11 @@ impl Run {
         let before = lock(&self.history).admissions.len();
         let history = Arc::clone(&self.history);
         let admitted = || lock(&history).admissions[before..].iter().map(|it| it.cost).sum::<u64>();
-        // Up to a quarter may be on lease to another node; a few were used while nothing happened.
+        // Up to a quarter may be lent to another node, and a few tokens were used while nothing else happened.
         let share = match (limit.sharing, limit.algorithm) {
             (Sharing::Leased, _) => limit.capacity() / 4,
-            // What is sent after the end of a window counts in the one after it, where it weighs more than in the one before.
+            // What is sent after the end of a window counts in the next one, where it weighs more than in the one
+            // before.
             (Sharing::Synced, Algorithm::SlidingWindowCounter) => limit.capacity() / 2,
             _ => 0,
         };
@@ -547,14 +313,15 @@ impl Run {
         Ok(())
     }
 
-    fn judge(self) -> Result<Report, String> {
+    fn judge(self) -> Result<RunReport, String> {
         let mut history = lock(&self.history);
         let untold = self.untold + self.nodes.iter().map(|node| node.untold_max()).sum::<u64>();
         for (place, (first, second)) in self.scenario.limits.iter().zip(&self.scenario.changed).enumerate() {
-            // Of both: numbers that fell and rise again forget what was above them, so they change once.
+            // The larger of both: numbers that fall and rise again forget what was above them, so they change once.
             let (tokens, burst) = (first.tokens.max(second.tokens), first.burst.max(second.burst));
             let limit = Limit { tokens, burst, ..*first };
-            // While nodes have different numbers, views of the same key are of different limits: nothing is promised of both.
+            // While nodes have different numbers, views of the same key are of different limits, and no bound holds for
+            // both.
             if limit.sharing == Sharing::Synced && self.scenario.has_change() {
                 continue;
             }
@@ -571,84 +338,5 @@ impl Run {
         report.ticks += ticks;
         report.traffic = self.network.traffic();
         Ok(*report)
-    }
-}
-
-/// Checks once, and notes what was admitted.
-async fn check(
-    node: &Node,
-    network: &Network,
-    history: &Mutex<History>,
-    (key, cost): (usize, u64),
-    refund: Option<Duration>,
-) {
-    let user = key.to_string();
-    let who = [Identity::new("user", &user).expect("a user")];
-    let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("a request");
-    let shared = &node.shared;
-    let asked_at = network.now();
-    let begun = if refund.is_some() { shared.pend(&request, false).expect("a limit") } else { shared.begin(&request) };
-    let mut reserved = None;
-    let (decision, times) = match begun {
-        Begun::Decided(decision) => (decision, Vec::new()),
-        Begun::Pending(pending) => {
-            let limits: Vec<_> = pending.charges().map(|charge| (place_of(charge.limit_id), charge.sharing)).collect();
-            let answers = shared.ask(&pending).await;
-            let times = limits.into_iter().zip(answers.iter().map(time_of)).collect();
-            let decision = if refund.is_some() {
-                let (decision, its) = shared.finish_reserved(pending, &answers);
-                reserved = its;
-                decision
-            } else {
-                shared.finish(pending, &answers)
-            };
-            (decision, times)
-        }
-    };
-    let now = network.now();
-    let admitted = {
-        let mut history = lock(history);
-        history.digest([now, key as u64, cost, u64::from(decision.is_allowed())]);
-        history.note(now, || {
-            let what = if decision.is_allowed() { "admits" } else { "denies" };
-            format!("node {} {what} {cost} of key {key} {:?} {times:?}", node.place, decision.degraded())
-        });
-        history.report.checks += 1;
-        history.report.degraded += u64::from(decision.degraded().is_some());
-        // The caller of a dead node heard nothing.
-        if !decision.is_allowed() || decision.degraded().is_some() || node.wire.is_dead() {
-            return;
-        }
-        history.report.admitted += 1;
-        let first = history.admissions.len();
-        let admission = |limit, from, until| Admission { limit, key, from, until, cost };
-        if times.is_empty() || now == asked_at {
-            let limits = history.limits;
-            history.admissions.extend((0..limits).map(|limit| admission(limit, now, now)));
-        }
-        for &((limit, sharing), at) in times.iter().filter(|_| now > asked_at) {
-            let at = at.unwrap_or(now);
-            // Of a lease or a view the node says when it was, which may be a little before.
-            let until = if sharing == Sharing::Strict { at } else { now.max(at) };
-            history.admissions.push(admission(limit, at.max(asked_at).min(until), until));
-        }
-        first..history.admissions.len()
-    };
-    if let (Some(refund), Some(reserved)) = (refund, reserved) {
-        sleep(refund).await;
-        if node.wire.is_dead() {
-            return;
-        }
-        shared.settle(reserved, 0);
-        let mut history = lock(history);
-        history.note(network.now(), || format!("node {} gives back {cost} of key {key}", node.place));
-        history.admissions[admitted].iter_mut().for_each(|it| it.cost = 0);
-    }
-}
-
-fn time_of(answer: &Answer) -> Option<Nanos> {
-    match *answer {
-        Answer::Decided { now, .. } => Some(now),
-        _ => None,
     }
 }

@@ -1,20 +1,20 @@
 //! A schedule of faults, drawn from one seed.
 //!
-//! The store, each node and the policy have a lane of their own, in which one thing happens after the other with quiet times in
-//! between; lanes do not wait for each other, so faults of different lanes overlap. A lane goes through all of its kinds in random
-//! order before it begins again, so that a history of a minute has each kind.
+//! The store, each node and the policy have a lane of their own, in which faults follow each other with quiet times
+//! between them. Lanes do not wait for each other, so faults of different lanes overlap. A lane uses each of its kinds
+//! once, in random order, before it begins again, so that a history of a minute has each kind.
 
 use std::time::Duration;
 
-/// Nodes of a history.
+/// The nodes of a history.
 pub(crate) const NODES: usize = 4;
 
-/// A generator of numbers from a seed: `SplitMix64`.
+/// A random number generator with a seed: `SplitMix64`.
 #[derive(Clone, Debug)]
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// Returns the numbers of one part of a history.
+    /// Returns the generator of one part of a history.
     pub(crate) fn of(seed: u64, part: u64) -> Self {
         let mut random = Self(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93));
         random.next();
@@ -47,9 +47,9 @@ impl SeededRandom {
 /// The kinds of faults, as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum FaultKind {
-    /// The store is killed, and started again empty.
+    /// The store is killed, and started again without data.
     StoreKilled,
-    /// The store stands, and goes on.
+    /// The store is paused, and goes on.
     StorePaused,
     /// The store forgets its scripts.
     ScriptsFlushed,
@@ -59,9 +59,9 @@ pub(crate) enum FaultKind {
     Delayed,
     /// Half of the answers to a node are lost, with their connections.
     Dropped,
-    /// A node dies, and another with another clock takes its place.
+    /// A node dies, and another one with another clock takes its place.
     NodeKilled,
-    /// A node hears of other numbers.
+    /// A node gets other numbers.
     Published,
 }
 
@@ -100,12 +100,12 @@ pub(crate) enum FaultStep {
         node: usize,
         drops: bool,
     },
-    /// The clock of the node that takes its place goes wrong by so many seconds.
+    /// The clock of the node that takes over is wrong by so many seconds.
     KillNode {
         node: usize,
         wrong_by_s: i64,
     },
-    /// A node hears of the numbers of this version: so many hundredths of the usual ones.
+    /// A node gets the numbers of this version: so many hundredths of the usual ones.
     Publish {
         node: usize,
         version: u64,
@@ -114,7 +114,7 @@ pub(crate) enum FaultStep {
 }
 
 impl FaultStep {
-    /// Returns the fault that it begins.
+    /// Returns the fault that this step begins.
     pub(crate) fn begins(self) -> Option<FaultKind> {
         Some(match self {
             Self::KillStore => FaultKind::StoreKilled,
@@ -139,10 +139,11 @@ pub(crate) struct PlannedStep {
     pub(crate) step: FaultStep,
 }
 
-/// The time without faults at the beginning, and at the end.
+/// The time without faults at the beginning and at the end.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Draws the faults of a history that lasts so long, in their order. All of them are over at its end.
+/// Draws the faults of a history of this length, in their order. All of them are over at its end.
+// Long: one lane after the other, from one generator.
 pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<PlannedStep> {
     let ends = lasts.saturating_sub(QUIET);
     let mut planned = Vec::new();
@@ -214,7 +215,7 @@ pub(crate) fn schedule(seed: u64, lasts: Duration) -> Vec<PlannedStep> {
     planned
 }
 
-/// Has one thing happen after the other. `happen` returns when it is over.
+/// Fills a lane with one fault after the other. `happen` returns when its fault is over.
 fn lane(
     random: &mut SeededRandom,
     ends: Duration,
@@ -225,7 +226,7 @@ fn lane(
     let (mut at, mut left) = (QUIET.saturating_sub(Duration::from_millis(least)), Vec::new());
     loop {
         at += random.ms(least, most);
-        // The longest fault lasts so long.
+        // The longest fault takes this long.
         if at + Duration::from_millis(2_500) > ends {
             return;
         }

@@ -1,9 +1,9 @@
-//! Decides whether the admissions of one key keep the bound that is promised. Pure: it knows nothing but the record.
+//! Decides whether the admissions of one key keep the promised bound. Pure: it uses nothing but the record.
 //!
-//! Each admission has an interval of store time in which it happened. A stretch of time surely holds an admission whose whole
-//! interval lies in it, and possibly holds none of the others. So a stretch is judged by the sum of those that it surely holds: it
-//! breaks the bound only if it does so for every choice of instants within the intervals (no false alarm), and of one stretch by
-//! itself no more can be known (every true alarm).
+//! Each admission has an interval of store time in which it happened. A stretch of time certainly holds an admission
+//! whose whole interval lies in it, and possibly holds none of the others. So a stretch is judged by the sum of those
+//! that it certainly holds: it breaks the bound only if it does so for every choice of instants within the intervals
+//! (no false alarm), and of one stretch by itself nothing more can be known (every true alarm).
 //!
 //! The bounds, and the sentences that promise them:
 //!
@@ -15,24 +15,26 @@
 //! | `strict`, `sliding_window_log` | n in a stretch that is shorter than p | "n in every stretch of p, wherever it begins" |
 //! | `synced` | the same, of the admissions that are *covered* at a later admission of the same node in the stretch | "above the limit by at most what all nodes admit in one interval of exchange (100 ms), and until the store has answered" |
 //!
-//! **Synced.** An admission is covered once the node has an answer of the store to the exchange that reported it. Take the last
-//! admission of each node in a stretch, and of these the one whose node heard of the store last. That node knew all that any of
-//! these nodes had covered by then, and was admitted all the same. So what is covered at the last admission of its node in the
-//! stretch keeps the bound of the algorithm, and what is above it is not covered: at most what each node admitted since it sent the
-//! last exchange that was answered. An admission therefore counts from its own beginning until the end of the first later
-//! admission at which it was covered, and one that never was does not count. A node's idea of the store's time may be late, which
-//! decides in which window it admits; an interval begins by that idea.
+//! **Synced.** An admission is covered once the node has the store's answer to the exchange that reported it. Take the
+//! last admission of each node in a stretch, and of these the one whose node had the latest answer of the store. That
+//! node knew everything that any of these nodes had covered by then, and was admitted all the same. So what is covered
+//! at the last admission of its node in the stretch keeps the bound of the algorithm, and what is above the bound is
+//! not covered: at most what each node admitted since it sent the last exchange that was answered. An admission
+//! therefore counts from its own beginning until the end of the first later admission at which it was covered, and one
+//! that never was covered does not count. A node's idea of the store's time may be late, and decides in which window it
+//! admits; an interval begins by that idea.
 //!
 //! **Losses.** "A store that comes back empty admits one more burst of each key, at most": each loss in a stretch allows one more
 //! burst. Leases that the lost store gave are spent for one life of a lease after it, and the new store may take what their nodes
 //! give back for what others have, until the end of the epoch after: a stretch that begins within two lives after a loss may hold
 //! another quarter of the limit ("At most a quarter of a limit is out").
 //!
-//! **Changes of the numbers.** Nodes hear of them at different times, and a question may be under way: numbers are in force from
-//! the first publish on any node until the last node has others and nothing that was asked by them is under way. Where several
-//! are in force the largest count. "Used tokens stay used, up to the new capacity" (`Carry::Keep`): a change to a smaller limit
-//! forgets what is above it, so a stretch that holds one may have the difference to the largest capacity more. A view may owe more
-//! than there is, which is forgotten likewise; so of a `synced` limit only stretches without a change are judged.
+//! **Changes of the numbers.** Nodes get them at different times, and a request may be under way: numbers are in force
+//! from the first publish on any node until the last node has others and nothing that was requested under them is under
+//! way. Where several are in force the largest count. "Used tokens stay used, up to the new capacity" (`Carry::Keep`):
+//! a change to a smaller limit forgets what is above it, so a stretch that holds one may have the difference to the
+//! largest capacity more. A view may owe more than its limit has, which is forgotten likewise; so of a `synced` limit
+//! only stretches without a change are judged.
 
 use std::{collections::HashMap, fmt};
 
@@ -41,26 +43,26 @@ use tidegate::{
     time::Nanos,
 };
 
-/// The numbers of a limit that a policy changes.
+/// The numbers of a limit, which a policy can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitNumbers {
     pub(crate) limit: u64,
-    /// The burst of a bucket; of a window, its limit.
+    /// The burst of a bucket; for a window, its limit.
     pub(crate) burst: u64,
 }
 
-/// Numbers of a limit and the time in which a node may have used them.
+/// Numbers of a limit, and the time in which a node may have used them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InForce {
     pub(crate) numbers: LimitNumbers,
-    /// When the first publish of them began, and when the last node had them.
+    /// The time at which their first publish began, and the time by which the last node had them.
     pub(crate) from: Nanos,
     pub(crate) everywhere_from: Nanos,
-    /// When the last node had others.
+    /// The time by which the last node had other numbers.
     pub(crate) until: Nanos,
 }
 
-/// An instant between these two at which the store lost everything.
+/// A loss of everything in the store, at an instant between these two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StoreLoss {
     pub(crate) from: Nanos,
@@ -70,18 +72,18 @@ pub(crate) struct StoreLoss {
 /// Tokens that were admitted between these two instants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Admission {
-    /// A node that takes the place of a dead one is another.
+    /// The node; one that takes the place of a dead node has another number.
     pub(crate) node: usize,
     pub(crate) cost: u64,
     pub(crate) earliest: Nanos,
     pub(crate) latest: Nanos,
-    /// The number of tokens, the last that the node admitted before this, that no answer of the store covered yet. Synced limits
-    /// have it.
+    /// The number of tokens, the last that the node admitted before this, that no answer of the store covered yet. Only
+    /// synced limits have it.
     pub(crate) uncovered: u64,
 }
 
-/// The record of one key, which is all that the judge knows. Admissions of a node to a synced limit are in their order and do not
-/// overlap.
+/// The record of one key, which is all that the judge uses. The admissions of a node to a synced limit are in their
+/// order and do not overlap.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHistory {
     pub(crate) sharing: Sharing,
@@ -89,11 +91,11 @@ pub(crate) struct KeyHistory {
     pub(crate) period_ns: Nanos,
     /// The life of a lease.
     pub(crate) lease_ns: Nanos,
-    /// The longest time for which a question by other numbers may be under way.
+    /// The longest time for which a request under other numbers may be under way.
     pub(crate) under_way_ns: Nanos,
-    /// In their order.
+    /// The numbers, in their order.
     pub(crate) in_force: Vec<InForce>,
-    /// In their order.
+    /// The losses, in their order.
     pub(crate) losses: Vec<StoreLoss>,
     pub(crate) admissions: Vec<Admission>,
 }
@@ -103,7 +105,7 @@ pub(crate) struct KeyHistory {
 pub(crate) struct Violation {
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
-    /// Tokens that the stretch surely holds, and the most that it may.
+    /// The tokens that the stretch certainly holds, and the most that it may hold.
     pub(crate) admitted: u64,
     pub(crate) bound: u64,
     pub(crate) rule: &'static str,
@@ -117,15 +119,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The distance of a history to its bound.
+/// The distance of a history from its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Headroom {
-    /// The fewest tokens that were left below the bound of a stretch, and its bound.
+    /// The fewest tokens that were left below the bound of a stretch, and that bound.
     pub(crate) least_left: u64,
     pub(crate) of_bound: u64,
 }
 
-/// Decides whether the history keeps its bound.
+/// Judges whether the history keeps its bound.
 pub(crate) fn judge(history: &KeyHistory) -> Result<Headroom, Violation> {
     match history.sharing {
         Sharing::Synced => judge_covered(history),
@@ -133,7 +135,7 @@ pub(crate) fn judge(history: &KeyHistory) -> Result<Headroom, Violation> {
     }
 }
 
-/// Returns the tokens of a synced limit that count, and for how long half of them were not covered, at most.
+/// Returns the tokens of a synced limit that count, and the time for which half of them were not covered, at most.
 pub(crate) fn coverage(history: &KeyHistory) -> (u64, Nanos) {
     let counted = covered(&history.admissions, &history.losses);
     let mut lasted: Vec<_> = counted.iter().map(|it| it.latest - it.earliest).collect();
@@ -141,7 +143,7 @@ pub(crate) fn coverage(history: &KeyHistory) -> (u64, Nanos) {
     (counted.iter().map(|it| it.cost).sum(), lasted.get(lasted.len() / 2).copied().unwrap_or(Nanos::MAX))
 }
 
-/// Judges what is covered, between two changes of the numbers.
+/// Judges the covered admissions between two changes of the numbers.
 fn judge_covered(history: &KeyHistory) -> Result<Headroom, Violation> {
     let counted = covered(&history.admissions, &history.losses);
     let mut judged = Headroom::NOTHING;
@@ -157,8 +159,9 @@ fn judge_covered(history: &KeyHistory) -> Result<Headroom, Violation> {
     Ok(judged)
 }
 
-/// Returns the admissions that count, each until the end of the first later admission of its node at which it was covered. A store
-/// that came back empty knows nothing of the exchanges before, so both must lie before a loss, or both after it.
+/// Returns the admissions that count, each until the end of the first later admission of its node at which it was
+/// covered. A store that came back empty knows nothing of the exchanges before, so both must be before a loss, or both
+/// after it.
 fn covered(admissions: &[Admission], losses: &[StoreLoss]) -> Vec<Admission> {
     let mut by_node: HashMap<usize, Vec<&Admission>> = HashMap::new();
     for it in admissions {
@@ -166,7 +169,7 @@ fn covered(admissions: &[Admission], losses: &[StoreLoss]) -> Vec<Admission> {
     }
     let mut counted = Vec::new();
     for of_node in by_node.values() {
-        // All that the node admitted before, and the first of them that is not covered yet.
+        // Everything that the node admitted before, and the first of it that is not covered yet.
         let (mut admitted, mut next, mut covered) = (0, 0, 0);
         for it in of_node {
             let covered_now = admitted - it.uncovered.min(admitted);
@@ -223,18 +226,18 @@ impl Headroom {
 }
 
 impl KeyHistory {
-    /// Returns until when these numbers may be in force.
+    /// Returns the time until which these numbers may be in force.
     fn until(&self, it: &InForce) -> Nanos {
         it.until.saturating_add(self.under_way_ns)
     }
 
-    /// Returns the largest number of those in force in a stretch.
+    /// Returns the largest of the numbers in force in a stretch.
     fn largest(&self, number: impl Fn(&LimitNumbers) -> u64, from: Nanos, until: Nanos) -> u64 {
         let in_force = self.in_force.iter().filter(|it| it.from <= until && self.until(it) >= from);
         in_force.map(|it| number(&it.numbers)).max().unwrap_or(0)
     }
 
-    /// Returns the changes of the numbers: when each may happen, and how many used tokens it may forget.
+    /// Returns the changes of the numbers: the interval of each, and how many used tokens it may forget.
     fn changes(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
         let change = |pair: &[InForce]| {
             let (from, until) = (pair[1].from, self.until(&pair[0]));
@@ -243,7 +246,7 @@ impl KeyHistory {
             (from, until, self.largest(&capacity, since, until) - capacity(&pair[1].numbers))
         };
         let mut changes: Vec<_> = self.in_force.windows(2).map(change).collect();
-        // A store that lost everything may be given the old numbers once more, and then the new ones.
+        // A store that lost everything may get the old numbers once more, and then the new ones.
         for loss in &self.losses {
             let again = changes.iter().find(|(from, until, _)| *from <= loss.until && loss.from <= *until).copied();
             changes.extend(again);
@@ -251,18 +254,19 @@ impl KeyHistory {
         changes
     }
 
-    /// Returns the losses: when each may have happened, and the burst that it allows.
+    /// Returns the losses: the interval of each, and the burst that it allows.
     fn lost_bursts(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
         let burst = |loss: &StoreLoss| (loss.from, loss.until, self.largest(&capacity, loss.from, loss.until));
         self.losses.iter().map(burst).collect()
     }
 
-    /// Returns the tokens that leases of lost stores may add to a stretch that begins after an instant and until another.
+    /// Returns the tokens that leases of lost stores may add to a stretch that begins after one instant and before
+    /// another.
     fn lost_leases(&self, capacity: impl Fn(&LimitNumbers) -> u64) -> Vec<(Nanos, Nanos, u64)> {
         let mut all: Vec<(Nanos, Nanos, u64)> = Vec::new();
         for loss in self.losses.iter().filter(|_| self.sharing == Sharing::Leased) {
             let quarter = self.largest(&capacity, loss.from.saturating_sub(2 * self.lease_ns), loss.until) / 4;
-            // One that comes so soon after another may find a quarter more out.
+            // A loss so soon after another may find a quarter more lent.
             let before = all.last().filter(|(_, ends, _)| loss.from <= *ends).map_or(0, |before| before.2);
             all.push((loss.from, loss.until.saturating_add(2 * self.lease_ns), before + quarter));
         }
@@ -275,12 +279,12 @@ fn of_lost_leases(lost: &[(Nanos, Nanos, u64)], from: Nanos) -> u64 {
     lost.iter().filter(|it| it.0 < from && from <= it.1).map(|it| it.2).max().unwrap_or(0)
 }
 
-/// Returns the sum of the tokens of those that a stretch may hold.
+/// Returns the sum of the tokens of those entries that a stretch may hold.
 fn held_in(all: &[(Nanos, Nanos, u64)], from: Nanos, until: Nanos) -> u64 {
     all.iter().filter(|it| it.0 <= until && it.1 >= from).map(|it| it.2).sum()
 }
 
-/// Judges each aligned window by what it surely holds, and the parts of it between losses.
+/// Judges each aligned window, and the parts of it between losses, by what it certainly holds.
 fn windows(history: &KeyHistory) -> Result<Headroom, Violation> {
     let period_ns = history.period_ns;
     let mut of_windows: HashMap<Nanos, Vec<&Admission>> = HashMap::new();
@@ -323,12 +327,13 @@ struct StretchRule<F> {
     below: Option<Nanos>,
 }
 
-/// Judges each stretch that begins where an admission begins and ends where one ends, in n log n. Tokens are counted in parts, of
-/// which a token has as many as a period has nanoseconds, so that what comes back is a whole number.
+/// Judges each stretch that begins where an admission begins and ends where one ends, in n log n. Tokens are counted in
+/// parts, of which a token has as many as a period has nanoseconds, so that what comes back is a whole number.
 ///
-/// The excess of a stretch from `a` to `b` above its bound is a sum of parts that depend on `a` alone, parts that depend on `b` alone,
-/// and the admissions in it. So stretches that begin at `a` are looked at together, from the last `a` to the first: a tree over all `b` has
-/// the sum for each, and an admission is added to all stretches that end after it.
+/// The excess of a stretch from `a` to `b` above its bound is a sum of parts that depend on `a` alone, parts that
+/// depend on `b` alone, and the admissions in it. So stretches that begin at `a` are judged together, from the last `a`
+/// to the first: a tree over all `b` has the sum for each, and an admission is added to all stretches that end after
+/// it.
 fn stretches<F: Fn(&LimitNumbers) -> u64 + Copy>(
     history: &KeyHistory,
     rule: &StretchRule<F>,
@@ -362,7 +367,7 @@ fn stretches<F: Fn(&LimitNumbers) -> u64 + Copy>(
         let beyond = rule.below.map_or(ends.len(), |below| ends.partition_point(|&b| b < a.saturating_add(below)));
         let Some((above, at)) = tree.largest(ends.partition_point(|&b| b < a)..beyond) else { continue };
         let (b, above) = (ends[at], above + before_a(a));
-        // Rounded against an alarm: a part of a token is none.
+        // Rounded down, so that a part of a token is no alarm.
         let bound = (until_b(b) - before_a(a)).div_euclid(token);
         if above > 0 {
             let held = admissions.iter().filter(|it| it.earliest >= a && it.latest <= b);
@@ -376,9 +381,9 @@ fn stretches<F: Fn(&LimitNumbers) -> u64 + Copy>(
     Ok(judged)
 }
 
-/// Parts of tokens that come back, at the largest rate that is in force.
+/// The parts of tokens that come back at the largest rate in force.
 struct Supply {
-    /// The beginning of each rate, the rate, and the parts that came back before.
+    /// The beginning of each rate, the rate, and the parts that came back before it.
     steps: Vec<(Nanos, i128, i128)>,
 }
 
@@ -405,10 +410,10 @@ impl Supply {
     }
 }
 
-/// A segment tree: adds to ranges of numbers, and finds the largest number of a range.
+/// A segment tree that adds to ranges of numbers, and finds the largest number of a range.
 struct MaxTree {
     size: usize,
-    /// The largest number below each node of the tree, and its place.
+    /// The largest number below each node of the tree, and its index.
     largest: Vec<(i128, usize)>,
     /// The sum that was added to all numbers below each node.
     added: Vec<i128>,
@@ -447,7 +452,7 @@ impl MaxTree {
         self.largest[node] = (largest + self.added[node], place);
     }
 
-    /// Returns the largest in a range, and its place; `None`: the range is empty.
+    /// Returns the largest number in a range, and its index; `None`: the range is empty.
     fn largest(&self, range: std::ops::Range<usize>) -> Option<(i128, usize)> {
         self.largest_below(1, 0..self.size, &range)
     }
@@ -473,250 +478,4 @@ impl MaxTree {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tidegate::time::SECOND_NS;
-
-    use super::*;
-
-    const MS: Nanos = 1_000_000;
-    const START: Nanos = 1_790_035_200 * SECOND_NS;
-
-    /// A limit of ten a second, whose burst is ten.
-    fn history(sharing: Sharing, algorithm: Algorithm) -> KeyHistory {
-        let numbers = LimitNumbers { limit: 10, burst: 10 };
-        KeyHistory {
-            sharing,
-            algorithm,
-            period_ns: SECOND_NS,
-            lease_ns: 2 * SECOND_NS,
-            under_way_ns: 0,
-            in_force: vec![InForce { numbers, from: 0, everywhere_from: 0, until: Nanos::MAX }],
-            losses: Vec::new(),
-            admissions: Vec::new(),
-        }
-    }
-
-    /// Returns an admission within a millisecond before this one.
-    fn at(ms: Nanos, cost: u64) -> Admission {
-        let latest = START + ms * MS;
-        Admission { node: 0, cost, earliest: latest - MS, latest, uncovered: 0 }
-    }
-
-    fn by(node: usize, uncovered: u64, it: Admission) -> Admission {
-        Admission { node, uncovered, ..it }
-    }
-
-    fn loss(ms: Nanos) -> StoreLoss {
-        StoreLoss { from: START + ms * MS, until: START + (ms + 1) * MS }
-    }
-
-    impl KeyHistory {
-        fn with(&self, admissions: &[Admission]) -> Self {
-            Self { admissions: admissions.to_vec(), ..self.clone() }
-        }
-
-        fn admits(&self, admissions: &[Admission]) -> bool {
-            judge(&self.with(admissions)).is_ok()
-        }
-    }
-
-    #[test]
-    fn a_bucket_has_its_burst_and_what_came_back() {
-        for (sharing, algorithm) in [
-            (Sharing::Strict, Algorithm::TokenBucket),
-            (Sharing::Strict, Algorithm::LeakyBucket),
-            (Sharing::Leased, Algorithm::TokenBucket),
-        ] {
-            let it = history(sharing, algorithm);
-            assert!(it.admits(&[at(100, 10)]));
-            assert!(!it.admits(&[at(100, 11)]), "one more");
-            // Two come back in 200 ms, a third after 300.
-            assert!(it.admits(&[at(100, 10), at(299, 2)]));
-            assert!(!it.admits(&[at(100, 10), at(299, 3)]), "one more");
-            assert!(it.admits(&[at(100, 10), at(399, 3)]));
-            // A pause saves up no more than a burst.
-            assert!(it.admits(&[at(100, 10), at(90_000, 10)]));
-            assert!(!it.admits(&[at(100, 10), at(90_000, 11)]), "one more");
-        }
-    }
-
-    #[test]
-    fn what_may_have_happened_outside_of_a_stretch_is_no_alarm() {
-        let it = history(Sharing::Strict, Algorithm::TokenBucket);
-        // The second may have come at the end of its second, when ten had come back.
-        let late = Admission { latest: START + 1_200 * MS, ..at(101, 10) };
-        assert!(it.admits(&[at(100, 10), late]));
-        assert!(!it.admits(&[at(100, 10), late, at(1_199, 3)]), "in 1,100 ms there are 21 at most");
-    }
-
-    #[test]
-    fn the_stretch_nearest_to_its_bound_is_reported() {
-        let it = history(Sharing::Strict, Algorithm::TokenBucket).with(&[at(100, 7), at(5_000, 4)]);
-        assert_eq!(judge(&it), Ok(Headroom { least_left: 3, of_bound: 10 }));
-        let why = judge(&it.with(&[at(100, 7), at(5_000, 11)])).expect_err("one more");
-        assert_eq!((why.admitted, why.bound, why.until), (11, 10, START + 5_000 * MS));
-    }
-
-    #[test]
-    fn a_window_has_its_limit() {
-        for sharing in [Sharing::Strict, Sharing::Leased] {
-            let it = history(sharing, Algorithm::FixedWindow);
-            assert!(it.admits(&[at(900, 10), at(1_100, 10), at(1_999, 0)]));
-            assert!(!it.admits(&[at(900, 10), at(1_100, 10), at(1_999, 1)]), "one more");
-            // Begun in the window before.
-            assert!(it.admits(&[at(900, 10), at(1_000, 1), at(1_999, 10)]));
-        }
-    }
-
-    #[test]
-    fn sliding_windows_have_their_own_bounds() {
-        let it = history(Sharing::Strict, Algorithm::SlidingWindowCounter);
-        assert!(it.admits(&[at(900, 10), at(1_500, 9)]));
-        assert!(!it.admits(&[at(900, 10), at(1_500, 10)]), "twice the limit in a period");
-        assert!(it.admits(&[at(900, 10), at(1_950, 10)]));
-        assert!(!it.admits(&[at(900, 11)]), "one more in a window");
-        let it = history(Sharing::Strict, Algorithm::SlidingWindowLog);
-        assert!(it.admits(&[at(900, 6), at(1_500, 4), at(1_900, 6)]));
-        assert!(!it.admits(&[at(900, 6), at(1_500, 5)]), "one more");
-        assert!(!it.admits(&[at(900, 6), at(1_898, 5)]), "one more in a period");
-    }
-
-    #[test]
-    fn each_loss_allows_one_more_burst() {
-        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
-            let it = KeyHistory { losses: vec![loss(200), loss(300)], ..history(Sharing::Strict, algorithm) };
-            assert!(it.admits(&[at(100, 10), at(250, 10), at(350, 10)]), "{algorithm:?}");
-            assert!(!it.admits(&[at(100, 11)]), "{algorithm:?}: before it");
-            assert!(!it.admits(&[at(250, 11)]), "{algorithm:?}: between them");
-            assert!(!it.admits(&[at(350, 11)]), "{algorithm:?}: after them");
-            assert!(!it.admits(&[at(100, 10), at(102, 1)]), "{algorithm:?}: before them");
-        }
-    }
-
-    #[test]
-    fn leases_of_a_lost_store_are_spent_for_a_while() {
-        let strict = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Strict, Algorithm::TokenBucket) };
-        let it = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Leased, Algorithm::TokenBucket) };
-        assert!(!strict.admits(&[at(300, 11)]));
-        assert!(it.admits(&[at(300, 12)]), "a quarter was out");
-        assert!(!it.admits(&[at(300, 13)]), "one more");
-        assert!(it.admits(&[at(4_200, 12)]));
-        assert!(!it.admits(&[at(4_203, 11)]), "two lives later");
-    }
-
-    #[test]
-    fn numbers_count_while_they_are_in_force() {
-        let seconds = |from: Nanos, until: Nanos, limit| {
-            let numbers = LimitNumbers { limit, burst: limit };
-            let (from, until) = (START + from * SECOND_NS, START + until * SECOND_NS);
-            InForce { numbers, from, everywhere_from: from + SECOND_NS, until }
-        };
-        let it = history(Sharing::Strict, Algorithm::TokenBucket);
-        let it = KeyHistory { in_force: vec![seconds(0, 11, 10), seconds(10, 21, 4), seconds(20, 99, 8)], ..it };
-        assert!(it.admits(&[at(5_000, 10)]) && !it.admits(&[at(5_000, 11)]));
-        assert!(it.admits(&[at(15_000, 4)]) && !it.admits(&[at(15_000, 5)]));
-        assert!(it.admits(&[at(25_000, 8)]) && !it.admits(&[at(25_000, 9)]));
-        // What was above the smaller limit is forgotten: six, where four may be used then.
-        assert!(it.admits(&[at(10_000, 10), at(10_990, 15)]));
-        assert!(!it.admits(&[at(10_000, 10), at(10_990, 16)]), "one more");
-        // Four a second from the twelfth on.
-        assert!(it.admits(&[at(12_000, 4), at(13_001, 4)]) && !it.admits(&[at(12_000, 4), at(12_990, 4)]));
-    }
-
-    #[test]
-    fn a_loss_allows_a_burst_of_the_numbers_of_its_time() {
-        let numbers = |limit| LimitNumbers { limit, burst: limit };
-        let from = START + 10 * SECOND_NS;
-        let before = InForce { numbers: numbers(10), from: 0, everywhere_from: 0, until: from };
-        let after = InForce { numbers: numbers(4), from, everywhere_from: from, until: Nanos::MAX };
-        let it = history(Sharing::Strict, Algorithm::TokenBucket);
-        let it = KeyHistory { in_force: vec![before, after], losses: vec![loss(20_000)], ..it };
-        assert!(it.admits(&[at(19_900, 4), at(20_100, 4)]));
-        assert!(!it.admits(&[at(19_900, 4), at(20_100, 5)]), "one more");
-    }
-
-    #[test]
-    fn what_no_answer_covered_is_above_a_synced_limit() {
-        let it = history(Sharing::Synced, Algorithm::TokenBucket);
-        // Two nodes that did not know of each other, and what they admit when they do.
-        let unseen = [by(0, 0, at(100, 10)), by(1, 0, at(101, 10))];
-        assert!(it.admits(&unseen));
-        let admits_after = |left: u64| {
-            let after = [by(0, left, at(250, 1)), by(1, left, at(251, 1))];
-            it.admits(&[&unseen[..], &after].concat())
-        };
-        assert!(admits_after(10), "no answer yet");
-        assert!(!admits_after(0), "each was answered, and admitted all the same");
-        // One of the two has an answer that covers its own ten, and admits one too many: it may not know of the other.
-        assert!(it.admits(&[unseen[0], unseen[1], by(0, 0, at(250, 1))]));
-        assert!(!it.admits(&[unseen[0], by(0, 0, at(150, 1)), by(0, 0, at(151, 1)), by(1, 0, at(152, 1))]));
-    }
-
-    #[test]
-    fn admissions_that_a_dead_node_had_not_exchanged_do_not_count() {
-        let it = history(Sharing::Synced, Algorithm::FixedWindow);
-        assert!(it.admits(&[by(0, 0, at(100, 10)), by(1, 0, at(200, 10)), by(1, 0, at(300, 0))]));
-        let covered = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 1)), by(1, 0, at(300, 0))];
-        assert!(it.admits(&covered));
-        let one_more = [by(0, 0, at(100, 9)), by(0, 0, at(150, 1)), by(1, 0, at(200, 2)), by(1, 0, at(300, 0))];
-        assert!(!it.admits(&one_more));
-    }
-
-    #[test]
-    fn what_a_lost_store_had_covered_is_not_known_after_it() {
-        let it = KeyHistory { losses: vec![loss(200)], ..history(Sharing::Synced, Algorithm::FixedWindow) };
-        // Covered before the loss by an admission that came after it.
-        assert!(it.admits(&[by(0, 0, at(100, 10)), by(1, 0, at(101, 10)), by(0, 0, at(300, 9)), by(0, 0, at(400, 1))]));
-        let after = [by(0, 0, at(300, 10)), by(0, 0, at(301, 0)), by(1, 0, at(302, 11)), by(1, 0, at(303, 0))];
-        assert!(!it.admits(&after), "one burst more for one loss");
-    }
-
-    #[test]
-    fn a_change_cuts_the_history_of_a_synced_limit() {
-        let numbers = LimitNumbers { limit: 10, burst: 10 };
-        let change = |from: Nanos, until: Nanos| InForce {
-            numbers,
-            from: START + from * MS,
-            everywhere_from: START + (from + 100) * MS,
-            until: START + until * MS,
-        };
-        let it = history(Sharing::Synced, Algorithm::TokenBucket);
-        let it = KeyHistory { in_force: vec![change(0, 1_100), change(1_000, 9_000)], ..it };
-        let twice = |first, then| {
-            [by(0, 0, at(first, 10)), by(0, 0, at(first + 2, 0)), by(0, 0, at(then, 10)), by(0, 0, at(then + 2, 0))]
-        };
-        assert!(it.admits(&twice(990, 1_150)));
-        assert!(!it.admits(&twice(800, 900)) && !it.admits(&twice(1_200, 1_300)));
-    }
-
-    /// Looks at each pair of a beginning and an end, one after the other.
-    fn is_right_by_hand(it: &KeyHistory) -> bool {
-        let each = |a: &Admission| {
-            it.admissions.iter().all(|b| {
-                let (from, until) = (a.earliest, b.latest);
-                let held = it.admissions.iter().filter(|it| it.earliest >= from && it.latest <= until);
-                let sum: u64 = held.map(|it| it.cost).sum();
-                let losses = it.losses.iter().filter(|loss| loss.from <= until && loss.until >= from).count() as u64;
-                until < from || sum.saturating_sub(10 * (1 + losses)) * SECOND_NS <= 10 * (until - from)
-            })
-        };
-        it.admissions.iter().all(each)
-    }
-
-    proptest! {
-        #[test]
-        fn it_judges_as_one_that_looks_at_each_stretch(
-            admissions in prop::collection::vec((0_u64..3_000, 0_u64..200, 1_u64..5), 0..40),
-            losses in prop::collection::btree_set(0_u64..300, 0..3),
-        ) {
-            let admission = |&(ms, lasts, cost): &(u64, u64, u64)| {
-                Admission { node: 0, cost, earliest: START + ms * MS, latest: START + (ms + lasts) * MS, uncovered: 0 }
-            };
-            let it = history(Sharing::Strict, Algorithm::TokenBucket);
-            let it = KeyHistory { losses: losses.iter().map(|ms| loss(ms * 10)).collect(), ..it };
-            let it = it.with(&admissions.iter().map(admission).collect::<Vec<_>>());
-            prop_assert_eq!(judge(&it).is_ok(), is_right_by_hand(&it));
-        }
-    }
-}
+mod tests;

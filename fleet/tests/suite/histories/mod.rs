@@ -1,5 +1,5 @@
-//! Whole histories of four nodes, a real store and random faults, and a judge that decides for each way to share whether the bound
-//! was kept.
+//! Whole histories of four nodes, a real store and random faults, with a judge that decides for each sharing mode
+//! whether the bound was kept.
 //!
 //! * `faults`: the schedule of faults, drawn from one seed, which is printed. `TIDEGATE_HISTORY_SEED=N` runs that schedule and the
 //!   same callers again; threads and processes are as they happen to be.
@@ -7,15 +7,17 @@
 //! * `record`: every check with the time of the store, and every fault.
 //! * `judge`: the bounds, each beside the sentence that promises it. Pure, with tests of its own.
 //!
-//! **The time of an admission.** A store decides by its own clock, which is the wall clock of its machine: here the clock of the
-//! test's process too, also after the store was killed and started again. So the process reads that clock before and after each
-//! check, and the store's time of the admission lies between. A `synced` check is decided by the node's idea of that time, which is
-//! late by as much as an answer was under way; there the interval begins by that idea, which the node gives under the feature
-//! `model`, with the tokens that no answer covered yet. The judge complains only if the bound is broken for every choice of instants
-//! within the intervals. A history in which the wall clock was set is not judged.
+//! **The time of an admission.** A store decides by its own clock, which is the wall clock of its machine, and here the
+//! clock of the test's process too, even after the store was killed and started again. So the process reads that clock
+//! before and after each check, and the store's time of the admission lies between the two. A `synced` check is decided
+//! by the node's idea of that time, which is late by the delay of an answer; there the interval begins by that idea,
+//! which the node states under the feature `model`, with the tokens that no answer covered yet. The judge complains
+//! only if the bound is broken for every choice of instants within the intervals. A history in which the wall clock was
+//! set is not judged.
 //!
-//! What is slow is denied or marked as degraded, and every limit is `closed`: a busy machine admits less, and never more. A history that
-//! shows too little fails as well: of all histories of a test together there are least numbers of admissions, denials and faults.
+//! Slow checks are denied or marked as degraded, and every limit is `closed`: a busy machine admits less, and never
+//! more. A history that shows too little fails as well: all histories of a test together need a least number of
+//! admissions, denials and faults.
 #![expect(clippy::print_stdout, reason = "the seed, and what was seen")]
 
 mod faults;
@@ -41,7 +43,8 @@ const fn limit(name: &'static str, sharing: Sharing, algorithm: Algorithm, token
     TestedLimit { name, sharing, algorithm, tokens, burst: None, period: Duration::from_secs(seconds) }
 }
 
-/// Callers want more than each has. A lease is a sixteenth of its limit at most, which is to be some checks.
+/// The limits. Callers want more than each of them has. A lease is at most a sixteenth of its limit, which should be
+/// some checks.
 const LIMITS: [TestedLimit; 10] = [
     TestedLimit { burst: Some(90), ..limit("strict_bucket", Sharing::Strict, Algorithm::TokenBucket, 60, 1) },
     limit("strict_queue", Sharing::Strict, Algorithm::LeakyBucket, 60, 1),
@@ -50,17 +53,17 @@ const LIMITS: [TestedLimit; 10] = [
     limit("strict_log", Sharing::Strict, Algorithm::SlidingWindowLog, 60, 1),
     limit("leased_bucket", Sharing::Leased, Algorithm::TokenBucket, 400, 1),
     limit("leased_window", Sharing::Leased, Algorithm::FixedWindow, 800, 2),
-    // Nothing of it comes back, so no lease may be spent that counts as spent.
+    // Nothing of this limit comes back, so a lease that counts as spent must not be spent.
     limit("leased_month", Sharing::Leased, Algorithm::FixedWindow, 3_000, 30 * 86_400),
     limit("synced_bucket", Sharing::Synced, Algorithm::TokenBucket, 200, 1),
     limit("synced_window", Sharing::Synced, Algorithm::FixedWindow, 400, 2),
 ];
 
-/// The outcome of a history: for each limit its distance to the bound, or why the bound is broken.
+/// The outcome of a history: for each limit its distance to the bound, or the reason why the bound is broken.
 struct HistoryVerdict {
     history: HistoryRecord,
     judged: Vec<Result<Headroom, String>>,
-    /// Limits that would be above their bound if no store had lost anything.
+    /// The limits that would be above their bound if no store had lost anything.
     above_without_losses: usize,
 }
 
@@ -103,8 +106,8 @@ impl HistoryVerdict {
         self.history.checks.iter().filter(|check| check.limit == place && check.outcome == outcome).count()
     }
 
-    /// Returns the part of the tokens of a synced limit that were covered, and so are judged, and for how long half of them were
-    /// not.
+    /// Returns the share of the tokens of a synced limit that were covered, and so are judged, and the time for which
+    /// half of them were not.
     fn coverage(&self, place: usize, limit: &TestedLimit) -> (f64, Nanos) {
         let history = self.history.of(place, limit);
         let admitted: u64 = history.admissions.iter().map(|it| it.cost).sum();
@@ -112,7 +115,7 @@ impl HistoryVerdict {
         (covered as f64 / admitted.max(1) as f64, half_within_ns)
     }
 
-    /// Prints what was seen.
+    /// Prints the counts of the history.
     fn print(&self) {
         println!("history of seed {}:", self.history.seed);
         println!("  {:16} {:>9} {:>9} {:>9}  nearest to its bound", "limit", "admitted", "denied", "degraded");
@@ -140,7 +143,7 @@ impl HistoryVerdict {
         println!("  {} limits would be above their bound without the losses", self.above_without_losses);
     }
 
-    /// Returns what was broken, and the file that has the whole history; `None`: each bound was kept.
+    /// Returns the broken bound, and the file with the whole history; `None`: each bound was kept.
     fn report(&self) -> Option<(String, PathBuf)> {
         let broken: Vec<_> = self.judged.iter().filter_map(|judged| judged.as_ref().err().cloned()).collect();
         let why = format!("TIDEGATE_HISTORY_SEED={}: {}", self.history.seed, broken.join("\n"));
@@ -156,7 +159,7 @@ impl HistoryVerdict {
     }
 }
 
-/// Returns the seed that is asked for, or another one each time.
+/// Returns the seed of the environment, or another one each time.
 #[expect(clippy::disallowed_methods, reason = "to run a history again that failed")]
 fn seed() -> u64 {
     match std::env::var("TIDEGATE_HISTORY_SEED") {
@@ -165,7 +168,7 @@ fn seed() -> u64 {
     }
 }
 
-/// Runs so many histories with faults, of successive seeds, and holds each to its bounds. Returns what was seen.
+/// Runs so many histories with faults, of successive seeds, and asserts the bounds of each. Returns their outcomes.
 fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
     let first = seed();
     println!("TIDEGATE_HISTORY_SEED={first}");
@@ -174,7 +177,7 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
     let verdicts = run_all(&plans);
     verdicts.iter().for_each(HistoryVerdict::print);
     verdicts.iter().for_each(HistoryVerdict::assert_kept);
-    // Something was shown.
+    // The histories show enough.
     for (place, limit) in LIMITS.iter().enumerate() {
         for (outcome, least) in [(CheckOutcome::Admitted, 100), (CheckOutcome::Denied, 50), (CheckOutcome::Degraded, 1)]
         {
@@ -182,7 +185,7 @@ fn keep_their_bounds(count: u64, lasts: Duration) -> Vec<HistoryVerdict> {
             assert!(count >= least, "TIDEGATE_HISTORY_SEED={first}: {}: {outcome:?} {count} times", limit.name);
         }
     }
-    // A node that exchanged nothing would be above its limit as it likes.
+    // A node that exchanged nothing would be above its limit without a bound.
     for (place, limit) in LIMITS.iter().enumerate().filter(|(_, limit)| limit.sharing == Sharing::Synced) {
         let share = verdicts.iter().map(|verdict| verdict.coverage(place, limit).0).fold(0.0, f64::max);
         assert!(share >= 0.3, "TIDEGATE_HISTORY_SEED={first}: {}: {share} of its tokens were covered", limit.name);
@@ -199,7 +202,8 @@ fn a_minute_of_faults_keeps_each_bound() {
     keep_their_bounds(2, Duration::from_secs(50));
 }
 
-/// Runs histories with a defect until the judge finds it in a limit that is shared so: without faults, and with them.
+/// Runs histories with a defect, first without faults and then with them, until the judge finds it in a limit with this
+/// sharing mode.
 fn is_found(mutation: Mutation, sharing: Sharing) {
     for (has_faults, lasts) in [(false, Duration::from_secs(5)), (true, Duration::from_secs(15))] {
         let first = seed();
@@ -222,7 +226,7 @@ fn is_found(mutation: Mutation, sharing: Sharing) {
 }
 
 #[test]
-fn a_script_that_charges_one_more_than_there_is_is_found() {
+fn a_script_that_charges_one_token_too_many_is_found() {
     let instead_of = "over_s > most_s or (over_s == most_s and over_n > most_n)";
     is_found(Mutation::Script { this: "over_s > most_s + 1", instead_of }, Sharing::Strict);
 }
@@ -233,7 +237,7 @@ fn a_script_that_does_not_count_what_it_lends_is_found() {
 }
 
 #[test]
-fn a_script_that_drops_what_views_spent_is_found() {
+fn a_script_that_drops_the_charges_of_views_is_found() {
     is_found(Mutation::Script { this: "or 0) >= 0", instead_of: "or 0) >= number" }, Sharing::Synced);
 }
 

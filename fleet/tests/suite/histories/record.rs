@@ -19,7 +19,7 @@ use super::{
     judge::{Admission, InForce, KeyHistory, LimitNumbers, StoreLoss},
 };
 
-/// Returns the time of the store, of which a Redis of this machine has whole microseconds, by the clock that both read.
+/// Returns the time of the store: a Redis of this machine uses the wall clock, in whole microseconds.
 #[expect(clippy::disallowed_methods, reason = "the store's clock is the wall clock of this machine")]
 pub(crate) fn store_time() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
@@ -34,7 +34,7 @@ pub(crate) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Reads both, again where this thread was stopped in between.
+    /// Reads both clocks, again if this thread was stopped between them.
     pub(crate) fn now() -> Self {
         let read = || {
             let before = Instant::now();
@@ -64,7 +64,7 @@ pub(crate) struct TestedLimit {
     pub(crate) name: &'static str,
     pub(crate) sharing: Sharing,
     pub(crate) algorithm: Algorithm,
-    /// The limit in the first version of the policy. A later version has a part of it, or more.
+    /// The limit in the first version of the policy. A later version has a fraction of it, or more.
     pub(crate) tokens: u64,
     pub(crate) burst: Option<u64>,
     pub(crate) period: Duration,
@@ -87,11 +87,11 @@ pub(crate) enum CheckOutcome {
     Degraded,
 }
 
-/// A check, which was decided between these two instants.
+/// A check that was decided between these two instants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckRecord {
     pub(crate) limit: usize,
-    /// A node that takes the place of a dead one is another.
+    /// The node; one that takes the place of a dead node has another number.
     pub(crate) node: usize,
     pub(crate) cost: u64,
     pub(crate) earliest: Nanos,
@@ -108,25 +108,25 @@ pub(crate) struct StepRecord {
     pub(crate) until: Nanos,
 }
 
-/// Everything that was seen.
+/// The record of a history: checks, steps and clock changes.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryRecord {
     pub(crate) seed: u64,
     pub(crate) began: Nanos,
     pub(crate) ended: Nanos,
     pub(crate) lease: Duration,
-    /// In the order of their beginnings.
+    /// The checks, in the order of their beginnings.
     pub(crate) checks: Vec<CheckRecord>,
     pub(crate) made: Vec<StepRecord>,
-    /// The time by which the wall clock was set meanwhile.
+    /// The time by which the wall clock was set during the history.
     pub(crate) clock_set_by: Duration,
 }
 
-/// The longest time for which a question is under way after a store that stood goes on, also on a busy machine.
+/// The longest time for which a request is under way after a paused store goes on, even on a busy machine.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
 impl HistoryRecord {
-    /// Returns what the judge wants to know of one limit.
+    /// Returns the history of one limit for the judge.
     pub(crate) fn of(&self, place: usize, limit: &TestedLimit) -> KeyHistory {
         let checks = || self.checks.iter().filter(move |check| check.limit == place);
         let mut admissions: Vec<_> = checks()
@@ -141,9 +141,10 @@ impl HistoryRecord {
             })
             .collect();
         admissions.sort_by_key(|it| it.latest);
-        // By the old numbers of a limit nodes may ask a store that stands, and spend a lease for its whole life then.
+        // Nodes may ask a paused store under the old numbers of a limit, and then spend a lease for its whole life.
         let lease_ns = if limit.sharing == Sharing::Leased { nanos(self.lease) } else { 0 };
-        // A check of a synced limit does not wait for the store, and its interval is long where its node knows no time yet.
+        // A check of a synced limit does not wait for the store, and its interval is long where its node does not know
+        // the time yet.
         let waits = checks().filter(|_| limit.sharing != Sharing::Synced);
         let longest_ns = waits.map(|check| check.latest - check.earliest).max().unwrap_or(0);
         let under_way_ns = longest_ns.max(self.longest_pause()) + nanos(UNDER_WAY) + lease_ns;
@@ -160,7 +161,7 @@ impl HistoryRecord {
         }
     }
 
-    /// Returns for how long the store stood at most.
+    /// Returns the longest pause of the store.
     fn longest_pause(&self) -> Nanos {
         let pauses = self.made.iter().enumerate().filter(|(_, made)| made.step == FaultStep::PauseStore);
         let lasts = |(place, made): (usize, &StepRecord)| {
@@ -187,7 +188,7 @@ impl HistoryRecord {
                 self.made.iter().filter(is_its)
             };
             let from = of_it().map(|made| made.from).min().unwrap_or(0);
-            // Where a node did not hear of it, both stay in force.
+            // Where a node did not get the new numbers, both stay in force.
             let is_everywhere = of_it().count() == NODES;
             let everywhere_from =
                 if is_everywhere { of_it().map(|made| made.until).max().unwrap_or(0) } else { Nanos::MAX };
@@ -199,8 +200,8 @@ impl HistoryRecord {
         all
     }
 
-    /// Returns how many faults of a kind there were under load: at least one check began and ended during the fault, or in the
-    /// second after one that is over at once.
+    /// Returns how many faults of a kind occurred under load: at least one check began and ended during the fault, or
+    /// in the second after one that is over at once.
     pub(crate) fn faults_under_load(&self, kind: FaultKind) -> usize {
         let begun = self.made.iter().enumerate().filter(|(_, made)| made.step.begins() == Some(kind));
         let is_under_load = |(place, made): &(usize, &StepRecord)| {
@@ -218,7 +219,7 @@ impl HistoryRecord {
         begun.filter(is_under_load).count()
     }
 
-    /// Returns the steps that were made in a stretch of time, or just before it.
+    /// Returns the steps of a stretch of time, and those just before it.
     pub(crate) fn faults_in(&self, from: Nanos, until: Nanos) -> String {
         let from = from.saturating_sub(5_000_000_000);
         let within = self.made.iter().filter(|made| made.until >= from && made.from <= until);
@@ -233,7 +234,7 @@ impl HistoryRecord {
         (at as f64 - self.began as f64) / 1e9
     }
 
-    /// Writes everything to a file of the temporary folder, in which it stays.
+    /// Writes the record to a file of the temporary folder, which is kept.
     pub(crate) fn write(&self, limits: &[TestedLimit], why: &str) -> PathBuf {
         let mut text = format!("seed {}, began at {} ns, ended at {} ns\n{why}\n", self.seed, self.began, self.ended);
         for made in &self.made {

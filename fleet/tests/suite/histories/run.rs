@@ -1,5 +1,5 @@
-//! Runs a history: four nodes of one store, each behind a proxy of its own, callers that offer more than the limits have, and the
-//! faults of a schedule.
+//! Runs a history: four nodes of one store, each behind a proxy of its own, callers that want more than the limits
+//! have, and the faults of a schedule.
 
 use std::{
     sync::{Arc, RwLock},
@@ -24,7 +24,8 @@ use super::{
 };
 use crate::nodes::{Node, Skewed, run};
 
-/// A store that does not answer is noticed within a second, and a slow machine shows as degraded. Leases run out within the history.
+/// Settings with which a store that does not answer is noticed within a second, and a slow machine shows as degraded.
+/// Leases run out within the history.
 pub(crate) const SETTINGS: StoreSettings = StoreSettings {
     timeout: Duration::from_millis(100),
     failures_max: 5,
@@ -36,10 +37,10 @@ pub(crate) const SETTINGS: StoreSettings = StoreSettings {
     close_timeout: Duration::from_secs(1),
 };
 
-/// A defect that a history has, which the judge is to find.
+/// A defect of a history, which the judge must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mutation {
-    /// The proxies of all nodes write this into the script, in the place of text that is as long or longer.
+    /// The proxies of all nodes replace a part of the script by this text, which is at most as long.
     Script { this: &'static str, instead_of: &'static str },
     /// One node has so many hundredths of each limit, under the same version.
     Numbers { percent: u64 },
@@ -54,10 +55,10 @@ pub(crate) struct HistoryPlan {
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// A place for a node, in which one comes after the other.
+/// A place for a node, which several nodes take in turn.
 struct NodeSlot {
     proxy: FaultProxy,
-    /// The node that is there, and which one of all it is.
+    /// The node that has the place, and its number among all nodes.
     node: RwLock<Option<(Arc<Node>, usize)>>,
 }
 
@@ -71,16 +72,16 @@ impl NodeSlot {
     }
 }
 
-/// A time in which the callers of a limit ask a node with the same pauses.
+/// A time in which the callers of a limit check on a node with the same pauses.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     until: Duration,
-    /// The factor of the pauses between two checks; `None`: the callers do not ask.
+    /// The factor of the pauses between two checks; `None`: the callers do not check.
     slowness: Option<u32>,
 }
 
-/// Draws the phases of the callers of a limit at one node. All begin busy, and then now and then have little to ask or nothing, so
-/// that leases run out and go back.
+/// Draws the phases of the callers of a limit on one node. All callers begin busy, and now and then check seldom or not
+/// at all, so that leases run out and go back.
 fn phases(random: &mut SeededRandom, lasts: Duration) -> Vec<Phase> {
     let (mut phases, mut at) = (Vec::new(), Duration::ZERO);
     while at < lasts {
@@ -144,7 +145,8 @@ async fn play(plan: HistoryPlan) -> HistoryRecord {
     }
 }
 
-/// A view is covered in the order of its admissions, so one caller after the other asks for a synced limit.
+/// Returns the number of callers of a limit: one for a synced limit, since a view is covered in the order of its
+/// admissions.
 fn callers_of(limit: &TestedLimit) -> usize {
     if limit.sharing == Sharing::Synced { 1 } else { 2 }
 }
@@ -183,7 +185,7 @@ async fn node(place: &NodeSlot, which: (HistoryPlan, usize), numbers: (u64, u64)
     Node { engine, shared }
 }
 
-/// Makes the steps, each when it is due or as soon after it as it can be.
+/// Makes the steps, each when it is due or as soon after that as possible.
 fn make(
     mut redis: Redis,
     places: &[NodeSlot],
@@ -226,7 +228,7 @@ fn make(
     made
 }
 
-/// Asks the node of a place for one limit again and again, and records each check.
+/// Checks one limit on the node of a place again and again, and records each check.
 async fn call(
     places: Arc<[NodeSlot]>,
     (place, limit): (usize, usize),
@@ -257,7 +259,7 @@ async fn call(
         let said = node.check_of(&[(name, "ada")], cost).await;
         let latest = store_time();
         let earliest = if is_synced {
-            // By how much the node's idea of the store's time is late: before the check, or after it.
+            // The lateness of the node's idea of the store's time: before the check, or after it.
             let behind = (before.saturating_sub(idea)).max(latest.saturating_sub(node.shared.unanswered(&request).0));
             before.saturating_sub(behind)
         } else {
@@ -274,7 +276,7 @@ async fn call(
     checks
 }
 
-/// Returns the cost of a check: mostly little, and now and then much.
+/// Returns the cost of a check: mostly small, and now and then large.
 fn cost(random: &mut SeededRandom, sharing: Sharing) -> u64 {
     let cost = match random.within(0, 19) {
         0 => random.within(6, 20),

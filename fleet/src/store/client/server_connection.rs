@@ -1,5 +1,5 @@
-//! The connection to one server, or to the master that Sentinels name. It is made again when it breaks, and when its server
-//! turns out to be a replica.
+//! The connection to a single server, or to the master that Sentinels name: reconnects when the connection breaks, and
+//! when the server turns out to be a replica.
 
 use std::{
     sync::{
@@ -22,26 +22,26 @@ use crate::{
     lock::lock,
     store::{
         address::WatchedMaster,
-        client::connect::{ANSWER_IN, CONNECT_IN},
+        client::redis_client::{ANSWER_IN, CONNECT_IN},
     },
 };
 
-/// The time after which an attempt to connect that failed is made once more, before its failure counts.
+/// The pause after which a failed attempt to connect is repeated, before the failure counts.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The least age of a connection that is given up because its server is a replica. A name that still leads to a replica is not
-/// resolved more often.
+/// The least age of a connection that is replaced because its server is a replica. It bounds how often a name that
+/// still resolves to a replica is resolved.
 const REPLACE_AFTER: Duration = Duration::from_secs(1);
 
-/// A connection that requests share. They go out without waiting for one another's answers.
+/// A connection to one server, shared by concurrent requests, which do not wait for each other's replies.
 pub(crate) struct ServerConnection {
     server: Server,
     current: Mutex<Arc<Attempt>>,
-    /// Connections that were made.
+    /// The number of connections that were opened.
     made: AtomicU64,
 }
 
-/// The server that is connected to.
+/// The server to connect to.
 pub(crate) enum Server {
     /// The server at a fixed address. Its name is resolved for each connection.
     At(Box<Client>),
@@ -49,7 +49,7 @@ pub(crate) enum Server {
     Watched(WatchedMaster, Option<TlsCertificates>),
 }
 
-/// One attempt to connect, and the connection that it made. Requests that need it wait for the same attempt.
+/// One attempt to connect, and the connection that it opened. Requests that need it wait for the same attempt.
 struct Attempt {
     since: Instant,
     connection: OnceCell<RedisResult<MultiplexedConnection>>,
@@ -62,7 +62,7 @@ impl Attempt {
 }
 
 impl ServerConnection {
-    /// Returns a connection that the first request makes.
+    /// Makes a connection that the first request opens.
     pub(crate) fn to(server: Server) -> Self {
         Self { server, current: Mutex::new(Attempt::new()), made: AtomicU64::new(0) }
     }
@@ -81,7 +81,7 @@ impl ServerConnection {
         let attempt = Arc::clone(&lock(&self.current));
         let mut connection = self.connection(&attempt).await?;
         let answer = if is_asking {
-            // Both go out together: the first is for the very next command.
+            // Both commands go out together: `ASKING` is for the very next command.
             let both = redis::pipe().cmd("ASKING").add_command(command.clone()).to_owned();
             let answers = connection.req_packed_commands(&both, 0, 2).await;
             answers.and_then(|answers| answers.into_iter().map(Value::extract_error).last().unwrap_or(Ok(Value::Nil)))
@@ -95,14 +95,14 @@ impl ServerConnection {
                 || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
             && let Some(next) = self.replace(&attempt)
         {
-            // The next request finds it made.
+            // The next request finds the connection open.
             let server = Arc::clone(self);
             tokio::spawn(async move { server.connection(&next).await.map(drop) });
         }
         answer
     }
 
-    /// Returns the connection of an attempt, and makes the attempt if no other request has begun it.
+    /// Returns the connection of an attempt, and starts the attempt if no other request has.
     async fn connection(&self, attempt: &Arc<Attempt>) -> RedisResult<MultiplexedConnection> {
         let connect = || async {
             if let Ok(connection) = self.connect().await {
@@ -130,7 +130,7 @@ impl ServerConnection {
         }
     }
 
-    /// Returns whether another server may have come in the place of one that did not answer.
+    /// Returns whether another server may have taken over from one that did not answer.
     fn is_elsewhere(&self, error: &RedisError) -> bool {
         matches!(self.server, Server::Watched(..)) && error.is_timeout()
     }
@@ -139,12 +139,12 @@ impl ServerConnection {
         self.made.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many connections were made since the start.
+    /// Returns the number of connections that were opened since the start.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Begins an attempt where there is no connection.
+    /// Starts an attempt where there is no connection.
     pub(crate) fn reconnect(self: &Arc<Self>) {
         let attempt = Arc::clone(&lock(&self.current));
         if attempt.connection.get().is_none() {
@@ -153,7 +153,7 @@ impl ServerConnection {
         }
     }
 
-    /// Puts a new attempt in the place of this one, unless another request has done so.
+    /// Replaces this attempt by a new one, unless another request has.
     fn replace(&self, attempt: &Arc<Attempt>) -> Option<Arc<Attempt>> {
         let mut current = lock(&self.current);
         Arc::ptr_eq(&current, attempt).then(|| {
@@ -163,8 +163,8 @@ impl ServerConnection {
     }
 }
 
-/// Returns whether a server refused a command because it is a replica, or a master without the replicas that it needs, which may have
-/// been left for another. Redis 5 and 6 say so inside of an error of the script.
+/// Returns whether a server refused a command because it is a replica, or a master without enough replicas, from which
+/// another may have taken over. Redis 5 and 6 state that inside an error of the script.
 fn is_of_replica(error: &RedisError) -> bool {
     use ServerErrorKind::{MasterDown, ReadOnly};
     matches!(error.kind(), ErrorKind::Server(ReadOnly | MasterDown))

@@ -1,22 +1,22 @@
-//! Tiers and rules: the owners of limits, which are counted beside them.
+//! The owner of a limit: the tier or the rule that has it. Decisions are counted for owners as well as for limits.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What has limits.
+/// The kind of a limit's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Owner"))]
 #[serde(rename_all = "lowercase")]
-pub enum Owner {
+pub enum OwnerKind {
     /// A tier.
     Tier,
     /// A rule.
     Rule,
 }
 
-impl Owner {
-    /// Is this full name one of a tier, or of a rule?
+impl OwnerKind {
+    /// Returns whether this is the full name of an owner of this kind.
     #[must_use]
     pub fn is(self, full_name: &str) -> bool {
         let kind = match self {
@@ -27,11 +27,11 @@ impl Owner {
     }
 }
 
-/// Full name of the tier or rule that has this limit, if one has it.
+/// Returns the full name of the tier or rule that has this limit; `None` for the limit of a client.
 #[must_use]
 pub fn owner_of(limit_id: &str) -> Option<&str> {
     let (owner, _) = limit_id.rsplit_once('/')?;
-    (Owner::Tier.is(owner) || Owner::Rule.is(owner)).then_some(owner)
+    (OwnerKind::Tier.is(owner) || OwnerKind::Rule.is(owner)).then_some(owner)
 }
 
 #[cfg(test)]
@@ -45,6 +45,6 @@ mod tests {
         for nobodys in ["default/client:user:a/b/minute", "default/client:user:tier:a/minute", "minute", ""] {
             assert_eq!(owner_of(nobodys), None, "{nobodys}");
         }
-        assert!(Owner::Tier.is("default/tier:free") && !Owner::Rule.is("default/tier:free"));
+        assert!(OwnerKind::Tier.is("default/tier:free") && !OwnerKind::Rule.is("default/tier:free"));
     }
 }

@@ -1,4 +1,4 @@
-//! What people ask of a store: how keys stand, and that what was used is forgotten.
+//! Queries of operators to a store: they inspect keys, and clear what was used.
 
 use std::{
     sync::{
@@ -15,7 +15,8 @@ use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
 
 use crate::nodes::{Node, PATIENT, limit, node, publish, run, until};
 
-/// What the store has used of each limit of a user at an address, in their order; nothing where it did not answer.
+/// Returns what the store has used of each limit of a user at an address, in their order; `None` where it did not
+/// answer.
 async fn used(node: &Node, users: &[&str]) -> Vec<Vec<Option<u64>>> {
     let who: Vec<_> = users
         .iter()
@@ -37,7 +38,7 @@ async fn used(node: &Node, users: &[&str]) -> Vec<Vec<Option<u64>>> {
     each.collect()
 }
 
-/// Two shared limits of users, and one of addresses.
+/// Publishes two shared limits of users, and one of addresses.
 fn share(node: &Node) {
     let shared = limit("strict", "fixed_window", 100, "300d");
     let more = json!({ "id": "more", "algorithm": "sliding_window_counter", "limit": 100, "period": "300d", "sharing": "strict" });
@@ -45,7 +46,7 @@ fn share(node: &Node) {
 }
 
 #[test]
-fn all_keys_of_a_question_go_out_together() {
+fn all_keys_of_a_query_go_out_together() {
     let redis = Redis::start();
     run(async {
         let one = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
@@ -63,7 +64,7 @@ fn all_keys_of_a_question_go_out_together() {
 }
 
 #[test]
-fn a_cluster_is_asked_for_all_slots_of_a_question() {
+fn a_query_covers_all_slots_of_a_cluster() {
     let cluster = Cluster::start();
     run(async {
         let one = node(&cluster.urls(), PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
@@ -77,7 +78,7 @@ fn a_cluster_is_asked_for_all_slots_of_a_question() {
 }
 
 #[test]
-fn people_wait_for_a_store_that_is_too_slow_for_checks() {
+fn operators_wait_for_a_store_that_is_too_slow_for_checks() {
     let redis = Redis::start();
     let proxy = FaultProxy::before(redis.address());
     run(async {
@@ -102,7 +103,7 @@ fn people_wait_for_a_store_that_is_too_slow_for_checks() {
         assert_eq!(one.shared.clear(&ada).await.expect("it answers"), 2);
         assert_eq!(used(&quick, &["ada"]).await, [[Some(0), Some(0), Some(5)]]);
         assert!(one.shared.stats().is_open, "checks learn nothing from it");
-        // But not for ever.
+        // But not forever.
         let usual = node(&[proxy.url()], StoreSettings::default(), &strict).await;
         share(&usual);
         proxy.delay(Duration::from_secs(5));
@@ -116,7 +117,7 @@ fn a_busy_key_is_cleared() {
     clear_a_busy_key(PATIENT.timeout);
 }
 
-/// However many others charge it meanwhile, each within `timeout`.
+/// Clears a key while others charge it, each within `timeout`.
 fn clear_a_busy_key(timeout: Duration) {
     let redis = Redis::start();
     run(async {
@@ -139,12 +140,12 @@ fn clear_a_busy_key(timeout: Duration) {
                 })
             })
             .collect();
-        // What was seen has changed by the time that an answer comes.
+        // The value that was seen has changed by the time the answer arrives.
         proxy.delay(Duration::from_millis(50));
         let who = [Identity::new("user", "ada").expect("valid")];
         let counts = || -> Vec<u64> { checks.iter().map(|checks| checks.load(Ordering::Relaxed)).collect() };
         for _ in 0..5 {
-            // Each goes on between two clearings.
+            // Each caller goes on between two clearings.
             let before = counts();
             until("it is busy", async || counts().iter().zip(&before).all(|(now, before)| now - before > 4)).await;
             assert_eq!(other.shared.clear(&Request::new(&who).expect("valid")).await.expect("it answers"), 1);
@@ -158,7 +159,7 @@ fn clear_a_busy_key(timeout: Duration) {
 }
 
 #[test]
-fn what_everyone_uses_together_is_cleared_too() {
+fn a_limit_that_everyone_shares_is_cleared_too() {
     let redis = Redis::start();
     run(async {
         let shared = limit("strict", "fixed_window", 2, "300d");
@@ -178,9 +179,9 @@ fn what_everyone_uses_together_is_cleared_too() {
     });
 }
 
-/// Between the clearing and the forgetting of each node others go on.
+/// Other checks go on between the clearing of the store and the reset of each node.
 #[test]
-fn what_is_leased_after_a_clearing_counts() {
+fn tokens_leased_after_a_clearing_count() {
     let redis = Redis::start();
     run(async {
         let leased = limit("leased", "fixed_window", 100, "300d");
@@ -189,7 +190,7 @@ fn what_is_leased_after_a_clearing_counts() {
         let request = Request::new(&who).expect("valid");
         let mut admitted = [0_u32; 3];
         for (round, admitted) in admitted.iter_mut().enumerate() {
-            // Both hold something.
+            // Both nodes hold a lease.
             for node in [&one, &other] {
                 assert!(node.check("ada").await.allowed, "{round}");
             }

@@ -1,5 +1,5 @@
-//! The connection of an agent to its admin server: it takes what is published, answers queries, and connects again when the
-//! connection breaks.
+//! Follows the admin server: opens the stream, applies each snapshot or delta that arrives, answers queries, and
+//! reconnects with backoff when the stream breaks.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -18,63 +18,65 @@ use crate::{
         http_client::CallError,
         last_good::LastGood,
         node::{Node, random},
-        status::Source,
+        status::PolicySource,
     },
     wire::{
-        self, Acknowledgement, Bye, Command, Current, Hello, StoreKeys, Told,
-        event_reader::{Event, EventReader},
+        self, Acknowledgement, CurrentVersion, Hello, NodeReply, QueryMessage, StoreKeys, StreamEnd,
+        event_reader::{EventReader, ServerSentEvent},
     },
 };
 
-/// The admin server says that it is alive every ten seconds; after this it is not.
+/// The time without a byte after which the stream counts as broken. The admin server sends a comment every ten seconds.
 const SILENCE: Duration = Duration::from_secs(25);
 
-/// The state of an agent's connection.
+/// The state of following an admin server, over all connections.
 #[derive(Debug, Default)]
-struct ConnectionState {
+struct FollowState {
     backoff: Backoff,
-    /// The policy in force; none: nothing is known of it here.
+    /// The policy in force; `None`: the agent did not compile the engine's policy.
     has: Option<CompiledPolicy>,
-    wants: Wants,
-    /// The policy in force is not on the disk, where it should be.
-    is_not_kept: bool,
-    /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
-    is_behind: bool,
-    /// The admin server sent the secret of the keys in the store over this connection.
-    is_keyed: bool,
+    wanted: WantedPolicy,
+    /// Whether the policy in force could not be saved to the disk.
+    is_unsaved: bool,
+    /// Whether a policy of this connection was not put in force. The admin server assumes that the node has it.
+    has_skipped_policy: bool,
+    /// Whether the admin server sent the secret of the store's keys over this connection.
+    has_store_keys: bool,
 }
 
-/// What the next connection is to bring.
+/// The policy that the next connection must deliver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-enum Wants {
-    /// What is other than the policy in force, as short as can be.
+enum WantedPolicy {
+    /// A policy that is newer than the one in force: a delta if possible.
     #[default]
-    News,
-    /// The same, the first policy whole.
-    Whole,
-    /// The policy in force, whole.
-    Again,
+    Newer,
+    /// A newer policy, the first one as a snapshot.
+    NewerSnapshot,
+    /// A snapshot, even of the policy in force.
+    Snapshot,
 }
 
 impl Node {
-    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: for
-    /// example of an agent before.
+    /// Follows the admin server without end. `has` is the policy in force; it is `None` also where an earlier agent of
+    /// this engine put one in force.
     pub(crate) async fn follow(self: Arc<Self>, has: Option<CompiledPolicy>) -> Infallible {
-        let mut position = ConnectionState { has, ..ConnectionState::default() };
+        let mut state = FollowState { has, ..FollowState::default() };
         loop {
-            let ended = self.connection(&mut position).await;
+            let ended = self.follow_once(&mut state).await;
             self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
-            sleep(position.backoff.pause(ended, random())).await;
+            sleep(state.backoff.pause(ended, random())).await;
         }
     }
 
-    /// One connection, to its end.
-    async fn connection(self: &Arc<Self>, position: &mut ConnectionState) -> Disconnect {
-        // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
-        let digest =
-            |has: &CompiledPolicy| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
-        let sha256 = position.has.as_ref().map(digest);
-        (position.is_behind, position.is_keyed) = (false, false);
+    /// Opens one connection, and handles its events until it ends.
+    async fn follow_once(self: &Arc<Self>, state: &mut FollowState) -> Disconnect {
+        // A digest that cannot match makes the server send the policy of this version again, or a newer one with its
+        // `carry`.
+        let digest = |has: &CompiledPolicy| {
+            if state.wanted == WantedPolicy::Snapshot { String::new() } else { has.sha256.clone() }
+        };
+        let sha256 = state.has.as_ref().map(digest);
+        (state.has_skipped_policy, state.has_store_keys) = (false, false);
         let hello = Hello {
             name: self.name.clone(),
             instance: self.instance.clone(),
@@ -82,14 +84,14 @@ impl Node {
             schema: SCHEMA,
             version: sha256.as_ref().map(|_| self.engine.version()),
             sha256,
-            deltas: Some(if position.wants == Wants::Whole { 0 } else { self.deltas() }),
-            store: self.answers.store_id(),
+            deltas: Some(if state.wanted == WantedPolicy::NewerSnapshot { 0 } else { self.deltas() }),
+            store: self.queries.store_id(),
             says_goodbye: true,
         };
         let mut stream = match self.client.open(&hello).await {
             Ok(stream) => stream,
             Err(error) => {
-                self.has_trouble(error.to_string());
+                self.report_fault(error.to_string());
                 return match error {
                     CallError::Unreachable(_) => Disconnect::Broken,
                     CallError::Refused { .. } => Disconnect::Refused,
@@ -103,7 +105,7 @@ impl Node {
         let mut reader = EventReader::default();
         loop {
             let mut events = Vec::new();
-            let trouble = match timeout(SILENCE, stream.chunk()).await {
+            let fault = match timeout(SILENCE, stream.chunk()).await {
                 Ok(Ok(Some(piece))) => match reader.read(&piece, |event| events.push(event)) {
                     Ok(()) => None,
                     Err(error) => Some(error.to_string()),
@@ -113,30 +115,30 @@ impl Node {
                 Err(_) => Some("the admin server was not heard for too long".to_owned()),
             };
             for event in events {
-                if let Some(end) = self.hear(event, position).await {
+                if let Some(end) = self.handle(event, state).await {
                     return end;
                 }
             }
-            if let Some(trouble) = trouble {
-                self.has_trouble(trouble);
+            if let Some(fault) = fault {
+                self.report_fault(fault);
                 return Disconnect::Broken;
             }
         }
     }
 
-    /// Does what an event says; answers how the connection is to end, if it is.
-    async fn hear(self: &Arc<Self>, event: Event, position: &mut ConnectionState) -> Option<Disconnect> {
-        if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !position.is_keyed {
-            // It would have come first: the server is of a release without.
+    /// Handles an event. Returns how the connection ends, if the event ends it.
+    async fn handle(self: &Arc<Self>, event: ServerSentEvent, state: &mut FollowState) -> Option<Disconnect> {
+        if matches!(event.name.as_str(), wire::SNAPSHOT | wire::DELTA | wire::CURRENT) && !state.has_store_keys {
+            // The secret comes before these events, so this server is of an older release that has none.
             let _ = self.take_store_keys(None);
         }
         match event.name.as_str() {
             wire::STORE_KEYS => {
-                position.is_keyed = true;
+                state.has_store_keys = true;
                 let secret = match from_str(&event.data) {
                     Ok(StoreKeys { secret }) => secret,
                     Err(error) => {
-                        self.has_trouble(format!("the secret of the keys in the store cannot be read: {error}"));
+                        self.report_fault(format!("the secret of the keys in the store cannot be read: {error}"));
                         return None;
                     }
                 };
@@ -144,32 +146,32 @@ impl Node {
                     return None;
                 }
                 if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
-                    self.has_trouble(format!(
+                    self.report_fault(format!(
                         "the secret of the keys in the store is not kept for the next start: {error}"
                     ));
                 }
             }
-            wire::SNAPSHOT => return self.take(from_str(&event.data).map(SentPolicy::Whole), position).await,
-            wire::DELTA => return self.take(from_str(&event.data).map(SentPolicy::Delta), position).await,
+            wire::SNAPSHOT => return self.take_policy(from_str(&event.data).map(SentPolicy::Snapshot), state).await,
+            wire::DELTA => return self.take_policy(from_str(&event.data).map(SentPolicy::Delta), state).await,
             wire::CURRENT => {
-                let Current { .. } = from_str(&event.data).ok()?;
-                position.backoff.reset();
-                self.is_in_force(self.engine.version(), Source::Admin);
+                let CurrentVersion { .. } = from_str(&event.data).ok()?;
+                state.backoff.reset();
+                self.note_in_force(self.engine.version(), PolicySource::Admin);
             }
             wire::COMMAND => {
-                let command: Command = from_str(&event.data).ok()?;
-                if command.ask.get("what").is_some_and(|what| what == "resync") {
-                    self.answer(command.id, Told::Resync {}).await;
-                    position.wants = Wants::Again;
+                let command: QueryMessage = from_str(&event.data).ok()?;
+                if command.query.get("what").is_some_and(|what| what == "resync") {
+                    self.send_reply(command.id, NodeReply::Resync {}).await;
+                    state.wanted = WantedPolicy::Snapshot;
                     return Some(Disconnect::Restart);
                 }
                 let node = Arc::clone(self);
-                tokio::spawn(async move { node.obey(command).await });
+                tokio::spawn(async move { node.answer(command).await });
             }
             wire::RESTART => return Some(Disconnect::Restart),
             wire::BYE => {
-                let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
-                self.has_trouble(format!("the admin server ended the stream: {why}"));
+                let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: StreamEnd| bye.reason);
+                self.report_fault(format!("the admin server ended the stream: {why}"));
                 return Some(Disconnect::Restart);
             }
             _ => {}
@@ -177,39 +179,41 @@ impl Node {
         None
     }
 
-    /// Takes in a policy that was sent.
-    async fn take(
+    /// Applies a snapshot or a delta, saves it, and acknowledges it.
+    async fn take_policy(
         self: &Arc<Self>,
         sent: serde_json::Result<SentPolicy>,
-        position: &mut ConnectionState,
+        state: &mut FollowState,
     ) -> Option<Disconnect> {
-        if position.is_behind {
-            // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
+        if state.has_skipped_policy {
+            // This policy lacks the `carry` of the one that was not applied. A new connection states the version in
+            // force, so the server sends the two together.
             return Some(Disconnect::Restart);
         }
         let began = Instant::now();
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
-                self.has_trouble(format!("the policy was damaged on its way: {error}"));
-                position.wants = position.wants.max(Wants::Whole);
+                self.report_fault(format!("the policy was damaged on its way: {error}"));
+                state.wanted = state.wanted.max(WantedPolicy::NewerSnapshot);
                 return Some(Disconnect::Broken);
             }
         };
         let is_delta = matches!(sent, SentPolicy::Delta(_));
-        if is_delta && position.is_not_kept {
-            // What differs can only be kept beside what it differs from.
-            position.wants = Wants::Whole;
+        if is_delta && state.is_unsaved {
+            // A delta can be saved only after the policy that it is against.
+            state.wanted = WantedPolicy::NewerSnapshot;
             return Some(Disconnect::Restart);
         }
         let version = sent.version();
-        let (node, has) = (Arc::clone(self), position.has.clone());
-        // Beside the threads that answer: with a hundred thousand clients it takes a while.
+        let (node, has) = (Arc::clone(self), state.has.clone());
+        // A policy with a hundred thousand clients takes a while to compile, so it must not block a thread that serves
+        // requests.
         let done = spawn_blocking(move || {
             let applied = node.apply(&sent, has);
             let took = began.elapsed();
             let kept = node.last_good.as_ref().filter(|_| applied.is_ok()).map(|last_good| match &sent {
-                SentPolicy::Whole(sent) => last_good.write(sent),
+                SentPolicy::Snapshot(sent) => last_good.write(sent),
                 SentPolicy::Delta(sent) => last_good.add(sent),
             });
             (applied, took, kept)
@@ -220,7 +224,7 @@ impl Node {
         let refused = applied.as_ref().err().map(ToString::to_string);
         if let Some(why) = refused.as_ref().filter(|_| is_delta) {
             tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
-            position.wants = Wants::Whole;
+            state.wanted = WantedPolicy::NewerSnapshot;
             return Some(Disconnect::Restart);
         }
         let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
@@ -233,48 +237,60 @@ impl Node {
             refused,
             not_kept: not_kept.clone(),
         });
+        self.finish_policy((version, took), applied, not_kept, state)
+    }
+
+    /// Updates the state after a policy was applied or not. Returns how the connection ends, if it does.
+    fn finish_policy(
+        &self,
+        (version, took): (u64, Duration),
+        applied: Result<CompiledPolicy, ApplyError>,
+        not_kept: Option<String>,
+        state: &mut FollowState,
+    ) -> Option<Disconnect> {
         match applied {
             Ok(compiled) => {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
-                position.backoff.reset();
-                position.has = Some(compiled);
-                position.wants = Wants::News;
-                position.is_not_kept = not_kept.is_some();
-                self.is_in_force(version, Source::Admin);
+                state.backoff.reset();
+                state.has = Some(compiled);
+                state.wanted = WantedPolicy::Newer;
+                state.is_unsaved = not_kept.is_some();
+                self.note_in_force(version, PolicySource::Admin);
                 if let Some(why) = not_kept {
-                    self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
+                    self.report_fault(format!("the policy is in force, but not kept for the next start: {why}"));
                 }
                 None
             }
             Err(not_applied) => {
-                position.is_behind = true;
+                state.has_skipped_policy = true;
                 if matches!(not_applied, ApplyError::Refused(_)) {
-                    // No repeat would change it.
-                    position.wants = Wants::News;
+                    // Sending it again would not help.
+                    state.wanted = WantedPolicy::Newer;
                 }
-                self.has_trouble(format!("version {version} is not in force: {not_applied}"));
+                self.report_fault(format!("version {version} is not in force: {not_applied}"));
                 matches!(not_applied, ApplyError::Damaged(_)).then_some(Disconnect::Broken)
             }
         }
     }
 
-    /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
+    /// Returns how many deltas the node accepts before a snapshot. The number is random, so that nodes that started
+    /// together do not need their snapshots at the same time.
     fn deltas(&self) -> u32 {
         let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
         let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
         most.saturating_sub(kept)
     }
 
-    async fn obey(&self, Command { id, deadline_ms, ask }: Command) {
-        let told = match serde_json::from_value(ask) {
-            Ok(ask) => match timeout(Duration::from_millis(deadline_ms), self.answers.answer(ask)).await {
-                Ok(told) => told,
-                // Nobody waits for it any more.
+    async fn answer(&self, QueryMessage { id, deadline_ms, query }: QueryMessage) {
+        let reply = match serde_json::from_value(query) {
+            Ok(query) => match timeout(Duration::from_millis(deadline_ms), self.queries.answer(query)).await {
+                Ok(reply) => reply,
+                // The admin server no longer waits for a reply.
                 Err(_) => return,
             },
-            Err(error) => Told::Failed { why: format!("this build does not know the question: {error}") },
+            Err(error) => NodeReply::Failed { why: format!("this build does not know the question: {error}") },
         };
-        self.answer(id, told).await;
+        self.send_reply(id, reply).await;
     }
 }
 
@@ -302,7 +318,7 @@ mod tests {
     use crate::{
         agent::{http_client::Token, last_good::StoredPolicy, start::Agent},
         wire::{
-            Delta, Snapshot,
+            DeltaMessage, SnapshotMessage,
             payload::{pack, sha256},
         },
     };
@@ -310,8 +326,8 @@ mod tests {
     const GOOD: &str = r#"{"domains":{"default":{}}}"#;
     const REFUSED: &str = r#"{"domains":{"default":{"from":"the future"}}}"#;
 
-    fn snapshot(version: u64, document: &str) -> Snapshot {
-        Snapshot {
+    fn snapshot(version: u64, document: &str) -> SnapshotMessage {
+        SnapshotMessage {
             version,
             sha256: sha256(document),
             published_at: String::new(),
@@ -333,7 +349,7 @@ mod tests {
         let policy = |text| from_str::<Policy>(text).expect("it is right");
         let (before_policy, after_policy) = (policy(before), policy(after));
         let text = json!(policy::Delta::between(&before_policy, &after_policy)).to_string();
-        let delta = Delta {
+        let delta = DeltaMessage {
             version,
             sha256: sha256(after),
             published_at: String::new(),
@@ -346,8 +362,8 @@ mod tests {
         format!("event: {}\ndata: {}\n\n", wire::DELTA, json!(delta))
     }
 
-    /// Follows a server that says these, one to each connection, until this version is in force, and answers what it was
-    /// asked. It does not hear what is posted.
+    /// Runs an agent against a server that sends these texts, one on each connection, until this version is in force.
+    /// Returns the request lines of the connections. The server does not read what the agent posts.
     fn follow(says: Vec<String>, folder: &Path, version: u64) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -379,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+    fn after_a_refused_snapshot_the_node_reconnects_with_the_version_in_force() {
         let folder = TempDir::new().expect("a folder");
         let says = vec![event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)];
         let asks = follow(says, folder.path(), 3);
@@ -387,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_taken_in_and_kept_and_what_does_not_fit_is_asked_for_whole() {
+    fn deltas_are_applied_and_saved_and_after_one_that_does_not_fit_the_node_asks_for_a_snapshot() {
         let document = |clients: &[&str]| {
             let client = |value: &&str| json!({"kind": "user", "value": value, "override": {"unlimited": true}});
             let clients = clients.iter().map(client).collect::<Vec<_>>();
@@ -406,20 +422,20 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         let found = last_good.read();
         assert!(
-            matches!(&found, Ok(StoredPolicy::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
+            matches!(&found, Ok(StoredPolicy::Usable { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
             "{found:?}"
         );
 
-        // The next start has all of it, whoever is away.
+        // The next start has all of it without the admin server.
         let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
-        assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
+        assert_eq!((following.status().version, following.status().source), (6, Some(PolicySource::LastGood)));
     }
 
     #[test]
-    fn after_a_policy_that_was_not_kept_the_next_one_is_whole() {
+    fn after_a_policy_that_was_not_saved_the_node_asks_for_a_snapshot() {
         let folder = TempDir::new().expect("a folder");
-        // Nothing can be renamed over it.
+        // A folder that is not empty cannot be replaced by a rename.
         let in_the_way = folder.path().join("last-good.json");
         fs::create_dir_all(in_the_way.join("x")).expect("made");
         let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
@@ -428,13 +444,13 @@ mod tests {
     }
 
     #[test]
-    fn a_last_good_policy_that_is_refused_stays() {
+    fn a_last_good_policy_that_is_refused_stays_on_the_disk() {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(2, REFUSED)).expect("written");
         let follower = Agent::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!(following.status().version, 0);
-        assert!(matches!(last_good.read(), Ok(StoredPolicy::Whole { .. })));
+        assert!(matches!(last_good.read(), Ok(StoredPolicy::Usable { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! Each fault of a store happens on a real server: nodes report it under its code, and go on when it is over.
+//! Each fault of a store occurs on a real server: nodes report it under its code, and go on when it is over.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -18,12 +18,12 @@ pub(crate) const SETTINGS: StoreSettings = StoreSettings {
     ..PATIENT
 };
 
-/// A command from its words.
+/// Parses a command from its words.
 fn words(line: &str) -> Cmd {
     let mut words = line.split(' ');
     let mut command = cmd(words.next().expect("a name"));
     words.for_each(|word| {
-        // Within a word a line stands for a space.
+        // An underscore within a word stands for a space.
         command.arg(if word == "''" { String::new() } else { word.replace('_', " ") });
     });
     command
@@ -49,7 +49,7 @@ fn errors(node: &Node, fault: StoreFault) -> u64 {
     StoreFault::ALL.into_iter().zip(counts).find(|(its, _)| *its == fault).expect("it is one of them").1
 }
 
-/// Checks until the fault is reported. The message has these words of the server's.
+/// Checks until the fault is reported with these words of the server.
 async fn is_met(node: &Node, fault: StoreFault, said: &str) {
     until(&format!("{fault}"), async || {
         node.check("ada").await;
@@ -68,7 +68,7 @@ async fn is_over(node: &Node, fault: StoreFault) {
     .await;
 }
 
-/// A store that is well, has a fault, and is well again.
+/// Runs a store that is healthy, has a fault, and is healthy again.
 fn comes_and_goes(
     redis: &mut Redis,
     (fault, said): (StoreFault, &str),
@@ -85,7 +85,7 @@ fn comes_and_goes(
     });
 }
 
-/// As [`comes_and_goes`], where both are commands.
+/// Runs [`comes_and_goes`] with commands that begin and end the fault.
 fn is_switched(fault: (StoreFault, &str), begin: &[&str], end: &[&str]) {
     comes_and_goes(&mut Redis::start(), fault, |redis| tell(redis, begin), |redis| tell(redis, end));
 }
@@ -158,9 +158,9 @@ fn a_password_that_is_wrong() {
     });
 }
 
-/// With the settings that nodes have unless told, under which a check and a connection have little time.
+/// The default settings leave a check and a connection little time.
 #[test]
-fn the_cause_is_named_with_the_usual_settings_too() {
+fn the_fault_is_named_under_default_settings() {
     let wrong = Redis::start();
     tell(&wrong, &["CONFIG SET requirepass right"]);
     let mut gone = Redis::start();
@@ -178,7 +178,7 @@ fn the_cause_is_named_with_the_usual_settings_too() {
                 node.shared.stats().is_open
             })
             .await;
-            // Over some trials.
+            // Over several trials.
             tokio::time::sleep(Duration::from_secs(3)).await;
             until("the cause is named", async || reported(&node, fault).is_some()).await;
             let others: Vec<_> = node.shared.stats().faults.into_iter().filter(|it| it.code != fault).collect();
@@ -187,7 +187,7 @@ fn the_cause_is_named_with_the_usual_settings_too() {
     });
 }
 
-/// A check that is denied needs no write, and does not have a store that takes none counted as back.
+/// A denied check needs no write, so it must not close the circuit breaker of a store that takes no writes.
 #[test]
 fn a_replica_stays_away_while_it_is_read() {
     let (redis, master) = (Redis::start(), Redis::start());
@@ -196,7 +196,7 @@ fn a_replica_stays_away_while_it_is_read() {
         for is_allowed in [true, false] {
             assert_eq!(node.check("ada").await.allowed, is_allowed);
         }
-        // It takes what its master has, so it has that before.
+        // The replica takes over its master's data, so the master must have the key before.
         let value: Vec<u8> = redis.ask(cmd("GET").arg(&redis.keys().expect("few")[0])).expect("it answers");
         master.ask::<()>(cmd("SET").arg(&redis.keys().expect("few")[0]).arg(value)).expect("it answers");
         tell(&redis, &[&format!("REPLICAOF 127.0.0.1 {}", master.address().port())]);
@@ -216,7 +216,7 @@ fn a_replica_stays_away_while_it_is_read() {
     });
 }
 
-/// One master of a cluster stands, and the others answer.
+/// One master of a cluster is paused, and the others answer.
 #[test]
 fn a_part_of_a_cluster_that_does_not_answer() {
     let cluster = Cluster::start();
@@ -233,7 +233,7 @@ fn a_part_of_a_cluster_that_does_not_answer() {
 fn a_disk_that_takes_nothing() {
     let mut redis = Redis::start();
     let begin = |redis: &mut Redis| {
-        // The file cannot be put where a folder is.
+        // The server cannot write the file where a folder is.
         let (_, folder): (String, String) = redis.ask(&words("CONFIG GET dir")).expect("it answers");
         fs::create_dir(Path::new(&folder).join("dump.rdb")).expect("there is room");
         tell(redis, &["CONFIG SET save 3600_1000", "BGSAVE"]);
@@ -244,7 +244,7 @@ fn a_disk_that_takes_nothing() {
 
 #[test]
 fn data_that_is_read_from_disk() {
-    // It answers after every second megabyte, and waits before each.
+    // The server answers after every second megabyte, and waits before each.
     let mut redis = Redis::with(&["--key-load-delay", "200000", "--rdbcompression", "no"]);
     let fill = "for place = 1, 30 do redis.call('SET', 'x' .. place, string.rep('x', 1048576)) end";
     redis.ask::<()>(cmd("EVAL").arg(fill).arg(0)).expect("it is filled");
@@ -307,7 +307,7 @@ fn one_server_of_a_cluster_alone() {
     run(async {
         let node = strict_node(&cluster.urls()[..1]).await;
         until("it is moved", async || {
-            // Two of three lie elsewhere.
+            // Two of three keys are on other servers.
             for user in ["ada", "bob", "cyd", "dan", "eve", "fay"] {
                 node.check(user).await;
             }
@@ -345,7 +345,7 @@ fn a_server_that_is_gone() {
 }
 
 #[test]
-fn a_server_that_stands() {
+fn a_server_that_is_paused() {
     let mut redis = Redis::start();
     let fault = (StoreFault::Timeout, "took too long");
     comes_and_goes(&mut redis, fault, |redis| redis.pause(), |redis| redis.resume());
@@ -358,12 +358,12 @@ fn a_server_that_may_evict_keys() {
 }
 
 #[test]
-fn a_user_that_may_not_see_whether_keys_are_evicted() {
+fn a_user_without_permission_for_info() {
     let fault = (StoreFault::Unwatched, "info");
     is_switched(fault, &["ACL SETUSER default -info"], &["ACL SETUSER default +@all"]);
 }
 
-/// Limits that were used up are there again, and the node says why.
+/// Limits that were used up have tokens again, and the node reports the reason.
 #[test]
 fn keys_that_are_evicted_are_noticed() {
     let redis = Redis::start();
@@ -408,7 +408,7 @@ fn keys_that_are_flushed_are_noticed() {
             tokio::time::sleep(3 * SETTINGS.watch_interval).await;
             assert_eq!(reported(&node, StoreFault::KeysLost), None);
             match &urls {
-                // One of its masters.
+                // One of the masters.
                 Some(cluster) => cluster.master_of("{18}").ask::<()>(&cmd("FLUSHALL")).expect("it is empty"),
                 None => tell(&redis, &["FLUSHALL"]),
             }

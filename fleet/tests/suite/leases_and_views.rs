@@ -1,4 +1,4 @@
-//! Limits of which nodes take tokens ahead (`leased`), or whose use they tell each other (`synced`), over a real store.
+//! Limits whose tokens nodes take in advance (`leased`), or whose use they exchange (`synced`), over a real store.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use tidegate_testkit::{PATIENCE, redis::Redis, wait_for};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    load::{Load, Seen, least, load},
+    load::{Load, TimedCheck, least, load},
     nodes::{PATIENT, allowed, four, left_becomes, limit, node, run, until},
 };
 
 #[test]
-fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
+fn leased_tokens_never_exceed_the_limit() {
     let redis = Redis::start();
     run(async {
         for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter"] {
@@ -31,9 +31,9 @@ fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
     });
 }
 
-/// Loads a leased limit and asserts that at least this much of it is used. An idle machine uses 97 %; on a busy one, tokens that
-/// come back while the burst is full are lost.
-fn leases_under_load(least: impl Fn(&[Seen]) -> usize) {
+/// Loads a leased limit and asserts that at least this much of it is used. An idle machine uses 97 %; a busy one loses
+/// tokens that come back while the burst is full.
+fn leases_under_load(least: impl Fn(&[TimedCheck]) -> usize) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
@@ -49,8 +49,9 @@ fn leases_under_load_use_the_limit_and_no_more() {
     leases_under_load(least);
 }
 
-/// What was lent to nobody counts as out, as much as may be out: the others charge the store, and none of them in vain.
-fn leases_that_were_lost(least: impl Fn(&[Seen]) -> usize, lasts_at_most: Duration) {
+/// Loads a limit whose leases were lost: their tokens count as out, as many as may be. Asserts that the other nodes use
+/// the rest, without charges in vain.
+fn leases_that_were_lost(least: impl Fn(&[TimedCheck]) -> usize, lasts_at_most: Duration) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
@@ -63,9 +64,10 @@ fn leases_that_were_lost(least: impl Fn(&[Seen]) -> usize, lasts_at_most: Durati
         let seen = load(&nodes, 500, Duration::from_secs(4)).await;
         let found = Load::of(&seen);
         assert_eq!((found.offered, found.degraded), (8_000, 0), "{found:?}");
-        // A check that loses a race is asked again at once: after 5 ms it would lose the next, and callers fell behind by seconds.
+        // A check that loses a race is sent again at once: after a pause of 5 ms it would lose the next one, and
+        // callers would fall behind by seconds.
         assert!(found.lasted < lasts_at_most, "{found:?}");
-        // What comes back is used, and some of what was there.
+        // The tokens that come back are used, and some of those of the beginning.
         assert!((least(&seen)..=found.most()).contains(&found.admitted), "{found:?}");
         let held: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
         let scripts = redis.commands()["evalsha"];
@@ -74,7 +76,7 @@ fn leases_that_were_lost(least: impl Fn(&[Seen]) -> usize, lasts_at_most: Durati
 }
 
 #[test]
-fn a_limit_of_which_leases_were_lost_is_used_by_those_that_are_there() {
+fn a_limit_whose_leases_were_lost_is_used_by_the_other_nodes() {
     leases_that_were_lost(least, PATIENCE);
 }
 
@@ -88,7 +90,7 @@ fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
             if turn == 4 {
                 before = redis.commands();
             }
-            // Each finds that three others took tokens since it did.
+            // Each node finds that three others took tokens since its last request.
             for node in &nodes {
                 let asked = node.shared.stats().asked;
                 while node.shared.stats().asked == asked {
@@ -99,15 +101,15 @@ fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
         }
         let after = redis.commands();
         let since = |name| after[name] - before[name];
-        // What changes nothing is asked again.
+        // An answer that changes nothing is not sent again.
         let (scripts, written) = (since("evalsha"), since("set"));
         assert!(scripts >= 40 && written >= scripts * 9 / 10, "{scripts} scripts wrote {written} times");
     });
 }
 
-/// Loads a synced limit on four nodes and asserts how far it is exceeded: by at most `unseen_at_most` tokens, or by what the nodes
-/// spent between two exchanges, summed.
-fn views_under_load(least: impl Fn(&[Seen]) -> usize, unseen_at_most: Option<u64>) {
+/// Loads a synced limit on four nodes and asserts how far it is exceeded: by at most `unseen_at_most` tokens, or by the
+/// sum of what the nodes spent between two exchanges.
+fn views_under_load(least: impl Fn(&[TimedCheck]) -> usize, unseen_at_most: Option<u64>) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("synced", "token_bucket", 1_000, "1s")).await;
@@ -130,7 +132,7 @@ fn views_under_load_are_above_the_limit_by_what_an_interval_admits() {
 }
 
 #[test]
-fn what_was_taken_and_not_used_goes_back() {
+fn unused_tokens_of_a_lease_go_back() {
     let redis = Redis::start();
     run(async {
         let one = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1d")).await;
@@ -139,7 +141,7 @@ fn what_was_taken_and_not_used_goes_back() {
         assert!(one.shared.stats().leased_out > 1);
         one.shared.close().await;
         assert_eq!(one.shared.stats().leased_out, 0);
-        // All but the one that was used.
+        // All tokens but the used one.
         assert_eq!(other.check_of(&[("user", "ada")], 999).await.remaining, Some(0));
         assert!(!other.check_of(&[("user", "ada")], 1).await.allowed);
     });
@@ -153,7 +155,7 @@ fn a_key_lives_as_long_as_its_leases() {
         let other = node(&[redis.url()], PATIENT, &limit("strict", "token_bucket", 1_000, "1s")).await;
         let began = Instant::now();
         assert!(one.check("ada").await.allowed);
-        // It knows of no lease when it asks, and its own charge is forgotten in three seconds.
+        // The node knows of no lease when it asks, and its own charge expires in three seconds.
         assert!(other.check("ada").await.allowed);
         let keys = redis.keys().expect("it answers");
         assert_eq!(keys.len(), 1, "{keys:?}");
@@ -163,7 +165,7 @@ fn a_key_lives_as_long_as_its_leases() {
     });
 }
 
-/// Tokens that are out of the only key that there is.
+/// Returns the lent tokens of the only key.
 fn out_of(redis: &Redis) -> u64 {
     let keys = redis.keys().expect("it answers");
     assert_eq!(keys.len(), 1, "{keys:?}");
@@ -173,9 +175,9 @@ fn out_of(redis: &Redis) -> u64 {
     leases.split(',').skip(1).map(|tokens| tokens.parse::<u64>().expect("tokens")).sum()
 }
 
-/// Two leases of this life after a node died nothing of it is out. Returns false where the machine was too slow for a lease of that
-/// life, so that some ran out that were in use.
-async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
+/// Runs a node that dies, and asserts that its tokens are no longer out two lives of a lease later. Returns `false`
+/// where the machine was too slow for this life, so that leases in use ran out.
+async fn kill_a_node(redis: &Redis, lease: Duration) -> bool {
     redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
     let leased = limit("leased", "fixed_window", 200, "300d");
     let settings = StoreSettings { lease, ..PATIENT };
@@ -183,7 +185,7 @@ async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
     let (dead, other, began) = (start().await, start().await, Instant::now());
     assert!(dead.check("ada").await.allowed);
     let held = dead.shared.stats().leased_out;
-    // It dies: nothing is given back, and its last counts are lost.
+    // The node dies: it gives nothing back, and its last counts are lost.
     dead.shared.forget(&Request::new(&[Identity::new("user", "ada").expect("valid")]).expect("valid"));
     assert!(other.check("ada").await.allowed);
     let out = out_of(redis);
@@ -209,19 +211,19 @@ async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
         out_of(redis) == left
     })
     .await;
-    // Not given back, nor over.
+    // The tokens were not given back, nor have they expired.
     let is_quick = began.elapsed() < lease / 2;
-    // What others hold at the end is theirs.
+    // What other nodes hold at the end is theirs.
     assert!(!is_quick || found + 1 + held + left >= 200, "{found} after {held}, {left} left");
     is_quick
 }
 
 #[test]
-fn what_a_dead_node_held_is_over_after_two_leases_and_counts_as_spent() {
+fn tokens_of_a_dead_node_count_as_spent_after_two_lives_of_a_lease() {
     let redis = Redis::start();
     run(async {
         for _ in 0..20 {
-            if a_node_dies(&redis, Duration::from_secs(2)).await {
+            if kill_a_node(&redis, Duration::from_secs(2)).await {
                 return;
             }
         }
@@ -230,7 +232,7 @@ fn what_a_dead_node_held_is_over_after_two_leases_and_counts_as_spent() {
 }
 
 #[test]
-fn what_a_view_spent_is_told_to_others_once() {
+fn what_a_view_spent_reaches_other_nodes_once() {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("synced", "fixed_window", 100, "300d")).await;
@@ -239,10 +241,10 @@ fn what_a_view_spent_is_told_to_others_once() {
                 assert!(node.check("ada").await.allowed);
             }
         }
-        // A node that has spent nothing asks the store, and sees all.
+        // A node that has spent nothing asks the store, and sees everything.
         let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
         left_becomes(&late, &[("user", "ada")], 60).await;
-        // The next charges are sent to the store, and none of them twice.
+        // The next charges are sent to the store, each of them once.
         for node in &nodes {
             assert!(node.check("ada").await.allowed);
         }
@@ -251,9 +253,9 @@ fn what_a_view_spent_is_told_to_others_once() {
     let _ = wait_for("it is there", || redis.commands().get("evalsha").copied());
 }
 
-/// Ten exchanges take ten intervals; twenty times as long is for a busy machine.
+/// Ten exchanges take ten intervals; a busy machine may take twenty times as long.
 #[test]
-fn what_a_view_spends_is_told_in_each_interval() {
+fn a_view_is_exchanged_in_each_interval() {
     let redis = Redis::start();
     run(async {
         let one = node(&[redis.url()], PATIENT, &limit("synced", "fixed_window", 1_000_000, "300d")).await;
@@ -266,8 +268,8 @@ fn what_a_view_spends_is_told_in_each_interval() {
     });
 }
 
-/// Tells many views over a store that is to answer within `timeout`, and never counts as gone.
-fn tell_many_views(timeout: Duration) {
+/// Exchanges many views over a store that must answer within `timeout`, and asserts that it never counts as gone.
+fn exchange_many_views(timeout: Duration) {
     const USERS: usize = 5_000;
     let redis = Redis::start();
     run(async {
@@ -290,13 +292,13 @@ fn tell_many_views(timeout: Duration) {
 }
 
 #[test]
-fn many_views_are_told_together_and_nobody_takes_the_store_for_gone() {
-    tell_many_views(Duration::from_secs(2));
+fn many_views_are_exchanged_together_and_the_breaker_stays_closed() {
+    exchange_many_views(Duration::from_secs(2));
 }
 
-/// A node that has made many views since it told any has the store charge further keys.
+/// A node that has made many views since its last exchange charges further keys in the store.
 #[test]
-fn new_keys_without_end_are_charged_in_the_store() {
+fn new_keys_above_the_most_are_charged_in_the_store() {
     const VIEWS: usize = 8_192;
     const LIMIT: usize = 10;
     let redis = Redis::start();
@@ -316,20 +318,20 @@ fn new_keys_without_end_are_charged_in_the_store() {
         assert!(!one.check("ada").await.allowed);
         let asked = one.shared.stats().asked;
         assert_eq!(asked, LIMIT as u64 + 1, "one for each check");
-        // Views that there are go on.
+        // Views that exist go on.
         assert!(one.check("u-0").await.allowed);
         assert_eq!(one.shared.stats().asked, asked);
     });
 }
 
 #[test]
-fn a_node_that_stops_during_an_exchange_has_told_all() {
+fn a_node_that_stops_during_an_exchange_has_sent_everything() {
     let redis = Redis::start();
     run(async {
         let settings = StoreSettings { sync_interval: Duration::from_millis(20), ..PATIENT };
         for turn in 0..60 {
             let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", 1_000, "300d")).await;
-            // Wherever the exchange is.
+            // At any point of an exchange.
             sleep(Duration::from_micros(turn * 377)).await;
             assert!(one.check("ada").await.allowed);
             sleep(Duration::from_micros(turn * 733 % 23_000)).await;
@@ -341,7 +343,7 @@ fn a_node_that_stops_during_an_exchange_has_told_all() {
 }
 
 #[test]
-fn what_is_spent_after_a_reset_counts() {
+fn tokens_spent_after_a_reset_count() {
     let redis = Redis::start();
     run(async {
         let limit = |sharing| limit(sharing, "fixed_window", 100, "300d");
@@ -352,7 +354,7 @@ fn what_is_spent_after_a_reset_counts() {
             for _ in 0..used {
                 assert!(one.check("ada").await.allowed);
             }
-            // What this view spent is told, though one before it told as much.
+            // The charge of this view is sent, though an earlier view sent as much.
             left_becomes(&late, &[("user", "ada")], 100 - used).await;
             let request = Request::new(&who).expect("valid");
             assert_eq!(one.shared.clear(&request).await.expect("it answers"), 1);
@@ -368,9 +370,9 @@ mod long {
 
     #[test]
     #[ignore = "long: takes two minutes, the real life of a lease twice"]
-    fn what_a_dead_node_held_is_over_after_two_minutes_and_counts_as_spent() {
+    fn tokens_of_a_dead_node_count_as_spent_after_two_minutes() {
         let redis = Redis::start();
-        assert!(run(a_node_dies(&redis, StoreSettings::default().lease)), "half a minute was too short");
+        assert!(run(kill_a_node(&redis, StoreSettings::default().lease)), "half a minute was too short");
     }
 
     #[test]
@@ -381,7 +383,7 @@ mod long {
 
     #[test]
     #[ignore = "long: full load on an idle machine"]
-    fn a_limit_of_which_leases_were_lost_is_used_in_time() {
+    fn a_limit_whose_leases_were_lost_is_used_in_time() {
         leases_that_were_lost(|_| 4_400, Duration::from_secs(6));
     }
 
@@ -391,10 +393,10 @@ mod long {
         views_under_load(|_| 4_850, Some(800));
     }
 
-    /// One script takes far less, all of them far more than the hundred milliseconds in which a silence is noticed.
+    /// One script takes much less than the hundred milliseconds in which a silence is noticed, all of them much more.
     #[test]
     #[ignore = "long: answers within 20 ms, as an idle machine gives them"]
-    fn many_views_are_told_together_within_a_short_timeout() {
-        tell_many_views(Duration::from_millis(20));
+    fn many_views_are_exchanged_within_a_short_timeout() {
+        exchange_many_views(Duration::from_millis(20));
     }
 }

@@ -1,5 +1,5 @@
-//! The connection to the store: one server, the master of Sentinels, or a cluster. It is made when it is first needed,
-//! and again when it breaks.
+//! The connection to the store, which runs the script: over one server, the master that Sentinels name, or a cluster.
+//! It is opened when it is first needed, and reopened when it breaks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,33 +10,33 @@ use tokio::time::{Instant, timeout};
 use crate::store::{
     address::Servers,
     client::{
-        cluster::Cluster,
-        connect::{ANSWER_IN, CONNECT_IN, open, tcp},
+        cluster_connection::Cluster,
         fault_log::FaultLog,
-        server::{Server, ServerConnection},
+        redis_client::{ANSWER_IN, CONNECT_IN, open, tcp},
+        server_connection::{Server, ServerConnection},
     },
 };
 
 #[derive(Clone)]
-enum Target {
+enum StoreTarget {
     Server(Arc<ServerConnection>),
     Cluster(Arc<Cluster>),
     #[cfg(test)]
     Simulated(Arc<crate::store::simulation::Wire>),
 }
 
-/// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
+/// A connection to the store. Clones share it, and requests do not wait for each other's replies.
 #[derive(Clone)]
-pub(crate) struct Connection {
-    target: Target,
+pub(crate) struct StoreConnection {
+    target: StoreTarget,
     pub(crate) faults: Arc<FaultLog>,
     id: u64,
     code: &'static str,
     hash: String,
 }
 
-impl Connection {
-    /// Returns a connection to servers that need not be there yet.
+impl StoreConnection {
+    /// Makes a connection to servers that need not be reachable yet.
     pub(crate) fn to(
         servers: Servers,
         tls: Option<TlsCertificates>,
@@ -44,50 +44,50 @@ impl Connection {
         code: &'static str,
     ) -> RedisResult<Self> {
         let id = id_of(&servers, prefix);
-        let to = |server| Target::Server(Arc::new(ServerConnection::to(server)));
+        let to = |server| StoreTarget::Server(Arc::new(ServerConnection::to(server)));
         let target = match servers {
             Servers::Single(info) => to(Server::At(Box::new(open(info.set_tcp_settings(tcp()), tls.as_ref())?))),
             Servers::Watched(master) => to(Server::Watched(master, tls)),
-            Servers::Cluster(infos) => Target::Cluster(Arc::new(Cluster::of(infos, tls)?)),
+            Servers::Cluster(infos) => StoreTarget::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
         Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
     }
 
-    /// Returns a connection to the store of a simulation.
+    /// Makes a connection to the store of a simulation.
     #[cfg(test)]
     pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
         let hash = Script::new(code).get_hash().to_owned();
-        Self { target: Target::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+        Self { target: StoreTarget::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
     }
 
-    /// Returns a number of 52 bits that the same addresses and the same prefix have.
+    /// Returns a number of 52 bits that is the same for the same addresses and prefix.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
         match &self.target {
-            Target::Server(_) => false,
-            Target::Cluster(_) => true,
+            StoreTarget::Server(_) => false,
+            StoreTarget::Cluster(_) => true,
             #[cfg(test)]
-            Target::Simulated(wire) => wire.is_cluster(),
+            StoreTarget::Simulated(wire) => wire.is_cluster(),
         }
     }
 
-    /// Connects anew where there is no connection, while no request does: to the master that Sentinels name by now, or to a server
-    /// that is back. The client of a cluster does this itself.
+    /// Reconnects in the background where no request does: to the master that Sentinels name now, or to a server that
+    /// is back. The client of a cluster does this itself.
     pub(crate) fn reconnect(&self) {
-        if let Target::Server(server) = &self.target {
+        if let StoreTarget::Server(server) = &self.target {
             server.reconnect();
         }
     }
 
-    /// Returns how many connections were made since the start; to a cluster 0.
+    /// Returns the number of connections since the start; for a cluster 0.
     pub(crate) fn connections(&self) -> u64 {
-        if let Target::Server(server) = &self.target { server.made() } else { 0 }
+        if let StoreTarget::Server(server) = &self.target { server.made() } else { 0 }
     }
 
-    /// Runs the script, and loads it where it is not known. An error: it may have run.
+    /// Runs the script, and loads it where the server does not know it. After an error it may have run.
     pub(crate) async fn run(
         &self,
         keys: &[String],
@@ -103,15 +103,19 @@ impl Connection {
         }
     }
 
-    /// Returns what each server says of itself: of a cluster each master.
+    /// Returns the output of `INFO` of each server; of a cluster, of each master.
     pub(crate) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
         let target = self.target.clone();
         let asked = async move {
             match target {
-                Target::Server(server) => Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?]),
-                Target::Cluster(cluster) => cluster.info().await,
+                StoreTarget::Server(server) => {
+                    Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
+                }
+                StoreTarget::Cluster(cluster) => cluster.info().await,
                 #[cfg(test)]
-                Target::Simulated(wire) => Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?]),
+                StoreTarget::Simulated(wire) => {
+                    Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?])
+                }
             }
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
@@ -121,16 +125,17 @@ impl Connection {
         let target = self.target.clone();
         let mut asked = Box::pin(async move {
             match target {
-                Target::Server(server) => server.send(&command).await,
-                Target::Cluster(cluster) => cluster.send(&command).await,
+                StoreTarget::Server(server) => server.send(&command).await,
+                StoreTarget::Cluster(cluster) => cluster.send(&command).await,
                 #[cfg(test)]
-                Target::Simulated(wire) => wire.send(&command).await,
+                StoreTarget::Simulated(wire) => wire.send(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
             return redis::from_redis_value(answer?).map_err(RedisError::from);
         }
-        // A connection that is being made is made for the next. What becomes of it says why there was no answer.
+        // The request goes on in the background, so that the next request finds the connection open. Its late outcome
+        // shows the cause of the silence.
         let (faults, since) = (Arc::clone(&self.faults), Instant::now());
         tokio::spawn(async move {
             if let Ok(Err(error)) = timeout(CONNECT_IN + ANSWER_IN, asked).await {
@@ -145,7 +150,7 @@ fn late() -> RedisError {
     RedisError::from((ErrorKind::Io, "it took too long"))
 }
 
-/// The server that was asked did not run the script, since the key has moved: it may be sent again.
+/// Returns whether the server did not run the script because the key has moved, so that it may be sent again.
 pub(crate) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
@@ -176,7 +181,7 @@ mod tests {
 
     fn id(urls: &[&str], prefix: &str) -> u64 {
         let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
-        id_of(&address::read(&urls).expect("addresses"), prefix)
+        id_of(&address::parse(&urls).expect("addresses"), prefix)
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The connection to a cluster. It follows a slot that is being moved, and leaves a server that stands for the replica that came
-//! in its place.
+//! The connection to a cluster. It follows a slot that is being moved, and leaves a paused server for the replica that
+//! took its place.
 
 use std::{
     collections::HashMap,
@@ -23,47 +23,48 @@ use tokio::{
 use crate::{
     lock::lock,
     store::client::{
-        connect::{CONNECT_IN, MOVED_IN, client_of, tcp},
-        server::{Server, ServerConnection},
+        redis_client::{CONNECT_IN, MOVED_IN, client_of, tcp},
+        server_connection::{Server, ServerConnection},
     },
 };
 
-/// The least age of a connection that is given up because a server of the cluster stands.
+/// The least age of a connection that is replaced because a server of the cluster does not answer.
 const REPLACE_AFTER: Duration = Duration::from_secs(2);
 
-/// The limit for a new connection to all servers.
+/// The time limit for a new connection to all servers.
 const MADE_IN: Duration = Duration::from_secs(10);
 
-/// A connection to all servers of a cluster that requests share.
+/// A connection to all servers of a cluster, shared by concurrent requests.
 pub(crate) struct Cluster {
     client: ClusterClient,
-    /// User and password of the servers.
+    /// The user and the password of the servers.
     settings: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
-    current: Mutex<Current>,
-    /// The server that a slot was being moved to last, by its address.
+    current: Mutex<CurrentConnection>,
+    /// The server to which a slot was being moved last, by its address.
     importing: Mutex<Option<(String, Arc<ServerConnection>)>>,
 }
 
-/// The connection, and since when it is there. The cluster's servers and slots are known once one of them has answered.
-struct Current {
+/// The current connection and its age. It knows the cluster's servers and slots once one of them has answered.
+struct CurrentConnection {
     connection: Arc<OnceCell<ClusterConnection>>,
     since: Instant,
     is_replaced: bool,
 }
 
 impl Cluster {
-    /// Returns a connection to the cluster of these servers that the first request makes.
+    /// Returns a connection to the cluster of these servers, which the first request opens.
     pub(crate) fn of(infos: Vec<ConnectionInfo>, tls: Option<TlsCertificates>) -> RedisResult<Self> {
         let settings = infos.first().map(|info| info.redis_settings().clone()).unwrap_or_default();
-        // A charge whose answer was lost is not sent twice, so requests are sent again by their callers, which know.
+        // A charge whose reply was lost must not be sent twice, so the client does not retry; its callers do where it
+        // is safe.
         let builder = ClusterClientBuilder::new(infos)
             .retries(0)
             .connection_timeout(CONNECT_IN)
             .response_timeout(MOVED_IN)
             .tcp_settings(tcp());
         let client = if let Some(tls) = &tls { builder.certs(tls.clone()) } else { builder }.build()?;
-        let current = Current { connection: Arc::default(), since: Instant::now(), is_replaced: false };
+        let current = CurrentConnection { connection: Arc::default(), since: Instant::now(), is_replaced: false };
         Ok(Self { client, settings, tls, current: Mutex::new(current), importing: Mutex::default() })
     }
 
@@ -85,7 +86,7 @@ impl Cluster {
         }
     }
 
-    /// Returns what each master says of itself.
+    /// Returns the output of `INFO` of each master.
     pub(crate) async fn info(&self) -> RedisResult<Vec<String>> {
         let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
         let answers = self.connection().await?.route_command(redis::cmd("INFO"), masters).await?;
@@ -98,9 +99,10 @@ impl Cluster {
         Ok(connection.get_or_try_init(|| self.client.get_async_connection()).await?.clone())
     }
 
-    /// Makes a new connection in the background, which asks the cluster anew for its masters. The old one is used until then.
+    /// Opens a new connection in the background, which asks the cluster for its current masters. The old one is used
+    /// until then.
     ///
-    /// The client does this itself where a connection breaks. That of a server that stands does not.
+    /// The client does this itself when a connection breaks, but not for a server that is paused.
     fn replace(self: &Arc<Self>) {
         {
             let mut current = lock(&self.current);
@@ -122,8 +124,8 @@ impl Cluster {
         });
     }
 
-    /// Returns a connection to the server that a slot is being moved to. Before it has the whole slot, only requests that were
-    /// sent there by the server that had it may ask it.
+    /// Returns a connection to the server to which a slot is being moved. Until that server has the whole slot, it
+    /// accepts only requests that the old server redirected.
     fn importing(&self, address: &str) -> RedisResult<Arc<ServerConnection>> {
         let mut importing = lock(&self.importing);
         if let Some((known, server)) = &*importing

@@ -1,39 +1,40 @@
-//! What a store that stands, is late, forgets or falls over does to a limit that nodes share.
+//! A store that is paused, answers late or loses answers, and the bounds of a shared limit meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tidegate::{Begun, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
-use tidegate_testkit::{PATIENCE, cluster::Cluster, fault_proxy::FaultProxy, redis::Redis, sentinel::Sentinels};
+use tidegate_testkit::{PATIENCE, fault_proxy::FaultProxy, redis::Redis};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    load::{Load, Seen, least, load, load_since},
-    nodes::{Node, PATIENT, allowed, four, left_becomes, limit, node, publish, run, skewed_node, until},
+    load::{Load, load, load_since},
+    nodes::{Node, PATIENT, left_becomes, limit, node, run, until},
 };
 
-/// A store that does not answer is noticed soon; and one that is slow because the machine is busy is not taken for one.
+/// A timeout after which a store that does not answer is noticed soon, and long enough for a store that is slow on a
+/// busy machine.
 const BRISK: StoreSettings = StoreSettings { timeout: Duration::from_millis(50), ..PATIENT };
 
-/// Far above the timeout, and far below the time for which the store is away.
+/// The longest wait of a check: much longer than the timeout, and much shorter than the outage.
 const NOT_BLOCKED: Duration = Duration::from_millis(500);
 
 const SHARINGS: [&str; 3] = ["strict", "leased", "synced"];
 
-/// Each sharing, with a store of its own; one after the other, since each wants more of a machine than a busy one has for three.
-fn each(test: impl Fn(&'static str)) {
+/// Runs a test for each sharing mode, each with a store of its own. One after the other, since all three together need
+/// more than a busy machine has.
+pub(crate) fn each(test: impl Fn(&'static str)) {
     SHARINGS.into_iter().for_each(test);
 }
 
-/// Without its store nothing is admitted.
-fn closed(sharing: &str, algorithm: &str, count: u64, period: &str) -> Value {
+/// Returns a limit that admits nothing without its store.
+pub(crate) fn closed(sharing: &str, algorithm: &str, count: u64, period: &str) -> Value {
     let mut limit = limit(sharing, algorithm, count, period);
     limit["on_failure"] = json!("closed");
     limit
 }
 
-async fn four_with(urls: &[String], settings: StoreSettings, limit: &Value) -> Vec<Arc<Node>> {
+pub(crate) async fn four_with(urls: &[String], settings: StoreSettings, limit: &Value) -> Vec<Arc<Node>> {
     let mut nodes = Vec::new();
     for _ in 0..4 {
         nodes.push(Arc::new(node(urls, settings, limit).await));
@@ -41,13 +42,17 @@ async fn four_with(urls: &[String], settings: StoreSettings, limit: &Value) -> V
     nodes
 }
 
-fn seconds(seconds: f64) -> Duration {
+fn limit_of_all() -> Value {
+    limit("strict", "fixed_window", 1_000_000, "300d")
+}
+
+pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// A store stands for five seconds of a load. Where nothing else runs on the machine (`is_idle`), no check waits for long, and the
-/// limit is used up at the end.
-fn a_store_stands(is_idle: bool) {
+/// Pauses a store for five seconds of a load. On an idle machine (`is_idle`), no check waits for long, and the limit is
+/// used up at the end.
+fn pause_a_store(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
         run(async {
@@ -58,7 +63,7 @@ fn a_store_stands(is_idle: bool) {
             redis.pause();
             let stands = began.elapsed();
             let limit = if is_idle { seconds(2.0) } else { PATIENCE };
-            is_left_alone(&nodes, began, (seconds(9.0), stands + limit)).await;
+            are_skipped(&nodes, began, (seconds(9.0), stands + limit)).await;
             let opened = began.elapsed();
             tokio::time::sleep((stands + seconds(5.0)).saturating_sub(opened)).await;
             let goes_on = began.elapsed();
@@ -67,12 +72,12 @@ fn a_store_stands(is_idle: bool) {
             let all = Load::of(&seen);
             assert_eq!(all.offered, 18_000, "{sharing}: {all:?}");
             assert!(!is_idle || all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
-            // All that was begun after the store was left alone, and answered before it went on.
+            // All checks that began after the circuit breaker opened, and were answered before the store went on.
             let away = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + seen.took < goes_on);
             let away = Load::of(away);
             assert!(sharing == "leased" || away.admitted == 0, "{sharing}: {away:?}");
             assert!(!is_idle || away.offered > 6_000, "{sharing}: {away:?}");
-            // Checks that were begun while it was left alone did not wait until it went on.
+            // Checks that began while the circuit breaker was open did not wait until the store went on.
             let offered =
                 seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + NOT_BLOCKED < goes_on).count();
             assert!(
@@ -82,7 +87,7 @@ fn a_store_stands(is_idle: bool) {
             let leases = seen.iter().filter(|seen| seen.at > stands && seen.at + seen.took < goes_on);
             let leases = Load::of(leases);
             assert!(sharing != "leased" || leases.admitted <= 250, "more than a quarter of the limit: {leases:?}");
-            // A period after it goes on the limit holds: a burst, and what came back since.
+            // A period after the store went on the limit holds: a burst, and what came back since.
             let from = goes_on + seconds(1.0);
             let after = Load::between(&seen, from, Duration::MAX);
             let came_back = usize::try_from(after.lasted.saturating_sub(from).as_millis()).expect("few");
@@ -92,7 +97,7 @@ fn a_store_stands(is_idle: bool) {
                 _ => 0,
             };
             assert!(after.admitted <= 1_000 + came_back + unseen, "{sharing}: {came_back}, {unseen}: {after:?}");
-            // And it is had.
+            // And the limit is used.
             let last = Load::between(&seen, seconds(8.0), seconds(9.0));
             assert!(!is_idle || last.admitted >= 800, "{sharing}: {last:?}");
             let unseen = match sharing {
@@ -102,24 +107,25 @@ fn a_store_stands(is_idle: bool) {
             };
             assert!(all.admitted <= all.most() + unseen, "{sharing}: {unseen}: {all:?}");
             if !is_idle {
-                is_asked_again(&nodes).await;
+                are_answered_again(&nodes).await;
             }
         });
     });
 }
 
 #[test]
-fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
-    a_store_stands(false);
+fn a_paused_store_blocks_no_check_and_the_limit_holds_when_it_goes_on() {
+    pause_a_store(false);
 }
 
-/// Returns how many tokens views may have spent at most that no other view knew of.
-fn untold(nodes: &[Arc<Node>]) -> usize {
+/// Returns the most tokens that views may have spent without the knowledge of other views.
+pub(crate) fn untold(nodes: &[Arc<Node>]) -> usize {
     usize::try_from(nodes.iter().map(|node| node.shared.stats().untold_max).sum::<u64>()).expect("few")
 }
 
-/// Waits until each node leaves the store alone. A load lasts so long; after it, this makes the checks by which that is noticed.
-async fn is_left_alone(nodes: &[Arc<Node>], began: Instant, (load_lasts, limit): (Duration, Duration)) {
+/// Waits until each node's circuit breaker is open. While the load lasts, its checks open it; after that, this function
+/// checks.
+async fn are_skipped(nodes: &[Arc<Node>], began: Instant, (load_lasts, limit): (Duration, Duration)) {
     while !nodes.iter().all(|node| node.shared.stats().is_open) {
         assert!(began.elapsed() < limit, "the store is not left alone");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -131,14 +137,14 @@ async fn is_left_alone(nodes: &[Arc<Node>], began: Instant, (load_lasts, limit):
     }
 }
 
-/// Waits until each node is answered by the store.
-async fn is_asked_again(nodes: &[Arc<Node>]) {
+/// Waits until the store answers each node.
+async fn are_answered_again(nodes: &[Arc<Node>]) {
     for node in nodes {
         until("the store is asked again", async || node.check("ada").await.degraded.is_none()).await;
     }
 }
 
-/// A store stands for three seconds of a load, or until each node has left it alone, and one second more.
+/// Pauses a store for three seconds of a load, or until one second after each node's circuit breaker opened.
 fn a_hot_key(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
@@ -151,10 +157,10 @@ fn a_hot_key(is_idle: bool) {
             tokio::time::sleep(seconds(2.0)).await;
             redis.pause();
             let limit = if is_idle { seconds(4.0) } else { PATIENCE };
-            is_left_alone(&nodes, began, (seconds(5.0), limit)).await;
+            are_skipped(&nodes, began, (seconds(5.0), limit)).await;
             let opened = began.elapsed();
             let seen = loading.await.expect("no panic");
-            // What the store had at last holds for a second, where it denied.
+            // A denial by the last answer of the store is repeated for a second.
             let away = Load::between(&seen, opened + seconds(1.2), Duration::MAX);
             assert!(!is_idle || away.offered > 1_000, "{sharing}: {away:?}");
             assert_eq!(away.admitted, away.offered, "{sharing}: {away:?}");
@@ -167,13 +173,13 @@ fn a_hot_key(is_idle: bool) {
 }
 
 #[test]
-fn a_hot_key_does_as_its_limit_says_while_its_store_stands() {
+fn on_failure_decides_for_a_hot_key_while_its_store_is_paused() {
     a_hot_key(false);
 }
 
-/// A store stands for two seconds of a load. Where nothing else runs on the machine (`is_idle`), it is asked as much as before, and
-/// answers nearly all.
-fn a_store_goes_on(is_idle: bool) {
+/// Pauses a store for two seconds of a load. On an idle machine (`is_idle`), it is asked as much as before after it
+/// went on, and answers nearly all.
+fn pause_and_resume_a_store(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
         run(async {
@@ -196,16 +202,17 @@ fn a_store_goes_on(is_idle: bool) {
             let lasted_ms = u64::try_from(stands.elapsed().as_millis()).expect("few");
             let (usual, connections) = (then - at_first, redis.connections() - connections);
             let seen = loading.await.expect("no panic");
-            // While it stands a node asks once a pause whether it is there, and before it knows, what it had begun.
+            // While the store is paused, a node asks once a pause of the circuit breaker whether it is there, besides
+            // what it had begun before.
             let tries = 4 * (stood_ms / 200 + 20);
             assert!(in_vain <= tries, "{sharing}: {in_vain} scripts in {stood_ms} ms");
             if !is_idle {
-                // One for a check, and one more where that lost a race. Leases and views: on an idle machine about one of each node
-                // in an interval.
+                // One request for a check, and one more if it lost a race. Leases and views: on an idle machine about
+                // one for each node and interval.
                 let checks = u64::try_from(seen.len()).expect("few");
                 let usual = if sharing == "strict" { 2 * checks } else { 4 * 4 * lasted_ms / 100 };
                 assert!(after <= usual + tries, "{sharing}: {after} scripts in {lasted_ms} ms, {checks} checks");
-                is_asked_again(&nodes).await;
+                are_answered_again(&nodes).await;
                 assert!(connections <= 4 * (1 + stood_ms / 1_000) + 4, "{sharing}: {connections} in {stood_ms} ms");
                 return;
             }
@@ -214,7 +221,7 @@ fn a_store_goes_on(is_idle: bool) {
             assert!(last.offered > 500 && last.degraded < 100, "{sharing}: it is asked again: {last:?}");
             assert!(usual > 0 && after > usual / 4, "{sharing}: {usual}, {after}");
             assert!(after <= 2 * usual + tries, "{sharing}: {usual} scripts before, {after} after");
-            // Those of this test, and one of each node at most.
+            // The connections of this test, and at most one of each node.
             assert!(connections <= 4 + 4, "{sharing}: {connections}");
         });
     });
@@ -222,10 +229,10 @@ fn a_store_goes_on(is_idle: bool) {
 
 #[test]
 fn a_store_that_goes_on_is_asked_no_more_than_before() {
-    a_store_goes_on(false);
+    pause_and_resume_a_store(false);
 }
 
-/// Each node is asked for each key once, all at the same time. Answers how many of those checks were degraded.
+/// Checks each key once on each node, all at the same time. Returns how many of these checks were degraded.
 async fn meet(nodes: &[Arc<Node>], keys: usize) -> usize {
     let mut checks = JoinSet::new();
     for (node, key) in nodes.iter().flat_map(|node| (0..keys).map(move |key| (Arc::clone(node), key))) {
@@ -257,7 +264,7 @@ fn checks_that_wait_at_the_same_time_are_one_failure() {
     });
 }
 
-/// What was lent is used up while the store is away; when it is back, all keys want more of it at once, and have it within
+/// Uses up what was lent while the store is away. When it is back, all keys need more at once, and have it within
 /// `timeout`.
 fn many_keys_at_once(timeout: Duration) {
     const KEYS: usize = 500;
@@ -285,9 +292,9 @@ fn many_keys_at_once(timeout: Duration) {
         let (after, connections) = (counts(), redis.connections() - connections);
         let (scripts, keys) = (after.0 - before.0, after.1 - before.1);
         assert!(degraded < ALL / 20, "it answers: {degraded}");
-        // Some were asked for when it was back, since they had waited for it. A script has up to 64 keys.
+        // Some keys had waited, and were asked for when the store was back. A script has up to 64 keys.
         assert!(keys > ALL as u64 / 4 && scripts <= keys / 8, "{scripts} scripts for {keys} keys");
-        // Those of this test.
+        // The connections of this test.
         assert!(connections <= 4, "{connections}");
     });
 }
@@ -297,14 +304,14 @@ fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
     many_keys_at_once(PATIENT.timeout);
 }
 
-/// Answers are late for two seconds of a load, and half of them lost for two more. Where nothing else runs on the machine
-/// (`is_idle`), no check waits for long, and the limit is used up at the end.
-fn late_or_lost(is_idle: bool) {
+/// Delays answers for two seconds of a load, and loses half of them for two more. On an idle machine (`is_idle`), no
+/// check waits for long, and the limit is used up at the end.
+fn delay_and_lose_answers(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
         let proxy = FaultProxy::before(redis.address());
         run(async {
-            // All that a view admits is in the store at the end, so it must not end.
+            // Everything that a view admits is in the store at the end, so the window must not end.
             let limit = match sharing {
                 "synced" => closed(sharing, "fixed_window", 1_000_000, "300d"),
                 _ => closed(sharing, "token_bucket", 1_000, "1s"),
@@ -341,7 +348,7 @@ fn late_or_lost(is_idle: bool) {
                 let late = node(&[redis.url()], PATIENT, &limit_of_all()).await;
                 let expected = 1_000_000 - all.admitted as u64 - more;
                 left_becomes(&late, &[("user", "ada")], expected).await;
-                // The next charges are sent to the store, and none of them twice.
+                // The next charges are sent to the store, each of them once.
                 for node in &nodes {
                     assert!(node.check("ada").await.allowed, "{sharing}");
                 }
@@ -355,211 +362,7 @@ fn late_or_lost(is_idle: bool) {
 
 #[test]
 fn answers_that_are_late_or_lost_are_charged_once() {
-    late_or_lost(false);
-}
-
-fn limit_of_all() -> Value {
-    limit("strict", "fixed_window", 1_000_000, "300d")
-}
-
-/// Above the limit views are by so many at most, or by what nodes did not know of each other.
-fn skewed_clocks(least: impl Fn(&[Seen]) -> usize, unseen_at_most: Option<usize>) {
-    each(|sharing| {
-        let redis = Redis::start();
-        run(async {
-            let mut nodes = Vec::new();
-            for skew in [0, 30, -30, 0] {
-                let limit = closed(sharing, "token_bucket", 1_000, "1s");
-                nodes.push(Arc::new(skewed_node(&[redis.url()], PATIENT, &limit, skew).await));
-            }
-            let seen = load(&nodes, 1_000, seconds(3.0)).await;
-            let found = Load::of(&seen);
-            assert_eq!((found.offered, found.degraded), (12_000, 0), "{sharing}");
-            // As without: a burst, and what comes back in three seconds, or in as long as a busy machine took.
-            let unseen = if sharing == "synced" { unseen_at_most.unwrap_or_else(|| untold(&nodes)) } else { 0 };
-            assert!((least(&seen)..=found.most() + unseen).contains(&found.admitted), "{sharing}: {unseen}: {found:?}");
-        });
-    });
-}
-
-#[test]
-fn clocks_that_are_30_seconds_apart_change_nothing() {
-    skewed_clocks(least, None);
-}
-
-#[test]
-fn a_store_that_comes_back_empty_admits_one_burst_more() {
-    for sharing in ["strict", "leased"] {
-        let mut redis = Redis::start();
-        run(async {
-            let nodes = four_with(&[redis.url()], PATIENT, &closed(sharing, "token_bucket", 1_000, "1d")).await;
-            let before = allowed(&nodes, 400, "ada").await;
-            redis.kill();
-            redis.start_again();
-            let mut found = before;
-            // Until it was asked in vain by all: without asking, nobody is denied for longer than a second.
-            let mut last = Instant::now();
-            while last.elapsed() < seconds(2.0) {
-                for node in &nodes {
-                    let said = node.check("ada").await;
-                    found += usize::from(said.allowed);
-                    if said.allowed || said.degraded.is_some() {
-                        last = Instant::now();
-                    } else {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                    }
-                }
-            }
-            let left: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
-            assert!(before <= 1_000 && found <= 2_000, "{sharing}: {before}, {found}");
-            assert!(found as u64 + left >= 1_900, "{sharing}: {before}, {found}, {left}");
-        });
-    }
-}
-
-/// Views are above the limit by so many at most, or by what nodes did not know of each other.
-fn releases_with_keys_of_other_versions(unseen_at_most: Option<usize>) {
-    each(|sharing| {
-        let redis = Redis::start();
-        // A release to come has other keys.
-        let to_come = FaultProxy::that_writes(redis.address(), b"tidegate:2:", b"tidegate:1:");
-        run(async {
-            let limit = limit(sharing, "fixed_window", 400, "300d");
-            let mut nodes = Vec::new();
-            for url in [redis.url(), to_come.url()] {
-                nodes.push(Arc::new(node(std::slice::from_ref(&url), PATIENT, &limit).await));
-                nodes.push(Arc::new(node(&[url], PATIENT, &limit).await));
-            }
-            let mut found = 0;
-            for _ in 0..4 {
-                found += allowed(&nodes, 200, "ada").await;
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-            let left: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
-            // Views do not know of each other for an interval, in which all checks of a turn are made.
-            let unseen = if sharing == "synced" { unseen_at_most.unwrap_or_else(|| untold(&nodes)) } else { 0 };
-            assert!(found <= 800 + unseen && found as u64 + left >= 800, "{sharing}: {found}, {left}");
-        });
-        let mut keys = redis.keys().expect("few");
-        keys.retain(|key| !key.contains(":sent:"));
-        let versions: Vec<_> = keys.iter().map(|key| &key[..11]).collect();
-        assert_eq!(versions, ["tidegate:1:", "tidegate:2:"], "{sharing}");
-    });
-}
-
-#[test]
-fn releases_with_keys_of_other_versions_admit_one_limit_each() {
-    releases_with_keys_of_other_versions(None);
-}
-
-/// Servers of which a replica takes the place of a master that is gone.
-trait FailsOver {
-    fn urls(&self) -> Vec<String>;
-    fn wait_for_replicas(&self);
-    fn cut_off(&self) -> usize;
-    fn kill(&mut self, place: usize);
-}
-
-macro_rules! fails_over {
-    ($servers:ty) => {
-        impl FailsOver for $servers {
-            fn urls(&self) -> Vec<String> {
-                self.urls()
-            }
-
-            fn wait_for_replicas(&self) {
-                self.wait_for_replicas();
-            }
-
-            fn cut_off(&self) -> usize {
-                self.cut_off()
-            }
-
-            fn kill(&mut self, place: usize) {
-                self.kill(place);
-            }
-        }
-    };
-}
-
-fails_over!(Cluster);
-fails_over!(Sentinels);
-
-/// Views are above the limit by so many at most, or by what nodes did not know of each other.
-fn a_replica_that_lacks_what_was_granted<S: FailsOver>(start: impl Fn() -> S, unseen_at_most: Option<usize>) {
-    let settings = StoreSettings { timeout: Duration::from_secs(1), failures_max: 2, ..PATIENT };
-    each(|sharing| {
-        let mut cluster = start();
-        run(async {
-            let nodes = four_with(&cluster.urls(), settings, &closed(sharing, "token_bucket", 1_000, "1d")).await;
-            let mut found = allowed(&nodes, 75, "ada").await;
-            // What views spent is told, and everything is on the replica.
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            cluster.wait_for_replicas();
-            let master = cluster.cut_off();
-            let lost = allowed(&nodes, 50, "ada").await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let out: u64 = nodes.iter().map(|node| node.shared.stats().leased_out).sum();
-            cluster.kill(master);
-            found += lost;
-            let began = Instant::now();
-            let mut had_at = began;
-            while had_at.elapsed() < seconds(2.0) {
-                assert!(began.elapsed() < Duration::from_mins(1), "{sharing}: it goes on: {found}");
-                for node in &nodes {
-                    let said = node.check("ada").await;
-                    found += usize::from(said.allowed);
-                    if said.allowed || said.degraded.is_some() {
-                        had_at = Instant::now();
-                    }
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            match sharing {
-                "strict" => assert_eq!((found, lost), (1_200, 200)),
-                "leased" => assert!((1_000..=1_000 + lost + out as usize).contains(&found), "{found}, {lost}, {out}"),
-                // Views that know of it go on knowing; but until the store is left alone they do not know of each other.
-                _ => {
-                    let unseen = unseen_at_most.unwrap_or_else(|| untold(&nodes));
-                    assert!((1_000..=1_000 + lost + unseen).contains(&found), "{found}, {lost}, {unseen}");
-                }
-            }
-        });
-    });
-}
-
-#[test]
-fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
-    a_replica_that_lacks_what_was_granted(Cluster::that_fails_over, None);
-}
-
-#[test]
-fn a_replica_that_sentinels_promote_admits_what_it_lacks_again_and_no_more() {
-    a_replica_that_lacks_what_was_granted(Sentinels::start, None);
-}
-
-#[test]
-fn a_node_that_dies_between_two_slots_loses_one_request() {
-    let cluster = Cluster::start();
-    run(async {
-        let nodes = four(&cluster.urls(), &limit("strict", "token_bucket", 10, "1d")).await;
-        let address = limit("strict", "token_bucket", 10, "1d");
-        for node in &nodes {
-            publish(&node.engine, &json!([limit("strict", "token_bucket", 10, "1d")]), &json!([address]));
-        }
-        let who = ["ada", "192.0.2.1"];
-        let identities =
-            [("user", who[0]), ("ip", who[1])].map(|(kind, value)| Identity::new(kind, value).expect("valid"));
-        let request = Request::new(&identities).expect("valid");
-        let Begun::Pending(pending) = nodes[0].shared.begin(&request) else { panic!("the store is asked") };
-        assert_eq!(nodes[0].shared.ask(&pending).await.len(), 2);
-        // It is gone before it says what became of it: nothing is given back.
-        drop(pending);
-        for (kind, value) in [("user", who[0]), ("ip", who[1])] {
-            let said = nodes[1].check_of(&[(kind, value)], 0).await;
-            assert_eq!(said.remaining, Some(9), "{kind}: one request, and no more");
-        }
-    });
+    delay_and_lose_answers(false);
 }
 
 /// Bounds that a busy machine does not keep, and an outage of minutes.
@@ -568,10 +371,11 @@ mod long {
 
     use super::*;
 
-    /// The store stands for two minutes of a light load. Each sharing has a store of its own, all at the same time.
+    /// Pauses the store for two minutes of a light load. Each sharing mode has a store of its own, all at the same
+    /// time.
     #[test]
     #[ignore = "long: takes two minutes, in which a store does not answer"]
-    fn a_store_that_stands_for_two_minutes_is_left_alone_and_then_asked_again() {
+    fn a_store_that_is_paused_for_two_minutes_is_skipped_and_then_asked_again() {
         const LIMIT: u64 = 40;
         let outage = |sharing: &'static str| async move {
             let redis = Redis::start();
@@ -581,7 +385,7 @@ mod long {
             tokio::time::sleep(seconds(1.0)).await;
             redis.pause();
             let stands = began.elapsed();
-            is_left_alone(&nodes, began, (seconds(130.0), stands + PATIENCE)).await;
+            are_skipped(&nodes, began, (seconds(130.0), stands + PATIENCE)).await;
             let opened = began.elapsed();
             let asked = || nodes.iter().map(|node| node.shared.stats().asked).sum::<u64>();
             let before = asked();
@@ -592,16 +396,16 @@ mod long {
             let away = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + seen.took < goes_on);
             let away = Load::of(away);
             assert!(away.offered > 4_000, "{sharing}: checks do not wait for the store: {away:?}");
-            // Nothing, but what was leased before.
+            // Nothing is admitted but what was leased before.
             let leased = if sharing == "leased" { LIMIT as usize } else { 0 };
             assert!(away.admitted <= leased, "{sharing}: {away:?}");
-            // A node asks once a pause whether it is there.
+            // A node asks once a pause of the circuit breaker whether the store is there.
             let millis =
                 |since: Duration, until: Duration| u64::try_from(until.saturating_sub(since).as_millis()).expect("few");
             let tries = 4 * (millis(opened, goes_on) / 200 + 20);
             assert!((1..=tries).contains(&in_vain), "{sharing}: {in_vain} scripts, at most {tries}");
-            is_asked_again(&nodes).await;
-            // A second after it goes on the limit holds, and is used.
+            are_answered_again(&nodes).await;
+            // A second after the store went on the limit holds, and is used.
             let from = goes_on + seconds(1.0);
             let after = Load::between(&seen, from, Duration::MAX);
             let most = usize::try_from(LIMIT + LIMIT * millis(from, after.lasted) / 1_000).expect("few");
@@ -617,20 +421,20 @@ mod long {
 
     #[test]
     #[ignore = "long: bounds how long checks wait, and how many are answered, on an idle machine"]
-    fn a_store_that_stands_blocks_no_check_for_half_a_second() {
-        a_store_stands(true);
+    fn a_paused_store_blocks_no_check_for_half_a_second() {
+        pause_a_store(true);
     }
 
     #[test]
     #[ignore = "long: bounds how soon a store is left alone, on an idle machine"]
-    fn a_hot_key_does_as_its_limit_says_two_seconds_after_its_store_stands() {
+    fn on_failure_decides_for_a_hot_key_two_seconds_after_its_store_is_paused() {
         a_hot_key(true);
     }
 
     #[test]
     #[ignore = "long: compares how much a store is asked in two times, on an idle machine"]
     fn a_store_that_goes_on_is_asked_as_much_as_before() {
-        a_store_goes_on(true);
+        pause_and_resume_a_store(true);
     }
 
     #[test]
@@ -642,24 +446,6 @@ mod long {
     #[test]
     #[ignore = "long: bounds how long checks wait, and how many are answered, on an idle machine"]
     fn answers_that_are_late_or_lost_block_no_check_for_half_a_second() {
-        late_or_lost(true);
-    }
-
-    #[test]
-    #[ignore = "long: bounds what views admit before they know of each other, on an idle machine"]
-    fn releases_with_keys_of_other_versions_admit_400_more_at_most() {
-        releases_with_keys_of_other_versions(Some(400));
-    }
-
-    #[test]
-    #[ignore = "long: bounds what views admit before they know of each other, on an idle machine"]
-    fn a_replica_that_lacks_what_was_granted_admits_300_more_at_most() {
-        a_replica_that_lacks_what_was_granted(Cluster::that_fails_over, Some(300));
-    }
-
-    #[test]
-    #[ignore = "long: full load on an idle machine"]
-    fn clocks_that_are_30_seconds_apart_leave_the_limit_to_be_used() {
-        skewed_clocks(|_| 3_800, Some(600));
+        delay_and_lose_answers(true);
     }
 }

@@ -1,4 +1,4 @@
-//! Opens connections to servers of a store, within times that all kinds of stores share.
+//! Makes Redis clients of single servers, with the timeouts and TCP options that all kinds of stores share.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use redis::{
     io::tcp::TcpSettings,
 };
 
-/// A connection that takes longer is given up.
+/// The time limit for opening a connection.
 pub(crate) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// The limit for an answer; the check that asked has gone before.
+/// The time limit for a reply. The check that waits for it gives up earlier.
 pub(crate) const ANSWER_IN: Duration = Duration::from_secs(10);
-/// The same, where another server may come in the place of one that is gone: in a cluster, and with Sentinels.
+/// The time limit for a reply where another server may take over from a lost one: in a cluster, and with Sentinels.
 pub(crate) const MOVED_IN: Duration = Duration::from_secs(1);
-/// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
-/// nothing, and one that stands receives.
+/// The time within which the other machine must acknowledge data at the TCP level; after that the connection counts as
+/// broken. A machine that vanished acknowledges nothing; one whose server is paused still does.
 const RECEIVED_IN: Duration = Duration::from_secs(2);
 
-/// A question does not wait for the answer to the one before it.
+/// Returns the TCP options. Without delay, so that a request does not wait for the reply to the one before it.
 pub(crate) fn tcp() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
@@ -25,7 +25,7 @@ pub(crate) fn tcp() -> TcpSettings {
     settings
 }
 
-/// Returns a client of a server; over TLS where there are certificates.
+/// Makes a client of a server; over TLS where there are certificates.
 pub(crate) fn open(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> RedisResult<Client> {
     match tls {
         Some(tls) => Client::build_with_tls(info, tls.clone()),
@@ -33,7 +33,7 @@ pub(crate) fn open(info: ConnectionInfo, tls: Option<&TlsCertificates>) -> Redis
     }
 }
 
-/// Returns a client of the server at this host and port; over TLS where there are certificates.
+/// Makes a client of the server at this host and port; over TLS where there are certificates.
 pub(crate) fn client_of(
     host: String,
     port: u16,
