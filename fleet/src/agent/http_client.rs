@@ -3,7 +3,8 @@
 use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
 use reqwest::{Client, Response, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidegate_api::ProblemDetails;
 use tidegate_net::tls::ClientTls;
 
 use crate::wire::{Hello, STREAM};
@@ -84,14 +85,6 @@ pub(crate) struct AdminClient {
     token: Token,
 }
 
-/// What a refusal says, as far as a node reads it.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Problem {
-    code: String,
-    detail: String,
-}
-
 impl AdminClient {
     /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
     pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
@@ -135,13 +128,13 @@ async fn judged(response: Response) -> Result<Response, CallError> {
         return Ok(response);
     }
     // Whoever stands between may answer anything.
-    let Problem { code, detail } = response.json().await.unwrap_or_default();
+    let ProblemDetails { code, detail, .. } = response.json().await.unwrap_or_default();
     let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(CallError::Unreachable(format!("{status}: {why}")))
         }
-        _ => Err(CallError::Refused { status: status.as_u16(), code, why }),
+        _ => Err(CallError::Refused { status: status.as_u16(), code: code.into_owned(), why }),
     }
 }
 
