@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, fmt::Write, time::Duration};
 
-use serde_json::json;
 use tidegate::Retry;
+use tidegate_api::{ABOUT_BLANK, DecisionProblem, PROBLEM_JSON, ProblemDetails};
 
 use crate::ruling::Ruling;
 
@@ -37,23 +37,30 @@ impl Refusal {
                 status: 429,
                 grpc_status: 8,
                 kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                code: "denied",
                 title: "Too many requests",
             },
             Self::Undecided(_) => Told {
                 status: 503,
                 grpc_status: 14,
                 kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                code: "undecided",
                 title: "The limits cannot be asked",
             },
             Self::NoIdentity => Told {
                 status: 403,
                 grpc_status: 7,
-                kind: "about:blank",
+                kind: ABOUT_BLANK,
+                code: "no_identity",
                 title: "The request does not say who it is of",
             },
-            Self::PathTooLong => {
-                Told { status: 414, grpc_status: 3, kind: "about:blank", title: "The path is too long" }
-            }
+            Self::PathTooLong => Told {
+                status: 414,
+                grpc_status: 3,
+                kind: ABOUT_BLANK,
+                code: "path_too_long",
+                title: "The path is too long",
+            },
         }
     }
 
@@ -76,6 +83,8 @@ struct Told {
     grpc_status: u8,
     /// `type` of the problem details.
     kind: &'static str,
+    /// Stable code of the problem details.
+    code: &'static str,
     title: &'static str,
 }
 
@@ -101,16 +110,20 @@ impl Answer {
     /// which is exact, and null where it will never be.
     #[must_use]
     pub fn problem(refusal: &Refusal) -> Self {
-        let Told { status, kind, title, .. } = refusal.told();
-        let mut problem = json!({ "type": kind, "title": title, "status": status, "detail": refusal.detail() });
-        if let Some(ruling) = refusal.ruling() {
-            problem["limit_id"] = json!(ruling.limit_id);
-            problem["retry_after_ms"] = json!(retry_after_ms(ruling));
-            if let Some(reason) = &ruling.degraded {
-                problem["degraded"] = json!(reason);
-            }
-        }
-        Self::new(status, "application/problem+json", problem.to_string())
+        let Told { status, kind, code, title, .. } = refusal.told();
+        let problem =
+            ProblemDetails { kind: kind.into(), ..ProblemDetails::new(status, code, title, refusal.detail()) };
+        let body = match refusal.ruling() {
+            None => serde_json::to_string(&problem),
+            Some(ruling) => serde_json::to_string(&DecisionProblem {
+                problem,
+                limit_id: ruling.limit_id.clone(),
+                retry_after_ms: retry_after_ms(ruling),
+                degraded: ruling.degraded.clone(),
+            }),
+        };
+        // Both are plain data, which serde can always write.
+        Self::new(status, PROBLEM_JSON, body.unwrap_or_default())
     }
 
     /// As gRPC has it: HTTP 200, the status and its message in headers, no body. A denial is `RESOURCE_EXHAUSTED`, with the

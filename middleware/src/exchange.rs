@@ -23,6 +23,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::ClientConfig;
+use tidegate_api::ProblemDetails;
 use tidegate_net::breaker::{self, Breaker, Permit, State};
 use tokio::{
     runtime::Handle,
@@ -247,15 +248,17 @@ async fn exchange(asked: legacy::ResponseFuture) -> Outcome {
         StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => {
             let names = headers::NUMBERS.into_iter().chain([headers::RETRY_AFTER]);
             let header = |name: &'static str| Some((name, parts.headers.get(name)?.to_str().ok()?.to_owned()));
-            wire::ruling(&body, names.filter_map(header).collect()).map(Ok).ok_or(Failure::ServerError)
+            let body = serde_json::from_slice(&body).map_err(|_| Failure::ServerError)?;
+            Ok(Ok(wire::ruling(body, names.filter_map(header).collect())))
         }
         // Whoever is turned away, or asks at a wrong place, has no server.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::REQUEST_TIMEOUT => {
             Err(Failure::ServerError)
         }
         status if status.is_client_error() => {
-            let (code, message) = wire::refusal(&body);
-            Ok(Err(RemoteError::Refused { status: status.as_u16(), code, message }))
+            // A proxy between may have written any body.
+            let ProblemDetails { code, detail, .. } = serde_json::from_slice(&body).unwrap_or_default();
+            Ok(Err(RemoteError::Refused { status: status.as_u16(), code: code.into_owned(), message: detail }))
         }
         _ => Err(Failure::ServerError),
     }

@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     exchange::{Failure, Means, Outcome, Question, Server, client},
     ruling::{Decider, Ruling},
-    wire::CheckBody,
+    wire::check_body,
 };
 
 /// For all of a check.
@@ -169,7 +169,7 @@ impl Remote {
     /// Asks a server. An error is the caller's: the check itself is wrong.
     pub async fn check(&self, request: &Request<'_>) -> Result<Ruling, RemoteError> {
         let undecided = |reason: Failure| Ok(Ruling::undecided(reason.name(), self.on_error));
-        let (Ok(body), Ok(_)) = (serde_json::to_vec(&CheckBody::from(request)), Handle::try_current()) else {
+        let (Ok(body), Ok(_)) = (serde_json::to_vec(&check_body(request)), Handle::try_current()) else {
             return undecided(Failure::NoRuntime);
         };
         let body = Bytes::from(body);

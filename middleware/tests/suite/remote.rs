@@ -139,7 +139,7 @@ async fn the_next_address_is_asked_where_one_cannot_be_reached() {
 
 #[tokio::test]
 async fn a_refusal_is_the_callers_mistake_and_an_error_is_the_servers() {
-    const REFUSAL: &str = r#"{"error":{"code":"bad_value","message":"value: no"}}"#;
+    const REFUSAL: &str = r#"{"code":"bad_value","detail":"value: no"}"#;
     let refusing = Router::new().route("/v1/check", post(|| async { (StatusCode::BAD_REQUEST, REFUSAL) }));
     let failing = Router::new().route("/v1/check", post(|| async { StatusCode::INTERNAL_SERVER_ERROR }));
     let other = Router::new().route("/v1/check", post(|| async { "hello" }));

@@ -201,7 +201,7 @@ fn allows_and_denies_with_headers(server: SocketAddr) {
     let wait: u64 = denied.header("retry-after").expect("when").parse().expect("seconds");
     assert!((60..=66).contains(&wait), "{wait}");
     let expected = json!({
-        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too many requests",
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "code": "denied", "title": "Too many requests",
         "status": 429, "detail": "Come again in 60000 ms.", "limit_id": "default/tier:anonymous/minute",
         "retry_after_ms": 60_000,
     });
