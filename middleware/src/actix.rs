@@ -21,11 +21,11 @@ use actix_web::{
 };
 
 use crate::{
-    answer::Answer,
+    decision::Decider,
     guard::Guard,
-    head::{AnswerHeaders, RequestHead},
     headers,
-    ruling::Decider,
+    request_head::{AnswerHeaders, RequestHead},
+    response::Answer,
 };
 
 impl RequestHead for HttpRequest {

@@ -7,7 +7,7 @@ pub use tidegate::network;
 use tidegate_net::trusted_proxy::client;
 pub use tidegate_net::trusted_proxy::{AddressError, Forwarding, parse_network};
 
-use crate::head::RequestHead;
+use crate::request_head::RequestHead;
 
 /// Bits of an IPv6 address that a client has in common with himself, unless told otherwise: whoever has one address of such
 /// a network has them all.

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use sha2::{Digest, Sha256};
 use tidegate::{BEGINNING_BYTES_MAX, IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
 
-use crate::{address::Addresses, head::RequestHead};
+use crate::{address::Addresses, request_head::RequestHead};
 
 /// Where the value of an identity stands.
 #[derive(Clone)]

@@ -16,10 +16,10 @@ use std::{
 use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, plain_path};
 
 use crate::{
-    answer::{Answer, Refusal},
+    decision::{Decider, Ruling},
     extract::{Extractors, Found},
-    head::RequestHead,
-    ruling::{Decider, Ruling},
+    request_head::RequestHead,
+    response::{Answer, Refusal},
 };
 
 /// The largest cost of a request.

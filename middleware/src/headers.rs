@@ -12,7 +12,7 @@ use tidegate::{
 };
 
 #[cfg(feature = "guard")]
-use crate::head::AnswerHeaders;
+use crate::request_head::AnswerHeaders;
 
 /// `X-RateLimit-Limit`.
 pub const LIMIT: &str = "x-ratelimit-limit";

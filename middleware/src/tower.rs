@@ -17,11 +17,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    answer::Answer,
+    decision::Decider,
     guard::Guard,
-    head::{AnswerHeaders, RequestHead},
     headers,
-    ruling::Decider,
+    request_head::{AnswerHeaders, RequestHead},
+    response::Answer,
 };
 
 /// The address of whoever has the connection, in a request's extensions: for servers of which the guard does not know where

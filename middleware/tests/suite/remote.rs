@@ -6,10 +6,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{Router, http::StatusCode, routing::post};
 use tidegate::{Identity, Request, Retry, policy::OnError};
 use tidegate_middleware::{
+    decision::Ruling,
     guard::Guard,
     headers,
     remote::{Remote, RemoteError},
-    ruling::Ruling,
 };
 use tidegate_testkit::port::ReservedPort;
 use tokio::time;

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_middleware::{
     address::Addresses,
-    answer::Answer,
+    decision::Ruling,
     extract::{Extractor, Extractors},
     guard::{Guard, NoIdentity},
-    ruling::Ruling,
+    response::Answer,
 };
 
 /// 2 a minute for every address; `pro` keys get 100.

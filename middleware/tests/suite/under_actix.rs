@@ -10,7 +10,7 @@ use actix_web::{
     App, HttpMessage, HttpRequest, HttpResponse, HttpServer, dev::ServiceResponse, error::ErrorUnauthorized,
     middleware::Condition, web,
 };
-use tidegate_middleware::ruling::Ruling;
+use tidegate_middleware::decision::Ruling;
 
 async fn tell(request: HttpRequest) -> HttpResponse {
     if request.path().ends_with("/missing") {

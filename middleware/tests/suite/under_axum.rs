@@ -16,9 +16,9 @@ use axum::{
 };
 use tidegate::policy::OnError;
 use tidegate_middleware::{
+    decision::{Decider, Ruling},
     guard::Guard,
     headers,
-    ruling::{Decider, Ruling},
     tower::Peer,
 };
 use tokio::net::TcpListener;

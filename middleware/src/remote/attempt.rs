@@ -30,7 +30,8 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{headers, remote::RemoteError, ruling::Ruling, wire};
+use super::{RemoteError, body};
+use crate::{decision::Ruling, headers};
 
 /// How long the answer to a check that was given up is still read.
 const LATE: Duration = Duration::from_secs(1);
@@ -249,7 +250,7 @@ async fn exchange(asked: legacy::ResponseFuture) -> Outcome {
             let names = headers::NUMBERS.into_iter().chain([headers::RETRY_AFTER]);
             let header = |name: &'static str| Some((name, parts.headers.get(name)?.to_str().ok()?.to_owned()));
             let body = serde_json::from_slice(&body).map_err(|_| Failure::ServerError)?;
-            Ok(Ok(wire::ruling(body, names.filter_map(header).collect())))
+            Ok(Ok(body::ruling(body, names.filter_map(header).collect())))
         }
         // Whoever is turned away, or asks at a wrong place, has no server.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::REQUEST_TIMEOUT => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::{Request, Retry};
 use tidegate_api::{CheckBody, DecisionBody, IdentityBody};
 
-use crate::ruling::Ruling;
+use crate::decision::Ruling;
 
 /// Returns the body of a check.
 pub(crate) fn check_body<'a>(request: &Request<'a>) -> CheckBody<'a> {

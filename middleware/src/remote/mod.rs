@@ -1,6 +1,9 @@
 //! A client of the HTTP door of Tidegate servers: connections that are kept, several addresses, one deadline for all of it, a
 //! breaker for each address, and an answer in any case.
 
+mod attempt;
+mod body;
+
 use std::{
     fmt,
     future::poll_fn,
@@ -23,11 +26,11 @@ use tokio::{
     time::{self, Instant},
 };
 
-use crate::{
-    exchange::{Failure, Means, Outcome, Question, Server, client},
-    ruling::{Decider, Ruling},
-    wire::check_body,
+use self::{
+    attempt::{Failure, Means, Outcome, Question, Server, client},
+    body::check_body,
 };
+use crate::decision::{Decider, Ruling};
 
 /// For all of a check.
 const DEADLINE: Duration = Duration::from_millis(5);

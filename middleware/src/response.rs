@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt::Write, time::Duration};
 use tidegate::Retry;
 use tidegate_api::{ABOUT_BLANK, DecisionProblem, PROBLEM_JSON, ProblemDetails};
 
-use crate::ruling::Ruling;
+use crate::decision::Ruling;
 
 /// Why a request does not go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
