@@ -1,4 +1,4 @@
-//! Decisions as middleware keeps them, and who makes them: an engine in the same process, or a server.
+//! A decision that owns its data, and [`Backend`], the trait of what makes decisions for a guard: an engine or a server.
 
 use std::time::Duration;
 
@@ -9,15 +9,18 @@ use tidegate::{
 
 use crate::headers;
 
-/// A decision, whoever made it.
+/// The wait that a denial names when no decision could be made.
+const UNDECIDED_RETRY: Duration = Duration::from_secs(1);
+
+/// A decision that owns its data, of an engine or of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Ruling {
-    /// May the request go on?
-    pub allowed: bool,
-    /// When it may come again.
+pub struct OwnedDecision {
+    /// Whether the request may go on.
+    pub is_allowed: bool,
+    /// The time when the request may be repeated.
     pub retry: Retry,
-    /// How long it should wait before it goes on, so that requests leave a leaky bucket at its rate.
+    /// The time that the request should wait before it goes on, so that requests leave a leaky bucket at its rate.
     pub delay: Duration,
     /// Full name of the limit that decided; `None` when no limit applied.
     pub limit_id: Option<String>,
@@ -25,24 +28,25 @@ pub struct Ruling {
     pub limit: Option<u64>,
     /// The largest cost that the limit would admit now.
     pub remaining: Option<u64>,
-    /// Until the limit has all of its quota again.
+    /// The time until the limit has its whole quota again.
     pub reset_after: Option<Duration>,
-    /// Version of the policy that decided; 0: none did.
+    /// Version of the policy that decided; 0 if none did.
     pub policy_version: u64,
-    /// Why it was decided without what should have been asked.
+    /// Reason why the store or the server that should have decided did not.
     pub degraded: Option<String>,
     /// Full names of the shadow limits that would have denied the request; eight at most.
     pub shadow_denied: Vec<String>,
-    /// What its answer is to carry: names of lower case and values. A guard takes them out of what it leaves in a request.
+    /// Headers for the response: names in lower case, and values. They are empty in the decision that a guard leaves in a
+    /// request, because the guard writes them itself.
     pub headers: Vec<(&'static str, String)>,
 }
 
-impl Ruling {
-    /// Of an engine's decision.
+impl OwnedDecision {
+    /// Copies an engine's decision.
     #[must_use]
-    pub fn new(decision: &Decision<'_>, door: DoorSettings) -> Self {
+    pub fn new(decision: &Decision<'_>, settings: DoorSettings) -> Self {
         Self {
-            allowed: decision.is_allowed(),
+            is_allowed: decision.is_allowed(),
             retry: decision.retry(),
             delay: decision.delay(),
             limit_id: decision.limit_id().map(str::to_owned),
@@ -52,17 +56,17 @@ impl Ruling {
             policy_version: decision.policy_version(),
             degraded: decision.degraded().map(Degraded::name).map(str::to_owned),
             shadow_denied: decision.shadow_denied().map(str::to_owned).collect(),
-            headers: headers::of(decision, door),
+            headers: headers::of(decision, settings),
         }
     }
 
-    /// Where nobody decided, for this reason: as the domain or the caller wants it then.
+    /// Creates the result of a check that could not be decided, for this reason, as `on_error` wants it.
     #[must_use]
     pub fn undecided(reason: &str, on_error: OnError) -> Self {
-        let allowed = on_error == OnError::Open;
+        let is_allowed = on_error == OnError::Open;
         Self {
-            allowed,
-            retry: if allowed { Retry::Now } else { Retry::After(UNDECIDED_RETRY) },
+            is_allowed,
+            retry: if is_allowed { Retry::Now } else { Retry::After(UNDECIDED_RETRY) },
             delay: Duration::ZERO,
             limit_id: None,
             limit: None,
@@ -71,7 +75,7 @@ impl Ruling {
             policy_version: 0,
             degraded: Some(reason.to_owned()),
             shadow_denied: Vec::new(),
-            headers: if allowed {
+            headers: if is_allowed {
                 Vec::new()
             } else {
                 vec![(headers::RETRY_AFTER, UNDECIDED_RETRY.as_secs().to_string())]
@@ -80,22 +84,20 @@ impl Ruling {
     }
 }
 
-/// When to come again if nobody could decide.
-const UNDECIDED_RETRY: Duration = Duration::from_secs(1);
+/// Makes the decisions of a guard. Every type that implements [`Decide`] is a backend, an engine for one; so is the client of a
+/// server.
+pub trait Backend: Send + Sync + 'static {
+    /// Decides a request, and charges it if it is allowed. A request without a cost charges nothing.
+    fn decide(&self, request: &Request<'_>) -> impl Future<Output = OwnedDecision> + Send;
 
-/// Who decides for middleware. An engine does, and whatever else implements [`Decide`]; so does a client of a server.
-pub trait Decider: Send + Sync + 'static {
-    /// Decides a request, and charges it when it is allowed. A request without a cost is only looked at.
-    fn decide(&self, request: &Request<'_>) -> impl Future<Output = Ruling> + Send;
-
-    /// What is answered in this domain when nobody can decide.
+    /// Returns what becomes of requests to this domain that cannot be decided.
     fn on_error(&self, domain: &str) -> OnError;
 }
 
-impl<T: Decide + Send + Sync + 'static> Decider for T {
-    async fn decide(&self, request: &Request<'_>) -> Ruling {
-        let door = self.door_settings(request.parts().domain);
-        Ruling::new(&Decide::decide(self, request).await, door)
+impl<T: Decide + Send + Sync + 'static> Backend for T {
+    async fn decide(&self, request: &Request<'_>) -> OwnedDecision {
+        let settings = self.door_settings(request.parts().domain);
+        OwnedDecision::new(&Decide::decide(self, request).await, settings)
     }
 
     fn on_error(&self, domain: &str) -> OnError {

@@ -1,5 +1,5 @@
-//! One question to one server. Whoever waits for the answer asks and reads himself; where he gives it up, a task reads on, so
-//! that the connection can be used again, and what comes late is learnt.
+//! One check that is sent to one server. The caller of the check reads the response itself. A check that it gives up is read on by a
+//! task, so that the connection can be used again, and the breaker learns of a late response.
 
 use std::{
     pin::Pin,
@@ -31,25 +31,25 @@ use tokio::{
 };
 
 use super::{RemoteError, body};
-use crate::{decision::Ruling, headers};
+use crate::{decision::OwnedDecision, headers};
 
-/// How long the answer to a check that was given up is still read.
+/// The period for which the response to a check that was given up is still read.
 const LATE: Duration = Duration::from_secs(1);
-/// Probes of connections that nothing comes over.
+/// The time after which an idle connection is probed, and between two probes.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
-/// Connections rest so long; servers keep them for 60 s.
+/// The period for which an idle connection is kept; servers keep it for 60 s.
 const IDLE: Duration = Duration::from_secs(50);
-/// Connections that rest, of each address.
+/// The largest number of idle connections to one address.
 const IDLE_MAX: usize = 64;
-/// A decision is far below this.
+/// The largest body of a response; a decision is far smaller.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Connections to all servers.
-pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// An HTTP client, with the connections to all servers.
+pub(crate) type HttpClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-pub(crate) fn client(tls: ClientConfig) -> Client {
+pub(crate) fn http_client(tls: ClientConfig) -> HttpClient {
     let mut tcp = HttpConnector::new();
-    // Not only `http`.
+    // `https` addresses too.
     tcp.enforce_http(false);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
     tcp.set_keepalive_interval(Some(TCP_KEEPALIVE));
@@ -64,82 +64,88 @@ pub(crate) fn client(tls: ClientConfig) -> Client {
         .build(connector)
 }
 
-/// What servers are asked by.
-pub(crate) struct Means {
-    pub(crate) client: Client,
+/// The settings of all attempts.
+pub(crate) struct AttemptSettings {
+    pub(crate) client: HttpClient,
     pub(crate) token: Option<HeaderValue>,
     pub(crate) breaker: Breaker,
-    /// So many questions at once to each server.
-    pub(crate) at_once_max: usize,
+    /// The largest number of checks in flight to one server.
+    pub(crate) in_flight_max: usize,
 }
 
-/// A server, and what is known of it.
+/// A server: its address, its breaker, and the number of checks in flight.
 pub(crate) struct Server {
     uri: Uri,
-    state: Mutex<State>,
-    /// Questions that it was asked, while their answers are read.
-    under_way: AtomicUsize,
+    breaker_state: Mutex<State>,
+    /// Checks that were sent, while their responses are read.
+    in_flight: AtomicUsize,
 }
 
 impl Server {
     pub(crate) fn new(uri: Uri) -> Self {
-        Self { uri, state: Mutex::default(), under_way: AtomicUsize::new(0) }
+        Self { uri, breaker_state: Mutex::default(), in_flight: AtomicUsize::new(0) }
     }
 
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// Asks it, unless it is not to be asked now.
-    pub(crate) fn ask(self: &Arc<Self>, means: &Means, body: &Bytes, end: Instant) -> Result<Question, Failure> {
-        // From here on it counts, until this is dropped.
-        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+    /// Sends a check to the server, unless its breaker is open or too many checks are in flight.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        settings: &AttemptSettings,
+        body: &Bytes,
+        end: Instant,
+    ) -> Result<Attempt, RemoteFailure> {
+        // Dropping the call counts it down again.
+        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = Instant::now();
-        let mut call = Call { server: Arc::clone(self), breaker: means.breaker, permit: Permit::Usual, began };
-        if before >= means.at_once_max {
-            return Err(Failure::Busy);
+        let mut call = ServerCall { server: Arc::clone(self), breaker: settings.breaker, permit: Permit::Usual, began };
+        if before >= settings.in_flight_max {
+            return Err(RemoteFailure::Busy);
         }
-        let permit = self.step(|state| means.breaker.ask(state, began));
-        call.permit = permit.ok_or(Failure::BreakerOpen)?;
-        let exchange = Box::pin(exchange(means.client.request(self.request(means, body))));
-        Ok(Question(Some(Asked { exchange, call, end })))
+        let permit = self.step_breaker(|state| settings.breaker.ask(state, began));
+        call.permit = permit.ok_or(RemoteFailure::BreakerOpen)?;
+        let exchange = Box::pin(exchange(settings.client.request(self.request(settings, body))));
+        Ok(Attempt(Some(ActiveAttempt { exchange, call, end })))
     }
 
-    fn request(&self, means: &Means, body: &Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, settings: &AttemptSettings, body: &Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(token) = &means.token {
+        if let Some(token) = &settings.token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
         request
     }
 
-    fn step<T>(&self, step: impl FnOnce(State) -> (State, T)) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, told) = step(*state);
+    fn step_breaker<T>(&self, step: impl FnOnce(State) -> (State, T)) -> T {
+        let mut state = self.breaker_state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, result) = step(*state);
         *state = next;
-        told
+        result
     }
 }
 
-/// That a server is asked. It counts as under way while this is there.
-struct Call {
+/// The part of an attempt that the server's breaker and count know of. It counts as in flight until it is dropped.
+struct ServerCall {
     server: Arc<Server>,
     breaker: Breaker,
     permit: Permit,
     began: Instant,
 }
 
-impl Call {
-    fn learn(&self, succeeded: bool) {
-        let outcome = if succeeded {
+impl ServerCall {
+    /// Records in the breaker whether the server responded in time, and logs when the breaker opens or closes.
+    fn record(&self, has_succeeded: bool) {
+        let outcome = if has_succeeded {
             breaker::Outcome::Answered
         } else {
             breaker::Outcome::Failed { since: self.began, failures: 1 }
         };
-        let (before, after) = self.server.step(|before| {
+        let (before, after) = self.server.step_breaker(|before| {
             let after = self.breaker.learn(before, self.permit, outcome, Instant::now());
             (after, (before, after))
         });
@@ -153,82 +159,85 @@ impl Call {
         }
     }
 
-    fn learn_late(&self) {
-        self.server.step(|state| (Breaker::late(state, Instant::now()), ()));
+    /// Records in the breaker that the server responded after the attempt had failed.
+    fn record_late(&self) {
+        self.server.step_breaker(|state| (Breaker::late(state, Instant::now()), ()));
     }
 }
 
-impl Drop for Call {
+impl Drop for ServerCall {
     fn drop(&mut self) {
-        self.server.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.server.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A question under way; `None` when it is answered.
-pub(crate) struct Question(Option<Asked>);
+/// A check in flight, as a future of its outcome; `None` once that was returned.
+pub(crate) struct Attempt(Option<ActiveAttempt>);
 
-struct Asked {
-    exchange: Pin<Box<dyn Future<Output = Outcome> + Send>>,
-    call: Call,
-    /// When it counts as failed.
+struct ActiveAttempt {
+    exchange: Pin<Box<dyn Future<Output = AttemptOutcome> + Send>>,
+    call: ServerCall,
+    /// The time at which the attempt counts as failed.
     end: Instant,
 }
 
-/// A decision, or what is wrong with the check; or else why there is none.
-pub(crate) type Outcome = Result<Result<Ruling, RemoteError>, Failure>;
+/// A decision, or an error that the check itself is wrong; else the reason why the server did not decide.
+pub(crate) type AttemptOutcome = Result<Result<OwnedDecision, RemoteError>, RemoteFailure>;
 
-impl Future for Question {
-    type Output = Outcome;
+impl Future for Attempt {
+    type Output = AttemptOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let Some(asked) = &mut self.0 else { return Poll::Pending };
-        let outcome = ready!(asked.exchange.as_mut().poll(context));
-        asked.call.learn(outcome.is_ok());
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<AttemptOutcome> {
+        let Some(active) = &mut self.0 else { return Poll::Pending };
+        let outcome = ready!(active.exchange.as_mut().poll(context));
+        active.call.record(outcome.is_ok());
         self.0 = None;
         Poll::Ready(outcome)
     }
 }
 
-/// Given up: at the end of its time, or because another server was faster, or because nobody waits for the check any more.
-impl Drop for Question {
+/// Gives the attempt up: its time is over, another server was faster, or the caller dropped the check.
+impl Drop for Attempt {
     fn drop(&mut self) {
-        let (Some(asked), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
-        let Asked { mut exchange, call, end } = asked;
+        let (Some(active), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        let ActiveAttempt { mut exchange, call, end } = active;
         let is_over = Instant::now() >= end;
         if is_over {
-            // Here, so that the next check knows it.
-            call.learn(false);
+            // Not in the task: the next check has to see it.
+            call.record(false);
         }
         runtime.spawn(async move {
             if !is_over {
                 match time::timeout_at(end, &mut exchange).await {
-                    Ok(outcome) => return call.learn(outcome.is_ok()),
-                    Err(_) => call.learn(false),
+                    Ok(outcome) => return call.record(outcome.is_ok()),
+                    Err(_) => call.record(false),
                 }
             }
             if let Ok(Ok(_)) = time::timeout(LATE, exchange).await {
-                call.learn_late();
+                call.record_late();
             }
         });
     }
 }
 
-/// Why a server did not decide.
+/// The reason why a server did not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RemoteFailure {
+    /// The deadline passed.
     Timeout,
-    /// No connection.
+    /// The connection could not be made.
     Unreachable,
-    /// What came is no decision.
+    /// The response is no decision.
     ServerError,
+    /// The breaker of every server is open.
     BreakerOpen,
-    /// Too many questions wait for its answer.
+    /// Too many checks are in flight.
     Busy,
-    /// There is no runtime to wait on.
+    /// The check runs outside a runtime of tokio.
     NoRuntime,
 }
 
-impl Failure {
+impl RemoteFailure {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -241,26 +250,28 @@ impl Failure {
     }
 }
 
-async fn exchange(asked: legacy::ResponseFuture) -> Outcome {
-    let failed = |error: legacy::Error| if error.is_connect() { Failure::Unreachable } else { Failure::ServerError };
-    let (parts, body) = asked.await.map_err(failed)?.into_parts();
-    let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| Failure::ServerError)?.to_bytes();
+async fn exchange(response: legacy::ResponseFuture) -> AttemptOutcome {
+    let failed = |error: legacy::Error| {
+        if error.is_connect() { RemoteFailure::Unreachable } else { RemoteFailure::ServerError }
+    };
+    let (parts, body) = response.await.map_err(failed)?.into_parts();
+    let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| RemoteFailure::ServerError)?.to_bytes();
     match parts.status {
         StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => {
             let names = headers::NUMBERS.into_iter().chain([headers::RETRY_AFTER]);
             let header = |name: &'static str| Some((name, parts.headers.get(name)?.to_str().ok()?.to_owned()));
-            let body = serde_json::from_slice(&body).map_err(|_| Failure::ServerError)?;
-            Ok(Ok(body::ruling(body, names.filter_map(header).collect())))
+            let body = serde_json::from_slice(&body).map_err(|_| RemoteFailure::ServerError)?;
+            Ok(Ok(body::decision(body, names.filter_map(header).collect())))
         }
-        // Whoever is turned away, or asks at a wrong place, has no server.
+        // A missing token or a wrong path is a mistake of the configuration: the server counts as one that does not decide.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::REQUEST_TIMEOUT => {
-            Err(Failure::ServerError)
+            Err(RemoteFailure::ServerError)
         }
         status if status.is_client_error() => {
             // A proxy between may have written any body.
             let ProblemDetails { code, detail, .. } = serde_json::from_slice(&body).unwrap_or_default();
             Ok(Err(RemoteError::Refused { status: status.as_u16(), code: code.into_owned(), message: detail }))
         }
-        _ => Err(Failure::ServerError),
+        _ => Err(RemoteFailure::ServerError),
     }
 }

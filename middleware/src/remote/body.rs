@@ -1,14 +1,14 @@
-//! Conversions between the engine's types and the bodies of the HTTP API, for the client of a server.
+//! Conversions between the engine's types and the bodies of the HTTP API.
 
 use std::time::Duration;
 
 use tidegate::{Request, Retry};
 use tidegate_api::{CheckBody, DecisionBody, IdentityBody};
 
-use crate::decision::Ruling;
+use crate::decision::OwnedDecision;
 
 /// Returns the body of a check.
-pub(crate) fn check_body<'a>(request: &Request<'a>) -> CheckBody<'a> {
+pub(crate) fn check<'a>(request: &Request<'a>) -> CheckBody<'a> {
     let parts = request.parts();
     let identities = parts.identities.iter();
     CheckBody {
@@ -24,9 +24,9 @@ pub(crate) fn check_body<'a>(request: &Request<'a>) -> CheckBody<'a> {
 }
 
 /// Returns the decision of a server, with these headers of its response.
-pub(crate) fn ruling(body: DecisionBody, headers: Vec<(&'static str, String)>) -> Ruling {
-    Ruling {
-        allowed: body.allowed,
+pub(crate) fn decision(body: DecisionBody, headers: Vec<(&'static str, String)>) -> OwnedDecision {
+    OwnedDecision {
+        is_allowed: body.allowed,
         retry: match body.retry_after_ms {
             _ if body.allowed => Retry::Now,
             Some(ms) => Retry::After(Duration::from_millis(ms)),

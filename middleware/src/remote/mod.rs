@@ -1,5 +1,5 @@
-//! A client of the HTTP door of Tidegate servers: connections that are kept, several addresses, one deadline for all of it, a
-//! breaker for each address, and an answer in any case.
+//! [`Remote`]: the client of Tidegate servers, which decides for a guard instead of an engine. It keeps connections, spreads checks
+//! over several addresses, has one deadline for all of a check, and decides itself if no server does.
 
 mod attempt;
 mod body;
@@ -26,34 +26,32 @@ use tokio::{
     time::{self, Instant},
 };
 
-use self::{
-    attempt::{Failure, Means, Outcome, Question, Server, client},
-    body::check_body,
-};
-use crate::decision::{Decider, Ruling};
+use self::attempt::{Attempt, AttemptOutcome, AttemptSettings, RemoteFailure, Server, http_client};
+use crate::decision::{Backend, OwnedDecision};
 
-/// For all of a check.
+/// The time for all of a check, unless set.
 const DEADLINE: Duration = Duration::from_millis(5);
 const BREAKER: Breaker = Breaker { failures_max: 5, pause: Duration::from_secs(30) };
-/// What may be added to a time without further thought.
-const TIME_MAX: Duration = Duration::from_hours(24);
-/// Questions under way at each server: with answers after 5 ms, 50,000 a second.
-const AT_ONCE_MAX: usize = 256;
+/// The largest period of a setting: added to a time, it cannot overflow.
+const PERIOD_MAX: Duration = Duration::from_hours(24);
+/// The largest number of checks in flight to one server, unless set: at 5 ms a response, 50,000 a second.
+const IN_FLIGHT_MAX: usize = 256;
 
-/// Servers that decide, all by the same policy. Cheap to share: `Arc<Remote>`; it is used on a runtime of tokio.
+/// A client of servers that all decide by the same policy. Share it as `Arc<Remote>`; it needs a runtime of tokio.
 ///
-/// A check goes to the next address in turn whose breaker lets it, and to another one besides when that fails, or has not
-/// answered after half of the time; the first decision counts. It is answered within the deadline: where no server does, it is
-/// allowed, or denied if so chosen, with the reason as [`degraded`](Ruling::degraded): `timeout`, `unreachable`,
-/// `server_error`, `refused`, or `breaker_open`, `busy` and `no_runtime` where none was asked. What was given up may have been charged.
+/// A check goes to the next address in turn whose breaker allows it. It also goes to another address when that one fails, or has
+/// not responded after half of the time; the first decision counts. A check always has a result within the deadline: if no server
+/// decides, the request is allowed, or denied if so set, with the reason as [`degraded`](OwnedDecision::degraded). The reasons are
+/// `timeout`, `unreachable`, `server_error` and `refused`, and where no server was asked `breaker_open`, `busy` and `no_runtime`. A
+/// check that was given up may have been charged.
 pub struct Remote {
     servers: Box<[Arc<Server>]>,
-    /// Whose turn it is.
+    /// Counts checks: it picks the server that is next in turn.
     turn: AtomicUsize,
-    means: Means,
+    settings: AttemptSettings,
     deadline: Duration,
     on_error: OnError,
-    refused: Once,
+    first_refusal: Once,
 }
 
 impl fmt::Debug for Remote {
@@ -63,26 +61,26 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// Why a client cannot be made, or a check is wrong.
+/// An error of the settings of a client, or of a check that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// No address.
+    /// No address is given.
     NoAddress,
-    /// This is none.
+    /// The text is not an address.
     Address(String),
-    /// A token that no header can carry.
+    /// The token has characters that a header cannot have.
     Token,
-    /// What TLS was to be made of, and what is wrong with it.
+    /// A certificate, a key or an authority of TLS is wrong; a message that names it.
     Tls(String),
-    /// A server refused the check as wrong: its status, code and words. Nothing was charged. So it does, with 400 and
-    /// `bad_value`, where the value of the kind `ip` is no address.
+    /// A server rejected the check as wrong. Nothing was charged. A value of the kind `ip` that is no address is rejected with 400
+    /// and `bad_value`, for example.
     Refused {
-        /// Status of HTTP, 400 to 499.
+        /// HTTP status, 400 to 499.
         status: u16,
-        /// Its code, such as `bad_value`; empty if it gave none.
+        /// Stable code, such as `bad_value`; empty if the response has none.
         code: String,
-        /// What it says.
+        /// Detail of the response.
         message: String,
     },
 }
@@ -106,74 +104,73 @@ impl fmt::Display for RemoteError {
 impl std::error::Error for RemoteError {}
 
 impl Remote {
-    /// Of the servers at these addresses, `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Those that are asked over TLS
-    /// are believed by whom the machine trusts.
+    /// Creates a client of the servers at these addresses, `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Over TLS it
+    /// trusts the authorities that the machine trusts.
     pub fn to<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Self, RemoteError> {
         let servers = servers(addresses)?;
-        Self::of(servers, ClientTls { machine: true, authorities: None, own: None })
+        Self::with(servers, ClientTls { machine: true, authorities: None, own: None })
     }
 
-    /// The same, with whom to believe over TLS, and the certificate to show to servers that ask for one
-    /// (`--tls-client-ca`).
+    /// Creates a client with these trusted authorities, and the certificate for servers that ask for one (`--tls-client-ca`).
     pub fn over_tls<'a>(addresses: impl IntoIterator<Item = &'a str>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
-        Self::of(servers(addresses)?, tls)
+        Self::with(servers(addresses)?, tls)
     }
 
-    fn of(servers: Box<[Arc<Server>]>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
+    fn with(servers: Box<[Arc<Server>]>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
         let is_over_tls = servers.iter().any(|server| server.uri().scheme() == Some(&Scheme::HTTPS));
         if is_over_tls && !tls.machine && tls.authorities.is_none() {
             return Err(RemoteError::Tls("no servers over TLS are believed: name an authority".to_owned()));
         }
-        // Where nobody is asked over TLS, the machine's certificates need not be read.
+        // Without an address over TLS the machine's certificates need not be read.
         let tls = ClientTls { machine: tls.machine && is_over_tls, ..tls };
-        let client = tls.config().map(client).map_err(|error| RemoteError::Tls(error.to_string()))?;
-        let means = Means { client, token: None, breaker: BREAKER, at_once_max: AT_ONCE_MAX };
+        let client = tls.config().map(http_client).map_err(|error| RemoteError::Tls(error.to_string()))?;
+        let settings = AttemptSettings { client, token: None, breaker: BREAKER, in_flight_max: IN_FLIGHT_MAX };
         let turn = AtomicUsize::new(0);
-        Ok(Self { servers, turn, means, deadline: DEADLINE, on_error: OnError::Open, refused: Once::new() })
+        Ok(Self { servers, turn, settings, deadline: DEADLINE, on_error: OnError::Open, first_refusal: Once::new() })
     }
 
     /// Sends one of the servers' `--check-tokens` along; white space around it is not part of it.
     pub fn token(mut self, token: &str) -> Result<Self, RemoteError> {
         let mut token = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| RemoteError::Token)?;
         token.set_sensitive(true);
-        self.means.token = Some(token);
+        self.settings.token = Some(token);
         Ok(self)
     }
 
-    /// Answers within this time, a day at most; 5 ms unless told.
+    /// Sets the time for all of a check, a day at most; 5 ms unless set.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline: deadline.min(TIME_MAX), ..self }
+        Self { deadline: deadline.min(PERIOD_MAX), ..self }
     }
 
-    /// After `failures` in a row (at least 1; 5 unless given) a server is not asked, except by one check after each `pause`
-    /// (30 s unless given, a day at most). A failure counts if its check began after the failure before was counted, so checks
-    /// that wait at the same time count once.
+    /// Sets the circuit breaker of each server: after `failures` in a row (at least 1; 5 unless set) no check is sent, except one
+    /// after each `pause` (30 s unless set, a day at most). A failure counts if its check began after the failure before was
+    /// counted, so checks that wait at the same time count once.
     #[must_use]
     pub fn breaker(mut self, failures: u32, pause: Duration) -> Self {
-        self.means.breaker = Breaker { failures_max: failures.max(1), pause: pause.min(TIME_MAX) };
+        self.settings.breaker = Breaker { failures_max: failures.max(1), pause: pause.min(PERIOD_MAX) };
         self
     }
 
-    /// Asks each server at most so many checks at once, 256 unless told; what was given up counts for the second in which it is
-    /// still read. Checks beyond go to another server.
+    /// Sets the largest number of checks in flight to one server, 256 unless set; a check that was given up counts for the second
+    /// in which its response is still read. Further checks go to another server.
     #[must_use]
-    pub fn at_once(mut self, checks: usize) -> Self {
-        self.means.at_once_max = checks;
+    pub fn max_in_flight(mut self, checks: usize) -> Self {
+        self.settings.in_flight_max = checks;
         self
     }
 
-    /// What is answered when no server decides: [`OnError::Open`], to allow, unless told.
+    /// Sets what becomes of a request when no server decides; [`OnError::Open`], which allows it, unless set.
     #[must_use]
     pub fn on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
     }
 
-    /// Asks a server. An error is the caller's: the check itself is wrong.
-    pub async fn check(&self, request: &Request<'_>) -> Result<Ruling, RemoteError> {
-        let undecided = |reason: Failure| Ok(Ruling::undecided(reason.name(), self.on_error));
-        let (Ok(body), Ok(_)) = (serde_json::to_vec(&check_body(request)), Handle::try_current()) else {
-            return undecided(Failure::NoRuntime);
+    /// Has a server decide. The error is the caller's: the check itself is wrong.
+    pub async fn check(&self, request: &Request<'_>) -> Result<OwnedDecision, RemoteError> {
+        let undecided = |reason: RemoteFailure| Ok(OwnedDecision::undecided(reason.name(), self.on_error));
+        let (Ok(body), Ok(_)) = (serde_json::to_vec(&body::check(request)), Handle::try_current()) else {
+            return undecided(RemoteFailure::NoRuntime);
         };
         let body = Bytes::from(body);
         let mut now = Instant::now();
@@ -181,28 +178,28 @@ impl Remote {
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.servers.len();
         let mut others = (0..count).map(|place| &self.servers[first.wrapping_add(place) % count]);
-        let mut questions = Vec::with_capacity(1);
-        let mut failed = Failure::BreakerOpen;
+        let mut attempts = Vec::with_capacity(1);
+        let mut failure = RemoteFailure::BreakerOpen;
         loop {
             for server in others.by_ref() {
-                match server.ask(&self.means, &body, end) {
-                    Ok(question) => {
-                        questions.push(question);
+                match server.send(&self.settings, &body, end) {
+                    Ok(attempt) => {
+                        attempts.push(attempt);
                         break;
                     }
-                    Err(Failure::Busy) if failed == Failure::BreakerOpen => failed = Failure::Busy,
+                    Err(RemoteFailure::Busy) if failure == RemoteFailure::BreakerOpen => failure = RemoteFailure::Busy,
                     Err(_) => {}
                 }
             }
-            if questions.is_empty() {
-                return undecided(failed);
+            if attempts.is_empty() {
+                return undecided(failure);
             }
-            // A server that does not answer must not take all the time while there is another.
+            // A server that does not respond must not take all the time while there is another.
             let until = if others.len() == 0 { end } else { now + (end - now) / 2 };
-            match time::timeout_at(until, first_of(&mut questions)).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(failure)) => failed = failure,
-                Err(_) if until == end => return undecided(Failure::Timeout),
+            match time::timeout_at(until, first_outcome(&mut attempts)).await {
+                Ok(Ok(result)) => return result,
+                Ok(Err(reason)) => failure = reason,
+                Err(_) if until == end => return undecided(RemoteFailure::Timeout),
                 Err(_) => {}
             }
             now = Instant::now().min(end);
@@ -210,12 +207,12 @@ impl Remote {
     }
 }
 
-/// The outcome of the question that is answered first, which is taken out.
-async fn first_of(questions: &mut Vec<Question>) -> Outcome {
+/// Waits for the first attempt that ends, removes it, and returns its outcome.
+async fn first_outcome(attempts: &mut Vec<Attempt>) -> AttemptOutcome {
     poll_fn(|context| {
-        for place in 0..questions.len() {
-            if let Poll::Ready(outcome) = Pin::new(&mut questions[place]).poll(context) {
-                questions.swap_remove(place);
+        for place in 0..attempts.len() {
+            if let Poll::Ready(outcome) = Pin::new(&mut attempts[place]).poll(context) {
+                attempts.swap_remove(place);
                 return Poll::Ready(outcome);
             }
         }
@@ -230,11 +227,11 @@ fn servers<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Box<[Arc<
     if servers.is_empty() { Err(RemoteError::NoAddress) } else { Ok(servers) }
 }
 
-impl Decider for Remote {
-    async fn decide(&self, request: &Request<'_>) -> Ruling {
+impl Backend for Remote {
+    async fn decide(&self, request: &Request<'_>) -> OwnedDecision {
         self.check(request).await.unwrap_or_else(|error| {
-            self.refused.call_once(|| tracing::error!("{error}; whatever is refused so is not limited"));
-            Ruling::undecided("refused", self.on_error)
+            self.first_refusal.call_once(|| tracing::error!("{error}; whatever is refused so is not limited"));
+            OwnedDecision::undecided("refused", self.on_error)
         })
     }
 
@@ -243,7 +240,7 @@ impl Decider for Remote {
     }
 }
 
-/// Of the check at this address.
+/// Returns the URI of the check at this address.
 fn uri(address: &str) -> Result<Uri, RemoteError> {
     let wrong = || RemoteError::Address(address.chars().take(256).collect::<String>().escape_debug().to_string());
     let (scheme, authority) = match address.split_once("://") {
