@@ -3,8 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use tidegate::{DEFAULT_DOMAIN, algorithm::NUMBER_MAX};
+use tidegate_api::{CheckBody, DecisionBody, IdentityBody, ProblemDetails};
 use tidegate_service::Tokens;
 use ureq::{Agent, Error, http::Uri};
 
@@ -94,9 +94,10 @@ fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
         .tls_config(tls(&arguments.server, arguments.ca.as_deref())?)
         // The server is named, so nobody else is asked.
         .proxy(None);
-    let question = Question {
+    let identities = arguments.identities.iter();
+    let check = CheckBody {
         domain: arguments.domain.as_deref(),
-        identities: &arguments.identities,
+        identities: identities.map(|Identity { kind, value }| IdentityBody { kind, value }).collect(),
         endpoint: arguments.endpoint.as_deref(),
         method: arguments.method.as_deref(),
         cost: arguments.cost,
@@ -108,7 +109,7 @@ fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
         asked = asked.header("authorization", format!("Bearer {token}"));
     }
     let failure = |error: Error| Failure(format!("{}: {}", arguments.server, printable(&told(&error))));
-    let mut answer = asked.send_json(&question).map_err(failure)?;
+    let mut answer = asked.send_json(&check).map_err(failure)?;
     Ok((answer.status().as_u16(), answer.body_mut().read_to_string().map_err(failure)?))
 }
 
@@ -128,62 +129,25 @@ fn told(error: &Error) -> String {
 const IS_IT_RUNNING: &str = "is `tidegate serve` running? --server says where";
 const NOT_OURS: &str = "what answers there is not a Tidegate server; --server says where one is";
 
-fn decision(status: u16, body: &str) -> Result<Decision, String> {
+fn decision(status: u16, body: &str) -> Result<DecisionBody, String> {
     match status {
         200 | 429 => serde_json::from_str(body).map_err(|_| NOT_OURS.to_owned()),
-        _ => match serde_json::from_str::<Refusal>(body) {
-            Ok(refusal) => Err(refusal.error.message),
-            Err(_) => Err(format!("{NOT_OURS} (it answered {status})")),
+        _ => match serde_json::from_str::<ProblemDetails>(body) {
+            Ok(problem) if !problem.code.is_empty() => Err(problem.detail),
+            _ => Err(format!("{NOT_OURS} (it answered {status})")),
         },
     }
 }
 
-/// Body of a check.
-#[derive(Serialize)]
-struct Question<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<&'a str>,
-    identities: &'a [Identity],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    method: Option<&'a str>,
-    cost: u64,
-    peek: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tier: Option<&'a str>,
-}
-
-#[derive(Clone, Debug, Serialize)]
+/// An identity of the command line.
+#[derive(Clone, Debug)]
 struct Identity {
     kind: String,
     value: String,
 }
 
-/// What of the answer is printed.
-#[derive(Debug, Deserialize)]
-struct Decision {
-    allowed: bool,
-    limit: Option<u64>,
-    remaining: Option<u64>,
-    reset_after_ms: Option<u64>,
-    retry_after_ms: Option<u64>,
-    limit_id: Option<String>,
-    policy_version: u64,
-}
-
-#[derive(Deserialize)]
-struct Refusal {
-    error: RefusalFields,
-}
-
-#[derive(Deserialize)]
-struct RefusalFields {
-    message: String,
-}
-
 /// A line for people.
-fn text(decision: &Decision) -> String {
+fn text(decision: &DecisionBody) -> String {
     let verdict = if decision.allowed { "allowed" } else { "denied" };
     let Some(limit_id) = &decision.limit_id else {
         let why = if decision.policy_version == 0 { "no policy is published yet" } else { "no limit applies" };
@@ -258,7 +222,7 @@ mod tests {
 
     #[test]
     fn decisions_are_told_in_a_line() {
-        let decision = |allowed, limit_id: Option<&str>, retry_after_ms| Decision {
+        let decision = |allowed, limit_id: Option<&str>, retry_after_ms| DecisionBody {
             allowed,
             limit: limit_id.map(|_| 100),
             remaining: limit_id.map(|_| 7),
@@ -266,6 +230,7 @@ mod tests {
             retry_after_ms,
             limit_id: limit_id.map(str::to_owned),
             policy_version: 1,
+            ..DecisionBody::default()
         };
         for (decision, told) in [
             (decision(true, Some("a/b"), Some(0)), "allowed  a/b  7 of 100 left, all back in 1m\n"),
@@ -275,7 +240,7 @@ mod tests {
                 "denied  a/\u{fffd}[2J  7 of 100 left, this will never be allowed\n",
             ),
             (decision(true, None, None), "allowed  no limit applies\n"),
-            (Decision { policy_version: 0, ..decision(true, None, None) }, "allowed  no policy is published yet\n"),
+            (DecisionBody { policy_version: 0, ..decision(true, None, None) }, "allowed  no policy is published yet\n"),
         ] {
             assert_eq!(text(&decision), told);
         }

@@ -17,6 +17,7 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tidegate_api::ProblemDetails;
 use ureq::{
     Agent, Error,
     http::{HeaderValue, Method, Request, Uri},
@@ -71,23 +72,6 @@ pub(crate) struct Answer {
     cookie: String,
     /// When to come again.
     retry_after_s: Option<u64>,
-}
-
-/// Why the server refused something: problem details.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Refusal {
-    pub(crate) code: String,
-    pub(crate) detail: String,
-    pub(crate) errors: Vec<FieldError>,
-    pub(crate) conflicts: Vec<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct FieldError {
-    pub(crate) pointer: String,
-    pub(crate) message: String,
 }
 
 impl<'a> Session<'a> {
@@ -209,10 +193,10 @@ impl<'a> Session<'a> {
 
     /// What a refusal comes to, for people.
     pub(crate) fn refused(&self, answer: &Answer) -> Failure {
-        let Ok(refusal) = self.read::<Refusal>(answer) else {
+        let Ok(problem) = self.read::<ProblemDetails>(answer) else {
             return self.failure(&format!("{NOT_OURS} (it answered {})", answer.status));
         };
-        match refusal.code.as_str() {
+        match &*problem.code {
             "" => self.failure(&format!("{NOT_OURS} (it answered {})", answer.status)),
             "wrong_credentials" => self.failure("wrong name or password"),
             "code_needed" => {
@@ -221,7 +205,7 @@ impl<'a> Session<'a> {
             "unauthorized" if !self.authorization.is_empty() => {
                 self.failure("there is no such token, or it has ended; TIDEGATE_TOKEN has it")
             }
-            _ => self.failure(&refusal.detail),
+            _ => self.failure(&problem.detail),
         }
     }
 

@@ -217,18 +217,17 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         unreadable(&format!("the body is not UTF-8 from byte {} on; send JSON as UTF-8 text", error.valid_up_to()))
     })?;
     read_json::<Exact>(text).map_err(|error| match &error {
-        JsonError::Syntax(_) => Problem::BadJson(FieldError::from(error)),
-        JsonError::Field { .. } => Problem::Invalid(vec![FieldError::from(error)]),
+        JsonError::Syntax(_) => Problem::BadJson(json_error(error)),
+        JsonError::Field { .. } => Problem::Invalid(vec![json_error(error)]),
     })?;
-    read_json(text).map_err(|error| Problem::BadJson(FieldError::from(error)))
+    read_json(text).map_err(|error| Problem::BadJson(json_error(error)))
 }
 
-impl From<JsonError> for FieldError {
-    fn from(error: JsonError) -> Self {
-        match error {
-            JsonError::Syntax(problem) => Self::invalid("", format!("the body is not JSON: {problem}")),
-            JsonError::Field { pointer, message } => Self::invalid(pointer, message),
-        }
+/// Describes a text that is not JSON, or not the JSON that is read here.
+pub(crate) fn json_error(error: JsonError) -> FieldError {
+    match error {
+        JsonError::Syntax(problem) => FieldError::invalid("", format!("the body is not JSON: {problem}")),
+        JsonError::Field { pointer, message } => FieldError::invalid(pointer, message),
     }
 }
 
@@ -305,7 +304,7 @@ pub(crate) fn pointer_of(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::At;
+    use crate::problem::ErrorLocation;
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -385,7 +384,7 @@ mod tests {
                 Err(Problem::Invalid(mut errors)) => ("invalid", errors.remove(0)),
                 other => panic!("{body}: {other:?}"),
             };
-            let expected = (code, At::Pointer(pointer.to_owned()), message);
+            let expected = (code, ErrorLocation::Pointer(pointer.to_owned()), message);
             assert_eq!((found, error.at, error.message.as_str()), expected, "{body}");
         }
         assert!(

@@ -17,7 +17,7 @@ use tidegate::{
 };
 
 use crate::{
-    body::pointer_of,
+    body::{json_error, pointer_of},
     clients::Report,
     editing::Editing,
     objects::{self, Kind, Object, ObjectKey, Usage},
@@ -449,7 +449,7 @@ fn merge(value: &mut Value, patch: &Value) {
 
 pub(crate) fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldError> {
     // Its numbers have been read already.
-    from_json_value(value, "").map_err(|error| FieldError::from(error).below(pointer))
+    from_json_value(value, "").map_err(|error| json_error(error).below(pointer))
 }
 
 /// The object as it is now, and who changed it.

@@ -22,7 +22,7 @@ use crate::{
     changes::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit, no_domain},
     objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
     paging::has_text,
-    problem::{At, Conflicting, FieldError, Problem},
+    problem::{Conflicting, ErrorLocation, FieldError, Problem},
     published::Published,
 };
 
@@ -348,10 +348,10 @@ pub(crate) fn bulk_refused(problems: &Problems) -> Problem {
 
 /// A field of one of the changed clients, as it stands in the patch.
 fn in_patch(field: FieldError) -> FieldError {
-    let At::Pointer(pointer) = &field.at else { return field };
+    let ErrorLocation::Pointer(pointer) = &field.at else { return field };
     let below = pointer.split_once("/value").map_or("", |(_, below)| below);
     let pointer = if below.is_empty() { String::new() } else { format!("/patch{below}") };
-    FieldError { at: At::Pointer(pointer), ..field }
+    FieldError { at: ErrorLocation::Pointer(pointer), ..field }
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::problem::At;
+    use crate::problem::ErrorLocation;
 
     fn client(json: Value) -> Client {
         serde_json::from_value(json).expect("a client")
@@ -287,9 +287,12 @@ mod tests {
             Some("2027-01-01T00:00:00Z".to_owned())
         );
         let refused = until(with(json!({ "blocked": true, "reason": " " })), None).expect_err("no reason");
-        assert_eq!(refused.at, At::Pointer("/override/reason".to_owned()));
+        assert_eq!(refused.at, ErrorLocation::Pointer("/override/reason".to_owned()));
         let past = with(json!({ "blocked": true, "reason": "abuse", "until": "2026-11-20T10:00:00Z" }));
-        assert_eq!(until(past, None).expect_err("it has ended").at, At::Pointer("/override/until".to_owned()));
+        assert_eq!(
+            until(past, None).expect_err("it has ended").at,
+            ErrorLocation::Pointer("/override/until".to_owned())
+        );
         // Of one that goes on, the end stays, and so does that it has none.
         for end in [None, Some("2027-01-01T00:00:00Z")] {
             let mut old = client(with(json!({ "blocked": true, "reason": "old" })));

@@ -9,14 +9,13 @@ use actix_web::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use tidegate_api::ProblemDetails;
+pub(crate) use tidegate_api::{ErrorLocation, FieldError, PROBLEM_JSON};
 
 use crate::{
     objects::{Object, Usage},
     store::{Rollout, Trouble, trouble},
 };
-
-/// The type of every refusal's body.
-pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
@@ -126,46 +125,6 @@ pub(crate) enum Problem {
     Unknown,
     /// The server's fault; the words are for its log.
     Internal(String),
-}
-
-/// What is wrong, and where.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct FieldError {
-    #[serde(flatten)]
-    pub(crate) at: At,
-    pub(crate) code: &'static str,
-    /// For people: what is wrong and what to do.
-    pub(crate) message: String,
-}
-
-/// The part of a request that is wrong.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum At {
-    /// JSON pointer into the request's body; empty for the whole.
-    Pointer(String),
-    /// Name of a parameter of the address.
-    Parameter(String),
-    /// Name of a header.
-    Header(String),
-}
-
-impl FieldError {
-    pub(crate) fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::at(At::Pointer(pointer.into()), message)
-    }
-
-    /// Of a value that stands at `pointer`, what was said of it by itself.
-    pub(crate) fn below(self, pointer: &str) -> Self {
-        match self.at {
-            At::Pointer(rest) => Self { at: At::Pointer(format!("{pointer}{rest}")), ..self },
-            at => Self { at, ..self },
-        }
-    }
-
-    pub(crate) fn at(at: At, message: impl Into<String>) -> Self {
-        Self { at, code: "invalid", message: message.into() }
-    }
 }
 
 /// The stable codes, one for each kind of refusal. Scripts may rely on them and on their statuses; titles and details are
@@ -494,23 +453,12 @@ impl Code {
     }
 }
 
-/// The body of a refusal: problem details, as RFC 9457 has them.
+/// Problem details (RFC 9457), with the extension members that some codes have.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename = "Problem")]
 pub(crate) struct ProblemBody {
-    /// Always `about:blank`: the code says what it is.
-    r#type: &'static str,
-    /// Stable; see the table of codes.
-    code: &'static str,
-    /// What the code means, for people.
-    title: &'static str,
-    /// That of the answer.
-    status: u16,
-    /// What happened here, for people.
-    detail: String,
-    /// Each part of the request that is wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Vec<FieldError>>,
+    #[serde(flatten)]
+    details: ProblemDetails,
     /// Each object that is not as it was read, as it is now.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflicts: Option<Vec<Conflicting>>,
@@ -588,8 +536,8 @@ impl Problem {
     pub(crate) fn of_parameter(self, name: &str) -> Self {
         let Self::Invalid(mut fields) = self else { return self };
         for field in &mut fields {
-            if field.at == At::Pointer(format!("/{name}")) {
-                field.at = At::Parameter(name.to_owned());
+            if field.at == ErrorLocation::Pointer(format!("/{name}")) {
+                field.at = ErrorLocation::Parameter(name.to_owned());
             }
         }
         Self::Invalid(fields)
@@ -602,12 +550,12 @@ impl Problem {
 
     /// A parameter of the address is wrong.
     pub(crate) fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Invalid(vec![FieldError::at(At::Parameter(name.into()), message)])
+        Self::Invalid(vec![FieldError::new(ErrorLocation::Parameter(name.into()), message)])
     }
 
     /// A header is wrong.
     pub(crate) fn header(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Invalid(vec![FieldError::at(At::Header(name.into()), message)])
+        Self::Invalid(vec![FieldError::new(ErrorLocation::Header(name.into()), message)])
     }
 
     pub(crate) fn code(&self) -> Code {
@@ -744,20 +692,15 @@ impl ResponseError for Problem {
     fn error_response(&self) -> HttpResponse {
         let Row { status, code, title, .. } = self.code().row();
         let mut body = ProblemBody {
-            r#type: "about:blank",
-            code,
-            title,
-            status: status.as_u16(),
-            detail: self.detail(),
-            errors: None,
+            details: ProblemDetails::new(status.as_u16(), code, title, self.detail()),
             conflicts: None,
             used_by: None,
             tries_left: None,
             removed_in: None,
         };
         match self {
-            Self::BadJson(field) => body.errors = Some(vec![field.clone()]),
-            Self::Invalid(fields) => body.errors = Some(fields.clone()),
+            Self::BadJson(field) => body.details.errors = vec![field.clone()],
+            Self::Invalid(fields) => body.details.errors.clone_from(fields),
             Self::Conflict(objects) => body.conflicts = Some(objects.clone()),
             Self::InUse { used_by, .. } => body.used_by = Some(used_by.clone()),
             Self::WrongCredentials { tries_left } | Self::WrongCode { tries_left } => {

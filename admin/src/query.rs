@@ -183,7 +183,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::problem::At;
+    use crate::problem::ErrorLocation;
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -223,7 +223,7 @@ mod tests {
             ("name=a&order=size", "order", "`size` stands here; write name, age"),
         ] {
             let Err(Problem::Invalid(errors)) = read::<Parameters>(query) else { panic!("{query}") };
-            assert!(matches!(&errors[0].at, At::Parameter(of) if of == name), "{query}: {errors:?}");
+            assert!(matches!(&errors[0].at, ErrorLocation::Parameter(of) if of == name), "{query}: {errors:?}");
             assert_eq!(errors[0].message, format!("{name}: {message}"), "{query}");
         }
     }

@@ -11,6 +11,7 @@ use std::{
 
 use serde_json::Value;
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+use tidegate_api::{BatchBody, BatchItem, ProblemDetails};
 use tidegate_middleware::{address::Addresses, extract::Extractors};
 use tidegate_service::{
     Decider, Doors, Settings,
@@ -89,13 +90,18 @@ pub fn door(data: &[u8]) {
         let (status, answer) = ask(&[head.as_bytes(), data].concat()).expect("an answer");
         match status {
             200 if *path == "/v1/check/batch" => {
-                let decisions = of_json(&answer)["decisions"].as_array().expect("decisions").clone();
-                assert!(decisions.iter().all(|each| each["allowed"].is_boolean() || is_refusal(each)), "{decisions:?}");
+                let BatchBody { decisions } = serde_json::from_slice(&answer).expect("decisions");
+                let is_right = |item: &BatchItem| match item {
+                    BatchItem::Decision(_) => true,
+                    BatchItem::Problem(problem) => is_whole(problem),
+                };
+                assert!(decisions.iter().all(is_right), "{decisions:?}");
             }
             200 | 429 => assert_eq!(of_json(&answer)["allowed"], status == 200),
             204 => assert!(path.ends_with("settle") || path.ends_with("refund"), "{path}"),
             400 | 404 | 409 => {
-                assert!(is_refusal(&of_json(&answer)), "{answer:?}");
+                let problem: ProblemDetails = serde_json::from_slice(&answer).expect("problem details");
+                assert!(problem.status == status && is_whole(&problem), "{problem:?}");
                 assert_eq!(charged(), 0, "{path}");
             }
             _ => panic_with(status, &answer),
@@ -121,9 +127,9 @@ fn of_json(answer: &[u8]) -> Value {
     serde_json::from_slice(answer).expect("JSON")
 }
 
-fn is_refusal(answer: &Value) -> bool {
-    let error = &answer["error"];
-    error["code"].as_str().is_some_and(|code| !code.is_empty()) && error["message"].is_string()
+/// Returns whether an error has its code and its detail.
+fn is_whole(problem: &ProblemDetails) -> bool {
+    !problem.code.is_empty() && !problem.detail.is_empty()
 }
 
 /// Status and body of the answer; `None`: the connection ended without one.

@@ -21,11 +21,11 @@ use actix_web::{
 };
 
 use crate::{
-    answer::Answer,
+    decision::Backend,
     guard::Guard,
-    head::{AnswerHeaders, RequestHead},
     headers,
-    ruling::Decider,
+    request_head::{RequestHead, ResponseHeaders},
+    response::RefusalResponse,
 };
 
 impl RequestHead for HttpRequest {
@@ -54,7 +54,7 @@ impl RequestHead for HttpRequest {
     }
 }
 
-impl AnswerHeaders for HeaderMap {
+impl ResponseHeaders for HeaderMap {
     fn has(&self, name: &'static str) -> bool {
         self.contains_key(name)
     }
@@ -66,37 +66,37 @@ impl AnswerHeaders for HeaderMap {
     }
 }
 
-impl<S, D, B> Transform<S, ServiceRequest> for Guard<D>
+impl<S, B, D> Transform<S, ServiceRequest> for Guard<B>
 where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
-    D: Decider,
-    B: MessageBody + 'static,
+    S: Service<ServiceRequest, Response = ServiceResponse<D>, Error = Error> + 'static,
+    B: Backend,
+    D: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<D>>;
     type Error = Error;
-    type Transform = Guarded<S, D>;
+    type Transform = GuardMiddleware<S, B>;
     type InitError = ();
-    type Future = Ready<Result<Guarded<S, D>, ()>>;
+    type Future = Ready<Result<GuardMiddleware<S, B>, ()>>;
 
     fn new_transform(&self, inner: S) -> Self::Future {
-        ready(Ok(Guarded { guard: self.clone(), inner: Rc::new(inner) }))
+        ready(Ok(GuardMiddleware { guard: self.clone(), inner: Rc::new(inner) }))
     }
 }
 
 /// A service behind a [`Guard`].
 #[derive(Debug)]
-pub struct Guarded<S, D> {
-    guard: Guard<D>,
+pub struct GuardMiddleware<S, B> {
+    guard: Guard<B>,
     inner: Rc<S>,
 }
 
-impl<S, D, B> Service<ServiceRequest> for Guarded<S, D>
+impl<S, B, D> Service<ServiceRequest> for GuardMiddleware<S, B>
 where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
-    D: Decider,
-    B: MessageBody + 'static,
+    S: Service<ServiceRequest, Response = ServiceResponse<D>, Error = Error> + 'static,
+    B: Backend,
+    D: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
+    type Response = ServiceResponse<EitherBody<D>>;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>>>>;
 
@@ -107,18 +107,17 @@ where
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let (guard, inner) = (self.guard.clone(), Rc::clone(&self.inner));
         Box::pin(async move {
-            let asked = guard.read(request.request());
-            match guard.judge(asked).await {
+            match guard.admit(guard.read(request.request())).await {
                 Ok(None) => Ok(inner.call(request).await?.map_into_left_body()),
-                Ok(Some(mut ruling)) => {
-                    let headers = mem::take(&mut ruling.headers);
-                    request.extensions_mut().insert(ruling);
+                Ok(Some(mut decision)) => {
+                    let headers = mem::take(&mut decision.headers);
+                    request.extensions_mut().insert(decision);
                     match inner.call(request).await {
                         Ok(mut response) => {
                             headers::add(response.headers_mut(), headers);
                             Ok(response.map_into_left_body())
                         }
-                        // It becomes an answer further out.
+                        // A middleware further out makes a response of it.
                         Err(mut error) => {
                             error.add_response_mapper(move |mut response| {
                                 headers::add(response.headers_mut(), headers.clone());
@@ -128,13 +127,13 @@ where
                         }
                     }
                 }
-                Err(answer) => Ok(request.into_response(response(answer)).map_into_right_body()),
+                Err(refused) => Ok(request.into_response(response(refused)).map_into_right_body()),
             }
         })
     }
 }
 
-fn response(Answer { status, headers, body }: Answer) -> HttpResponse {
+fn response(RefusalResponse { status, headers, body }: RefusalResponse) -> HttpResponse {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let mut response = HttpResponse::build(status).body(body);
     for (name, value) in headers {

@@ -1,4 +1,4 @@
-//! The address of a client: behind trusted proxies, and of IPv6 only its network.
+//! The address of a client: behind trusted proxies, and with IPv6 the network that the client is counted as.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ pub use tidegate::network;
 use tidegate_net::trusted_proxy::client;
 pub use tidegate_net::trusted_proxy::{AddressError, Forwarding, parse_network};
 
-use crate::head::RequestHead;
+use crate::request_head::RequestHead;
 
-/// Bits of an IPv6 address that a client has in common with himself, unless told otherwise: whoever has one address of such
-/// a network has them all.
+/// The number of leading bits of an IPv6 address that identify a client, unless set otherwise: a client that has one address of
+/// such a network has all of them.
 pub const V6_BITS: u8 = tidegate::IPV6_PREFIX;
 
-/// How addresses are read.
+/// Finds the address of a client.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     trusted: Vec<IpNet>,
@@ -22,26 +22,26 @@ pub struct Addresses {
 }
 
 impl Default for Addresses {
-    /// Trusts nobody, so whoever has the connection is the client.
+    /// Trusts no proxy: the peer of the connection is the client.
     fn default() -> Self {
         Self { trusted: Vec::new(), forwarding: Forwarding::default(), v6_bits: V6_BITS }
     }
 }
 
 impl Addresses {
-    /// Believes these proxies. Behind each of them the client is whom it says that it asks for.
+    /// Trusts these proxies: behind each of them the client is the one that the proxy names in its header.
     #[must_use]
     pub fn trusting(self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
         Self { trusted: proxies.into_iter().collect(), ..self }
     }
 
-    /// Reads another header of proxies.
+    /// Reads this header of proxies; `X-Forwarded-For` unless set.
     #[must_use]
-    pub fn told_by(self, forwarding: Forwarding) -> Self {
+    pub fn forwarded_by(self, forwarding: Forwarding) -> Self {
         Self { forwarding, ..self }
     }
 
-    /// Cuts IPv6 addresses to so many bits, 1 to 128.
+    /// Counts an IPv6 client by this many leading bits of its address, 1 to 128.
     pub fn v6_bits(self, bits: u8) -> Result<Self, AddressError> {
         if !(1..=128).contains(&bits) {
             return Err(AddressError::Bits(bits));
@@ -49,18 +49,18 @@ impl Addresses {
         Ok(Self { v6_bits: bits, ..self })
     }
 
-    /// The client's address; `None` where that of the connection is not known.
+    /// Returns the client's address; `None` if the address of the connection is not known.
     pub fn client(&self, head: &(impl RequestHead + ?Sized)) -> Option<IpAddr> {
         Some(client(head.peer()?, &head.header(self.forwarding.header()), self.forwarding, &self.trusted))
     }
 
-    /// Whom the client is counted as: his address, of IPv6 the first one of his network. It is in every block of at most
-    /// that many bits that the address itself is in, so clients of a policy that are CIDR blocks are found by it.
+    /// Returns the address that the client is counted as: its own, or with IPv6 the first one of its network. That is in every
+    /// block of at most that many bits that has the client's address, so the clients of a policy that are CIDR blocks match it.
     pub fn identity(&self, head: &(impl RequestHead + ?Sized)) -> Option<IpAddr> {
         self.client(head).map(|address| self.network(address))
     }
 
-    /// Returns the first address of the network that an IPv6 address is counted as, and an IPv4 address as it is.
+    /// Returns the first address of the network that an IPv6 address is counted as, and an IPv4 address unchanged.
     pub(crate) fn network(&self, address: IpAddr) -> IpAddr {
         network(address, self.v6_bits)
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_one_address_of_a_network_has_them_all() {
+    fn addresses_of_one_network_are_counted_as_its_first_address() {
         let cut = |address: &str, bits| network(address.parse().expect("an address"), bits).to_string();
         assert_eq!(cut("2001:db8:1:2:3::4", 64), "2001:db8:1:2::");
         assert_eq!(cut("2001:db8:1:2:3::4", 48), "2001:db8:1::");

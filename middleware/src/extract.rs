@@ -1,4 +1,4 @@
-//! The identities of a request: which kinds, and where the value of each stands.
+//! Extraction of the identities of a request: the kinds that are counted, and the part of the request that has the value of each.
 
 use std::{borrow::Cow, collections::HashSet, fmt, fmt::Write, str::FromStr, sync::Arc};
 
@@ -6,25 +6,25 @@ use arrayvec::ArrayVec;
 use sha2::{Digest, Sha256};
 use tidegate::{BEGINNING_BYTES_MAX, IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
 
-use crate::{address::Addresses, head::RequestHead};
+use crate::{address::Addresses, request_head::RequestHead};
 
-/// Where the value of an identity stands.
+/// The part of a request that has the value of an identity.
 #[derive(Clone)]
 pub enum Source {
     /// The client's address, of IPv6 its network: see [`Addresses`].
     Address,
-    /// The header of this name, in lower case; of several such lines the first, as most services read it.
+    /// The header of this name, in lower case; the first one if there are several, as most services read it.
     Header(Box<str>),
     /// The token of `Authorization: Bearer TOKEN`, as its SHA-256: 64 lower-case hexadecimal digits, as `sha256sum` prints
-    /// them. The token itself is seen by nothing behind this.
+    /// them. Nothing behind the extractor sees the token itself.
     Bearer,
-    /// The path, as rules see it. Everyone who can choose paths makes keys with it.
+    /// The path, as rules see it. A client that chooses paths creates a key with each.
     Path,
-    /// What this says.
+    /// The value that this function reads.
     Custom(Custom),
 }
 
-/// Reads the value of an identity; `None`: it has none.
+/// A function that reads the value of an identity; `None` if the request has none.
 pub type Custom = Arc<dyn Fn(&dyn RequestHead) -> Option<String> + Send + Sync>;
 
 impl fmt::Debug for Source {
@@ -39,7 +39,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// One kind of identity, and where its value stands. As text `KIND=SOURCE`: `ip=address`, `user=header:X-User-Id`,
+/// A kind of identity, and the source of its value. It is written `KIND=SOURCE`: `ip=address`, `user=header:X-User-Id`,
 /// `api_key=bearer`, `page=path`.
 #[derive(Clone, Debug)]
 pub struct Extractor {
@@ -48,14 +48,14 @@ pub struct Extractor {
 }
 
 impl Extractor {
-    /// Of this kind, `[a-z][a-z0-9_]{0,31}`.
+    /// Creates an extractor of this kind, `[a-z][a-z0-9_]{0,31}`.
     pub fn new(kind: &str, source: Source) -> Result<Self, ExtractError> {
-        // Any value will do to ask the engine what it thinks of a kind.
-        Identity::new(kind, "-").map_err(|_| ExtractError::Kind(bounded(kind)))?;
+        // The engine checks the kind; any valid value serves for that.
+        Identity::new(kind, "-").map_err(|_| ExtractError::Kind(quoted(kind)))?;
         Ok(Self { kind: kind.into(), source })
     }
 
-    /// Whose value `read` says, `None` where a request has none.
+    /// Creates an extractor whose values `read` returns; `None` if a request has none.
     ///
     /// ```
     /// use tidegate_middleware::extract::Extractor;
@@ -81,7 +81,7 @@ impl Extractor {
                 return Some(address?.to_string().into());
             }
             Source::Header(name) => value_of(head.first(name)?),
-            Source::Bearer => hex(bearer(head.first("authorization")?)?).into(),
+            Source::Bearer => sha256_hex(bearer(head.first("authorization")?)?).into(),
             Source::Path => match plain_path(head.path()) {
                 Cow::Borrowed(path) => value_of(path.as_bytes()),
                 Cow::Owned(path) => value_of(path.as_bytes()).into_owned().into(),
@@ -102,33 +102,33 @@ impl FromStr for Extractor {
     type Err = ExtractError;
 
     fn from_str(text: &str) -> Result<Self, ExtractError> {
-        let (kind, source) = text.split_once('=').ok_or_else(|| ExtractError::NoSource(bounded(text)))?;
+        let (kind, source) = text.split_once('=').ok_or_else(|| ExtractError::NoSource(quoted(text)))?;
         let source = match source.trim_ascii() {
             "address" => Source::Address,
             "bearer" => Source::Bearer,
             "path" => Source::Path,
             source => match source.strip_prefix("header:") {
-                Some(name) if is_token(name) => Source::Header(name.to_ascii_lowercase().into()),
-                Some(name) => return Err(ExtractError::Header(bounded(name))),
-                None => return Err(ExtractError::Source(bounded(source))),
+                Some(name) if is_header_name(name) => Source::Header(name.to_ascii_lowercase().into()),
+                Some(name) => return Err(ExtractError::Header(quoted(name))),
+                None => return Err(ExtractError::Source(quoted(source))),
             },
         };
         Self::new(kind.trim_ascii(), source)
     }
 }
 
-/// All identities of requests, in the order in which they are checked. As text those of each with commas between them:
-/// `ip=address, api_key=bearer`.
+/// The extractors of a listener or a guard, in the order in which their identities are checked. They are written with commas
+/// between them: `ip=address, api_key=bearer`.
 #[derive(Clone, Debug)]
 pub struct Extractors {
     each: Box<[Extractor]>,
     addresses: Addresses,
-    /// Whether values of the kind `ip` are left whole.
+    /// Whether addresses of the kind `ip` are not cut to their networks.
     keeps_ip: bool,
 }
 
 impl Default for Extractors {
-    /// The address of the connection, as `ip`.
+    /// Extracts the address of the connection, as `ip`.
     fn default() -> Self {
         let ip = Extractor { kind: "ip".into(), source: Source::Address };
         Self { each: [ip].into(), addresses: Addresses::default(), keeps_ip: false }
@@ -136,7 +136,7 @@ impl Default for Extractors {
 }
 
 impl Extractors {
-    /// One to eight, each kind once.
+    /// Combines one to eight extractors, each of another kind.
     pub fn new(each: impl IntoIterator<Item = Extractor>, addresses: Addresses) -> Result<Self, ExtractError> {
         let each: Box<[Extractor]> = each.into_iter().collect();
         if each.is_empty() || each.len() > IDENTITIES_MAX {
@@ -149,23 +149,23 @@ impl Extractors {
         }
     }
 
-    /// With addresses read so; where they come from text, no proxy is trusted.
+    /// Sets how addresses are found; extractors from text trust no proxy until then.
     #[must_use]
     pub fn reading(self, addresses: Addresses) -> Self {
         Self { addresses, ..self }
     }
 
-    /// Leaves values of the kind `ip` whole, for an engine that cuts them itself: [`Engine::counted`](tidegate::Engine::counted).
+    /// Does not cut addresses of the kind `ip`, for an engine that cuts them itself: [`Engine::counted`](tidegate::Engine::counted).
     #[must_use]
     pub fn keeping_ip(self) -> Self {
         Self { keeps_ip: true, ..self }
     }
 
-    /// The identities that the request has; one whose value is absent or empty is left out.
-    pub fn found<'r>(&'r self, head: &'r dyn RequestHead) -> Found<'r> {
-        let found =
+    /// Extracts the identities of a request. An identity whose value is absent or empty is left out.
+    pub fn found<'r>(&'r self, head: &'r dyn RequestHead) -> ExtractedIdentities<'r> {
+        let extract =
             |extractor: &'r Extractor| Some((&*extractor.kind, extractor.value(head, &self.addresses, self.keeps_ip)?));
-        Found(self.each.iter().filter_map(found).collect())
+        ExtractedIdentities(self.each.iter().filter_map(extract).collect())
     }
 }
 
@@ -181,25 +181,31 @@ impl FromStr for Extractors {
 /// The identities of one request.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Found<'r>(ArrayVec<(&'r str, Cow<'r, str>), IDENTITIES_MAX>);
+pub struct ExtractedIdentities<'r>(ArrayVec<(&'r str, Cow<'r, str>), IDENTITIES_MAX>);
 
-impl Found<'_> {
-    /// To make a [`Request`](tidegate::Request) of, unless there are none.
+impl ExtractedIdentities<'_> {
+    /// Returns whether the request has no identity, so that no [`Request`](tidegate::Request) can be made of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the identities for a [`Request`](tidegate::Request).
     #[must_use]
     pub fn identities(&self) -> ArrayVec<Identity<'_>, IDENTITIES_MAX> {
-        // Kinds and lengths are right already.
+        // No identity is left out: kinds and lengths were checked before.
         self.0.iter().filter_map(|(kind, value)| Identity::new(kind, value).ok()).collect()
     }
 }
 
-/// Returns a value without space around it, as [`fitting_value`] makes it fit.
+/// Returns the value of a header or a path: without white space around it, and cut by [`fitting_value`].
 #[must_use]
 pub fn value_of(bytes: &[u8]) -> Cow<'_, str> {
     fitting_value(bytes.trim_ascii())
 }
 
-/// Returns a value that an identity may have. Of one above 1,024 bytes, or that is no UTF-8, that is its beginning, as far as it is
-/// text and fits, and its digest (`~sha256:...`): conditions on a prefix hold for it, and it does not go uncounted.
+/// Returns a value as an identity can have it. A value above 1,024 bytes, or one that is not UTF-8, becomes its beginning, as far
+/// as that is text and fits, and its digest (`~sha256:...`). So conditions on a prefix still match it, and it is counted.
 #[must_use]
 pub fn fitting_value(value: &[u8]) -> Cow<'_, str> {
     let text = value.utf8_chunks().next().map_or("", |chunk| chunk.valid());
@@ -207,10 +213,10 @@ pub fn fitting_value(value: &[u8]) -> Cow<'_, str> {
         return text.into();
     }
     let (beginning, _) = text.split_at(text.floor_char_boundary(BEGINNING_BYTES_MAX));
-    format!("{beginning}~sha256:{}", hex(value)).into()
+    format!("{beginning}~sha256:{}", sha256_hex(value)).into()
 }
 
-/// The token of an `Authorization` that is `Bearer TOKEN` (RFC 6750); the scheme is in any case.
+/// Returns the token of an `Authorization` that is `Bearer TOKEN` (RFC 6750), the scheme in upper or lower case.
 #[must_use]
 pub fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     const SCHEME: usize = "bearer".len();
@@ -219,7 +225,8 @@ pub fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of bytes in hexadecimal digits.
+fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
         // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
@@ -227,30 +234,30 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A name that a header may have (RFC 9110, section 5.6.2).
-fn is_token(name: &str) -> bool {
+/// Returns whether a header can have this name (RFC 9110, section 5.6.2).
+fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// As messages quote it.
-fn bounded(text: &str) -> String {
+/// Returns the beginning of a text, escaped, for a message to quote.
+fn quoted(text: &str) -> String {
     text.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
-/// A setting of identities that is wrong.
+/// An error of a setting of identities.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExtractError {
-    /// A text without `=`.
+    /// The text has no `=`.
     NoSource(String),
-    /// Not the name of a kind.
+    /// The text is not the name of a kind.
     Kind(String),
-    /// Not a source.
+    /// The text is not a source.
     Source(String),
-    /// Not the name of a header.
+    /// The text is not the name of a header.
     Header(String),
-    /// None, or more than eight; how many.
+    /// The number of extractors, which is 0 or more than eight.
     Count(usize),
-    /// Two of this kind.
+    /// Two extractors have this kind.
     RepeatedKind(String),
 }
 
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_stand_where_they_are_said_to_and_in_that_order() {
+    fn identities_are_read_from_their_sources_in_the_order_of_the_setting() {
         let all = ["user=header:X-User-Id", "ip=address", "api_key=bearer", "page = path"];
         let found = found(
             &all,
@@ -335,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_one_text() {
+    fn several_extractors_are_read_from_one_text() {
         let extractors: Extractors = "page=path,ip=address".parse().expect("right");
         let whole = Addresses::default().v6_bits(128).expect("right");
         let (extractors, head) = (extractors.reading(whole), Head(Vec::new()));

@@ -1,5 +1,4 @@
-//! Headers that tell a decision to clients, in the family that the domain asks for. Names and values alone: frameworks have
-//! types of their own for them.
+//! Response headers of a decision, in the family that its domain sets. They are names and values without types of a framework.
 
 use std::{
     fmt::{self, Write},
@@ -12,7 +11,7 @@ use tidegate::{
 };
 
 #[cfg(feature = "guard")]
-use crate::head::AnswerHeaders;
+use crate::request_head::ResponseHeaders;
 
 /// `X-RateLimit-Limit`.
 pub const LIMIT: &str = "x-ratelimit-limit";
@@ -27,25 +26,25 @@ pub const IETF_POLICY: &str = "ratelimit-policy";
 /// `Retry-After`.
 pub const RETRY_AFTER: &str = "retry-after";
 
-/// The most headers of a family that tell one decision.
+/// The largest number of headers of a family for one decision.
 const NUMBERS_MAX: usize = 3;
-/// The most headers that tell one decision: those of its family, and `Retry-After`.
+/// The largest number of headers for one decision: those of its family, and `Retry-After`.
 pub const COUNT_MAX: usize = NUMBERS_MAX + 1;
 
-/// Those of the families.
+/// The headers of all families.
 pub const NUMBERS: [&str; 5] = [LIMIT, REMAINING, RESET, IETF, IETF_POLICY];
 
 /// The largest whole number of a structured field (RFC 9651).
 const INTEGER_MAX: u64 = 999_999_999_999_999;
-/// `Retry-After` says up to one part in so many more than the wait.
+/// `Retry-After` exceeds the wait by up to one part in this many.
 const JITTER_PART: u64 = 10;
 
-/// What a header says.
+/// The value of a header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// As digits.
+    /// A number, written in digits.
     Number(u64),
-    /// Printable ASCII.
+    /// A text of printable ASCII.
     Text(String),
 }
 
@@ -58,48 +57,48 @@ impl fmt::Display for Value {
     }
 }
 
-/// What there is to tell, as text: see [`each`].
+/// Returns the headers of [`each`] as text.
 #[must_use]
-pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, String)> {
-    each(decision, door).map(|(name, value)| (name, value.to_string())).collect()
+pub fn of(decision: &Decision<'_>, settings: DoorSettings) -> Vec<(&'static str, String)> {
+    each(decision, settings).map(|(name, value)| (name, value.to_string())).collect()
 }
 
-/// What there is to tell: the numbers where a limit applied, and `Retry-After` on a denial that ends. Names are of lower
-/// case.
+/// Returns the headers of a decision: the numbers if a limit applied, and `Retry-After` if the request was denied for a time. Names
+/// are in lower case.
 ///
-/// `Retry-After` is in whole seconds, the wait rounded up, and by chance up to a tenth later, so that those who were denied
-/// together for ten seconds or more do not come back together; never earlier.
+/// `Retry-After` is in whole seconds: the wait rounded up, and randomly up to a tenth more, never less. So clients that are denied
+/// together for ten seconds or more do not return together.
 ///
-/// It yields [`COUNT_MAX`] at most.
-pub fn each(decision: &Decision<'_>, door: DoorSettings) -> impl Iterator<Item = (&'static str, Value)> {
+/// The iterator has at most [`COUNT_MAX`] items.
+pub fn each(decision: &Decision<'_>, settings: DoorSettings) -> impl Iterator<Item = (&'static str, Value)> {
     let wait = match decision.retry() {
         Retry::After(wait) => Some(retry_after(wait, fastrand::u32(..))),
         Retry::Now | Retry::Never => None,
     };
-    let numbers = match door.headers {
-        Headers::XRatelimit => x_ratelimit(decision, door.reset),
+    let numbers = match settings.headers {
+        Headers::XRatelimit => x_ratelimit(decision, settings.reset),
         Headers::Ietf => ietf(decision, wait),
         Headers::None => [const { None }; NUMBERS_MAX],
     };
     numbers.into_iter().flatten().chain(wait.map(|wait| (RETRY_AFTER, Value::Number(wait))))
 }
 
-/// Adds those of a decision to an answer of the service, unless an inner guard told its own.
+/// Adds the headers of a decision to a response of the service, unless an inner guard has added its own.
 #[cfg(feature = "guard")]
-pub(crate) fn add(answer: &mut impl AnswerHeaders, told: Vec<(&'static str, String)>) {
-    if !NUMBERS.iter().any(|name| answer.has(name)) {
-        for (name, value) in told {
-            answer.add(name, value);
+pub(crate) fn add(response: &mut impl ResponseHeaders, headers: Vec<(&'static str, String)>) {
+    if !NUMBERS.iter().any(|name| response.has(name)) {
+        for (name, value) in headers {
+            response.add(name, value);
         }
     }
 }
 
-/// Whole seconds for `Retry-After`: the wait rounded up, at least 1, since 0 would say: now; and up to a tenth of that more, in
-/// whole seconds too, so nothing below ten. `dice` is a random number.
+/// Returns the seconds of `Retry-After`: the wait rounded up, at least 1, since 0 would mean now; plus up to a tenth of the wait, in
+/// whole seconds too, so nothing below ten. `random` is a random number.
 #[must_use]
-pub fn retry_after(wait: Duration, dice: u32) -> u64 {
+pub fn retry_after(wait: Duration, random: u32) -> u64 {
     let most = u128::from(wait.as_secs() / JITTER_PART);
-    let jitter = ((most + 1) * u128::from(dice)) >> u32::BITS;
+    let jitter = ((most + 1) * u128::from(random)) >> u32::BITS;
     seconds_rounded_up(wait).max(1).saturating_add(jitter as u64)
 }
 
@@ -114,7 +113,7 @@ fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
         .map(|(name, number)| Some((name, Value::Number(number?))))
 }
 
-/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with the limit that decided.
+/// Returns `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, for the limit that decided.
 fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Numbers {
     let (Some(id), Some(limit), Some(remaining)) = (decision.limit_id(), decision.limit(), decision.remaining()) else {
         return [const { None }; NUMBERS_MAX];
@@ -123,14 +122,14 @@ fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Numbers {
     let whole = |number: u64| number.min(INTEGER_MAX);
     let period = decision.period().map(seconds_rounded_up).filter(|&seconds| seconds > 0);
     let window = period.map_or(String::new(), |seconds| format!(";w={}", whole(seconds)));
-    // A client that is told to come again must not read that it has to wait longer.
+    // `t` must not be longer than `Retry-After`.
     let until = wait.or(decision.reset_after().map(seconds_rounded_up)).unwrap_or_default();
     let policy = format!("{name};q={}{window}", whole(limit));
     let left = format!("{name};r={};t={}", whole(remaining), whole(until));
     [Some((IETF_POLICY, Value::Text(policy))), Some((IETF, Value::Text(left))), None]
 }
 
-/// As a string of a structured field, which is printable ASCII; of other bytes, their numbers.
+/// Returns a string of a structured field, which is printable ASCII; other bytes become their numbers in hexadecimal digits.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for byte in text.bytes() {
@@ -159,16 +158,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wait_is_never_cut_short_and_grows_by_a_tenth_at_most(ns in 1_u64.., dice: u32) {
-            let told = u128::from(retry_after(Duration::from_nanos(ns), dice));
+        fn retry_after_is_never_shorter_and_at_most_a_tenth_longer_than_the_wait(ns in 1_u64.., random: u32) {
+            let seconds = u128::from(retry_after(Duration::from_nanos(ns), random));
             let ns = u128::from(ns);
-            prop_assert!(told >= ns.div_ceil(1_000_000_000));
-            prop_assert!(told <= (ns * 11).div_ceil(10_000_000_000), "{told}");
+            prop_assert!(seconds >= ns.div_ceil(1_000_000_000));
+            prop_assert!(seconds <= (ns * 11).div_ceil(10_000_000_000), "{seconds}");
             prop_assert_eq!(u128::from(retry_after(Duration::from_nanos(ns as u64), 0)), ns.div_ceil(1_000_000_000));
         }
     }
 
-    /// What the headers of denials say, of a window that has `seconds` left.
+    /// Returns the headers of each of `times` denials by a window that has `seconds` left.
     fn denials(seconds: u64, settings: &str, times: usize) -> Vec<Vec<(&'static str, String)>> {
         let clock = ManualClock::at(1_700_000_000_000_000_000 / (seconds * 1_000_000_000) * (seconds * 1_000_000_000));
         let engine = Engine::for_simulation(100, clock, 7);
@@ -194,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn those_who_were_denied_together_are_told_different_times() {
-        let told = denials(1_000, "", 200);
-        let waits: HashSet<u64> = told
+    fn clients_that_are_denied_together_get_different_waits() {
+        let denials = denials(1_000, "", 200);
+        let waits: HashSet<u64> = denials
             .iter()
             .map(|headers| {
                 headers.iter().find(|(name, _)| *name == RETRY_AFTER).expect("there").1.parse().expect("seconds")
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn t_of_the_draft_is_what_retry_after_says() {
+    fn t_of_the_draft_equals_retry_after() {
         for headers in denials(1_000, "headers = \"ietf\"", 50) {
             let [(IETF_POLICY, _), (IETF, limit), (RETRY_AFTER, wait)] = &headers[..] else { panic!("{headers:?}") };
             assert!(limit.ends_with(&format!(";t={wait}")), "{headers:?}");
@@ -215,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_are_told() {
-        let told = ["", "headers = \"ietf\""].map(|settings| denials(10, settings, 1).remove(0));
-        let told: HashSet<&str> = told.iter().flatten().map(|(name, _)| *name).collect();
-        assert_eq!(told, NUMBERS.into_iter().chain([RETRY_AFTER]).collect());
+    fn every_name_of_a_family_is_used() {
+        let headers = ["", "headers = \"ietf\""].map(|settings| denials(10, settings, 1).remove(0));
+        let names: HashSet<&str> = headers.iter().flatten().map(|(name, _)| *name).collect();
+        assert_eq!(names, NUMBERS.into_iter().chain([RETRY_AFTER]).collect());
     }
 }

@@ -1,4 +1,4 @@
-//! The guard as a `tower` layer, for requests of the crate `http`: axum, tonic, hyper.
+//! The guard as a layer of tower, for requests of the crate `http`: axum, tonic, hyper.
 
 use std::{
     any::Any,
@@ -17,15 +17,16 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    answer::Answer,
+    decision::Backend,
     guard::Guard,
-    head::{AnswerHeaders, RequestHead},
     headers,
-    ruling::Decider,
+    request_head::{RequestHead, ResponseHeaders},
+    response::RefusalResponse,
 };
 
-/// The address of whoever has the connection, in a request's extensions: for servers of which the guard does not know where
-/// they keep it. It knows `axum`'s `ConnectInfo<SocketAddr>` and tonic's `TcpConnectInfo`, behind TLS too, with the features of these names.
+/// The address at the other end of the connection, as an extension of a request. A server inserts it if the guard cannot find the
+/// address by itself. With the features of their names the guard finds axum's `ConnectInfo<SocketAddr>` and tonic's
+/// `TcpConnectInfo`, also behind TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(pub SocketAddr);
 
@@ -71,7 +72,7 @@ impl RequestHead for Parts {
     }
 }
 
-impl AnswerHeaders for HeaderMap {
+impl ResponseHeaders for HeaderMap {
     fn has(&self, name: &'static str) -> bool {
         self.contains_key(name)
     }
@@ -83,32 +84,32 @@ impl AnswerHeaders for HeaderMap {
     }
 }
 
-impl<S, D> Layer<S> for Guard<D> {
-    type Service = Guarded<S, D>;
+impl<S, B> Layer<S> for Guard<B> {
+    type Service = GuardService<S, B>;
 
-    fn layer(&self, inner: S) -> Guarded<S, D> {
-        Guarded { guard: self.clone(), inner }
+    fn layer(&self, inner: S) -> GuardService<S, B> {
+        GuardService { guard: self.clone(), inner }
     }
 }
 
 /// A service behind a [`Guard`].
 #[derive(Debug)]
-pub struct Guarded<S, D> {
-    guard: Guard<D>,
+pub struct GuardService<S, B> {
+    guard: Guard<B>,
     inner: S,
 }
 
-impl<S: Clone, D> Clone for Guarded<S, D> {
+impl<S: Clone, B> Clone for GuardService<S, B> {
     fn clone(&self) -> Self {
         Self { guard: self.guard.clone(), inner: self.inner.clone() }
     }
 }
 
-impl<S, D, B, R> Service<Request<B>> for Guarded<S, D>
+impl<S, B, D, R> Service<Request<D>> for GuardService<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>, Future: Send> + Clone + Send + 'static,
-    D: Decider,
-    B: Send + 'static,
+    S: Service<Request<D>, Response = Response<R>, Future: Send> + Clone + Send + 'static,
+    B: Backend,
+    D: Send + 'static,
 {
     type Response = Response<Either<Full<Bytes>, R>>;
     type Error = S::Error;
@@ -118,30 +119,29 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<D>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let guard = self.guard.clone();
-        // The one that is ready is the one that is called.
+        // The service that reported to be ready has to be the one that is called.
         let next = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let asked = guard.read(&parts);
-            match guard.judge(asked).await {
+            match guard.admit(guard.read(&parts)).await {
                 Ok(None) => Ok(inner.call(Request::from_parts(parts, body)).await?.map(Either::Right)),
-                Ok(Some(mut ruling)) => {
-                    let headers = mem::take(&mut ruling.headers);
-                    parts.extensions.insert(ruling);
+                Ok(Some(mut decision)) => {
+                    let headers = mem::take(&mut decision.headers);
+                    parts.extensions.insert(decision);
                     let mut response = inner.call(Request::from_parts(parts, body)).await?;
                     headers::add(response.headers_mut(), headers);
                     Ok(response.map(Either::Right))
                 }
-                Err(answer) => Ok(response(answer).map(Either::Left)),
+                Err(refused) => Ok(response(refused).map(Either::Left)),
             }
         })
     }
 }
 
-fn response(Answer { status, headers, body }: Answer) -> Response<Full<Bytes>> {
+fn response(RefusalResponse { status, headers, body }: RefusalResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     for (name, value) in headers {

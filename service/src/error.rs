@@ -1,11 +1,11 @@
-//! What this door refuses: one enum, and one table that gives each case its status and its stable code; the field that is
-//! wrong, and a message that says what to do. A denial is not an error.
+//! Errors of requests at all listeners: one enum, and one table from each case to its HTTP status and its stable code. The HTTP
+//! API answers them as problem details. A denial is not an error.
 
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use serde::Serialize;
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
+use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
 use crate::{
     body_budget::BudgetRefusal,
@@ -17,91 +17,98 @@ use crate::{
 
 /// The largest body, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
-/// The most checks in one batch.
+/// The largest number of checks in one batch.
 pub(crate) const CHECKS_MAX: usize = 10_000;
-/// Streams on a connection over gRPC beside which no other one of the reflection service begins.
+/// The number of open streams on a gRPC connection from which on no stream of the reflection service begins.
 pub(crate) const REFLECTION_STREAMS_MAX: usize = 16;
 /// The largest head of a request: its path and its headers, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const EXAMPLE: &str = r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#;
 
-/// Callers may send anything, and messages quote it: they end here, in characters.
+/// The largest length of a message, in characters: it quotes what a caller sent.
 const MESSAGE_CHARACTERS_MAX: usize = 400;
 
-/// What was wrong with a request. Nothing was charged.
+/// An error of a request. Nothing was charged.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Bytes from this place on are not text.
+    /// The body is not UTF-8 from this byte on.
     NotUtf8 { at: usize },
-    /// Text, but not JSON; what the parser says.
+    /// The body is text, but not JSON; the parser's message.
     NotJson(String),
-    /// JSON, but not the document that is read here.
+    /// The body is JSON, but not the document that is read here. `field` is the name of a field, or a JSON pointer; empty for the
+    /// whole body.
     Field { field: String, problem: String },
-    /// An id of a request that is empty or too long.
+    /// The request ID is empty or too long.
     RequestId(BadRequestId),
-    /// An id of a request that came with another one.
+    /// The request ID belongs to another request.
     Reused(Reused),
-    /// A reservation charges.
+    /// A reservation has `peek`, but reservations charge.
     PeekOfReservation,
-    /// The caller has its share of the open reservations.
+    /// The caller holds its whole share of the open reservations.
     ReservationShare(ShareTaken),
-    /// A settlement above what a cost can be.
+    /// A settlement is above the largest cost.
     Actual(u64),
-    /// A settlement above the most that its reservation can be settled at.
+    /// A settlement is above the largest cost at which its reservation can be settled.
     ActualAboveMax { actual: u64, max: u64 },
-    /// There is nothing to settle.
+    /// The reservation does not exist, or was settled before.
     Reservation(Gone),
-    /// A part of the query.
+    /// A parameter of the query is wrong.
     Query { key: String, problem: String },
-    /// The engine cannot decide it.
+    /// The engine rejects the request. `field` is the name of a field, or a path to it.
     Request { field: String, error: RequestError },
-    /// So many checks in one batch.
+    /// A batch has this many checks, more than [`CHECKS_MAX`].
     TooManyChecks(usize),
-    /// A stream of the reflection service on a connection that has too many streams for that.
+    /// The connection has too many open streams for one of the reflection service.
     TooManyStreams,
-    /// A head above the bound.
+    /// The path and the headers are above [`HEAD_BYTES_MAX`].
     HeadTooLarge,
-    /// None of the tokens that this server asks for, by the setting that names their file.
+    /// The request has none of the server's tokens; the name of the setting that names their file.
     Token(&'static str),
-    /// A token that has no right to it.
+    /// The token has no right to the request.
     Forbidden(Forbidden),
-    /// It came under this name, which is not one of a listener on loopback.
+    /// The `Host` is this name, which a listener on loopback does not have.
     Host(String),
-    /// A page of another origin sent it; of which, where the browser says so.
+    /// A page of another origin sent the request; the origin, if the browser gives it.
     Origin(Option<String>),
-    /// A body above the bound.
+    /// The body is above [`BODY_BYTES_MAX`].
     TooLarge,
-    /// A body that took too long.
+    /// The body did not arrive in time.
     TooSlow,
-    /// A body that ended early, or whose framing is wrong.
+    /// The body ended early, or its framing is wrong.
     BrokenOff,
-    /// A body that says that it is something else.
+    /// The `Content-Type` is not JSON.
     MediaType(String),
-    /// A compressed body.
+    /// The body is compressed.
     Encoding(String),
     /// The body budget has no room for the body.
     Overload,
-    /// There is no decision, and whoever asked knows what to do then.
+    /// No decision was made; the caller has a setting for that case.
     Undecided,
-    /// A panic.
+    /// A panic was caught.
     Internal,
-    /// The path is known, and takes these methods instead.
+    /// The path exists, but takes only these methods.
     Method { given: String, allowed: &'static str },
-    /// Nothing is there.
+    /// The path does not exist.
     Path(String),
 }
 
-/// How a case is told.
-#[derive(Debug, Serialize)]
-pub(crate) struct Told {
-    #[serde(skip)]
+/// An error in the form that all protocols write.
+#[derive(Debug)]
+pub(crate) struct ErrorReport {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// Where in the body, such as `identities/0/kind`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Name of the field that is wrong, or the path to it in the message or the body.
     pub(crate) field: Option<String>,
+}
+
+impl ErrorReport {
+    /// Prefixes the field with the place of the value in a larger message.
+    pub(crate) fn within(mut self, place: &str) -> Self {
+        self.field = Some(self.field.map_or_else(|| place.to_owned(), |field| format!("{place}/{field}")));
+        self
+    }
 }
 
 impl From<Unreserved> for Error {
@@ -136,12 +143,13 @@ impl From<BudgetRefusal> for Error {
 }
 
 impl Error {
+    /// Creates an error of a parameter of the query.
     pub(crate) fn query(key: &str, problem: &str) -> Self {
         Self::Query { key: key.to_owned(), problem: problem.to_owned() }
     }
 
-    /// The table: status and stable code.
-    fn kind(&self) -> (StatusCode, &'static str) {
+    /// Returns the HTTP status and the stable code: the table of all errors.
+    pub(crate) fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotUtf8 { .. } | Self::NotJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
             Self::Field { .. } | Self::PeekOfReservation => (StatusCode::BAD_REQUEST, "bad_field"),
@@ -172,7 +180,7 @@ impl Error {
         }
     }
 
-    /// The field that is wrong.
+    /// Returns the field that is wrong.
     fn field(&self) -> Option<&str> {
         match self {
             Self::Field { field, .. } | Self::Request { field, .. } => {
@@ -189,15 +197,48 @@ impl Error {
         }
     }
 
-    pub(crate) fn told(&self) -> Told {
+    /// Returns the error in the form that all protocols write.
+    pub(crate) fn report(&self) -> ErrorReport {
         let (status, code) = self.kind();
         let field = self.field().map(|field| shortened(field.to_owned()));
-        Told { status, code, message: shortened(self.to_string()), field }
+        ErrorReport { status, code, message: shortened(self.to_string()), field }
+    }
+
+    /// Returns the error as the body of an HTTP response, with the place of what is wrong in this part of the request.
+    pub(crate) fn problem(&self, part: RequestPart<'_>) -> ProblemDetails {
+        let ErrorReport { status, code, message, field } = self.report();
+        let at = match (part, field) {
+            (RequestPart::Query, field) => field.map(ErrorLocation::Parameter),
+            (RequestPart::Body(place), Some(field)) => {
+                let slash = if field.starts_with('/') { "" } else { "/" };
+                Some(ErrorLocation::Pointer(format!("{place}{slash}{field}")))
+            }
+            (RequestPart::Body(place), None) => {
+                let is_of_body = matches!(self, Self::NotUtf8 { .. } | Self::NotJson(_) | Self::Field { .. });
+                (is_of_body || !place.is_empty()).then(|| ErrorLocation::Pointer(place.to_owned()))
+            }
+        };
+        let errors = at.map(|at| FieldError { at, code: code.into(), message: message.clone() });
+        let title = status.canonical_reason().unwrap_or_default();
+        ProblemDetails {
+            errors: errors.into_iter().collect(),
+            ..ProblemDetails::new(status.as_u16(), code, title, message)
+        }
     }
 }
 
-/// What is wrong, and what to do.
+/// The part of an HTTP request that an error is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RequestPart<'p> {
+    /// The value at this JSON pointer into the body; empty for the whole body.
+    Body(&'p str),
+    /// The query: the body is not read.
+    Query,
+}
+
+/// Writes what is wrong, and what to do.
 impl fmt::Display for Error {
+    // Long because it is a table: one text for each case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"),
@@ -282,7 +323,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What the engine refuses has a code each.
+/// Returns the stable code of an error of the engine.
 fn code(error: &RequestError) -> &'static str {
     match error {
         RequestError::Identities(_) => "bad_identities",
@@ -294,24 +335,11 @@ fn code(error: &RequestError) -> &'static str {
     }
 }
 
+/// Cuts a text to [`MESSAGE_CHARACTERS_MAX`].
 fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARACTERS_MAX) {
         text.truncate(end);
         text.push('…');
     }
     text
-}
-
-impl Told {
-    /// The same, of something that stands at `place` in a larger document.
-    pub(crate) fn within(mut self, place: &str) -> Self {
-        self.field = Some(self.field.map_or_else(|| place.to_owned(), |field| format!("{place}/{field}")));
-        self
-    }
-}
-
-/// As a body: `{"error": {...}}`.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody {
-    pub(crate) error: Told,
 }

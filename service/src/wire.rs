@@ -178,9 +178,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str, check: impl Fn(&Value) -> Result
         // Deeper than any value that is read here.
         JsonError::Syntax(problem) if error.is_data() => Error::Field { field: String::new(), problem },
         JsonError::Syntax(problem) => Error::NotJson(problem),
-        JsonError::Field { pointer, message } => {
-            Error::Field { field: pointer.trim_start_matches('/').to_owned(), problem: message }
-        }
+        JsonError::Field { pointer, message } => Error::Field { field: pointer, problem: message },
     })
 }
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tidegate::policy::Difference;
+use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
 use super::{
     diff::{Differences, text},
@@ -13,7 +15,7 @@ use super::{
 use crate::{
     formats::Output,
     output::{Ended, Failure, say},
-    session::{Answer, FieldError, Refusal, SIGNING_IN, Session, SessionArguments},
+    session::{Answer, SIGNING_IN, Session, SessionArguments},
 };
 
 /// Publishes a policy document at a running server, whole: what it does not have is gone.
@@ -175,26 +177,36 @@ fn tell(output: Output, outcome: &Outcome<'_>, is_dry: bool) -> Result<Ended, Fa
     say(told.as_bytes()).map(|()| Ended::Well)
 }
 
-/// What a refusal comes to, in the file's terms.
+/// Problem details of a publish, with the objects that changed meanwhile.
+#[derive(Deserialize)]
+struct PublishProblem {
+    #[serde(flatten)]
+    details: ProblemDetails,
+    #[serde(default)]
+    conflicts: Vec<Value>,
+}
+
+/// Describes a refused publish in terms of the file.
 fn refused(session: &Session<'_>, answer: &Answer, file: &str, base: Option<u64>) -> Failure {
-    let Ok(refusal) = session.read::<Refusal>(answer) else { return session.refused(answer) };
-    match (refusal.code.as_str(), base) {
-        ("conflict", Some(base)) => conflict(session, &refusal, base),
+    let Ok(PublishProblem { details, conflicts }) = session.read(answer) else { return session.refused(answer) };
+    match (&*details.code, base) {
+        ("conflict", Some(base)) => conflict(session, &conflicts, base),
         ("invalid", _) => {
             let line = |error: &FieldError| {
-                let of = if error.pointer.starts_with("/files") { file } else { "the server refuses it" };
+                let is_of_file = matches!(&error.at, ErrorLocation::Pointer(at) if at.starts_with("/files"));
+                let of = if is_of_file { file } else { "the server refuses it" };
                 format!("{of}: {}", error.message)
             };
-            session.failure(&refusal.errors.iter().map(line).collect::<Vec<_>>().join("\n"))
+            session.failure(&details.errors.iter().map(line).collect::<Vec<_>>().join("\n"))
         }
         _ => session.refused(answer),
     }
 }
 
 /// Who changed what since `base`.
-fn conflict(session: &Session<'_>, refusal: &Refusal, base: u64) -> Failure {
-    let text_of = |field: &str| refusal.conflicts.first().and_then(|it| it.get(field)?.as_str()).unwrap_or("?");
-    let newest = refusal.conflicts.first().and_then(|it| it.get("version")?.as_u64()).unwrap_or(base);
+fn conflict(session: &Session<'_>, conflicts: &[Value], base: u64) -> Failure {
+    let text_of = |field: &str| conflicts.first().and_then(|it| it.get(field)?.as_str()).unwrap_or("?");
+    let newest = conflicts.first().and_then(|it| it.get("version")?.as_u64()).unwrap_or(base);
     let who = format!("; {} published it at {}", text_of("changed_by"), text_of("changed_at"));
     stale(session, "nothing was published", (base, newest), &who)
 }

@@ -15,7 +15,7 @@ use tidegate::{
 
 use crate::{
     overrides,
-    problem::{At, FieldError, stands_here},
+    problem::{ErrorLocation, FieldError, stands_here},
 };
 
 /// In the order in which they are written.
@@ -179,7 +179,7 @@ impl Line {
         match overrides::complete(&mut client, &given, had.as_ref(), now) {
             Ok(()) => Ok(client),
             Err(error) => {
-                let is_of_end = matches!(&error.at, At::Pointer(pointer) if pointer.ends_with("until"));
+                let is_of_end = matches!(&error.at, ErrorLocation::Pointer(pointer) if pointer.ends_with("until"));
                 wrong(if is_of_end { "until" } else { "reason" }, error.message)
             }
         }

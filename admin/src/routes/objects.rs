@@ -23,7 +23,7 @@ use crate::{
     changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, no_domain},
     objects::{self, Kind, Object, ObjectKey, Usage},
     paging::{Find, List, Page},
-    problem::{At, Code, FieldError, Problem, RemovedIn},
+    problem::{Code, ErrorLocation, FieldError, Problem, RemovedIn},
     published::{Published, Revised},
     query::Query,
     roles::{Editor, Viewer},
@@ -202,15 +202,16 @@ pub(super) async fn publish_one(
 /// address.
 fn in_request(problem: Problem, within: &str) -> Problem {
     if let Problem::Invalid(fields) = &problem
-        && let Some(absent) = fields.iter().find(|field| field.at == At::Pointer("/changes/0/domain".to_owned()))
+        && let Some(absent) =
+            fields.iter().find(|field| field.at == ErrorLocation::Pointer("/changes/0/domain".to_owned()))
     {
         return Problem::NotFound(absent.message.clone());
     }
     let stands = |field: FieldError| {
         let at = match &field.at {
-            At::Pointer(pointer) => {
+            ErrorLocation::Pointer(pointer) => {
                 let below = pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
-                At::Pointer(below.unwrap_or_default().to_owned())
+                ErrorLocation::Pointer(below.unwrap_or_default().to_owned())
             }
             other => other.clone(),
         };

@@ -3,7 +3,8 @@
 use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
 use reqwest::{Client, Response, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidegate_api::ProblemDetails;
 use tidegate_net::tls::ClientTls;
 
 use crate::wire::{Hello, STREAM};
@@ -85,14 +86,6 @@ pub(crate) struct AdminClient {
     token: Token,
 }
 
-/// The fields of a problem document that a node reads.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RefusalBody {
-    code: String,
-    detail: String,
-}
-
 impl AdminClient {
     /// Makes a client. `url` has no slash at its end; `trusted` is PEM of authorities that are trusted besides those of
     /// the system.
@@ -138,13 +131,13 @@ async fn check_status(response: Response) -> Result<Response, CallError> {
         return Ok(response);
     }
     // A proxy may respond with any body.
-    let RefusalBody { code, detail } = response.json().await.unwrap_or_default();
+    let ProblemDetails { code, detail, .. } = response.json().await.unwrap_or_default();
     let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(CallError::Unreachable(format!("{status}: {why}")))
         }
-        _ => Err(CallError::Refused { status: status.as_u16(), code, why }),
+        _ => Err(CallError::Refused { status: status.as_u16(), code: code.into_owned(), why }),
     }
 }
 

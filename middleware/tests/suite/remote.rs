@@ -1,28 +1,28 @@
-//! A client of servers that decide: that it decides as they do, over connections that are kept, and answers when they are
-//! stopped or wrong. What it does while they are paused or slow: `remote_late.rs`; over TLS: `remote_tls.rs`.
+//! The client of servers: it decides as they do, keeps its connections, and has a result when they are stopped or wrong. Servers that
+//! are paused or slow are in `remote_late.rs`, TLS is in `remote_tls.rs`.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::StatusCode, routing::post};
 use tidegate::{Identity, Request, Retry, policy::OnError};
 use tidegate_middleware::{
+    decision::OwnedDecision,
     guard::Guard,
     headers,
     remote::{Remote, RemoteError},
-    ruling::Ruling,
 };
 use tidegate_testkit::port::ReservedPort;
 use tokio::time;
 
 use crate::{
-    server::{Server, Way},
+    server::{DelayProxy, Server},
     support::{ask, extractors, from},
-    under_axum::{in_background, serve, tell},
+    under_axum::{in_background, respond, serve},
 };
 
-/// Long enough for a machine that has much else to do.
+/// A deadline that a busy machine does not miss.
 pub(crate) const PATIENT: Duration = Duration::from_mins(1);
-/// Between trials.
+/// The pause of a breaker, between two trials.
 pub(crate) const PAUSE: Duration = Duration::from_millis(300);
 
 pub(crate) fn remote(addresses: &[SocketAddr]) -> Remote {
@@ -30,23 +30,23 @@ pub(crate) fn remote(addresses: &[SocketAddr]) -> Remote {
     Remote::to(addresses.iter().map(String::as_str)).expect("addresses").deadline(PATIENT).breaker(5, PAUSE)
 }
 
-pub(crate) async fn check(remote: &Remote, ip: &str, cost: u64) -> Ruling {
+pub(crate) async fn check(remote: &Remote, ip: &str, cost: u64) -> OwnedDecision {
     let who = [Identity::new("ip", ip).expect("valid")];
     let request = Request::new(&who).expect("valid").cost(cost).expect("valid");
     remote.check(&request).await.expect("a right check")
 }
 
-pub(crate) fn degraded(ruling: &Ruling) -> Option<&str> {
-    ruling.degraded.as_deref()
+pub(crate) fn degraded(decision: &OwnedDecision) -> Option<&str> {
+    decision.degraded.as_deref()
 }
 
-/// Asks until a server decides.
-pub(crate) async fn decided(remote: &Remote, ip: &str) -> Ruling {
+/// Checks until a server decides.
+pub(crate) async fn decided(remote: &Remote, ip: &str) -> OwnedDecision {
     let asked = async {
         loop {
-            let ruling = check(remote, ip, 1).await;
-            if ruling.degraded.is_none() {
-                return ruling;
+            let decision = check(remote, ip, 1).await;
+            if decision.degraded.is_none() {
+                return decision;
             }
             time::sleep(Duration::from_millis(10)).await;
         }
@@ -55,34 +55,35 @@ pub(crate) async fn decided(remote: &Remote, ip: &str) -> Ruling {
 }
 
 #[tokio::test]
-async fn it_decides_as_the_server_does_over_a_connection_that_is_kept() {
+async fn the_client_decides_as_its_server_over_one_connection() {
     let server = Server::start();
-    let way = Way::to(server.address).await;
-    let remote = remote(&[way.address]);
+    let proxy = DelayProxy::to(server.address).await;
+    let remote = remote(&[proxy.address]);
     let allowed = check(&remote, "192.0.2.1", 2).await;
-    let expected = |ruling: &Ruling| (ruling.limit, ruling.remaining, ruling.reset_after, ruling.policy_version);
+    let expected =
+        |decision: &OwnedDecision| (decision.limit, decision.remaining, decision.reset_after, decision.policy_version);
     assert_eq!(expected(&allowed), (Some(2), Some(0), Some(Duration::from_mins(1)), 1));
-    assert_eq!((allowed.allowed, allowed.retry, degraded(&allowed)), (true, Retry::Now, None));
+    assert_eq!((allowed.is_allowed, allowed.retry, degraded(&allowed)), (true, Retry::Now, None));
     let denied = check(&remote, "192.0.2.1", 1).await;
-    assert_eq!((denied.allowed, denied.retry), (false, Retry::After(Duration::from_mins(1))));
+    assert_eq!((denied.is_allowed, denied.retry), (false, Retry::After(Duration::from_mins(1))));
     assert_eq!(denied.limit_id.as_deref(), Some("default/tier:anonymous/minute"));
     let named: Vec<&str> = denied.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(named, [headers::LIMIT, headers::REMAINING, headers::RESET, headers::RETRY_AFTER]);
     assert_eq!(check(&remote, "192.0.2.1", 3).await.retry, Retry::Never);
     let who = [Identity::new("ip", "192.0.2.1").expect("valid")];
     let look = remote.check(&Request::new(&who).expect("valid").without_cost()).await.expect("a right check");
-    assert_eq!((look.allowed, look.remaining), (true, Some(0)));
+    assert_eq!((look.is_allowed, look.remaining), (true, Some(0)));
     for _ in 0..20 {
         let _ = check(&remote, "192.0.2.2", 1).await;
     }
-    assert_eq!(way.connections(), 1);
+    assert_eq!(proxy.connections(), 1);
 }
 
-/// What the kernel says of each connection (a client that waits may have opened another): that its timer is the one of
-/// keepalive, and in how many hundredths of a second it ends.
+/// Reads from the kernel the timer of each connection (a client that waits may have opened another): its kind is keepalive, and its
+/// end is given in hundredths of a second.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_connection_that_nothing_comes_over_is_probed_after_ten_seconds() {
+async fn an_idle_connection_is_probed_after_ten_seconds() {
     let server = Server::start();
     let remote = remote(&[server.address]);
     let _ = check(&remote, "192.0.2.1", 1).await;
@@ -102,44 +103,44 @@ async fn a_connection_that_nothing_comes_over_is_probed_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_stopped_lets_requests_pass_until_it_is_back() {
+async fn requests_pass_while_the_server_is_stopped() {
     let mut server = Server::start();
     let remote = remote(&[server.address]);
     assert_eq!(check(&remote, "192.0.2.1", 2).await.remaining, Some(0));
     server.stop();
     for _ in 0..5 {
-        let ruling = check(&remote, "192.0.2.1", 1).await;
+        let decision = check(&remote, "192.0.2.1", 1).await;
         assert!(
-            ruling.allowed && ["unreachable", "server_error"].contains(&degraded(&ruling).expect("why")),
-            "{ruling:?}"
+            decision.is_allowed && ["unreachable", "server_error"].contains(&degraded(&decision).expect("why")),
+            "{decision:?}"
         );
     }
     let refused = check(&remote, "192.0.2.1", 1).await;
-    assert_eq!((refused.allowed, degraded(&refused)), (true, Some("breaker_open")));
+    assert_eq!((refused.is_allowed, degraded(&refused)), (true, Some("breaker_open")));
     let again = Server::start_at(server.address.port());
-    assert_eq!(decided(&remote, "192.0.2.1").await.remaining, Some(1), "by a server that knows nobody");
+    assert_eq!(decided(&remote, "192.0.2.1").await.remaining, Some(1), "the new server has counted nothing");
     drop(again);
 }
 
 #[tokio::test]
-async fn the_next_address_is_asked_where_one_cannot_be_reached() {
+async fn the_next_address_decides_where_one_cannot_be_reached() {
     let mut gone = Server::start();
     gone.stop();
     let servers = [Server::start(), Server::start()];
     let remote = remote(&[servers[0].address, gone.address, servers[1].address]);
     let mut left = Vec::new();
     for _ in 0..12 {
-        let ruling = check(&remote, "192.0.2.1", 1).await;
-        assert_eq!(degraded(&ruling), None);
-        left.push(ruling.remaining);
+        let decision = check(&remote, "192.0.2.1", 1).await;
+        assert_eq!(degraded(&decision), None);
+        left.push(decision.remaining);
     }
-    // Each server that is there gave two: both are asked.
+    // Each running server allowed two, so both were asked.
     assert_eq!(left.iter().filter(|left| **left == Some(1)).count(), 2, "{left:?}");
 }
 
 #[tokio::test]
-async fn a_refusal_is_the_callers_mistake_and_an_error_is_the_servers() {
-    const REFUSAL: &str = r#"{"error":{"code":"bad_value","message":"value: no"}}"#;
+async fn a_client_error_is_returned_and_a_server_error_counts_as_a_failure() {
+    const REFUSAL: &str = r#"{"code":"bad_value","detail":"value: no"}"#;
     let refusing = Router::new().route("/v1/check", post(|| async { (StatusCode::BAD_REQUEST, REFUSAL) }));
     let failing = Router::new().route("/v1/check", post(|| async { StatusCode::INTERNAL_SERVER_ERROR }));
     let other = Router::new().route("/v1/check", post(|| async { "hello" }));
@@ -160,19 +161,19 @@ async fn a_refusal_is_the_callers_mistake_and_an_error_is_the_servers() {
     }
 }
 
-/// The same guard as with an engine, and another decider.
+/// The guard is the same as with an engine.
 #[tokio::test]
-async fn a_service_is_protected_by_a_server() {
+async fn a_guard_protects_a_service_by_a_server() {
     let mut server = Server::start();
     let guard = |remote| Guard::new(Arc::new(remote), extractors(&["ip=address"]));
     let (open, closed) = (guard(remote(&[server.address])), guard(remote(&[server.address]).on_error(OnError::Closed)));
-    let at_open = serve(Router::new().fallback(tell).layer(open.clone())).await;
-    let at_closed = serve(Router::new().fallback(tell).layer(closed.clone())).await;
+    let at_open = serve(Router::new().fallback(respond).layer(open.clone())).await;
+    let at_closed = serve(Router::new().fallback(respond).layer(closed.clone())).await;
     in_background(move || {
-        let told: Vec<_> = (0..3).map(|_| ask(at_open, "/", &from("192.0.2.1"))).collect();
-        assert_eq!(told.iter().map(|told| told.status).collect::<Vec<_>>(), [200, 200, 429]);
+        let responses: Vec<_> = (0..3).map(|_| ask(at_open, "/", &from("192.0.2.1"))).collect();
+        assert_eq!(responses.iter().map(|response| response.status).collect::<Vec<_>>(), [200, 200, 429]);
         assert_eq!(
-            (told[2].remaining(), told[2].json()["limit_id"].as_str()),
+            (responses[2].remaining(), responses[2].json()["limit_id"].as_str()),
             (Some("0"), Some("default/tier:anonymous/minute"))
         );
         server.stop();
@@ -190,7 +191,7 @@ async fn a_service_is_protected_by_a_server() {
 }
 
 #[tokio::test]
-async fn addresses_that_are_none_are_named() {
+async fn a_text_that_is_no_address_is_quoted_in_the_error() {
     for text in [
         "",
         "127.0.0.1",

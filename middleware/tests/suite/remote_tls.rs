@@ -1,4 +1,4 @@
-//! The client of servers that are asked over TLS.
+//! The client of servers over TLS.
 
 use std::{fs, path::Path};
 
@@ -10,10 +10,10 @@ use tidegate_testkit::certificate::Authority;
 
 use crate::{
     remote::{PATIENT, check, degraded},
-    server::{Server, Way, files},
+    server::{DelayProxy, Server, files},
 };
 
-/// A server with a certificate of `authority`, which asks its clients for one of `clients`.
+/// Starts a server with a certificate of `authority`, which asks its clients for one of `clients`.
 fn serve(folder: &Path, authority: &Authority, clients: &Authority) -> Server {
     let files = files(folder);
     authority.write(&files.certificate, &files.key);
@@ -28,38 +28,42 @@ fn over(address: &str, believed: &Authority, own: Option<&(String, String)>) -> 
 }
 
 #[tokio::test]
-async fn servers_and_clients_know_each_other_by_their_certificates() {
+async fn servers_and_clients_verify_each_others_certificates() {
     let folder = TempDir::new().expect("a folder");
     let (servers, clients) = (Authority::new(), Authority::new());
     let server = serve(folder.path(), &servers, &clients);
-    let way = Way::to(server.address).await;
-    let address = format!("https://{}", way.address);
+    let proxy = DelayProxy::to(server.address).await;
+    let address = format!("https://{}", proxy.address);
     let own = clients.sign();
 
     let known = over(&address, &servers, Some(&own));
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for _ in 0..3 {
-        let ruling = check(&known, "192.0.2.1", 1).await;
-        assert_eq!(degraded(&ruling), None);
-        told.push((ruling.allowed, ruling.remaining));
+        let decision = check(&known, "192.0.2.1", 1).await;
+        assert_eq!(degraded(&decision), None);
+        outcomes.push((decision.is_allowed, decision.remaining));
     }
-    assert_eq!(told, [(true, Some(1)), (true, Some(0)), (false, Some(0))]);
-    assert_eq!(way.connections(), 1, "it is kept");
+    assert_eq!(outcomes, [(true, Some(1)), (true, Some(0)), (false, Some(0))]);
+    assert_eq!(proxy.connections(), 1, "the connection is kept");
 
     let someone = over(&address, &clients, Some(&own));
-    assert_eq!(degraded(&check(&someone, "192.0.2.1", 1).await), Some("unreachable"), "not who it says");
+    assert_eq!(
+        degraded(&check(&someone, "192.0.2.1", 1).await),
+        Some("unreachable"),
+        "an unknown authority signed its certificate"
+    );
     let by_the_machine = Remote::to([&*address]).expect("an address").deadline(PATIENT);
     assert_eq!(degraded(&check(&by_the_machine, "192.0.2.1", 1).await), Some("unreachable"));
     for own in [None, Some(servers.sign())] {
         let stranger = check(&over(&address, &servers, own.as_ref()), "192.0.2.2", 1).await;
-        assert!(stranger.allowed && degraded(&stranger).is_some(), "{stranger:?}");
+        assert!(stranger.is_allowed && degraded(&stranger).is_some(), "{stranger:?}");
     }
-    let in_the_clear = Remote::to([way.address.to_string().as_str()]).expect("an address").deadline(PATIENT);
+    let in_the_clear = Remote::to([proxy.address.to_string().as_str()]).expect("an address").deadline(PATIENT);
     assert_eq!(degraded(&check(&in_the_clear, "192.0.2.1", 1).await), Some("server_error"));
 }
 
 #[test]
-fn what_is_no_certificate_is_named() {
+fn a_text_that_is_no_certificate_is_named_in_the_error() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign();
     let known = Some(authority.pem.as_str());

@@ -1,4 +1,4 @@
-//! A server that decides, in a process of its own, so that it can be stopped and paused; and a way to it that delays.
+//! A Tidegate server in a process of its own, which can be stopped and paused, and a proxy that delays its answers.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::support::engine;
 
-/// What comes before the address that the server says.
+/// The text before the address in the line that the server prints.
 const LISTENS: &str = "listens on ";
 
 /// The server's process: this test, run by [`Server::start`]. It ends with its standard input.
@@ -50,7 +50,7 @@ fn serves() {
         let server = Doors::new(decider, settings, http).serve().expect("it serves");
         let handle = server.handle();
         let running = tokio::spawn(server);
-        writeln!(io::stdout(), "{LISTENS}{address}").expect("somebody reads");
+        writeln!(io::stdout(), "{LISTENS}{address}").expect("the test reads");
         let ended = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
         ended.await.expect("no panic").expect("a line or the end");
         handle.drain(Duration::ZERO).await;
@@ -58,7 +58,7 @@ fn serves() {
     });
 }
 
-/// Where a certificate lies in a folder, and whose ones clients have to show.
+/// Returns the files of a certificate in a folder, and of the authorities of the clients' certificates.
 pub(crate) fn files(folder: &Path) -> TlsFiles {
     let [certificate, key, clients] = ["cert.pem", "key.pem", "clients.pem"].map(|name| folder.join(name));
     TlsFiles { certificate, key, clients: Some(clients) }
@@ -75,17 +75,17 @@ impl Server {
         Self::start_at(0)
     }
 
-    /// At this port of loopback; 0: a free one.
+    /// Starts a server at this port of loopback; 0 takes a free one.
     pub(crate) fn start_at(port: u16) -> Self {
-        Self::told(&port.to_string())
+        Self::with_arguments(&port.to_string())
     }
 
-    /// With TLS by the [`files`] of this folder.
+    /// Starts a server with TLS by the [`files`] of this folder.
     pub(crate) fn start_with_tls(folder: &Path) -> Self {
-        Self::told(&format!("0 {}", folder.display()))
+        Self::with_arguments(&format!("0 {}", folder.display()))
     }
 
-    fn told(line: &str) -> Self {
+    fn with_arguments(line: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "server::serves", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -98,14 +98,14 @@ impl Server {
         Self { process, address: address.expect("it says where it listens") }
     }
 
-    /// Returns when all its threads stand.
+    /// Pauses all threads of the server.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
-        let stands = waitpid(Some(Pid::from_child(&self.process)), WaitOptions::UNTRACED).expect("it runs");
-        assert!(stands.is_some_and(|(_, status)| status.stopped()), "{stands:?}");
+        let stopped = waitpid(Some(Pid::from_child(&self.process)), WaitOptions::UNTRACED).expect("it runs");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -113,7 +113,7 @@ impl Server {
         kill_process(Pid::from_child(&self.process), signal).expect("it runs");
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills the server, as a crash does.
     pub(crate) fn stop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -126,41 +126,41 @@ impl Drop for Server {
     }
 }
 
-/// A way to a server, on which answers take as long as it is told.
-pub(crate) struct Way {
+/// A proxy to a server that delays each answer.
+pub(crate) struct DelayProxy {
     pub(crate) address: SocketAddr,
     delay_ms: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
     answers: Arc<AtomicU64>,
 }
 
-impl Way {
-    /// While the test's runtime lives.
+impl DelayProxy {
+    /// Starts a proxy that runs as long as the runtime of the test.
     pub(crate) async fn to(server: SocketAddr) -> Self {
         let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let way = Self { address, delay_ms: Arc::default(), connections: Arc::default(), answers: Arc::default() };
-        let (delay_ms, connections) = (Arc::clone(&way.delay_ms), Arc::clone(&way.connections));
-        let answers = Arc::clone(&way.answers);
+        let proxy = Self { address, delay_ms: Arc::default(), connections: Arc::default(), answers: Arc::default() };
+        let (delay_ms, connections) = (Arc::clone(&proxy.delay_ms), Arc::clone(&proxy.connections));
+        let answers = Arc::clone(&proxy.answers);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(carry(client, server, Arc::clone(&delay_ms), Arc::clone(&answers)));
             }
         });
-        way
+        proxy
     }
 
     pub(crate) fn delay(&self, delay: Duration) {
         self.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// So many came by it.
+    /// Returns the number of connections through the proxy.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// So many were carried.
+    /// Returns the number of answers that the proxy has carried.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
@@ -172,18 +172,18 @@ async fn carry(
     delay_ms: Arc<AtomicU64>,
     answered_count: Arc<AtomicU64>,
 ) -> io::Result<()> {
-    let (mut asked, mut answered) = client.into_split();
-    let (mut answers, mut questions) = TcpStream::connect(server).await?.into_split();
-    tokio::spawn(async move { tokio::io::copy(&mut asked, &mut questions).await });
+    let (mut requests, mut responses) = client.into_split();
+    let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut requests, &mut to_server).await });
     let mut bytes = vec![0; 16 * 1024];
     loop {
-        let count = answers.read(&mut bytes).await?;
+        let count = from_server.read(&mut bytes).await?;
         if count == 0 {
             return Ok(());
         }
         time::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed))).await;
-        answered.write_all(&bytes[..count]).await?;
-        // The door writes each in one piece.
+        responses.write_all(&bytes[..count]).await?;
+        // The server writes each answer in one piece.
         answered_count.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -51,7 +51,7 @@ fn text<'m>(metadata: &'m MetadataMap, name: &str) -> Option<&'m str> {
 #[tokio::test]
 async fn a_denied_call_is_resource_exhausted_with_the_headers_as_metadata() {
     let mut client = client(serve(guard(&engine(""))).await).await;
-    // The connection's own address: there is no proxy.
+    // There is no proxy: the client is the peer of the connection.
     for left in ["1", "0"] {
         let answer = call(&mut client, &[]).await.expect("allowed");
         assert_eq!(text(answer.metadata(), "x-ratelimit-remaining"), Some(left));
@@ -61,18 +61,18 @@ async fn a_denied_call_is_resource_exhausted_with_the_headers_as_metadata() {
         (denied.code(), denied.message()),
         (Code::ResourceExhausted, "Too many requests: default/tier:anonymous/minute")
     );
-    let told = denied.metadata();
-    assert_eq!(text(told, "x-ratelimit-reset"), Some((START + 60).to_string().as_str()));
-    let wait: u64 = text(told, "retry-after").expect("when").parse().expect("seconds");
+    let metadata = denied.metadata();
+    assert_eq!(text(metadata, "x-ratelimit-reset"), Some((START + 60).to_string().as_str()));
+    let wait: u64 = text(metadata, "retry-after").expect("when").parse().expect("seconds");
     assert!((60..=66).contains(&wait), "{wait}");
-    assert_eq!(text(told, "retry_after_ms"), Some("60000"));
-    // Others go on over the same connection.
+    assert_eq!(text(metadata, "retry_after_ms"), Some("60000"));
+    // Other clients of the same connection are allowed.
     assert!(call(&mut client, &[("x-forwarded-for", "192.0.2.1")]).await.is_ok());
     assert!(call(&mut client, &[("authorization", "Bearer abc"), ("x-forwarded-for", "192.0.2.1")]).await.is_ok());
 }
 
 #[tokio::test]
-async fn methods_are_paths_and_who_is_nobody_can_be_refused() {
+async fn methods_are_paths_and_calls_without_identity_can_be_refused() {
     let engine = engine("");
     let exempt = guard(&engine).exempt(["/grpc.health.v1.Health/*"]).expect("right");
     let mut exempted = client(serve(exempt).await).await;
@@ -81,7 +81,7 @@ async fn methods_are_paths_and_who_is_nobody_can_be_refused() {
         assert_eq!(text(answer.metadata(), "x-ratelimit-remaining"), None);
     }
     let strict = Guard::new(Arc::clone(&engine), extractors(&["api_key=bearer"])).no_identity(NoIdentity::Refuse);
-    // What is told over HTTP is not told here.
+    // The response for HTTP is not used.
     let strict = strict.respond(|_| unreachable!("a call of gRPC"));
     let mut refused = client(serve(strict).await).await;
     assert_eq!(call(&mut refused, &[]).await.expect_err("refused").code(), Code::PermissionDenied);
@@ -89,7 +89,7 @@ async fn methods_are_paths_and_who_is_nobody_can_be_refused() {
 }
 
 #[tokio::test]
-async fn addresses_are_found_behind_tls_and_panics_let_pass() {
+async fn addresses_are_found_behind_tls_and_calls_pass_after_panics() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign();
     let serve = async |guard| {

@@ -12,6 +12,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
 use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 use tidegate_listener::{OwnerCounts, PeerNetwork};
 use tidegate_net::tls::{ClientTls, TlsError, to_oneself};
 use tonic::{Code, Request, Status};
@@ -172,23 +173,6 @@ pub(super) struct Told<T> {
     pub(super) body: T,
 }
 
-/// Why it refused.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Problem {
-    code: String,
-    title: String,
-    detail: String,
-    errors: Vec<FieldError>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct FieldError {
-    pointer: String,
-    message: String,
-}
-
 /// What nodes said to a question.
 #[derive(Deserialize)]
 struct Outcome {
@@ -314,8 +298,8 @@ impl<'c> Caller<'c> {
 }
 
 /// A refusal of the admin server, as gRPC tells it.
-fn refusal(status: StatusCode, problem: &Problem) -> Status {
-    let Problem { code, title, detail, errors } = problem;
+fn refusal(status: StatusCode, problem: &ProblemDetails) -> Status {
+    let ProblemDetails { code, title, detail, errors, .. } = problem;
     let kind = match status {
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN => Code::PermissionDenied,
@@ -327,9 +311,12 @@ fn refusal(status: StatusCode, problem: &Problem) -> Status {
         status if status.is_client_error() => Code::InvalidArgument,
         _ => Code::Internal,
     };
-    let mut message = if detail.is_empty() { title.clone() } else { detail.clone() };
-    for FieldError { pointer, message: problem } in errors {
-        let field = pointer.trim_start_matches('/');
+    let mut message = if detail.is_empty() { title.clone().into_owned() } else { detail.clone() };
+    for FieldError { at, message: problem, .. } in errors {
+        let field = match at {
+            ErrorLocation::Pointer(pointer) => pointer.trim_start_matches('/'),
+            ErrorLocation::Parameter(_) | ErrorLocation::Header(_) => "",
+        };
         // Writing to a string cannot fail.
         let _ = write!(message, "; {field}: {problem}");
     }

@@ -19,7 +19,7 @@ use crate::{
     callers::Caller,
     decider::Answer,
     doors::Shared,
-    error::{Error, Told},
+    error::{Error, ErrorReport},
     reservations::Gone,
     retries::Call,
     tokens::Rights,
@@ -107,7 +107,7 @@ impl<C: Clock> Limiter<C> {
                 Err(error) => put_within(CHECK_ERROR, to, |to| {
                     let place = format!("requests/{place}");
                     let status = refuse(&self.0, &error, Some(&place));
-                    let Told { code, field, .. } = error.told().within(&place);
+                    let ErrorReport { code, field, .. } = error.report().within(&place);
                     put_text(1, code, to);
                     put_text(2, status.message(), to);
                     put_text(3, &field.unwrap_or_default(), to);

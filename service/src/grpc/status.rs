@@ -3,15 +3,15 @@
 use actix_web::http::StatusCode;
 use tonic::{Code, Status, metadata::MetadataValue};
 
-use crate::error::{Error, Told};
+use crate::error::{Error, ErrorReport};
 
 /// Metadata of a refusal: its stable code, as over HTTP.
 pub(super) const CODE: &str = "tidegate-code";
 
 /// A refusal; of a part of a message, which stands at `within`.
 pub(super) fn status(error: &Error, within: Option<&str>) -> (Status, &'static str) {
-    let told = error.told();
-    let Told { status, code, message, field } = match within {
+    let told = error.report();
+    let ErrorReport { status, code, message, field } = match within {
         Some(place) => told.within(place),
         None => told,
     };

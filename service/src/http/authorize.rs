@@ -16,7 +16,7 @@ use tidegate::{
     CountedIdentity, DEFAULT_DOMAIN, Degraded, IDENTITIES_MAX, Identity, Request, RequestError, clock::Clock,
     fitting_path,
 };
-use tidegate_middleware::{extract::Extractors, head::RequestHead};
+use tidegate_middleware::{extract::Extractors, request_head::RequestHead};
 
 use super::door::{AUTHORIZE, Door, decision_as};
 use crate::{callers::Caller, error::Error, traces::RequestSpan};

@@ -29,6 +29,7 @@ use tidegate::{
     policy::DoorSettings,
     time::Nanos,
 };
+use tidegate_api::{PROBLEM_JSON, ProblemDetails};
 use tidegate_listener::PeerNetwork;
 use tidegate_middleware::{
     extract,
@@ -43,7 +44,7 @@ use crate::{
     callers::Caller,
     decider::Answer,
     doors::Shared,
-    error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
+    error::{Error, HEAD_BYTES_MAX, RequestPart},
     latency::{DoorKind, Latencies},
     metrics,
     reservations::ReservationId,
@@ -106,6 +107,7 @@ static NAMES: [HeaderName; 6] = [
 /// Bytes that the values of most decisions' headers fit into.
 const HEADERS_BYTES: usize = 64;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
 /// The path as metrics know it.
 fn route(path: &str) -> &'static str {
@@ -284,8 +286,8 @@ impl<C: Clock> Door<C> {
             match decided {
                 Ok((answer, _)) => answer::decision(&answer, &mut text),
                 Err(error) => {
-                    let error = self.refuse(BATCH, &error).within(&format!("checks/{place}"));
-                    answer::field(&mut text, "", ErrorBody { error });
+                    let pointer = format!("/checks/{place}");
+                    answer::field(&mut text, "", self.refuse(BATCH, &error, RequestPart::Body(&pointer)));
                 }
             }
             place += 1;
@@ -323,7 +325,7 @@ impl<C: Clock> Door<C> {
         let Shared { decider, metrics, periods, .. } = &*self.shared;
         match metrics.page(decider.engine(), periods.metrics_page).await {
             Some(page) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text),
-            None => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
+            None => self.answer(METRICS, Err(Error::Internal)),
         }
     }
 
@@ -407,11 +409,12 @@ impl<C: Clock> Door<C> {
     /// What goes out.
     pub(super) fn answer(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
         outcome.unwrap_or_else(|error| {
-            let told = self.refuse(route, &error);
-            let status = told.status;
+            let part = if route == AUTHORIZE { RequestPart::Query } else { RequestPart::Body("") };
             let mut body = Vec::new();
-            answer::field(&mut body, "", ErrorBody { error: told });
+            answer::field(&mut body, "", self.refuse(route, &error, part));
+            let (status, _) = error.kind();
             let mut answer = json(status, body);
+            answer.headers_mut().insert(CONTENT_TYPE, PROBLEM);
             // What follows would be taken for the next request.
             if matches!(error, Error::BrokenOff) {
                 answer.head_mut().set_connection_type(ConnectionType::Close);
@@ -423,11 +426,12 @@ impl<C: Clock> Door<C> {
         })
     }
 
-    fn refuse(&self, route: &'static str, error: &Error) -> Told {
-        let told = error.told();
-        tracing::debug!(route, code = told.code, field = told.field, "refused");
-        self.shared.metrics.refused(KIND.name, told.code);
-        told
+    fn refuse(&self, route: &'static str, error: &Error, part: RequestPart<'_>) -> ProblemDetails {
+        let problem = error.problem(part);
+        let (_, code) = error.kind();
+        tracing::debug!(route, code, at = ?problem.errors.first().map(|error| &error.at), "refused");
+        self.shared.metrics.refused(KIND.name, code);
+        problem
     }
 }
 

@@ -274,7 +274,7 @@ pub(crate) async fn end_of(answer: Response<Incoming>) -> (Code, String) {
 
 /// The refusal over HTTP.
 fn is_overload(answer: &Answer) -> bool {
-    answer.status == 503 && answer.json()["error"]["code"] == "overload"
+    answer.status == 503 && answer.json()["code"] == "overload"
 }
 
 /// The refusal over the Redis protocol.

@@ -49,8 +49,8 @@ fn reserve_all(mut ask: impl FnMut(&str) -> Answer) -> (Vec<String>, Answer) {
 }
 
 fn is_refused(answer: &Answer) -> bool {
-    let error = &answer.json()["error"];
-    answer.status == 503 && error["code"] == "too_many_reservations" && error["field"] == "reservation"
+    let error = &answer.json();
+    answer.status == 503 && error["code"] == "too_many_reservations" && error["errors"][0]["pointer"] == "/reservation"
 }
 
 /// Returns whether these are the answers to a user's requests that came to more than its quota.
@@ -68,7 +68,7 @@ async fn a_caller_with_all_reservations_that_it_can_get_leaves_others_their_quot
     let mut hostile = http_from(&server, HOSTILE).await;
     let (held, refusal) = reserve_all(|name| hostile.post("/v1/reserve", user(name)));
     assert!(held.len() == OPEN_MAX && is_refused(&refusal), "{} {refusal:?}", held.len());
-    let message = refusal.json()["error"]["message"].clone();
+    let message = refusal.json()["detail"].clone();
     let message = message.as_str().expect("text");
     assert!(message.contains("has 1000 open") && message.contains("--caller-share"), "{message}");
     let refusal = grpc_from(&server, HOSTILE).await.reserve(check_of("ivan")).await.expect_err("it has its share");

@@ -197,9 +197,8 @@ async fn what_is_no_address_is_refused_under_the_kind_ip() {
         let check = json!({ "identities": [{ "kind": "user", "value": "ada" }, { "kind": "ip", "value": value }] });
         for path in ["/v1/check", "/v1/reserve"] {
             let (status, problem) = listeners.post(path, &check);
-            let error = &problem["error"];
-            let named = (status, &error["code"], &error["field"]);
-            assert_eq!(named, (400, &json!("bad_value"), &json!("identities/1/value")), "{problem}");
+            let named = (status, &problem["code"], &problem["errors"][0]["pointer"]);
+            assert_eq!(named, (400, &json!("bad_value"), &json!("/identities/1/value")), "{problem}");
             assert!(problem.to_string().contains("is no IP address"), "{problem}");
         }
         let refused = limiter.check_rate_limit(ip(value)).await.expect_err("no address");

@@ -655,7 +655,7 @@ export type Explained = {
   rules: RuleSays[];
 };
 
-/** What is wrong, and where. */
+/** One part of a request that is wrong: where it is, and what is wrong with it. */
 export type FieldError = (
   | {
       pointer: string;
@@ -667,8 +667,9 @@ export type FieldError = (
       header: string;
     }
 ) & {
+  /** Stable code of what is wrong. */
   code: string;
-  /** For people: what is wrong and what to do. */
+  /** Description of what is wrong and what to do, for people. */
   message: string;
 };
 
@@ -1806,25 +1807,25 @@ export type PreviewSide = {
 /** Requests of one client. */
 export type PreviewTraffic = MadeRequests | RecordedRequests;
 
-/** The body of a refusal: problem details, as RFC 9457 has them. */
+/** Problem details (RFC 9457), with the extension members that some codes have. */
 export type Problem = {
-  /** Stable; see the table of codes. */
+  /** Stable code, which programs may rely on. */
   code: string;
   /** Each object that is not as it was read, as it is now. */
   conflicts?: Conflicting[] | null;
-  /** What happened here, for people. */
+  /** Description of this case, for people. */
   detail: string;
   /** Each part of the request that is wrong. */
-  errors?: FieldError[] | null;
+  errors?: FieldError[];
   /** The version that took the object out, if there was one. */
   removed_in?: RemovedIn | null;
-  /** That of the answer. */
+  /** HTTP status of the response. */
   status: number;
-  /** What the code means, for people. */
+  /** Meaning of the code, for people. */
   title: string;
   /** Tries to sign in, or codes, that there are before a wait. */
   tries_left?: number | null;
-  /** Always `about:blank`: the code says what it is. */
+  /** URI of the kind of problem; `about:blank` if only the code says what it is. */
   type: string;
   /** Who uses the tier that would go. */
   used_by?: Usage | null;

@@ -29,7 +29,7 @@ pub fn decide_descriptors<'e, C: Clock>(
     let answer = ready.ok_or("the decision waits for a store")?.map_err(|refusal| {
         let told = match refusal {
             Refusal::NoMessage(why) => return why,
-            Refusal::Wrong(error) => error.told(),
+            Refusal::Wrong(error) => error.report(),
         };
         match told.field {
             Some(field) if !told.message.starts_with(&field) => format!("{field}: {}", told.message),

@@ -217,8 +217,10 @@ fn the_query_says_domain_cost_and_denial_and_nothing_else() {
         ("?domain=shop&domain=default", "bad_query", "domain"),
     ] {
         let answer = ask(&server, query, &of("192.0.2.9"));
-        let error = &answer.json()["error"];
-        assert_eq!((answer.status, error["code"].as_str(), error["field"].as_str()), (400, Some(code), Some(field)));
+        let problem = answer.json();
+        let parameter = problem["errors"][0]["parameter"].as_str();
+        assert_eq!((answer.status, problem["code"].as_str(), parameter), (400, Some(code), Some(field)));
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     }
 }
 

@@ -38,12 +38,12 @@ fn later_checks_see_the_charges_of_earlier_ones() {
 fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
     let server = Server::with(HUNDRED);
     let bad = [
-        ("17".to_owned(), "bad_field", "checks/1"),
-        (with_cost("ada", 0), "bad_cost", "checks/2/cost"),
-        (user("ada").replace("user", "USER"), "bad_kind", "checks/3/identities/0/kind"),
-        (user("ada").replace("]}", r#"],"speed":1}"#), "bad_field", "checks/4/speed"),
-        (user("ada").replace("]}", r#"],"request_id":""}"#), "bad_request_id", "checks/5/request_id"),
-        (with_cost("ada", "1e999"), "bad_json", "checks/6"),
+        ("17".to_owned(), "bad_field", "/checks/1"),
+        (with_cost("ada", 0), "bad_cost", "/checks/2/cost"),
+        (user("ada").replace("user", "USER"), "bad_kind", "/checks/3/identities/0/kind"),
+        (user("ada").replace("]}", r#"],"speed":1}"#), "bad_field", "/checks/4/speed"),
+        (user("ada").replace("]}", r#"],"request_id":""}"#), "bad_request_id", "/checks/5/request_id"),
+        (with_cost("ada", "1e999"), "bad_json", "/checks/6"),
     ];
     let mut checks = vec![user("ada")];
     checks.extend(bad.iter().map(|(check, ..)| check.clone()));
@@ -53,8 +53,12 @@ fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
     let decisions = answer.json()["decisions"].clone();
     assert_eq!(decisions[0]["remaining"], 99);
     for (place, (check, code, field)) in (1..).zip(&bad) {
-        let error = &decisions[place]["error"];
-        assert_eq!((error["code"].as_str(), error["field"].as_str()), (Some(*code), Some(*field)), "{check}: {error}");
+        let error = &decisions[place];
+        assert_eq!(
+            (error["code"].as_str(), error["errors"][0]["pointer"].as_str()),
+            (Some(*code), Some(*field)),
+            "{check}: {error}"
+        );
     }
     assert_eq!(decisions[7]["remaining"], 98);
     assert_eq!(decisions.as_array().map(Vec::len), Some(8));
@@ -66,19 +70,19 @@ fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
 fn a_malformed_document_is_refused_whole() {
     let server = Server::with(HUNDRED);
     let good = user("ada");
-    for (body, code, field) in [
-        (String::new(), "bad_json", None),
-        (format!(r#"{{"checks":[{good},{{]}}"#), "bad_json", None),
-        (format!("[{good}]"), "bad_field", None),
-        ("{}".to_owned(), "bad_field", None),
-        (r#"{"checks":{}}"#.to_owned(), "bad_field", Some("checks")),
-        (format!(r#"{{"checks":[{good}],"atomic":true}}"#), "bad_field", Some("atomic")),
+    for (body, code, pointer) in [
+        (String::new(), "bad_json", ""),
+        (format!(r#"{{"checks":[{good},{{]}}"#), "bad_json", ""),
+        (format!("[{good}]"), "bad_field", ""),
+        ("{}".to_owned(), "bad_field", ""),
+        (r#"{"checks":{}}"#.to_owned(), "bad_field", "/checks"),
+        (format!(r#"{{"checks":[{good}],"atomic":true}}"#), "bad_field", "/atomic"),
     ] {
         let answer = server.connect().post("/v1/check/batch", &body);
-        let error = answer.json()["error"].clone();
+        let error = answer.json();
         assert_eq!(
-            (answer.status, error["code"].as_str(), error["field"].as_str()),
-            (400, Some(code), field),
+            (answer.status, error["code"].as_str(), error["errors"][0]["pointer"].as_str()),
+            (400, Some(code), Some(pointer)),
             "{body}"
         );
     }
@@ -93,9 +97,12 @@ fn a_batch_has_ten_thousand_checks_at_most() {
     assert_eq!(answer["decisions"][9_999]["remaining"], 40_000);
     let answer = post(&server, &vec![user("ada"); 10_001]);
     assert_eq!(answer.status, 400);
-    let error = answer.json()["error"].clone();
-    assert_eq!((error["code"].as_str(), error["field"].as_str()), (Some("too_many_checks"), Some("checks")));
-    assert!(error["message"].as_str().expect("text").contains("at most 10000 fit"), "{error}");
+    let error = answer.json();
+    assert_eq!(
+        (error["code"].as_str(), error["errors"][0]["pointer"].as_str()),
+        (Some("too_many_checks"), Some("/checks"))
+    );
+    assert!(error["detail"].as_str().expect("text").contains("at most 10000 fit"), "{error}");
     assert_eq!(server.remaining("ada"), 40_000, "nothing was charged");
 }
 

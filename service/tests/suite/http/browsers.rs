@@ -32,7 +32,7 @@ fn get(server: &Server, path: &str, host: &str, headers: &str) -> Answer {
 /// Its status, and the code of its error.
 fn refusal(answer: &Answer) -> (u16, String) {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    (answer.status, body["error"]["code"].as_str().unwrap_or_default().to_owned())
+    (answer.status, body["code"].as_str().unwrap_or_default().to_owned())
 }
 
 #[test]

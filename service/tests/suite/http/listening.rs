@@ -40,7 +40,7 @@ fn a_head_has_sixteen_kibibytes_at_most() {
     };
     assert_eq!(with(16_000).status, 200);
     let answer = with(17_000);
-    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (431, Some("head_too_large")));
+    assert_eq!((answer.status, answer.json()["code"].as_str()), (431, Some("head_too_large")));
     assert_eq!(answer.header("connection"), Some("close"));
     assert_eq!(server.remaining("ada"), 99, "nothing was charged");
 }
@@ -70,11 +70,7 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
         for header in ["", "Authorization: Bearer evening-star-0002\r\n", "Authorization: Basic morning-star-0001\r\n"]
         {
             let answer = with(path, header);
-            assert_eq!(
-                (answer.status, answer.json()["error"]["code"].as_str()),
-                (401, Some("no_token")),
-                "{path} {header}"
-            );
+            assert_eq!((answer.status, answer.json()["code"].as_str()), (401, Some("no_token")), "{path} {header}");
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
     }
@@ -131,15 +127,15 @@ fn a_token_does_what_its_rights_say_and_nothing_else() {
     }
     assert_eq!(server.engine.totals().allowed, 7, "what is refused is not charged");
     let refused = post("/v1/reserve", "checks-alone-0001", user("ada")).json();
-    assert_eq!(refused["error"]["code"], "forbidden");
-    assert!(refused["error"]["message"].as_str().is_some_and(|message| message.contains("`reserve`")), "{refused}");
+    assert_eq!(refused["code"], "forbidden");
+    assert!(refused["detail"].as_str().is_some_and(|message| message.contains("`reserve`")), "{refused}");
     let refused = post("/v1/check", "of-the-shop-00001", user("ada")).json();
-    assert_eq!((&refused["error"]["code"], &refused["error"]["field"]), (&json!("forbidden"), &json!("domain")));
+    assert_eq!((&refused["code"], &refused["errors"][0]["pointer"]), (&json!("forbidden"), &json!("/domain")));
     let batch = format!(r#"{{"checks":[{},{}]}}"#, of_shop("ada"), user("ada"));
     let batch = post("/v1/check/batch", "of-the-shop-00001", batch).json();
     assert_eq!(batch["decisions"][0]["allowed"], true, "{batch}");
-    let error = &batch["decisions"][1]["error"];
-    assert_eq!((&error["code"], &error["field"]), (&json!("forbidden"), &json!("checks/1/domain")));
+    let error = &batch["decisions"][1];
+    assert_eq!((&error["code"], &error["errors"][0]["pointer"]), (&json!("forbidden"), &json!("/checks/1/domain")));
     let ask = |query: &str| post(&format!("/v1/authorize{query}"), "of-the-shop-00001", String::new()).status;
     assert_eq!((ask("?domain=shop"), ask("")), (204, 403));
 }

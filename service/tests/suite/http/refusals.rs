@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, io};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     HUNDRED,
@@ -22,7 +22,8 @@ fn every_code_is_documented() {
     }
 }
 
-/// Bodies that are refused with 400: what is wrong, the body, its code, its field if it has one, and what the message says.
+/// Bodies that are refused with 400: what is wrong, the body, its code, the JSON pointer to the part that is wrong, and what the
+/// detail says.
 fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'static str)> {
     let user = user("ada");
     let with = |field: &str| user.replace("]}", &format!("],{field}}}")).into_bytes();
@@ -35,27 +36,27 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let range = "9007199254740991";
     vec![
-        ("no identity", identities(""), "bad_identities", "identities", "give one to 8"),
-        ("identities absent", b"{}".to_vec(), "bad_identities", "identities", "give one to 8"),
-        ("nine identities", identities(&nine), "bad_identities", "identities", "give one to 8"),
-        ("a repeated kind", identities(&twice), "repeated_kind", "identities/2/kind", "`user` is given twice"),
-        ("a kind in capitals", identities(&identity("IP", "x")), "bad_kind", "identities/0/kind", "`IP`"),
-        ("no value", value(""), "bad_value", "identities/0/value", "0 bytes"),
-        ("a long value", value(&"v".repeat(5_000)), "bad_value", "identities/0/value", "5000 bytes; from 1 to 1024"),
+        ("no identity", identities(""), "bad_identities", "/identities", "give one to 8"),
+        ("identities absent", b"{}".to_vec(), "bad_identities", "/identities", "give one to 8"),
+        ("nine identities", identities(&nine), "bad_identities", "/identities", "give one to 8"),
+        ("a repeated kind", identities(&twice), "repeated_kind", "/identities/2/kind", "`user` is given twice"),
+        ("a kind in capitals", identities(&identity("IP", "x")), "bad_kind", "/identities/0/kind", "`IP`"),
+        ("no value", value(""), "bad_value", "/identities/0/value", "0 bytes"),
+        ("a long value", value(&"v".repeat(5_000)), "bad_value", "/identities/0/value", "5000 bytes; from 1 to 1024"),
         (
             "a long endpoint",
             with(&format!(r#""endpoint":"/{}""#, "e".repeat(8_192))),
             "bad_endpoint",
-            "endpoint",
+            "/endpoint",
             "8192",
         ),
-        ("cost 0", with(r#""cost":0"#), "bad_cost", "cost", "cost: 0 fits only with `peek`"),
-        ("cost 2^53", with(r#""cost":9007199254740992"#), "bad_cost", "cost", range),
-        ("cost 2^63", with(r#""cost":9223372036854775808"#), "bad_cost", "cost", range),
-        ("cost 2^64", with(r#""cost":18446744073709551616"#), "bad_field", "cost", "`18446744073709551616`"),
-        ("cost -1", with(r#""cost":-1"#), "bad_field", "cost", range),
-        ("cost 1.5", with(r#""cost":1.5"#), "bad_field", "cost", range),
-        ("cost x", with(r#""cost":"x""#), "bad_field", "cost", range),
+        ("cost 0", with(r#""cost":0"#), "bad_cost", "/cost", "cost: 0 fits only with `peek`"),
+        ("cost 2^53", with(r#""cost":9007199254740992"#), "bad_cost", "/cost", range),
+        ("cost 2^63", with(r#""cost":9223372036854775808"#), "bad_cost", "/cost", range),
+        ("cost 2^64", with(r#""cost":18446744073709551616"#), "bad_field", "/cost", "`18446744073709551616`"),
+        ("cost -1", with(r#""cost":-1"#), "bad_field", "/cost", range),
+        ("cost 1.5", with(r#""cost":1.5"#), "bad_field", "/cost", range),
+        ("cost x", with(r#""cost":"x""#), "bad_field", "/cost", range),
         ("no body", vec![], "bad_json", "", "send an object such as"),
         ("broken JSON", user.as_bytes()[..20].to_vec(), "bad_json", "", "line 1: the text ends here"),
         ("more than JSON", format!("{user}{user}").into_bytes(), "bad_json", "", "line 1: something stands after"),
@@ -67,34 +68,34 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
             "an identity as a list",
             identities(r#"["user","ada"]"#),
             "bad_field",
-            "identities/0",
+            "/identities/0",
             "a list stands here; write",
         ),
         (
             "a kind that is a number",
             identities(r#"{"kind":7,"value":"x"}"#),
             "bad_field",
-            "identities/0/kind",
+            "/identities/0/kind",
             "write a text, in quotes",
         ),
-        ("no kind", identities(r#"{"value":"x"}"#), "bad_field", "identities/0", "`kind`; add it"),
-        ("identities as an object", br#"{"identities":{}}"#.to_vec(), "bad_field", "identities", "write a list"),
-        ("a domain that is a number", with(r#""domain":7"#), "bad_field", "domain", "write a text, in quotes"),
+        ("no kind", identities(r#"{"value":"x"}"#), "bad_field", "/identities/0", "`kind`; add it"),
+        ("identities as an object", br#"{"identities":{}}"#.to_vec(), "bad_field", "/identities", "write a list"),
+        ("a domain that is a number", with(r#""domain":7"#), "bad_field", "/domain", "write a text, in quotes"),
         ("a field twice", with(r#""cost":1,"cost":2"#), "bad_field", "", "`cost` stands here twice; keep one"),
-        ("an unknown field", with(r#""speed":7"#), "bad_field", "speed", "`speed`; write `domain`"),
+        ("an unknown field", with(r#""speed":7"#), "bad_field", "/speed", "`speed`; write `domain`"),
         (
             "an unknown field inside",
             identities(r#"{"kind":"user","value":"ada","name":1}"#),
             "bad_field",
-            "identities/0/name",
+            "/identities/0/name",
             "unknown field `name`; write `kind` or `value`",
         ),
-        ("no request id", with(r#""request_id":"""#), "bad_request_id", "request_id", "0 bytes; from 1 to 128 fit"),
+        ("no request id", with(r#""request_id":"""#), "bad_request_id", "/request_id", "0 bytes; from 1 to 128 fit"),
         (
             "a long request id",
             with(&format!(r#""request_id":"{}""#, "7".repeat(129))),
             "bad_request_id",
-            "request_id",
+            "/request_id",
             "129 bytes",
         ),
     ]
@@ -104,9 +105,9 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
 fn bad_bodies_are_refused_by_name_and_charge_nothing() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
-    for (what, body, code, field, says) in bad_bodies() {
+    for (what, body, code, pointer, says) in bad_bodies() {
         let answer = connection.post("/v1/check", body);
-        expect(&answer, 400, code, field, says, what);
+        expect(&answer, 400, code, pointer, says, what);
         // The connection goes on.
         assert_eq!(connection.post("/v1/check", user("bob")).status, 200, "{what}");
     }
@@ -199,7 +200,7 @@ fn a_large_body_is_413_for_a_client_that_sends_all_of_it_first() {
         let mut answer = answer.unwrap_or_else(|error| panic!("{what}: no answer: {error}"));
         assert_eq!(answer.status(), 413, "{what}");
         let body: Value = answer.body_mut().read_json().expect("JSON");
-        assert_eq!(body["error"]["code"], "too_large", "{what}");
+        assert_eq!(body["code"], "too_large", "{what}");
     }
     assert_eq!(server.remaining("ada"), 100, "nothing was charged");
 }
@@ -251,13 +252,15 @@ fn send_chunked(connection: &mut Connection, body: &[u8]) -> Answer {
     connection.send("0\r\n\r\n")
 }
 
-fn expect(answer: &Answer, status: u16, code: &str, field: &str, says: &str, what: &str) {
-    let error = &answer.json()["error"];
+fn expect(answer: &Answer, status: u16, code: &str, pointer: &str, says: &str, what: &str) {
+    let problem = answer.json();
     assert_eq!(
-        (answer.status, error["code"].as_str(), error["field"].as_str().unwrap_or_default()),
-        (status, Some(code), field),
-        "{what}: {error}"
+        (answer.status, problem["code"].as_str(), problem["errors"][0]["pointer"].as_str().unwrap_or_default()),
+        (status, Some(code), pointer),
+        "{what}: {problem}"
     );
-    assert!(error["message"].as_str().is_some_and(|message| message.contains(says)), "{what}: {error}");
-    assert_eq!(answer.header("content-type"), Some("application/json"), "{what}");
+    assert_eq!((&problem["type"], &problem["status"]), (&json!("about:blank"), &json!(status)), "{what}");
+    assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{what}: {problem}");
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(says)), "{what}: {problem}");
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{what}");
 }

@@ -43,13 +43,13 @@ fn refund(server: &Server, id: &str) -> Answer {
 }
 
 fn told(answer: &Answer) -> (u16, String, String) {
-    let error = answer.json()["error"].clone();
-    let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
-    (answer.status, text("code"), text("field"))
+    let problem = answer.json();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (answer.status, text(&problem["code"]), text(&problem["errors"][0]["pointer"]))
 }
 
-fn expect(answer: &Answer, status: u16, code: &str, field: &str) {
-    assert_eq!(told(answer), (status, code.to_owned(), field.to_owned()));
+fn expect(answer: &Answer, status: u16, code: &str, pointer: &str) {
+    assert_eq!(told(answer), (status, code.to_owned(), pointer.to_owned()));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn it_is_settled_once() {
         let end = |is_settle| if is_settle { settle(&server, &id, 5) } else { refund(&server, &id) };
         assert_eq!(end(first).status, 204);
         let left = server.remaining("ada");
-        expect(&end(again), 409, "settled_before", "reservation");
+        expect(&end(again), 409, "settled_before", "/reservation");
         assert_eq!(server.remaining("ada"), left, "nothing was changed");
     }
     assert_eq!(server.remaining("ada"), 90);
@@ -137,19 +137,19 @@ fn of_many_that_settle_at_once_one_does() {
 fn an_unknown_one_is_404_and_so_is_one_that_is_an_hour_old() {
     let server = server();
     for id in ["", "x", "AAAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAAA", "ä", "AAAAAAAAAAAAAAAAAAAAAAA="] {
-        expect(&settle(&server, id, 1), 404, "unknown_reservation", "reservation");
-        expect(&refund(&server, id), 404, "unknown_reservation", "reservation");
+        expect(&settle(&server, id, 1), 404, "unknown_reservation", "/reservation");
+        expect(&refund(&server, id), 404, "unknown_reservation", "/reservation");
     }
-    let message = refund(&server, "x").json()["error"]["message"].clone();
+    let message = refund(&server, "x").json()["detail"].clone();
     assert!(message.as_str().is_some_and(|message| message.contains("another node")), "{message}");
     let [(_, settled), (_, old), (_, in_time)] = [10, 10, 10].map(|cost| reserve(&server, cost));
     assert_eq!(settle(&server, &settled, 0).status, 204);
     server.clock.advance(HOUR_NS - 1);
     assert_eq!(refund(&server, &in_time).status, 204);
-    expect(&refund(&server, &settled), 409, "settled_before", "reservation");
+    expect(&refund(&server, &settled), 409, "settled_before", "/reservation");
     server.clock.advance(1);
-    expect(&refund(&server, &old), 404, "unknown_reservation", "reservation");
-    expect(&refund(&server, &settled), 404, "unknown_reservation", "reservation");
+    expect(&refund(&server, &old), 404, "unknown_reservation", "/reservation");
+    expect(&refund(&server, &settled), 404, "unknown_reservation", "/reservation");
     assert_eq!(server.remaining("ada"), 90, "the old one stands");
     assert_eq!(server.metric("tidegate_expired_reservations_total"), 1);
 }
@@ -159,28 +159,28 @@ fn bodies_that_are_wrong_change_nothing() {
     let server = server();
     let (_, id) = reserve(&server, 10);
     let post = |path: &str, body: &str| server.connect().post(path, body.replace("ID", &id));
-    for (path, body, code, field) in [
+    for (path, body, code, pointer) in [
         ("/v1/settle", r#"{"reservation":"ID"}"#, "bad_field", ""),
-        ("/v1/settle", r#"{"reservation":"ID","actual":-1}"#, "bad_field", "actual"),
-        ("/v1/settle", r#"{"reservation":"ID","actual":1.5}"#, "bad_field", "actual"),
-        ("/v1/settle", r#"{"reservation":"ID","actual":9007199254740992}"#, "bad_cost", "actual"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":-1}"#, "bad_field", "/actual"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":1.5}"#, "bad_field", "/actual"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":9007199254740992}"#, "bad_cost", "/actual"),
         ("/v1/settle", r#"{"actual":1}"#, "bad_field", ""),
-        ("/v1/settle", r#"{"reservation":7,"actual":1}"#, "bad_field", "reservation"),
-        ("/v1/settle", r#"{"reservation":"ID","actual":1,"cost":1}"#, "bad_field", "cost"),
+        ("/v1/settle", r#"{"reservation":7,"actual":1}"#, "bad_field", "/reservation"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":1,"cost":1}"#, "bad_field", "/cost"),
         ("/v1/settle", "", "bad_json", ""),
-        ("/v1/refund", r#"{"reservation":"ID","actual":0}"#, "bad_field", "actual"),
+        ("/v1/refund", r#"{"reservation":"ID","actual":0}"#, "bad_field", "/actual"),
         ("/v1/refund", "{}", "bad_field", ""),
     ] {
-        expect(&post(path, body), 400, code, field);
+        expect(&post(path, body), 400, code, pointer);
     }
-    for (more, code, field) in [
-        (r#""peek":true"#, "bad_field", "peek"),
-        (r#""cost":0"#, "bad_cost", "cost"),
-        (r#""cost":9007199254740992"#, "bad_cost", "cost"),
-        (r#""actual":1"#, "bad_field", "actual"),
+    for (more, code, pointer) in [
+        (r#""peek":true"#, "bad_field", "/peek"),
+        (r#""cost":0"#, "bad_cost", "/cost"),
+        (r#""cost":9007199254740992"#, "bad_cost", "/cost"),
+        (r#""actual":1"#, "bad_field", "/actual"),
     ] {
         let body = user("ada").replace("]}", &format!("],{more}}}"));
-        expect(&post("/v1/reserve", &body), 400, code, field);
+        expect(&post("/v1/reserve", &body), 400, code, pointer);
     }
     for path in ["/v1/reserve", "/v1/settle", "/v1/refund"] {
         let answer = server.get(path);
@@ -199,8 +199,8 @@ fn a_cost_that_is_too_large_to_be_believed_is_refused_and_the_reservation_stays_
     // One burst is 10; 16 times the estimate is more.
     for actual in [17, 9_007_199_254_740_991_u64] {
         let refused = settle(&server, &id, actual);
-        expect(&refused, 400, "bad_cost", "actual");
-        let message = refused.json()["error"]["message"].clone();
+        expect(&refused, 400, "bad_cost", "/actual");
+        let message = refused.json()["detail"].clone();
         assert!(message.as_str().is_some_and(|message| message.contains("is above 16, the most")), "{message}");
     }
     assert_eq!(server.remaining("bob"), 9, "nothing but the estimate is charged");
@@ -209,7 +209,7 @@ fn a_cost_that_is_too_large_to_be_believed_is_refused_and_the_reservation_stays_
     assert_eq!(server.remaining("bob"), 5);
     let (_, id) = reserve(&server, 1);
     server.clock.advance(HOUR_NS);
-    expect(&settle(&server, &id, 17), 404, "unknown_reservation", "reservation");
+    expect(&settle(&server, &id, 17), 404, "unknown_reservation", "/reservation");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_repeat_of_a_reservation_is_the_same_reservation() {
     let first = server.connect().post("/v1/reserve", &body);
     let again = server.connect().post("/v1/reserve", &body);
     assert!(first.status == 200 && first.body == again.body, "{first:?} {again:?}");
-    expect(&server.check(&body), 400, "request_id_reused", "request_id");
+    expect(&server.check(&body), 400, "request_id_reused", "/request_id");
     assert_eq!((server.remaining("ada"), server.metric("tidegate_open_reservations")), (json!(90), 1));
     assert_eq!(refund(&server, first.json()["reservation"].as_str().expect("an id")).status, 204);
     assert_eq!(server.remaining("ada"), 100);

@@ -45,9 +45,9 @@ fn the_same_id_with_another_request_is_refused_and_charges_nothing() {
         named("ada", "r-1", r#","tier":"pro""#),
     ] {
         let answer = server.check(&other);
-        let error = &answer.json()["error"];
-        let told = (answer.status, error["code"].as_str(), error["field"].as_str());
-        assert_eq!(told, (400, Some("request_id_reused"), Some("request_id")), "{other}");
+        let problem = answer.json();
+        let told = (answer.status, problem["code"].as_str(), problem["errors"][0]["pointer"].as_str());
+        assert_eq!(told, (400, Some("request_id_reused"), Some("/request_id")), "{other}");
     }
     assert_eq!((server.remaining("ada"), server.remaining("bob")), (json!(99), json!(100)));
     // What means the same is the same; ids of other domains are others'.
@@ -91,7 +91,7 @@ fn ids_count_in_batches_too() {
         let decisions = answer["decisions"].as_array().expect("a list").clone();
         decisions
             .iter()
-            .map(|it| (it["remaining"].as_u64(), it["error"]["code"].as_str().map(str::to_owned)))
+            .map(|it| (it["remaining"].as_u64(), it["code"].as_str().map(str::to_owned)))
             .collect::<Vec<_>>()
     };
     let reused = || (None, Some("request_id_reused".to_owned()));

@@ -120,7 +120,7 @@ fn what_is_wrong_is_named_and_charges_nothing() {
         ),
     ];
     for (field, message) in wrong {
-        let error = now(decide(&decider, &message)).expect_err(field).told();
+        let error = now(decide(&decider, &message)).expect_err(field).report();
         assert_eq!((error.field.as_deref(), error.status.as_u16()), (Some(field), 400), "{error:?}");
     }
     assert_eq!(met(&decider, &[("path", "/all")]).map(|(_, left)| left), Some(6));
@@ -132,7 +132,7 @@ fn where_it_cannot_be_decided_it_is_unavailable() {
     let request = of(&[("user", "a")]);
     is_broken.store(true, Ordering::SeqCst);
     let error = now(decide(&decider, &request)).expect_err("nobody decided");
-    assert_eq!((error.told().status.as_u16(), decider.degraded().failures()), (503, 1));
+    assert_eq!((error.report().status.as_u16(), decider.degraded().failures()), (503, 1));
     is_broken.store(false, Ordering::SeqCst);
     assert_eq!(ask(&decider, &request).statuses[0].limit_remaining, 4);
 }
@@ -164,7 +164,7 @@ proptest! {
                     }
                 }
                 Err(error) => {
-                    let told = error.told();
+                    let told = error.report();
                     prop_assert_eq!(told.status.as_u16(), 400);
                     prop_assert!(told.field.is_some_and(|field| field.starts_with("descriptors")));
                     prop_assert_eq!(decider.engine().totals(), before);

@@ -21,7 +21,7 @@ fn decided(bytes: &[u8]) -> Result<(bool, RateLimitResponse), ToldRefusal> {
             assert!(written.is_empty());
             Err(match refusal {
                 Refusal::NoMessage(why) => (why, None),
-                Refusal::Wrong(error) => (error.told().message, Some(error.told().field.expect("a place"))),
+                Refusal::Wrong(error) => (error.report().message, Some(error.report().field.expect("a place"))),
             })
         }
     }
