@@ -1,4 +1,4 @@
-//! QueryIdentity is watched just now: the decisions about one identity, as nodes make them, gathered once for all who look. Nodes are asked
+//! Who is watched just now: the decisions about one identity, as nodes make them, gathered once for all who look. Nodes are asked
 //! again and again, and go on where they were. Readers take from here at their own pace; nobody waits for them.
 
 use std::{

@@ -90,7 +90,7 @@ impl From<PeekedLimit> for Fullest {
     }
 }
 
-/// One question for each node, however many clients it is about. QueryIdentity is in the policy is named there: nothing of him is hidden.
+/// One question for each node, however many clients it is about. Who is in the policy is named there: nothing of him is hidden.
 async fn standings(_: By<Viewer>, state: Data<State>, body: Body<OfClients>) -> Result<Json<Standings>, Problem> {
     let OfClients { domain, ids } = body.value;
     if !(1..=FULLEST_MAX).contains(&ids.len()) {

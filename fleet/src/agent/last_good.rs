@@ -12,10 +12,13 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
-use crate::wire::{DELTAS_MAX, DeltaMessage, SnapshotMessage, payload::sha256};
+use crate::{
+    lock::lock,
+    wire::{DELTAS_MAX, DeltaMessage, SnapshotMessage, payload::sha256},
+};
 
 const FILE: &str = "last-good.json";
 /// The file of the secret of the store's keys, as it was sent last.
@@ -83,7 +86,7 @@ impl LastGood {
         let text = serde_json::to_string(snapshot)?;
         let digest = sha256(&text);
         let next = self.log_of(&digest, text.len(), snapshot);
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         // The same snapshot may have been here before, with other deltas after it.
         remove(&next.file)?;
         replace(&self.folder, FILE, format_args!("{digest}\n{text}"))?;
@@ -114,7 +117,7 @@ impl LastGood {
 
     /// Saves a delta after the policy that is saved.
     pub(crate) fn add(&self, delta: &DeltaMessage) -> io::Result<()> {
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         if log.sha256 != delta.since_sha256 {
             return Err(io::Error::other("the policy before it is not on the disk"));
         }
@@ -136,7 +139,7 @@ impl LastGood {
 
     /// Returns how many deltas are saved; [`DELTAS_MAX`] where they are longer than the snapshot.
     pub(crate) fn deltas(&self) -> u32 {
-        let log = self.log();
+        let log = lock(&self.log);
         if log.bytes > log.whole_bytes { DELTAS_MAX } else { log.deltas }
     }
 
@@ -150,7 +153,7 @@ impl LastGood {
             Ok(snapshot) => snapshot,
             Err(error) => return Ok(StoredPolicy::Refused(format!("this build cannot read it: {error}"))),
         };
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         *log = self.log_of(digest, rest.len(), &snapshot);
         let mut deltas = Vec::new();
         // The snapshot is of use without its deltas.
@@ -186,11 +189,6 @@ impl LastGood {
         let letters = digest.get(..DIGEST_LETTERS).unwrap_or(digest);
         let file = self.folder.join(format!("{before}{letters}{after}"));
         DeltaLog { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..DeltaLog::default() }
-    }
-
-    fn log(&self) -> MutexGuard<'_, DeltaLog> {
-        // Nothing in here panics.
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renames a snapshot that cannot be used, so that an administrator can inspect it.
@@ -325,7 +323,7 @@ mod tests {
         assert_eq!(versions(again().read()), [1, 2, 3, 4]);
 
         // The process may end at any byte of a write, and any byte may be damaged.
-        let file = last_good.log().file.clone();
+        let file = lock(&last_good.log).file.clone();
         let whole = fs::read(&file).expect("it is there");
         let ends: Vec<usize> =
             whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
@@ -410,7 +408,7 @@ mod tests {
         last_good.write(&snapshot(1)).expect("written");
         last_good.add(&delta(2)).expect("written");
         let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        let log = last_good.log().file.clone();
+        let log = lock(&last_good.log).file.clone();
         assert_eq!((mode(&place), mode(&place.join(FILE)), mode(&log)), (0o700, 0o600, 0o600));
     }
 

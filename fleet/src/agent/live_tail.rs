@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     num::NonZeroU32,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,9 +15,12 @@ use std::{
 use tidegate::{Engine, Identity, Observed, Observer, ObserverId, clock::Clock};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::wire::{
-    DECISIONS_MAX, Decisions, QueryIdentity, SeenDecision, SeenIdentity, WatchCursor,
-    truncate::{ROOM, keep_what_fits},
+use crate::{
+    lock::lock,
+    wire::{
+        DECISIONS_MAX, Decisions, QueryIdentity, SeenDecision, SeenIdentity, WatchCursor,
+        truncate::{ROOM, keep_what_fits},
+    },
 };
 
 /// The most subscriptions at a time.
@@ -200,11 +203,6 @@ impl Subscription {
 /// Returns the values by which an identity may be counted.
 fn counted_values(engine: &Engine, QueryIdentity { kind, value }: &QueryIdentity) -> BTreeSet<String> {
     Identity::new(kind, value).map(|identity| engine.counted_values(identity)).unwrap_or_default()
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No holder of the lock panics.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Subscription {

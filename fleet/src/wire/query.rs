@@ -44,7 +44,7 @@ pub struct QueryMessage {
 
 /// A query to a node: what an administrator wants to know, or to have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Ask"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]
 pub enum NodeQuery {
     /// Inspects every limit that a request would meet. Charges nothing.
@@ -107,7 +107,7 @@ pub enum NodeQuery {
 
 /// The position in a watch that continues over several queries.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "GoesOn"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WatchCursor {
     /// Names the watch; the caller chooses a new name for each. The node keeps watching for ten seconds after each

@@ -22,21 +22,21 @@ export type AboutTraffic = {
   refused?: number | null;
 };
 
-/** What became of a snapshot on a node. */
+/** A node's acknowledgement of a snapshot or a delta. */
 export type Acknowledgement = {
-  /** When, by the node's clock, Unix milliseconds. */
+  /** The time of the acknowledgement by the node's clock, Unix milliseconds. */
   at_ms: number;
-  /** Which start of it. */
+  /** The instance of the node. */
   instance: string;
-  /** Name of the node. */
+  /** The name of the node. */
   name: string;
-  /** Why it is in force, but not kept for the next start, if it should be. */
+  /** The reason why the policy is in force, but was not saved for the next start. */
   not_kept?: string | null;
-  /** Why it is not in force, if it is not. */
+  /** The reason why the policy is not in force, if it is not. */
   refused?: string | null;
-  /** From the last byte of the snapshot to the swap, milliseconds. */
+  /** The time from the last byte of the policy to the swap, milliseconds. */
   took_ms: number;
-  /** Of the policy. */
+  /** The version of the policy. */
   version: number;
 };
 
@@ -87,15 +87,15 @@ export type AllTotals = {
   unknown_domain: number;
 };
 
-/** A node's answer. */
+/** The message that carries a node's reply to the admin server. */
 export type Answer = {
-  /** Of the command. */
+  /** The ID of the query. */
   id: string;
-  /** Which start of it. */
+  /** The instance of the node: another one for each start of its process. */
   instance: string;
-  /** Name of the node. */
+  /** The name of the node. */
   name: string;
-  /** What it has to say. */
+  /** The reply. */
   told: Told;
 };
 
@@ -510,15 +510,15 @@ export type DecisionRow = {
   number: number;
 };
 
-/** Decisions that were seen. */
+/** The decisions that a watch saw. */
 export type Decisions = {
-  /** Oldest first, a hundred at most, and as many as fit. */
+  /** The decisions, oldest first: 100 at most, and as many as fit into one message. */
   decisions: SeenDecision[];
-  /** Of a watch that goes on: the number of the last that was told or counted. */
+  /** The number of the last decision that this reply has or counts, for a watch that continues. */
   last?: number;
-  /** How many came, also those for which there was no room. */
+  /** The number of decisions that were made, those without room included. */
   seen: number;
-  /** Since when is watched, by the node's clock, Unix milliseconds. Another than before: the watch that went on had ended, and this is a new one. */
+  /** The time since which the node watches, by its clock, Unix milliseconds. A value other than in the previous reply means that the watch had ended and a new one began. */
   since_ms?: number;
 };
 
@@ -603,11 +603,11 @@ export type DomainItem = {
   value: Domain;
 };
 
-/** A door, and where it is. */
+/** A listener and its address. */
 export type DoorAddress = {
-  /** With its scheme and port. */
+  /** The address, with scheme and port. */
   address: string;
-  /** `http`, `grpc` or `resp`. */
+  /** The protocol: `http`, `grpc` or `resp`. */
   protocol: string;
 };
 
@@ -636,11 +636,11 @@ export type DraftWithList = {
   saved_at: string;
 };
 
-/** Errors of one kind. */
+/** The count of one kind of errors. */
 export type ErrorCount = {
-  /** How many since the start of the process. */
+  /** The count since the start of the process. */
   count: number;
-  /** Why an answer was not what it should have been, such as `overload`; or the code of a request that was refused or failed, such as `bad_request`. */
+  /** The kind: the reason why a check was not decided as usual, such as `overload`, or the error code of a request that was refused or failed, such as `bad_request`. */
   kind: string;
 };
 
@@ -777,11 +777,11 @@ export type GoOn = {
   to: To;
 };
 
-/** A node stops because it was told to: nobody has to look after it. */
+/** The message of a node that stops on purpose, so its absence raises no alert. */
 export type Goodbye = {
-  /** Which start of it. */
+  /** The instance of the node. */
   instance: string;
-  /** Its name. */
+  /** The name of the node. */
   name: string;
 };
 
@@ -812,15 +812,15 @@ export type Heaviest = {
   share: number;
 };
 
-/** A key that is among the heaviest of a node. */
+/** One of the heaviest keys of a node. */
 export type HeavyKey = {
   /** Estimated decisions, halved every ten minutes. */
   count: number;
-  /** By at most so many is the count too high. */
+  /** The largest amount by which `count` may be too high. */
   error: number;
-  /** Who is counted together; nobody: everyone. */
+  /** The identities that are counted together; empty: all requests are. */
   identities: SeenIdentity[];
-  /** Full name of the limit. */
+  /** The full name of the limit. */
   limit_id: string;
 };
 
@@ -1409,17 +1409,17 @@ export type NodeAnswers = {
   store?: Told | null;
 };
 
-/** Decisions. */
+/** Counts of a node's decisions. */
 export type NodeCounts = {
-  /** Allowed. */
+  /** Decisions that allowed. */
   allowed?: number;
-  /** Decided without the store that a limit is shared over, estimated. */
+  /** Decisions that were made without the store of a shared limit, estimated. */
   degraded?: number;
-  /** Denied. */
+  /** Decisions that denied. */
   denied?: number;
-  /** Of those allowed, the ones that met no limit. */
+  /** Decisions that allowed because no limit applied. */
   no_limit?: number;
-  /** Of those, the ones that named a domain which the policy does not have. */
+  /** Decisions of `no_limit` whose domain the policy does not have. */
   unknown_domain?: number;
 };
 
@@ -1644,15 +1644,15 @@ export type Overshoot = {
   nodes: number;
 };
 
-/** Decisions of one limit, tier or rule. */
+/** Counts of one limit, tier or rule. */
 export type PartCounts = {
-  /** Allowed. */
+  /** Requests that it allowed. */
   allowed: number;
-  /** Denied. */
+  /** Requests that it denied. */
   denied: number;
-  /** Full name. */
+  /** The full name of the limit, tier or rule. */
   id: string;
-  /** Would have been denied, by a shadow. */
+  /** Requests that it would have denied, were it not in shadow mode. */
   shadow_denied: number;
 };
 
@@ -1695,27 +1695,27 @@ export type Pattern =
       };
     };
 
-/** One limit of a request, as it stands. */
+/** The state of one limit of a request. */
 export type PeekedLimit = {
-  /** It counts, and never denies. */
+  /** Whether the limit is in shadow mode: it counts and never denies. */
   is_shadow: boolean;
-  /** It is what all nodes together have in the store that they share it through. */
+  /** Whether this is the state in the store, of all nodes together. */
   is_stored?: boolean;
-  /** Of tokens. */
+  /** The tokens that the limit has in all. */
   limit: number;
-  /** Full name. */
+  /** The full name of the limit. */
   limit_id: string;
-  /** What is left. */
+  /** The tokens that are left. */
   remaining: number;
-  /** What would be left then. */
+  /** The tokens that would be left after the request. */
   remaining_after?: number;
-  /** Until all is back, milliseconds. */
+  /** The time until all tokens are back, milliseconds. */
   reset_after_ms: number;
-  /** When this limit would let the request pass, milliseconds from now; `null`: never. */
+  /** The time after which this limit would let the request pass, milliseconds from now; `null`: never. */
   retry_after_ms?: number | null;
-  /** By which algorithm it counts, and how it stands, in words. Builds before these have none. */
+  /** The algorithm and the state of the limit, in plain words. Older builds send none. */
   says?: string;
-  /** How nodes share it. Builds before these do not say, and share none. */
+  /** The sharing mode of the limit. Older builds do not send it, and share none. */
   sharing?: Sharing;
 };
 
@@ -1831,25 +1831,25 @@ export type Problem = {
   used_by?: Usage | null;
 };
 
-/** What a process is, and with what it runs. */
+/** A process and its settings. */
 export type Process = {
-  /** Commit of its build, if that is known. */
+  /** The commit of its build, if that is known. */
   commit?: string | null;
-  /** Where it answers, by protocol. */
+  /** The addresses of its listeners. */
   doors?: DoorAddress[];
-  /** Do its doors speak TLS? */
+  /** Whether its listeners speak TLS. */
   has_tls?: boolean;
-  /** Does it send spans of requests to a collector? */
+  /** Whether it sends traces to a collector. */
   has_traces?: boolean;
-  /** Keys that its table has room for; nothing: it does not say. */
+  /** The most keys of its table; `null`: it does not send it. */
   max_keys?: number | null;
-  /** For the figures one decision in so many is looked at. */
+  /** The fraction of decisions that the metrics sample: one in so many. */
   observed_one_in?: number;
-  /** The requests of one identity in so many are recorded; nothing: none are. */
+  /** The fraction of identities whose requests are recorded: one in so many; `null`: none are. */
   recorded_one_in?: number | null;
-  /** When it began, by its clock, Unix milliseconds. */
+  /** The time at which it started, by its clock, Unix milliseconds. */
   started_at_ms?: number;
-  /** Threads that answer at each door; nothing: it has none, or does not say. */
+  /** The worker threads of each listener; `null`: it has none, or does not send it. */
   workers?: number | null;
 };
 
@@ -1873,17 +1873,17 @@ export type Publication = {
   version: number;
 };
 
-/** A request that is asked about. */
+/** The request that a query is about. */
 export type Question = {
-  /** Tokens; 1 unless given. */
+  /** The cost in tokens; 1 unless given. */
   cost?: number | null;
   /** `default` unless given. */
   domain?: string | null;
-  /** Path. */
+  /** The path of the request. */
   endpoint?: string | null;
-  /** One to eight, each kind once. */
+  /** One to eight identities, each kind once. */
   identities: Who[];
-  /** Such as `GET`. */
+  /** The method, such as `GET`. */
   method?: string | null;
 };
 
@@ -1961,49 +1961,49 @@ export type RemovedIn = {
   version: number;
 };
 
-/** What a node counted since its last report, and how it is. A report is sent again as it was until it is answered, so that none is lost; one that came twice is counted once. */
+/** A report of a node: its counts since the last report, and its state. The node sends the same report again until it is acknowledged, so that no count is lost. The admin server counts a repeated report once. */
 export type Report = {
-  /** When it was made, by the node's clock, Unix milliseconds. */
+  /** The time at which the report was made, by the node's clock, Unix milliseconds. */
   at_ms?: number;
-  /** Decisions since the last report. */
+  /** The counts of decisions since the last report. */
   counts?: NodeCounts;
   /** The keys that were denied most, heaviest first: as many as fit. */
   denied?: HeavyKey[];
   /** Errors since the start of the process, by kind. */
   errors?: ErrorCount[];
-  /** How full the table is, estimated: from 0 to 1. */
+  /** The fill of the key table, estimated: from 0 to 1. */
   fill?: number;
-  /** It decides by its last good policy, and has not heard the admin server since it started. */
+  /** Whether the node decides by its last good policy, because it has not reached the admin server since it started. */
   from_last_good?: boolean;
-  /** The keys that came most, heaviest first: as many as fit. */
+  /** The keys with the most requests, heaviest first: as many as fit. */
   hot?: HeavyKey[];
-  /** Which start of it. */
+  /** The instance of the node: another one for each start of its process. */
   instance?: string;
-  /** Keys that are counted now, estimated; nothing: the build does not tell. */
+  /** The keys in the table now, estimated; `null`: the build does not send it. */
   keys?: number | null;
-  /** Buckets of the histogram of latencies that have counts, and how many. */
+  /** The buckets of the latency histogram that have counts, each with its count. */
   latency?: [number, number][];
-  /** The limits of tiers and rules that decided since the last report, a thousand at most: each request once for each limit. */
+  /** The counts of limits of tiers and rules that decided since the last report, 1,000 at most. A request counts once for each limit. */
   limits?: PartCounts[];
-  /** Further limits that decided, and are in `counts` alone. */
+  /** The number of further limits that decided; their requests are in `counts` alone. */
   limits_left_out?: number;
-  /** Memory that the process has from the machine, bytes; nothing where the system does not say. */
+  /** The resident memory of the process, bytes; `null`: the system does not tell. */
   memory_bytes?: number | null;
-  /** Name of the node. */
+  /** The name of the node. */
   name?: string;
   /** New keys that found no slot in the table, since the start. */
   overflow_charges?: number;
-  /** The tiers and rules that decided since the last report, a thousand at most: each request once for each of them. */
+  /** The counts of tiers and rules that decided since the last report, 1,000 at most. A request counts once for each of them. */
   owners?: PartCounts[];
-  /** Further tiers and rules that decided, and are in `counts` alone. */
+  /** The number of further tiers and rules that decided; their requests are in `counts` alone. */
   owners_left_out?: number;
-  /** Version of the policy in force; 0: none. */
+  /** The version of the policy in force; 0: none. */
   policy_version?: number;
-  /** What process it is: in the first report, and in every tenth one after it. */
+  /** The process, in the first report and in every tenth one after it. */
   process?: Process | null;
-  /** From 1, one more for each. */
+  /** The number of the report: from 1, one more for each. */
   sequence?: number;
-  /** The store that it shares limits through; nothing: it has none, or does not say. */
+  /** The state of the store that the node shares limits through; `null`: it has none, or does not send it. */
   store?: StoreReport | null;
 };
 
@@ -2236,31 +2236,31 @@ export type SecondFactor = {
   recovery_codes: number;
 };
 
-/** A decision that was seen. */
+/** A decision that a watch saw. */
 export type SeenDecision = {
-  /** Was it allowed? */
+  /** Whether the request was allowed. */
   allowed: boolean;
-  /** By the node's clock, Unix milliseconds. */
+  /** The time of the decision by the node's clock, Unix milliseconds. */
   at_ms: number;
-  /** Tokens; `null`: it was no request, or the node does not say. */
+  /** The cost in tokens; `null`: it was no request, or the node does not send it. */
   cost?: number | null;
-  /** Its path, if it had one; its first 512 characters. */
+  /** The path of the request, if it had one, cut to 512 characters. */
   endpoint?: string | null;
-  /** Whom the request was about. */
+  /** The identities of the request. */
   identities: SeenIdentity[];
-  /** The limit that decided; `null` where none applied. */
+  /** The limit that decided; `null`: none applied. */
   limit_id?: string | null;
-  /** Its method, if it had one. */
+  /** The method of the request, if it had one. */
   method?: string | null;
-  /** What it left. */
+  /** The tokens that were left. */
   remaining?: number | null;
 };
 
-/** An identity that a node saw. */
+/** An identity in a report or a decision. */
 export type SeenIdentity = {
-  /** Such as `user`. */
+  /** The kind, such as `user`. */
   kind: string;
-  /** Such as `ada`. */
+  /** The value, such as `ada`. */
   value: string;
 };
 
@@ -2407,27 +2407,27 @@ export type StoreFault =
 export type StoreFaultReport = {
   /** The code of the fault. */
   code: StoreFault;
-  /** The meaning of the fault, the store's own words, and what to do: for people. */
+  /** The meaning of the fault, the text of the store, and the advice: for people. */
   message: string;
 };
 
-/** How the store is that a node shares limits through; counts are since the start of its process. */
+/** The state of the store that a node shares limits through. Counts are since the start of the node's process. */
 export type StoreReport = {
-  /** Questions without an answer. */
+  /** Requests to the store that failed. */
   failed: number;
-  /** Why it refuses or fails, and what endangers its keys. */
+  /** The faults of the store, and what endangers its keys. */
   faults?: StoreFaultReport[];
-  /** It did not answer, and is left alone for now: limits do what they say for that case. */
+  /** Whether the circuit breaker is open: the store did not answer and is skipped for now, and `on_failure` of each limit decides. */
   is_away: boolean;
-  /** What an answer took since the last report, on the average, microseconds; nothing: there was none. */
+  /** The mean latency of the store since the last report, microseconds; `null`: it was not asked. */
   latency_us?: number | null;
-  /** Tokens that are lent to this node. */
+  /** The tokens that are lent to this node. */
   leased_out: number;
-  /** The most tokens above a synced limit that the store had. */
+  /** The most tokens above a synced limit that the store has seen. */
   overshoot_max: number;
-  /** For how long a charge of a synced limit was untold, the last one, milliseconds. */
+  /** The time for which the last exchanged charge of a synced limit had waited to be sent, milliseconds. */
   sync_lag_ms: number;
-  /** The most tokens of one key that this node spent between two exchanges: the sum of all nodes bounds the overshoot. */
+  /** The most tokens of one key that this node spent between two exchanges. The sum over all nodes bounds the overshoot. */
   untold_max: number;
 };
 
@@ -2548,50 +2548,50 @@ export type Token = {
   scope: Scope | null;
 };
 
-/** What a node has to say. */
+/** A node's reply to a query. */
 export type Told =
   | {
-      /** Would it be allowed? */
+      /** Whether the request would be allowed. */
       allowed: boolean;
       /** The limit that would deny it. */
       limit_id?: string | null;
-      /** In the order in which they are checked. */
+      /** The limits, in the order in which they are checked. */
       limits: PeekedLimit[];
-      /** Version of the policy that decides. */
+      /** The version of the policy that decides. */
       policy_version: number;
-      /** When it would be allowed, milliseconds from now; `null`: never. */
+      /** The time after which it would be allowed, milliseconds from now; `null`: never. */
       retry_after_ms?: number | null;
       what: 'peek';
     }
   | {
-      /** Of each identity, in the order in which they were asked about; `null`: no limit of its can deny it for what it used. */
+      /** One entry for each identity of the query, in the same order; `null`: no limit of this identity can deny it. */
       each: (PeekedLimit | null)[];
       what: 'fullest';
     }
   | {
-      /** The limits of which something was used, as they stood before. Builds before these have none. */
+      /** The limits that had been used, with their state before the reset. Older builds send none. */
       cleared?: PeekedLimit[];
-      /** Keys of which there was something to forget. */
+      /** The number of keys that had something to clear. */
       keys: number;
       what: 'reset';
     }
   | {
-      /** The limits of which something was used, as they stood before. */
+      /** The limits that had been used, with their state before they were cleared. */
       cleared: PeekedLimit[];
-      /** Keys of which there was something to forget. */
+      /** The number of keys that had something to clear. */
       keys: number;
       what: 'clear';
     }
   | {
-      /** Was it allowed? */
+      /** Whether the request was allowed. */
       allowed: boolean;
       /** The limit that denied it, or the one with the least left; `null`: no limit applied, so nothing was charged. */
       limit_id?: string | null;
-      /** Version of the policy that decided. */
+      /** The version of the policy that decided. */
       policy_version: number;
-      /** When it would be allowed, milliseconds from now; `null`: never. */
+      /** The time after which it would be allowed, milliseconds from now; `null`: never. */
       retry_after_ms?: number | null;
-      /** The policy has no such domain, so no limit applied. */
+      /** Whether the policy lacks the domain, so that no limit applied. */
       unknown_domain?: boolean;
       what: 'charge';
     }
@@ -2606,7 +2606,7 @@ export type Told =
     }
   | {
       what: 'failed';
-      /** Why, for people. */
+      /** The reason, for people. */
       why: string;
     };
 
@@ -2784,11 +2784,11 @@ export type WentOn = {
 /** Filter for decisions or clients. */
 export type Which = 'all' | 'denied' | 'changed' | 'newly_denied' | 'newly_allowed';
 
-/** An identity. */
+/** The identity that a query is about. */
 export type Who = {
-  /** Such as `user`. */
+  /** The kind, such as `user`. */
   kind: string;
-  /** Such as `ada`. */
+  /** The value, such as `ada`. */
   value: string;
 };
 

@@ -78,18 +78,7 @@ pub(crate) type SlotRequest = Vec<KeyRequest>;
 impl KeyRequest {
     pub(crate) fn new(key: String, charge: &StoreCharge<'_>, intent: Intent) -> Self {
         let own = VersionedMeter { meter: charge.meter, version: charge.version };
-        Self {
-            key,
-            own,
-            intent,
-            is_shadow: charge.is_shadow,
-            found: None,
-            grant: None,
-            is_refused: false,
-            tries: 0,
-            late: 0,
-            lease_ns: LEASE_NS,
-        }
+        Self { is_shadow: charge.is_shadow, ..Self::again(key, own, intent, None) }
     }
 
     /// Makes a request for a key whose record is known: `text` is its text.

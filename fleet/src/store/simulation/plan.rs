@@ -97,12 +97,12 @@ impl Plan {
         (8.0 * admitted).ceil().clamp((self.tokens / 64).max(1) as f64, (self.tokens / 16).max(1) as f64)
     }
 
-    /// MeasuredCounts one request for each batch, at most ten a second, and at least one in 45 seconds where the key is used.
+    /// Counts one request for each batch, at most ten a second, and at least one in 45 seconds where the key is used.
     pub(super) fn by_the_plan(&self) -> f64 {
         self.sum(|asked, admitted| (admitted / self.batch(admitted)).max(asked.min(1.0 / 45.0)).min(10.0))
     }
 
-    /// MeasuredCounts also the requests after a lease went back, which happens after 30 seconds without use; Poisson's law
+    /// Counts also the requests after a lease went back, which happens after 30 seconds without use; Poisson's law
     /// gives their rate.
     pub(super) fn with_returns(&self) -> f64 {
         self.sum(|asked, admitted| {
