@@ -385,9 +385,10 @@ impl<'l> Account<'l> {
                 if held.is_leased {
                     return Next::Leave(Err(held.word));
                 }
-                match self.next(self.step(held.word, now, BucketSite::Slot)) {
-                    Next::Write(held, charged) => Next::Write(held, Ok(charged)),
-                    Next::Leave(charged) => Next::Leave(Ok(charged)),
+                let charged = self.step(held.word, now, BucketSite::Slot);
+                match charged.verdict {
+                    Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), Ok(charged)),
+                    _ => Next::Leave(Ok(charged)),
                 }
             })?;
             match charged {
@@ -440,13 +441,5 @@ impl<'l> Account<'l> {
                 }
             },
         )
-    }
-
-    #[inline(always)]
-    fn next(&self, charged: ChargeResult) -> Next<Held, ChargeResult> {
-        match charged.verdict {
-            Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), charged),
-            _ => Next::Leave(charged),
-        }
     }
 }

@@ -205,11 +205,6 @@ impl ActiveLimit {
         Self { fast_path, meter, can_lease: false, group, ..*self }
     }
 
-    /// Returns the same limit, which shows this period where it admits nothing.
-    pub(crate) fn with_period(self, period_ns: u64) -> Self {
-        Self { period_ns, ..self }
-    }
-
     /// Returns the word of a bucket under this snapshot's numbers. A bucket from before the change is converted as of
     /// the change's instant.
     ///

@@ -108,7 +108,7 @@ impl<C: Clock> Engine<C> {
             .filter_map(|(_, rate)| {
                 let rate = (*rate)?;
                 let [_, period_ns, _] = rate.numbers();
-                Some(self.rated.rated(rate.into(), NO_GROUP).with_period(period_ns))
+                Some(ActiveLimit { period_ns, ..self.rated.rated(rate.into(), NO_GROUP) })
             })
             .collect();
         let batch = AtomicBatch::new(&active, requests, &rated, now, &buckets.hasher);

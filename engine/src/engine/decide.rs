@@ -161,18 +161,6 @@ impl<C: Clock> Buckets<C> {
         Ok(None)
     }
 
-    /// Returns the decision where no limit applies.
-    pub(crate) fn unlimited(&self, active: &ActivePolicy) -> Decision<'_> {
-        Decision {
-            policy_version: active.version,
-            delay_ns: 0,
-            degraded: None,
-            decided_by: None,
-            shadows: Shadows::default(),
-            names: &self.names,
-        }
-    }
-
     pub(crate) fn refused(
         &self,
         accounts: &[Account<'_>],
@@ -205,7 +193,15 @@ impl<C: Clock> Buckets<C> {
             }
         }
         let mut decision = match tightest {
-            None => self.unlimited(active),
+            // No limit applies.
+            None => Decision {
+                policy_version: active.version,
+                delay_ns: 0,
+                degraded: None,
+                decided_by: None,
+                shadows,
+                names: &self.names,
+            },
             Some((place, charged)) => accounts[place].decision(self, place, *charged),
         };
         decision.delay_ns = delay_ns;

@@ -149,7 +149,7 @@ pub struct GiveBack<'r> {
     places: u64,
 }
 
-impl<'r> Pending<'r> {
+impl Pending<'_> {
     /// Returns the cost of the request.
     #[must_use]
     pub fn cost(&self) -> u64 {
@@ -164,12 +164,6 @@ impl<'r> Pending<'r> {
     /// Returns the places in the plan of the limits that the store keeps.
     fn stored(&self) -> impl Iterator<Item = usize> {
         (0..self.plan.len()).filter(|&place| is_stored(&self.active, &self.plan[place]))
-    }
-
-    /// Returns what the store must take back: the charges at these places in the plan, with their answers.
-    fn give_back(self, places: u64, answers: &[StoreAnswer]) -> Option<GiveBack<'r>> {
-        let answered = || answers.iter().copied().map(Some).collect();
-        (places != 0).then(|| GiveBack { pending: Pending { answered: answered(), ..self }, places })
     }
 
     fn charge(&self, place: usize) -> Option<StoreCharge<'_>> {
@@ -368,11 +362,8 @@ impl<C: Clock> Engine<C> {
     /// If the decision is a denial, the caller gives back to the store what it admitted. A check that another engine
     /// began is decided as a [`check`](Self::check) of this one, without the answers.
     pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
-            return (self.check(pending.request), None);
-        }
-        let (decision, places) = self.finish_pending(&pending, answers, None);
-        (decision, pending.give_back(places, answers))
+        let (decision, _, give_back) = self.conclude(pending, answers, false);
+        (decision, give_back)
     }
 
     /// Finishes a check as [`finish`](Self::finish) does, and returns a reservation of what was charged on this node.
@@ -382,34 +373,35 @@ impl<C: Clock> Engine<C> {
         pending: Pending<'r>,
         answers: &[StoreAnswer],
     ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
-        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
-            let (decision, reservation) = self.reserve(pending.request);
-            return (decision, reservation, None);
-        }
-        let mut reserved = Vec::with_capacity(pending.plan.len());
-        let (decision, places) = self.finish_pending(&pending, answers, Some(&mut reserved));
-        let Pending { request, ref active, ref plan, .. } = pending;
-        let is_allowed = decision.is_allowed();
-        let reservation = is_allowed.then(|| Reservation::of(&self.buckets, request, active, plan, reserved));
-        (decision, reservation, pending.give_back(places, answers))
+        self.conclude(pending, answers, true)
     }
 
-    /// Finishes a check of this engine, and puts what was charged on this node into `reserved`. Returns also the limits
-    /// whose charge the store must take back, as bits of their places in the plan.
-    fn finish_pending(
+    /// Finishes a check, and reserves what is charged on this node if it `is_reserving`.
+    fn conclude<'r>(
         &self,
-        pending: &Pending<'_>,
+        pending: Pending<'r>,
         answers: &[StoreAnswer],
-        reserved: Option<&mut Vec<ReservedCharge>>,
-    ) -> (Decision<'_>, u64) {
-        let Pending { request, active, plan, .. } = pending;
-        let is_look = pending.is_look && reserved.is_none();
+        is_reserving: bool,
+    ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
+        let Pending { request, ref active, ref plan, is_look, .. } = pending;
+        if !Arc::ptr_eq(&pending.engine, &self.buckets.id) {
+            let (decision, reservation) =
+                if is_reserving { self.reserve(request) } else { (self.check(request), None) };
+            return (decision, reservation, None);
+        }
+        let is_look = is_look && !is_reserving;
         let mut by_place = AnswersByPlace::new();
         let places = place_answers(active, plan, answers.iter().copied(), &mut by_place);
+        let mut reserved = is_reserving.then(|| Vec::with_capacity(plan.len()));
         let now = self.buckets.clock.now();
-        let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, reserved);
-        let is_vain = !decision.is_allowed() && !is_look;
-        (decision, if is_vain { places } else { 0 })
+        let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, reserved.as_mut());
+        let is_allowed = decision.is_allowed();
+        let reserve = |reserved| Reservation::of(&self.buckets, request, active, plan, reserved);
+        let reservation = reserved.filter(|_| is_allowed).map(reserve);
+        let answered = || answers.iter().copied().map(Some).collect();
+        let give_back = (!is_allowed && places != 0 && !is_look)
+            .then(|| GiveBack { pending: Pending { answered: answered(), ..pending }, places });
+        (decision, reservation, give_back)
     }
 
     fn finish_with(
