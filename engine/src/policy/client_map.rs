@@ -102,7 +102,7 @@ const OVER_PARTS: usize = 8;
 
 impl<T: Copy> ClientMap<T> {
     /// Returns a copy to change, of the clients of `kind`.
-    pub(crate) fn to_be_changed(&self, kind: &str) -> Self {
+    pub(crate) fn copy_to_change(&self, kind: &str) -> Self {
         match &self.over {
             Some(over) if over.len() > self.base.len() / OVER_PARTS => {
                 let mut copy = Self::with_room_for(kind, self.len);

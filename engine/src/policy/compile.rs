@@ -15,15 +15,15 @@ use rapidhash::RapidHashMap;
 use self::{
     checks::{check_description, check_id, check_tags, check_unique, read_instant, read_matcher},
     kinds::kinds_of,
-    previous::Before,
+    previous::PreviousDomain,
 };
 use crate::{
     base::address::IP,
     policy::{
         client_map::ClientMap,
         compiled::{
-            CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, RuleSet,
-            Snapshot,
+            CompiledDomain, CompiledLimit, CompiledOverride, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX,
+            RuleSet, Snapshot,
         },
         document::{self, ClientRef, DescriptorSettings, DoorSettings, EVERYONE, Policy},
         error::{Problems, Report},
@@ -44,14 +44,14 @@ impl Snapshot {
     pub fn compile(policy: &Policy) -> Result<Self, Problems> {
         Self::of(policy.domains.iter().map(|(name, domain)| {
             let clients = domain.clients.iter().map(ClientRef::from);
-            Source { name, domain, clients, before: None }
+            DomainSource { name, domain, clients, before: None }
         }))
     }
 
     /// Compiles a document whose clients are borrowed from its text.
     #[cfg(feature = "serde")]
     pub fn compile_borrowed(policy: &document::borrowed::Policy<'_>) -> Result<Self, Problems> {
-        Self::of(policy.domains.iter().map(|(name, of)| Source {
+        Self::of(policy.domains.iter().map(|(name, of)| DomainSource {
             name,
             domain: &of.domain,
             clients: of.clients(),
@@ -71,14 +71,14 @@ impl Snapshot {
     #[cfg(feature = "serde")]
     pub fn compile_delta(&self, delta: &document::borrowed::Delta<'_>) -> Result<Self, Problems> {
         Self::of(delta.policy.domains.iter().map(|(name, of)| {
-            let of_before = |domain| Before { limits: &self.limits, domain, gone: delta.gone(name).collect() };
+            let of_before = |domain| PreviousDomain { limits: &self.limits, domain, gone: delta.gone(name).collect() };
             let before = self.domains.get(name.as_str()).map(of_before);
-            Source { name, domain: &of.domain, clients: of.clients(), before }
+            DomainSource { name, domain: &of.domain, clients: of.clients(), before }
         }))
     }
 
     fn of<'p, C: Iterator<Item = ClientRef<'p>> + Clone>(
-        each: impl ExactSizeIterator<Item = Source<'p, C>>,
+        each: impl ExactSizeIterator<Item = DomainSource<'p, C>>,
     ) -> Result<Self, Problems> {
         let (mut found, mut limits) = (Vec::new(), Vec::new());
         let mut report = Report::new(&mut found);
@@ -87,12 +87,12 @@ impl Snapshot {
         if each.len() == 0 {
             under_domains.wrong("the policy has no domain; requests that name none are in `default`");
         }
-        for Source { name, domain, clients, before } in each {
+        for DomainSource { name, domain, clients, before } in each {
             let mut report = under_domains.field(name);
             check_id(&mut report, name);
             let zone = zone_of(&mut report, domain);
-            let had = before.as_ref().map(|before| before.kinds(&mut report)).unwrap_or_default();
-            let kinds = kinds_of(domain, clients.clone(), had);
+            let previous = before.as_ref().map(|before| before.kinds(&mut report)).unwrap_or_default();
+            let kinds = kinds_of(domain, clients.clone(), previous);
             let compiler = Compiler { name, source: domain, clients, before, zone, limits: &mut limits, kinds };
             domains.insert(name.into(), compiler.run(&mut report));
         }
@@ -102,12 +102,12 @@ impl Snapshot {
 }
 
 /// A domain to compile.
-struct Source<'p, C> {
+struct DomainSource<'p, C> {
     name: &'p str,
     domain: &'p document::Domain,
     /// The clients of the domain; with `before`, only those that are new or changed.
     clients: C,
-    before: Option<Before<'p>>,
+    before: Option<PreviousDomain<'p>>,
 }
 
 /// Compiles one domain. It continues after a problem, to find all of them.
@@ -115,14 +115,14 @@ struct Compiler<'p, 'l, C> {
     name: &'p str,
     source: &'p document::Domain,
     clients: C,
-    before: Option<Before<'p>>,
+    before: Option<PreviousDomain<'p>>,
     zone: Zone,
     limits: &'l mut Vec<CompiledLimit>,
     kinds: Vec<Kind>,
 }
 
 impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
-    fn run(mut self, report: &mut Report<'_>) -> Domain {
+    fn run(mut self, report: &mut Report<'_>) -> CompiledDomain {
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -133,9 +133,9 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let mut numbered = Vec::new();
         if let Some(before) = self.before.take() {
             // Exceptions still refer to limits of the previous snapshot here.
-            before.check(report, &self.kinds, timezone);
-            before.limits_go_on(&mut self.kinds, self.limits);
-            numbered = before.tiers_go_on(report, &self.kinds, &tiers);
+            before.check_timezone(report, &self.kinds, timezone);
+            before.copy_limits(&mut self.kinds, self.limits);
+            numbered = before.renumber_tiers(report, &self.kinds, &tiers);
         }
         let numbers = number(&tiers, &mut numbered);
         for kind in &mut self.kinds {
@@ -155,7 +155,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
         let named_blocks = named_blocks(&rule_sets, &kinds);
-        let mut domain = Domain {
+        let mut domain = CompiledDomain {
             tier_hint,
             descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },
             door,
@@ -199,16 +199,17 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
 
     /// Compiles the clients. `numbers` has the numbers of the tiers by their indices.
     fn clients(&mut self, report: &mut Report<'_>, numbers: &[u32]) {
-        let is_free = |(place, exception): (usize, &Option<Exception>)| exception.is_none().then_some(place as u32);
+        let is_free =
+            |(place, exception): (usize, &Option<CompiledOverride>)| exception.is_none().then_some(place as u32);
         let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
         let mut free: Vec<Vec<u32>> = self.kinds.iter().map(places).collect();
         let (mut last_kind, mut last_tier) = (None, None);
         for (place, client) in self.clients.clone().enumerate() {
             let report = &mut report.item("clients", place);
-            let kind = as_before(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
+            let kind = cached_index(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
             let tier = client
                 .tier
-                .and_then(|tier| as_before(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)))
+                .and_then(|tier| cached_index(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)))
                 .map(|place| numbers[place as usize]);
             if client.tier.is_none() && client.exception.is_none() {
                 report.wrong("a client needs a tier or an override");
@@ -221,7 +222,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let matcher = read_matcher(&mut report.field("value"), client.kind, client.value);
             let (Some(place), Some(matcher)) = (kind, matcher) else { continue };
             let kind = &mut self.kinds[place as usize];
-            let known = kind.joins(tier, exception, &mut free[place as usize]);
+            let known = kind.add_client(tier, exception, &mut free[place as usize]);
             if !kind.clients.insert(matcher, known) {
                 report.field("value").wrong(format!("{} `{}` stands here twice", client.kind, client.value));
             }
@@ -234,7 +235,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         owner: &str,
         tier: Option<u32>,
         source: &document::Override,
-    ) -> Option<Exception> {
+    ) -> Option<CompiledOverride> {
         let until = source.until.as_ref().and_then(|until| read_instant(&mut report.field("until"), until));
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
@@ -259,7 +260,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 return None;
             }
         };
-        Some(Exception { tier, until, grants })
+        Some(CompiledOverride { tier, until, grants })
     }
 
     fn limits_of(&mut self, report: &mut Report<'_>, owner: &str, limits: &[document::Limit]) -> Limits {
@@ -343,7 +344,7 @@ fn zone_of(report: &mut Report<'_>, domain: &document::Domain) -> Zone {
 }
 
 /// Returns the index of a name, searching only if the name differs from the last one.
-fn as_before<'p>(
+fn cached_index<'p>(
     last: &mut Option<(&'p str, u32)>,
     name: &'p str,
     find: impl FnOnce(&'p str) -> Option<u32>,
@@ -355,7 +356,7 @@ fn as_before<'p>(
 }
 
 /// Returns the most limits that could apply to one request: those of the eight kinds with the most, and of every set of rules.
-fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
+fn most_limits(domain: &CompiledDomain, limits: &[CompiledLimit]) -> usize {
     let tier = |place: u32| domain.tiers[place as usize].1.clone();
     let numbered = |number: u32| domain.place(number).map_or(0..0, tier);
     let longest = domain.tiers.iter().map(|(_, limits)| limits.clone()).max_by_key(Limits::len);

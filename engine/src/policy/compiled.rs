@@ -29,7 +29,7 @@ pub(crate) const KINDS_MAX: usize = 64;
 pub struct Snapshot {
     /// Every limit of the policy; plans and owners refer to them by index.
     pub(crate) limits: Box<[CompiledLimit]>,
-    pub(crate) domains: RapidHashMap<Box<str>, Domain>,
+    pub(crate) domains: RapidHashMap<Box<str>, CompiledDomain>,
     /// Whether any limit is kept in a store.
     pub(crate) has_stored: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct CompiledLimit {
     pub(crate) max_debt: u64,
     /// Whether the limit is evaluated and counted, but never denies.
     pub(crate) is_shadow: bool,
-    /// The kinds that the limit of a rule counts together, as bits of their indices in [`Domain::kinds`]. `None`: any one kind.
+    /// The kinds that the limit of a rule counts together, as bits of their indices in [`CompiledDomain::kinds`]. `None`: any one kind.
     pub(crate) kinds: Option<u64>,
     /// The numbers in the store of a limit that nodes share. `meter` and `max_debt` then apply to a node that counts alone.
     pub(crate) stored: Option<Stored>,
@@ -86,7 +86,7 @@ impl CompiledLimit {
 }
 
 #[derive(Debug)]
-pub(crate) struct Domain {
+pub(crate) struct CompiledDomain {
     /// The most limits that can apply to one request.
     pub(crate) most_limits: usize,
     /// Whether some limit is in shadow mode.
@@ -108,7 +108,7 @@ pub(crate) struct Domain {
 #[derive(Debug)]
 pub(crate) struct NumberedTier {
     pub(crate) id: Box<str>,
-    /// The index in [`Domain::tiers`]; `None` for a removed tier, which has no clients.
+    /// The index in [`CompiledDomain::tiers`]; `None` for a removed tier, which has no clients.
     pub(crate) place: Option<u32>,
 }
 
@@ -118,9 +118,9 @@ pub(crate) struct Kind {
     pub(crate) name: Box<str>,
     pub(crate) hash: u64,
     pub(crate) default_tier: Option<u32>,
-    pub(crate) clients: ClientMap<Client>,
+    pub(crate) clients: ClientMap<CompiledClient>,
     /// The overrides of its clients; `None` is a free slot.
-    pub(crate) exceptions: Vec<Option<Exception>>,
+    pub(crate) exceptions: Vec<Option<CompiledOverride>>,
     /// The number of clients without an override, by the number of their tier.
     pub(crate) members: Vec<usize>,
 }
@@ -128,15 +128,15 @@ pub(crate) struct Kind {
 /// A compiled client. It does not change with the tiers and limits of a policy, so most stay the same from one version to the
 /// next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Client {
-    /// A client with a tier only: the index in [`Domain::numbered`].
+pub(crate) enum CompiledClient {
+    /// A client with a tier only: the index in [`CompiledDomain::numbered`].
     OfTier(u32),
     /// A client with an override: the index in [`Kind::exceptions`].
     Excepted(u32),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Exception {
+pub(crate) struct CompiledOverride {
     /// The number of the client's tier.
     pub(crate) tier: Option<u32>,
     pub(crate) until: Option<Nanos>,
@@ -154,13 +154,13 @@ pub(crate) enum Grants {
 /// The rules that count the same kinds, of which only the closest applies to a request.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
-    /// The kinds that are counted together, as bits of their indices in [`Domain::kinds`]; 0: all identities together.
+    /// The kinds that are counted together, as bits of their indices in [`CompiledDomain::kinds`]; 0: all identities together.
     pub(crate) kinds: u64,
     pub(crate) patterns: PatternTree<RuleList>,
 }
 
-impl Domain {
-    /// Returns the index in [`Domain::tiers`] of a numbered tier.
+impl CompiledDomain {
+    /// Returns the index in [`CompiledDomain::tiers`] of a numbered tier.
     pub(crate) fn place(&self, number: u32) -> Option<u32> {
         self.numbered.get(number as usize)?.place
     }
@@ -198,7 +198,7 @@ impl Snapshot {
     /// length of the smallest block with this address that clients and conditions of the domain name. It is longer where the
     /// network's first address would otherwise be in such a block that the address is not in.
     pub(crate) fn counted_bits(&self, domain: &str, address: Ipv6Addr, least: u8) -> u8 {
-        let Some(Domain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
+        let Some(CompiledDomain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
         let clients = kinds.iter().find(|kind| *kind.name == *IP).map(|ip| &ip.clients);
         let named_bits = |address, least| {
             let of_clients = clients.map_or(0, |clients| clients.named_bits(address, least));

@@ -47,9 +47,10 @@ impl<'p> Delta<'p> {
                 None => domain.clients.clone(),
                 Some(before) => {
                     let is_same_zone = before.timezone == domain.timezone;
-                    let is_same =
-                        |before: &Client, after: &Client| before == after && (is_same_zone || !knows_zone(after));
-                    let (gone, clients) = differing(&before.clients, &domain.clients, is_same);
+                    let is_same = |before: &Client, after: &Client| {
+                        before == after && (is_same_zone || !depends_on_timezone(after))
+                    };
+                    let (gone, clients) = changed_clients(&before.clients, &domain.clients, is_same);
                     if !gone.is_empty() {
                         delta.gone.insert(name, gone);
                     }
@@ -64,7 +65,7 @@ impl<'p> Delta<'p> {
 }
 
 /// Returns the ids of changed and removed clients of the earlier list, and the new and changed clients of the later one.
-fn differing<'p>(
+fn changed_clients<'p>(
     before: &'p [Client],
     after: &'p [Client],
     is_same: impl Fn(&Client, &Client) -> bool,
@@ -83,6 +84,6 @@ fn differing<'p>(
 }
 
 /// Returns whether the limits of a client's override depend on the domain's time zone.
-fn knows_zone(client: &Client) -> bool {
+fn depends_on_timezone(client: &Client) -> bool {
     client.exception.iter().flat_map(|exception| &exception.limits).any(Limit::is_of_calendar)
 }

@@ -48,21 +48,21 @@ pub fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
     let (from, to) = (by_key(from), by_key(to));
     let keys: BTreeSet<&Key<'_>> = from.keys().chain(to.keys()).collect();
     for key in keys {
-        let object = Of { domain: key.1, kind: key.0.name(), id: &key.2 };
+        let object = ObjectRef { domain: key.1, kind: key.0.name(), id: &key.2 };
         object.compare(from.get(key).cloned(), to.get(key).cloned(), &mut found);
     }
     found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ObjectKind {
     Tier,
     Rule,
     Client,
     Domain,
 }
 
-impl Kind {
+impl ObjectKind {
     fn name(self) -> &'static str {
         match self {
             Self::Tier => "tier",
@@ -74,33 +74,33 @@ impl Kind {
 }
 
 /// The kind of an object, its domain and its id.
-type Key<'p> = (Kind, &'p str, String);
+type Key<'p> = (ObjectKind, &'p str, String);
 
 fn by_key(policy: &Policy) -> BTreeMap<Key<'_>, Value> {
     let mut objects = BTreeMap::new();
     for (name, domain) in &policy.domains {
         let name = name.as_str();
-        objects.extend(domain.tiers.iter().map(|tier| ((Kind::Tier, name, tier.id.clone()), json!(tier))));
-        objects.extend(domain.rules.iter().map(|rule| ((Kind::Rule, name, rule.id.clone()), json!(rule))));
+        objects.extend(domain.tiers.iter().map(|tier| ((ObjectKind::Tier, name, tier.id.clone()), json!(tier))));
+        objects.extend(domain.rules.iter().map(|rule| ((ObjectKind::Rule, name, rule.id.clone()), json!(rule))));
         objects.extend(
             domain
                 .clients
                 .iter()
-                .map(|client| ((Kind::Client, name, format!("{}:{}", client.kind, client.value)), json!(client))),
+                .map(|client| ((ObjectKind::Client, name, format!("{}:{}", client.kind, client.value)), json!(client))),
         );
-        objects.insert((Kind::Domain, name, name.to_owned()), json!(domain.settings()));
+        objects.insert((ObjectKind::Domain, name, name.to_owned()), json!(domain.settings()));
     }
     objects
 }
 
 /// The object that is compared.
-struct Of<'a> {
+struct ObjectRef<'a> {
     domain: &'a str,
     kind: &'a str,
     id: &'a str,
 }
 
-impl Of<'_> {
+impl ObjectRef<'_> {
     fn difference(
         &self,
         limit: Option<&str>,
@@ -210,7 +210,7 @@ mod tests {
             ],
             "clients": [{ "kind": "user", "value": "bob", "tier": "free" }],
         }));
-        let told = json!(differences(&from, &to));
+        let found = json!(differences(&from, &to));
         let of = |kind: &str, id: &str| json!({ "domain": "default", "kind": kind, "id": id });
         let with = |mut value: Value, more: Value| {
             let more = more.as_object().expect("an object").clone();
@@ -219,7 +219,7 @@ mod tests {
         };
         let free = || of("tier", "free");
         assert_eq!(
-            told,
+            found,
             json!([
                 with(free(), json!({ "limit": "day", "from": limit("day", 1_000) })),
                 with(free(), json!({ "limit": "hour", "to": limit("hour", 500) })),
@@ -243,11 +243,11 @@ mod tests {
             policy(&json!({ "clients": [{ "kind": "user", "value": "bob", "override": exception }] }))
         };
         let found = differences(&with(1, 10, "a"), &with(2, 10, "b"));
-        let told: Vec<_> =
+        let places: Vec<_> =
             found.iter().map(|it| (&*it.kind, &*it.id, it.limit.as_deref(), it.field.as_deref())).collect();
         let bob = ("client", "user:bob");
         assert_eq!(
-            told,
+            places,
             [(bob.0, bob.1, Some("minute"), Some("limit")), (bob.0, bob.1, None, Some("override.reason"))]
         );
         assert_eq!((&found[0].from, &found[0].to), (&Some(json!(1)), &Some(json!(2))));

@@ -55,31 +55,31 @@ impl std::error::Error for Problems {}
 /// Collects problems below one field of the document. The path is formatted only for a problem: a policy may have a hundred
 /// thousand clients, nearly all of them valid.
 pub(crate) struct Report<'r> {
-    at: Place<'r>,
+    at: FieldPath<'r>,
     found: &'r mut Vec<Problem>,
 }
 
 /// The path of a field, as a list from the field up to the document.
 #[derive(Clone, Copy)]
-enum Place<'r> {
+enum FieldPath<'r> {
     Document,
-    Field { within: &'r Place<'r>, name: &'r str },
-    Item { within: &'r Place<'r>, name: &'r str, place: usize },
+    Field { within: &'r FieldPath<'r>, name: &'r str },
+    Item { within: &'r FieldPath<'r>, name: &'r str, place: usize },
 }
 
 impl<'r> Report<'r> {
     pub(crate) fn new(found: &'r mut Vec<Problem>) -> Self {
-        Self { at: Place::Document, found }
+        Self { at: FieldPath::Document, found }
     }
 
     /// Returns the report for a field below this one.
     pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> Report<'f> {
-        Report { at: Place::Field { within: &self.at, name }, found: self.found }
+        Report { at: FieldPath::Field { within: &self.at, name }, found: self.found }
     }
 
     /// Returns the report for an item of the list `name` below this field.
     pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> Report<'f> {
-        Report { at: Place::Item { within: &self.at, name, place }, found: self.found }
+        Report { at: FieldPath::Item { within: &self.at, name, place }, found: self.found }
     }
 
     /// Adds a problem of this field.
@@ -93,7 +93,7 @@ impl<'r> Report<'r> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Field { within, name } | Self::Item { within, name, .. }) = self else { return Ok(()) };
         within.fmt(f)?;

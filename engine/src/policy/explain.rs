@@ -76,12 +76,12 @@ impl Domain {
     #[must_use]
     pub fn explain<'a>(&'a self, request: &Request<'a>, now: Nanos) -> Explanation<'a> {
         let identities: Vec<_> =
-            request.identities.iter().map(|identity| self.who_is(*identity, request, now)).collect();
+            request.identities.iter().map(|identity| self.explain_identity(*identity, request, now)).collect();
         let mut buffer = PathBuffer::new();
         let path = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         let mut applied: Vec<&Rule> = Vec::new();
         let rules = self.rules_by_closeness().into_iter().map(|rule| {
-            let mut fit = fits(rule, request, path, &identities);
+            let mut fit = match_rule(rule, request, path, &identities);
             if fit == RuleMatch::Applies {
                 match applied.iter().find(|closer| kinds(closer) == kinds(rule)) {
                     Some(closer) => fit = RuleMatch::Closer(&closer.id),
@@ -93,15 +93,15 @@ impl Domain {
         Explanation { rules: rules.collect(), identities }
     }
 
-    fn who_is<'a>(&'a self, identity: Identity<'a>, request: &Request<'a>, now: Nanos) -> WhoIs<'a> {
+    fn explain_identity<'a>(&'a self, identity: Identity<'a>, request: &Request<'a>, now: Nanos) -> WhoIs<'a> {
         let matching = self.clients.iter().filter(|client| client.kind == identity.kind()).filter_map(|client| {
             let matcher = Matcher::parse(&client.kind, &client.value).ok()?;
-            matcher.matches(identity.value()).then(|| (matcher.nearness(), client))
+            matcher.matches(identity.value()).then(|| (matcher.specificity(), client))
         });
-        let client = matching.min_by_key(|(nearness, _)| *nearness).map(|(_, client)| client);
+        let client = matching.min_by_key(|(specificity, _)| *specificity).map(|(_, client)| client);
         let of_client = client.and_then(|client| client.tier.as_deref()).map(|tier| (tier, TierFrom::Client));
         let hint = request.tier.filter(|hint| {
-            self.tier_hint && self.speaks_of(identity.kind()) && self.tiers.iter().any(|tier| tier.id == **hint)
+            self.tier_hint && self.has_kind(identity.kind()) && self.tiers.iter().any(|tier| tier.id == **hint)
         });
         let default = self.defaults.get(identity.kind()).map(|tier| (tier.as_str(), TierFrom::Default));
         let until =
@@ -115,7 +115,7 @@ impl Domain {
     }
 
     /// Returns whether the domain names this kind anywhere.
-    fn speaks_of(&self, kind: &str) -> bool {
+    fn has_kind(&self, kind: &str) -> bool {
         self.defaults.contains_key(kind)
             || self.clients.iter().any(|client| client.kind == kind)
             || self.rules.iter().any(|rule| kinds(rule).contains(&kind) || rule.condition.contains_key(kind))
@@ -133,7 +133,7 @@ pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
     kinds
 }
 
-fn fits<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[WhoIs<'_>]) -> RuleMatch<'a> {
+fn match_rule<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[WhoIs<'_>]) -> RuleMatch<'a> {
     if !rule.enabled {
         return RuleMatch::Disabled;
     }

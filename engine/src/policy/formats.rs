@@ -59,7 +59,7 @@ impl Policy {
     /// Reads a document. The error has one problem, the first of the text.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
         let text = text.trim_start_matches(BYTE_ORDER_MARK);
-        read(text, format).map_err(|problem| Problems(vec![syntax::foreign(text, format).unwrap_or(problem)]))
+        read(text, format).map_err(|problem| Problems(vec![syntax::foreign_document(text, format).unwrap_or(problem)]))
     }
 }
 
@@ -143,7 +143,7 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
         Ok(value) => value,
         Err(problem) => {
             let message = syntax::in_plain_words(&problem, Format::Json);
-            let message = message.unwrap_or_else(|| syntax::unreadable(Format::Json));
+            let message = message.unwrap_or_else(|| syntax::unknown_error(Format::Json));
             let line = problem.line.map(|line| format!("line {line}: ")).unwrap_or_default();
             return JsonError::Syntax(format!("{line}{}", message.trim_start_matches("not JSON: ")));
         }
@@ -179,7 +179,7 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
             // A TOML integer that a JSON value cannot hold: the type's own message says what is right.
             Err(_) if problem.message.contains(" is out of range; expected ") => return Problem { path, ..problem },
             Err(problem) => {
-                let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unreadable(format));
+                let message = syntax::in_plain_words(&problem, format).unwrap_or_else(|| syntax::unknown_error(format));
                 let message = match written_at(text, format, &steps_of(&problem.path)) {
                     Some(written) => {
                         message.replace("this number", &format!("`{}`", deserializer::shortened(&written)))

@@ -122,8 +122,8 @@ impl ImportError {
 }
 
 /// A position in a file.
-#[derive(Clone, Debug)]
-struct Place {
+#[derive(Clone, Debug, Default)]
+struct SourcePosition {
     /// The index of the file, from 0: two files may have the same name.
     file: usize,
     line: usize,
@@ -132,20 +132,20 @@ struct Place {
 
 /// A builder of the report.
 #[derive(Debug, Default)]
-struct Notes(Vec<(Place, Note)>);
+struct Notes(Vec<(SourcePosition, Note)>);
 
 impl Notes {
     /// Adds a note on a part that does not change decisions.
-    fn tell(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
+    fn note(&mut self, at: &SourcePosition, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), false);
     }
 
     /// Adds a note on a part that changes decisions.
-    fn warn(&mut self, at: &Place, field: &str, what: impl Into<String>, instead: impl Into<String>) {
+    fn warn(&mut self, at: &SourcePosition, field: &str, what: impl Into<String>, instead: impl Into<String>) {
         self.add(at, field, what.into(), instead.into(), true);
     }
 
-    fn add(&mut self, at: &Place, field: &str, what: String, instead: String, changes_decisions: bool) {
+    fn add(&mut self, at: &SourcePosition, field: &str, what: String, instead: String, changes_decisions: bool) {
         let dot = if at.path.is_empty() || field.is_empty() { "" } else { "." };
         let path = format!("{}{dot}{field}", at.path);
         let note = Note { file: String::new(), line: at.line, path, what, instead, changes_decisions };
@@ -153,15 +153,15 @@ impl Notes {
     }
 
     /// Adds a note on a file as a whole.
-    fn tell_of_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
-        let at = Place { file, line: 0, path: String::new() };
+    fn note_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
+        let at = SourcePosition { file, line: 0, path: String::new() };
         self.add(&at, "", what.to_owned(), instead.to_owned(), changes_decisions);
     }
 
     /// Adds the note that every file of another limiter has.
-    fn tell_of_counters(&mut self, file: usize) {
+    fn note_counters(&mut self, file: usize) {
         let what = "counters that the servers of that limiter share, where they have a store";
-        self.tell_of_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
+        self.note_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
     }
 }
 
@@ -178,14 +178,14 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     notes.sort_by_key(|(at, note)| (at.file, note.line));
     let mut known = BTreeSet::new();
     notes.retain(|(at, note)| known.insert((at.file, note.line, note.path.clone(), note.to_string())));
-    let named = |(at, note): (Place, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
+    let named = |(at, note): (SourcePosition, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
     Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
 }
 
 /// Returns the limit for a window, given as id, limit and seconds, with a note if it changes; `None` for a period that does not
 /// fit.
 fn window(
-    at: &Place,
+    at: &SourcePosition,
     notes: &mut Notes,
     field: &str,
     (id, limit, seconds): (String, u64, u64),

@@ -23,7 +23,7 @@ use crate::policy::{
     explain::kinds,
     matcher::Matcher,
     pattern::Pattern,
-    specificity::Closeness,
+    specificity::Specificity,
 };
 
 /// The most overlaps of patterns that the lint examines in a domain, which bounds its time: a hundred rules for every path beside
@@ -79,21 +79,21 @@ impl<'p> Lint<'p> {
             }
             // An override of some client may replace the limit.
             let stays = |limit: &Limit| !replaced.contains(limit.id.as_str());
-            self.bound_by_neighbours("tier", &tier.id, &tier.limits, stays);
+            self.warn_of_bounded_limits("tier", &tier.id, &tier.limits, stays);
         }
         for rule in &domain.rules {
-            self.bound_by_neighbours("rule", &rule.id, &rule.limits, |_| true);
+            self.warn_of_bounded_limits("rule", &rule.id, &rule.limits, |_| true);
             if rule.tiers.as_ref().is_some_and(|tiers| !tiers.iter().any(|tier| may_be_in(tier))) {
                 let message = "it is for tiers that nobody can be in";
                 self.warn(WarningCode::NeverMatches, "rule", &rule.id, None, message.to_owned());
             }
-            self.bound_by_tiers(rule, &tiers_by_kind);
+            self.warn_of_limits_bounded_by_tiers(rule, &tiers_by_kind);
         }
-        self.rules_beside_each_other();
+        self.warn_of_hidden_rules();
         for client in &domain.clients {
             let Some(made) = &client.exception else { continue };
             let id = format!("{}:{}", client.kind, client.value);
-            self.bound_by_neighbours("client", &id, &made.limits, |_| true);
+            self.warn_of_bounded_limits("client", &id, &made.limits, |_| true);
             if made.until.is_none() {
                 let message = "its override has no end";
                 self.warn(WarningCode::NoEnd, "client", &id, None, message.to_owned());
@@ -115,7 +115,13 @@ impl<'p> Lint<'p> {
 
     /// Warns of limits that a neighbour in their list bounds, since both count the same requests. Of two limits that bound each
     /// other, the later has the warning.
-    fn bound_by_neighbours(&mut self, kind: &'static str, id: &str, limits: &[Limit], stays: impl Fn(&Limit) -> bool) {
+    fn warn_of_bounded_limits(
+        &mut self,
+        kind: &'static str,
+        id: &str,
+        limits: &[Limit],
+        stays: impl Fn(&Limit) -> bool,
+    ) {
         for (place, limit) in limits.iter().enumerate() {
             let bounds = |&(other, by): &(usize, &Limit)| {
                 other != place && stays(by) && bounds(by, limit, 1) && (other < place || !bounds(limit, by, 1))
@@ -147,7 +153,7 @@ impl<'p> Lint<'p> {
     }
 
     /// Warns of limits of a rule for one kind that the tiers of that kind bound: the rule counts a part of what the tiers admit.
-    fn bound_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
+    fn warn_of_limits_bounded_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
         let (domain, kinds) = (self.domain, kinds(rule));
         let &[kind] = kinds.as_slice() else { return };
         let Some(tiers) = tiers_by_kind.get(kind) else { return };
@@ -164,32 +170,32 @@ impl<'p> Lint<'p> {
     }
 
     /// Warns of rules that hide each other: of the rules that count the same kinds, only the closest applies.
-    fn rules_beside_each_other(&mut self) {
-        let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Closeness<'_>)>> = BTreeMap::new();
+    fn warn_of_hidden_rules(&mut self) {
+        let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Specificity<'_>)>> = BTreeMap::new();
         for rule in self.domain.rules.iter().filter(|rule| rule.enabled) {
             let Ok(pattern) = Pattern::parse(&rule.endpoint) else { continue };
-            by_kinds.entry(kinds(rule)).or_default().push((rule, Closeness::new(pattern, rule)));
+            by_kinds.entry(kinds(rule)).or_default().push((rule, Specificity::new(pattern, rule)));
         }
         let mut left = OVERLAPS_MAX;
         for rules in by_kinds.values() {
-            let overlaps = overlaps(rules.iter().map(|(_, closeness)| &closeness.pattern), &mut left);
-            for ((wide, closeness), below) in rules.iter().zip(overlaps) {
-                let closer = below.iter().map(|place| &rules[*place]).filter(|(_, other)| other < closeness);
-                self.rule_beside_closer(wide, closeness, closer);
+            let overlaps = overlaps(rules.iter().map(|(_, specificity)| &specificity.pattern), &mut left);
+            for ((wide, specificity), below) in rules.iter().zip(overlaps) {
+                let closer = below.iter().map(|place| &rules[*place]).filter(|(_, other)| other < specificity);
+                self.compare_with_closer_rules(wide, specificity, closer);
             }
         }
     }
 
     /// Warns of `wide` or of rules in `closer`. Those are closer than `wide` to each of their requests, and `wide` matches all of
     /// their paths.
-    fn rule_beside_closer<'r>(
+    fn compare_with_closer_rules<'r>(
         &mut self,
         wide: &Rule,
-        closeness: &Closeness<'_>,
-        closer: impl Iterator<Item = &'r (&'r Rule, Closeness<'r>)> + Clone,
+        specificity: &Specificity<'_>,
+        closer: impl Iterator<Item = &'r (&'r Rule, Specificity<'r>)> + Clone,
     ) {
         // A pattern that covers another is less specific, or the same.
-        let mut same = closer.clone().filter(|(_, other)| other.pattern == closeness.pattern);
+        let mut same = closer.clone().filter(|(_, other)| other.pattern == specificity.pattern);
         if let Some((rule, _)) = same.find(|(rule, _)| accepts_all(rule, wide)) {
             let message = format!("rule `{}` is closer to every request that it is for", rule.id);
             self.warn(WarningCode::NeverMatches, "rule", &wide.id, None, message);

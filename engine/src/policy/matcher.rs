@@ -63,7 +63,7 @@ impl Block {
 /// The specificity of a matcher. Of matchers that match the same value, the one with the least is the closest: the exact value,
 /// then the smallest block, then the longest prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Nearness {
+pub(crate) enum MatcherSpecificity {
     Exact,
     /// Ordered by the bits of the block.
     Block(Reverse<u8>),
@@ -132,11 +132,11 @@ impl Matcher {
 }
 
 impl<S: Deref<Target = str>> Matcher<S> {
-    pub(crate) fn nearness(&self) -> Nearness {
+    pub(crate) fn specificity(&self) -> MatcherSpecificity {
         match self {
-            Self::Exact(_) => Nearness::Exact,
-            Self::Block(block) => Nearness::Block(Reverse(block.bits)),
-            Self::Prefix(prefix) => Nearness::Prefix(Reverse(prefix.len())),
+            Self::Exact(_) => MatcherSpecificity::Exact,
+            Self::Block(block) => MatcherSpecificity::Block(Reverse(block.bits)),
+            Self::Prefix(prefix) => MatcherSpecificity::Prefix(Reverse(prefix.len())),
         }
     }
 

@@ -4,7 +4,7 @@ mod exact;
 
 use rapidhash::RapidHashMap;
 
-use self::exact::Exact;
+use self::exact::ExactMap;
 use crate::{
     base::address::IP,
     policy::matcher::{Block, Matcher, address},
@@ -13,7 +13,7 @@ use crate::{
 /// A map from [`Matcher`]s to `T`.
 #[derive(Clone, Debug)]
 pub(crate) struct MatcherMap<T> {
-    exact: Exact<T>,
+    exact: ExactMap<T>,
     blocks: RapidHashMap<Block, T>,
     /// The sizes of the blocks in bits, the largest number (the smallest block) first; in a layer over another map, those of both.
     block_bits: Vec<u8>,
@@ -25,7 +25,7 @@ pub(crate) struct MatcherMap<T> {
 impl<T> Default for MatcherMap<T> {
     fn default() -> Self {
         Self {
-            exact: Exact::default(),
+            exact: ExactMap::default(),
             blocks: RapidHashMap::default(),
             block_bits: Vec::new(),
             prefixes: RapidHashMap::default(),
@@ -41,7 +41,7 @@ impl<T> MatcherMap<T> {
         if kind == IP {
             layer.blocks.reserve(clients);
         } else {
-            layer.exact = Exact::with_room_for(clients);
+            layer.exact = ExactMap::with_room_for(clients);
         }
         layer
     }

@@ -39,11 +39,11 @@ pub fn plain_path(endpoint: &str) -> Cow<'_, str> {
 /// ```
 #[must_use]
 pub fn fitting_path(endpoint: &str) -> Cow<'_, str> {
-    if endpoint.len() <= ENDPOINT_BYTES_MAX { Cow::Borrowed(endpoint) } else { fitted(without_query(endpoint)) }
+    if endpoint.len() <= ENDPOINT_BYTES_MAX { Cow::Borrowed(endpoint) } else { truncated(without_query(endpoint)) }
 }
 
 #[cold]
-fn fitted(path: &str) -> Cow<'_, str> {
+fn truncated(path: &str) -> Cow<'_, str> {
     if path.len() <= ENDPOINT_BYTES_MAX {
         return Cow::Borrowed(path);
     }

@@ -9,7 +9,7 @@ use crate::policy::{
 
 /// A segment of a pattern.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Part {
+pub(crate) enum Segment {
     Literal(Box<str>),
     /// `{name}`: matches one segment that is not empty.
     Parameter,
@@ -20,7 +20,7 @@ pub(crate) enum Part {
 /// An endpoint pattern. Of patterns that match the same path, the closest is the least in this order.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Pattern {
-    Path(Vec<Part>),
+    Path(Vec<Segment>),
     /// `*`: matches every request, also one without endpoint.
     Any,
 }
@@ -48,12 +48,12 @@ impl Pattern {
         }
         let last = segments.len() - 1;
         let part = |(place, segment): (usize, &&str)| match *segment {
-            "*" if place == last => Ok(Part::Rest),
-            name if name.len() > 2 && name.starts_with('{') && name.ends_with('}') => Ok(Part::Parameter),
+            "*" if place == last => Ok(Segment::Rest),
+            name if name.len() > 2 && name.starts_with('{') && name.ends_with('}') => Ok(Segment::Parameter),
             literal if literal.contains(['{', '}', '*']) => {
                 Err(format!("`{literal}`: a segment is a literal or `{{name}}`, and `*` stands alone at the end"))
             }
-            literal => Ok(Part::Literal(literal.into())),
+            literal => Ok(Segment::Literal(literal.into())),
         };
         Ok(Self::Path(segments.iter().enumerate().map(part).collect::<Result<_, _>>()?))
     }
@@ -95,9 +95,9 @@ impl<T: Default> PatternTree<T> {
         let mut node = &mut self.root;
         for part in parts {
             node = match part {
-                Part::Literal(literal) => node.literals.entry(literal.clone()).or_default(),
-                Part::Parameter => node.parameter.get_or_insert_default(),
-                Part::Rest => return node.rest.get_or_insert_default(),
+                Segment::Literal(literal) => node.literals.entry(literal.clone()).or_default(),
+                Segment::Parameter => node.parameter.get_or_insert_default(),
+                Segment::Rest => return node.rest.get_or_insert_default(),
             };
         }
         node.here.get_or_insert_default()
@@ -245,11 +245,11 @@ mod tests {
     fn matches(pattern: &Pattern, path: &str) -> bool {
         let Pattern::Path(parts) = pattern else { return true };
         let segments: Vec<&str> = path[1..].split('/').collect();
-        let is_rest = parts.last() == Some(&Part::Rest);
-        let fits = |(part, segment): (&Part, &&str)| match part {
-            Part::Literal(literal) => **literal == **segment,
-            Part::Parameter => !segment.is_empty(),
-            Part::Rest => true,
+        let is_rest = parts.last() == Some(&Segment::Rest);
+        let fits = |(part, segment): (&Segment, &&str)| match part {
+            Segment::Literal(literal) => **literal == **segment,
+            Segment::Parameter => !segment.is_empty(),
+            Segment::Rest => true,
         };
         (parts.len() == segments.len() || is_rest && parts.len() <= segments.len())
             && parts.iter().zip(&segments).all(fits)

@@ -8,12 +8,12 @@ use crate::{
         time::Nanos,
     },
     policy::{
-        compiled::{Client, Domain, Exception, Grants, PLAN_MAX, RuleSet, Snapshot},
+        compiled::{CompiledClient, CompiledDomain, CompiledOverride, Grants, PLAN_MAX, RuleSet, Snapshot},
         document::Descriptors,
         matcher::Matcher,
         path::{PathBuffer, made_plain},
         request::{IDENTITIES_MAX, Request},
-        rule_list::{Rule, RuleList},
+        rule_list::{CompiledRule, RuleList},
     },
 };
 
@@ -33,7 +33,7 @@ pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
 
 /// The identities that a limit counts together: one or several.
 #[derive(Clone, Copy)]
-struct Counted {
+struct CountedIdentities {
     identity: IdentityHash,
     /// The indices of the identities in the request, as bits.
     places: u8,
@@ -41,12 +41,12 @@ struct Counted {
 
 /// An identity of a request with its kind, tier and override in the domain.
 #[derive(Clone, Copy)]
-struct Known<'s> {
-    /// An index into [`Domain::kinds`].
+struct ResolvedIdentity<'s> {
+    /// An index into [`CompiledDomain::kinds`].
     kind: u32,
-    counted: Counted,
+    counted: CountedIdentities,
     tier: Option<u32>,
-    exception: Option<&'s Exception>,
+    exception: Option<&'s CompiledOverride>,
 }
 
 impl Snapshot {
@@ -97,7 +97,7 @@ impl Snapshot {
 
 struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
     snapshot: &'s Snapshot,
-    domain: &'s Domain,
+    domain: &'s CompiledDomain,
     request: &'r Request<'r>,
     cost: u64,
     plan: &'r mut Plan,
@@ -105,7 +105,7 @@ struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
 
 impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
-        let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
+        let mut known = ArrayVec::<Option<ResolvedIdentity<'s>>, IDENTITIES_MAX>::new();
         // All values are hashed first, so that they are loaded from memory together.
         let values: ArrayVec<KeyHash, IDENTITIES_MAX> =
             self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
@@ -132,7 +132,7 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
 
     /// Adds the limits for a request of exactly its identities: the tier of a single identity, and the rules that name just these
     /// kinds in `per` and `where`.
-    fn run_exactly(mut self, known: &[Option<Known<'s>>], path: Option<&str>, hasher: &KeyHasher) {
+    fn run_exactly(mut self, known: &[Option<ResolvedIdentity<'s>>], path: Option<&str>, hasher: &KeyHasher) {
         if let [Some(one)] = known {
             self.add_tier(one);
         }
@@ -145,14 +145,14 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     }
 
     /// Returns the kind, tier and override of an identity; `None` for a kind that the domain does not have.
-    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<Known<'s>> {
+    fn look_up(&self, place: usize, value: KeyHash, now: Nanos) -> Option<ResolvedIdentity<'s>> {
         let identity = self.request.identities[place];
         let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
         let kind = &self.domain.kinds[kind_place];
         let (tier, exception) = match kind.clients.find(identity.value()) {
             None => (None, None),
-            Some(Client::OfTier(tier)) => (Some(*tier), None),
-            Some(Client::Excepted(place)) => {
+            Some(CompiledClient::OfTier(tier)) => (Some(*tier), None),
+            Some(CompiledClient::Excepted(place)) => {
                 let exception = kind.exceptions.get(*place as usize).and_then(Option::as_ref);
                 (exception.and_then(|exception| exception.tier), exception)
             }
@@ -161,15 +161,15 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
             let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
             Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
         };
-        Some(Known {
+        Some(ResolvedIdentity {
             kind: kind_place as u32,
-            counted: Counted { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
+            counted: CountedIdentities { identity: KeyHasher::identity(kind.hash, value), places: 1 << place },
             tier: tier.and_then(|tier| self.domain.place(tier)).or_else(hinted).or(kind.default_tier),
             exception: exception.filter(|exception| exception.until.is_none_or(|until| now < until)),
         })
     }
 
-    fn add_tier(&mut self, known: &Known<'s>) {
+    fn add_tier(&mut self, known: &ResolvedIdentity<'s>) {
         let tier = known.tier.map_or(0..0, |tier| self.domain.tiers[tier as usize].1.clone());
         let own = match known.exception.map(|exception| &exception.grants) {
             None => 0..0,
@@ -199,11 +199,11 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
         &mut self,
         set: &'s RuleSet,
         path: Option<&str>,
-        known: &[Option<Known<'s>>],
+        known: &[Option<ResolvedIdentity<'s>>],
         hasher: &KeyHasher,
         exactly: Option<u64>,
     ) {
-        let is_exact = |rule: &Rule| exactly.is_none_or(|kinds| rule.kinds == kinds);
+        let is_exact = |rule: &CompiledRule| exactly.is_none_or(|kinds| rule.kinds == kinds);
         let value = |kind| self.value(kind, known);
         let closest = |rules: &'s RuleList| rules.closest(value, |rule| is_exact(rule) && self.accepts(rule, known));
         let Some(rule) = set.patterns.closest(path, closest) else { return };
@@ -212,17 +212,18 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
             .filter(|kind| set.kinds & (1 << kind) != 0)
             .filter_map(|kind| known.iter().flatten().find(|known| known.kind == kind))
             .map(|known| known.counted);
-        let together = |all: Counted, next: Counted| Counted {
+        let together = |all: CountedIdentities, next: CountedIdentities| CountedIdentities {
             identity: hasher.and(all.identity, next.identity),
             places: all.places | next.places,
         };
-        let counted = counted.reduce(together).unwrap_or(Counted { identity: IdentityHash::EVERYONE, places: 0 });
+        let counted =
+            counted.reduce(together).unwrap_or(CountedIdentities { identity: IdentityHash::EVERYONE, places: 0 });
         for limit in rule.limits.clone() {
             self.add(limit, counted, self.cost.saturating_mul(rule.cost));
         }
     }
 
-    fn accepts(&self, rule: &Rule, known: &[Option<Known<'s>>]) -> bool {
+    fn accepts(&self, rule: &CompiledRule, known: &[Option<ResolvedIdentity<'s>>]) -> bool {
         let method = rule
             .method
             .as_deref()
@@ -238,12 +239,12 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
     }
 
     /// Returns the value that the request has of a kind of the domain.
-    fn value(&self, kind: u32, known: &[Option<Known<'s>>]) -> Option<&'r str> {
+    fn value(&self, kind: u32, known: &[Option<ResolvedIdentity<'s>>]) -> Option<&'r str> {
         let place = known.iter().position(|known| known.is_some_and(|known| known.kind == kind))?;
         Some(self.request.identities[place].value())
     }
 
-    fn add(&mut self, limit: u32, counted: Counted, cost: u64) {
+    fn add(&mut self, limit: u32, counted: CountedIdentities, cost: u64) {
         // Compilation refuses policies in which more limits could apply.
         let _ = self.plan.try_push(Charge { limit, cost, identity: counted.identity, counted: counted.places });
     }

@@ -6,7 +6,7 @@ use crate::policy::{matcher::Matcher, matcher_map::MatcherMap};
 
 /// A compiled rule.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct CompiledRule {
     /// The kinds that it counts or has conditions on, as bits of their indices in the domain.
     pub(crate) kinds: u64,
     pub(crate) method: Option<Box<str>>,
@@ -24,7 +24,7 @@ const UNINDEXED_MAX: usize = 8;
 /// The rules of one pattern, the closest first.
 #[derive(Debug, Default)]
 pub(crate) struct RuleList {
-    rules: Vec<Rule>,
+    rules: Vec<CompiledRule>,
     /// The index of a long list.
     index: Option<Box<Index>>,
 }
@@ -40,7 +40,7 @@ struct Index {
 
 impl RuleList {
     /// Appends a rule. Rules must be added in order, the closest first.
-    pub(crate) fn push(&mut self, rule: Rule) {
+    pub(crate) fn push(&mut self, rule: CompiledRule) {
         self.rules.push(rule);
     }
 
@@ -52,7 +52,7 @@ impl RuleList {
     }
 
     /// Returns the rules, the closest first.
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Rule> {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, CompiledRule> {
         self.rules.iter()
     }
 
@@ -61,8 +61,8 @@ impl RuleList {
     pub(crate) fn closest<'v>(
         &self,
         value: impl Fn(u32) -> Option<&'v str>,
-        holds: impl Fn(&Rule) -> bool,
-    ) -> Option<&Rule> {
+        holds: impl Fn(&CompiledRule) -> bool,
+    ) -> Option<&CompiledRule> {
         match &self.index {
             None => self.rules.iter().find(|rule| holds(rule)),
             Some(index) => index.closest(&self.rules, value, holds),
@@ -71,7 +71,7 @@ impl RuleList {
 }
 
 impl Index {
-    fn new(rules: &[Rule]) -> Self {
+    fn new(rules: &[CompiledRule]) -> Self {
         let mut by_condition: Vec<(u32, MatcherMap<Vec<u32>>)> = Vec::new();
         for (place, rule) in (0_u32..).zip(rules) {
             for (kind, matcher) in &rule.condition {
@@ -96,10 +96,10 @@ impl Index {
     #[inline(never)]
     fn closest<'l, 'v>(
         &self,
-        rules: &'l [Rule],
+        rules: &'l [CompiledRule],
         value: impl Fn(u32) -> Option<&'v str>,
-        holds: impl Fn(&Rule) -> bool,
-    ) -> Option<&'l Rule> {
+        holds: impl Fn(&CompiledRule) -> bool,
+    ) -> Option<&'l CompiledRule> {
         let mut closest = rules.len();
         let mut look_in = |places: &[u32]| {
             let mut closer = places.iter().map(|&place| place as usize).take_while(|place| *place < closest);
@@ -145,8 +145,8 @@ mod tests {
     ];
     const NAMES: [&str; 3] = ["user", "ip", "plan"];
 
-    fn rule(condition: Vec<(u32, Matcher)>, place: u32) -> Rule {
-        Rule { kinds: 0, method: None, tiers: None, condition, cost: 1, limits: place..place }
+    fn rule(condition: Vec<(u32, Matcher)>, place: u32) -> CompiledRule {
+        CompiledRule { kinds: 0, method: None, tiers: None, condition, cost: 1, limits: place..place }
     }
 
     proptest! {
@@ -169,7 +169,7 @@ mod tests {
             prop_assert!(list.index.is_some());
             for values in requests {
                 let value = |kind: u32| values[kind as usize].as_ref().map(|value| *value.get(ASKED[kind as usize]));
-                let holds = |rule: &Rule| {
+                let holds = |rule: &CompiledRule| {
                     rule.condition.iter().all(|(kind, matcher)| value(*kind).is_some_and(|value| matcher.matches(value)))
                 };
                 let found = list.closest(value, holds).map(|rule| rule.limits.start);

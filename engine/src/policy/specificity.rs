@@ -4,25 +4,25 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::policy::{
     document,
-    matcher::{Matcher, Nearness},
+    matcher::{Matcher, MatcherSpecificity},
     pattern::Pattern,
 };
 
 /// The specificity of a rule. Of the rules that match a request, the one with the least is the closest. Two rules are equal only
 /// if they match the same requests.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Closeness<'p> {
+pub(crate) struct Specificity<'p> {
     pub(crate) pattern: Pattern,
     // A rule with a method comes before one without, then more conditions before fewer, then the closer condition of each kind.
     has_no_method: bool,
     conditions: Reverse<usize>,
     has_no_tiers: bool,
     method: Option<String>,
-    condition: Vec<(&'p str, Option<Nearness>, &'p str)>,
+    condition: Vec<(&'p str, Option<MatcherSpecificity>, &'p str)>,
     tiers: Option<BTreeSet<&'p String>>,
 }
 
-impl<'p> Closeness<'p> {
+impl<'p> Specificity<'p> {
     pub(crate) fn new(pattern: Pattern, rule: &'p document::Rule) -> Self {
         Self {
             pattern,
@@ -35,7 +35,7 @@ impl<'p> Closeness<'p> {
                 .iter()
                 .map(|(kind, value)| {
                     let matcher = Matcher::parse(kind, value).ok();
-                    (kind.as_str(), matcher.map(|matcher| matcher.nearness()), value.as_str())
+                    (kind.as_str(), matcher.map(|matcher| matcher.specificity()), value.as_str())
                 })
                 .collect(),
             tiers: rule.tiers.as_ref().map(|tiers| tiers.iter().collect()),
@@ -50,7 +50,7 @@ impl document::Domain {
         let mut rules: Vec<_> = self
             .rules
             .iter()
-            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)), rule))
+            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Specificity::new(pattern, rule)), rule))
             .collect();
         rules.sort_by(|(left, _), (right, _)| left.cmp(right));
         rules.into_iter().map(|(_, rule)| rule).collect()

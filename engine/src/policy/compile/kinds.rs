@@ -16,19 +16,19 @@ use crate::{
 };
 
 /// Returns every kind that the domain names, ordered by name, so that the order of the file does not change any key. Kinds in
-/// `had` keep their clients.
+/// `previous` keep their clients.
 pub(super) fn kinds_of<'p>(
     domain: &'p document::Domain,
     clients: impl Iterator<Item = ClientRef<'p>>,
-    had: Vec<Kind>,
+    previous: Vec<Kind>,
 ) -> Vec<Kind> {
-    let mut had: BTreeMap<Box<str>, Kind> = had.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
+    let mut previous: BTreeMap<Box<str>, Kind> = previous.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
     let per = |rule: &'p document::Rule| match &rule.per {
         Per::One(kind) => slice::from_ref(kind),
         Per::Each(kinds) => kinds,
     };
     let with_clients: Vec<_> =
-        had.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
+        previous.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
     let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
     names.extend(with_clients.iter().map(|name| &**name));
     let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -46,7 +46,7 @@ pub(super) fn kinds_of<'p>(
         exceptions: Vec::new(),
         members: Vec::new(),
     };
-    let kind = |name: &str| had.remove(name).unwrap_or_else(|| new(name));
+    let kind = |name: &str| previous.remove(name).unwrap_or_else(|| new(name));
     names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
 }
 

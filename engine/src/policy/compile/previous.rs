@@ -1,27 +1,27 @@
 //! The unchanged clients of the previous snapshot, which the next one shares.
 
 use crate::policy::{
-    compiled::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},
+    compiled::{CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, Grants, Kind, Limits, NumberedTier},
     error::Report,
     matcher::Matcher,
 };
 
 /// A domain of the previous snapshot.
-pub(super) struct Before<'p> {
+pub(super) struct PreviousDomain<'p> {
     pub(super) limits: &'p [CompiledLimit],
-    pub(super) domain: &'p Domain,
+    pub(super) domain: &'p CompiledDomain,
     /// The kinds and values of its clients that changed or were removed.
     pub(super) gone: Vec<(&'p str, &'p str)>,
 }
 
-impl Before<'_> {
+impl PreviousDomain<'_> {
     /// Returns the kinds without the clients that changed or were removed.
     pub(super) fn kinds(&self, report: &mut Report<'_>) -> Vec<Kind> {
         let copy = |kind: &Kind| Kind {
             name: kind.name.clone(),
             hash: kind.hash,
             default_tier: None,
-            clients: kind.clients.to_be_changed(&kind.name),
+            clients: kind.clients.copy_to_change(&kind.name),
             exceptions: kind.exceptions.clone(),
             members: kind.members.clone(),
         };
@@ -30,7 +30,7 @@ impl Before<'_> {
             let kind = kinds.iter_mut().find(|kind| *kind.name == *name);
             let is_gone = kind.is_some_and(|kind| {
                 let client = Matcher::parse(name, value).ok().and_then(|matcher| kind.clients.remove(matcher));
-                client.inspect(|client| kind.leaves(*client)).is_some()
+                client.inspect(|client| kind.remove_client(*client)).is_some()
             });
             if !is_gone {
                 report.wrong(format!("{name} `{value}` was no client before"));
@@ -40,8 +40,8 @@ impl Before<'_> {
     }
 
     /// Checks that the time zone did not change under clients with limits of calendar periods, which were compiled for it.
-    pub(super) fn check(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
-        let is_of_calendar = |exception: &Exception| match &exception.grants {
+    pub(super) fn check_timezone(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
+        let is_of_calendar = |exception: &CompiledOverride| match &exception.grants {
             Grants::Limits(own) => {
                 self.limits[own.start as usize..own.end as usize].iter().any(CompiledLimit::is_of_calendar)
             }
@@ -55,13 +55,13 @@ impl Before<'_> {
     }
 
     /// Returns the numbered tiers with their present indices.
-    pub(super) fn tiers_go_on(
+    pub(super) fn renumber_tiers(
         &self,
         report: &mut Report<'_>,
         kinds: &[Kind],
         tiers: &[(Box<str>, Limits)],
     ) -> Vec<NumberedTier> {
-        let go_on = |(number, tier): (usize, &NumberedTier)| {
+        let renumber = |(number, tier): (usize, &NumberedTier)| {
             let place = tiers.iter().position(|(id, _)| *id == tier.id).map(|place| place as u32);
             let is_used = |kind: &Kind| {
                 let mut exceptions = kind.exceptions.iter().flatten();
@@ -73,11 +73,11 @@ impl Before<'_> {
             }
             NumberedTier { id: tier.id.clone(), place }
         };
-        self.domain.numbered.iter().enumerate().map(go_on).collect()
+        self.domain.numbered.iter().enumerate().map(renumber).collect()
     }
 
     /// Appends the limits of unchanged clients to the limits of the new snapshot.
-    pub(super) fn limits_go_on(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
+    pub(super) fn copy_limits(&self, kinds: &mut [Kind], limits: &mut Vec<CompiledLimit>) {
         for exception in kinds.iter_mut().flat_map(|kind| kind.exceptions.iter_mut().flatten()) {
             let first = limits.len() as u32;
             match &mut exception.grants {
@@ -97,7 +97,12 @@ impl Before<'_> {
 
 impl Kind {
     /// Adds a client, with its override in one of the `free` slots, and returns its compiled form.
-    pub(super) fn joins(&mut self, tier: Option<u32>, exception: Option<Exception>, free: &mut Vec<u32>) -> Client {
+    pub(super) fn add_client(
+        &mut self,
+        tier: Option<u32>,
+        exception: Option<CompiledOverride>,
+        free: &mut Vec<u32>,
+    ) -> CompiledClient {
         let exception = exception.map(|exception| {
             let place = free.pop().unwrap_or(self.exceptions.len() as u32);
             match self.exceptions.get_mut(place as usize) {
@@ -107,7 +112,7 @@ impl Kind {
             place
         });
         // A client with neither is invalid: the compilation has failed.
-        let client = exception.map_or(Client::OfTier(tier.unwrap_or(u32::MAX)), Client::Excepted);
+        let client = exception.map_or(CompiledClient::OfTier(tier.unwrap_or(u32::MAX)), CompiledClient::Excepted);
         if let Some(members) = self.members_with(client) {
             *members += 1;
         }
@@ -115,8 +120,8 @@ impl Kind {
     }
 
     /// Removes a client that was added.
-    fn leaves(&mut self, client: Client) {
-        if let Client::Excepted(place) = client {
+    fn remove_client(&mut self, client: CompiledClient) {
+        if let CompiledClient::Excepted(place) = client {
             self.exceptions[place as usize] = None;
         } else if let Some(members) = self.members_with(client) {
             *members -= 1;
@@ -124,10 +129,10 @@ impl Kind {
     }
 
     /// Returns the count of members that includes this client, if one does.
-    fn members_with(&mut self, client: Client) -> Option<&mut usize> {
+    fn members_with(&mut self, client: CompiledClient) -> Option<&mut usize> {
         match client {
-            Client::OfTier(tier) => self.members.get_mut(tier as usize),
-            Client::Excepted(_) => None,
+            CompiledClient::OfTier(tier) => self.members.get_mut(tier as usize),
+            CompiledClient::Excepted(_) => None,
         }
     }
 }

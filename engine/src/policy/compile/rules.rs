@@ -17,8 +17,8 @@ use crate::{
         error::Report,
         matcher::Matcher,
         pattern::{Pattern, PatternTree},
-        rule_list::{Rule, RuleList},
-        specificity::Closeness,
+        rule_list::{CompiledRule, RuleList},
+        specificity::Specificity,
     },
 };
 
@@ -26,7 +26,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     pub(super) fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
         let mut ids = HashSet::new();
         // By counted kinds, then by specificity: the order of the file does not matter.
-        let mut sets: BTreeMap<u64, BTreeMap<_, (&str, Rule)>> = BTreeMap::new();
+        let mut sets: BTreeMap<u64, BTreeMap<_, (&str, CompiledRule)>> = BTreeMap::new();
         for (place, source) in self.source.rules.iter().enumerate() {
             let report = &mut report.item("rules", place);
             check_id(&mut report.field("id"), &source.id);
@@ -48,7 +48,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 limit.kinds = Some(kinds);
             }
             let same = sets.entry(kinds).or_default();
-            match same.entry(Closeness::new(pattern, source)) {
+            match same.entry(Specificity::new(pattern, source)) {
                 Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
                 Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
                     "rule `{}` has the same pattern, method, `per`, `tiers` and `where`",
@@ -60,7 +60,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let rules = rules.into_iter().map(|(closeness, (_, rule))| (closeness.pattern, rule));
+            let rules = rules.into_iter().map(|(specificity, (_, rule))| (specificity.pattern, rule));
             let mut patterns = PatternTree::new(rules, RuleList::push);
             patterns.for_each_mut(RuleList::build_index);
             RuleSet { kinds, patterns }
@@ -80,7 +80,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
     }
 
-    fn rule(&mut self, report: &mut Report<'_>, source: &document::Rule, counted: u64) -> Rule {
+    fn rule(&mut self, report: &mut Report<'_>, source: &document::Rule, counted: u64) -> CompiledRule {
         if source
             .method
             .as_ref()
@@ -111,7 +111,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let kinds = condition.iter().fold(counted, |kinds, (kind, _)| kinds | 1 << kind);
         let owner = format!("{}/rule:{}", self.name, source.id);
         let limits = self.limits_of(report, &owner, &source.limits);
-        Rule { kinds, method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
+        CompiledRule {
+            kinds,
+            method: source.method.as_deref().map(Into::into),
+            tiers,
+            condition,
+            cost: source.cost,
+            limits,
+        }
     }
 
     fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {

@@ -22,7 +22,7 @@ const QUOTED_CHARACTERS_MAX: usize = 60;
 
 /// Reads a value, which was read from a text of this format, into a type.
 pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) -> Result<T, PlainError<'de>> {
-    T::deserialize(Node { value, format }).map_err(|mut error| {
+    T::deserialize(ValueDeserializer { value, format }).map_err(|mut error| {
         error.path.reverse();
         // The message of an untagged enum says only what it expects.
         if let (Some(wanted), Some(found)) = (error.message.strip_prefix("expected "), at(value, &error.path)) {
@@ -46,12 +46,12 @@ pub(super) fn stands_here(found: &str, wanted: &str) -> String {
 
 /// A deserializer of one JSON value.
 #[derive(Clone, Copy)]
-struct Node<'v> {
+struct ValueDeserializer<'v> {
     value: &'v Value,
     format: Format,
 }
 
-impl<'v> Node<'v> {
+impl<'v> ValueDeserializer<'v> {
     fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, PlainError<'v>> {
         match self.value {
             // A text needs no quotes in YAML.
@@ -63,7 +63,7 @@ impl<'v> Node<'v> {
     }
 }
 
-impl<'v> IntoDeserializer<'v, PlainError<'v>> for Node<'v> {
+impl<'v> IntoDeserializer<'v, PlainError<'v>> for ValueDeserializer<'v> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -71,7 +71,7 @@ impl<'v> IntoDeserializer<'v, PlainError<'v>> for Node<'v> {
     }
 }
 
-impl<'de> Deserializer<'de> for Node<'de> {
+impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
     type Error = PlainError<'de>;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
@@ -105,7 +105,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
     ) -> Result<V::Value, PlainError<'de>> {
         // For a value with its line, the YAML reader does not ask for a type: a text is preferred to a number.
         if name == YAML_SPANNED {
-            visitor.visit_newtype_struct(Spanned(self))
+            visitor.visit_newtype_struct(SpannedDeserializer(self))
         } else {
             visitor.visit_newtype_struct(self)
         }
@@ -154,9 +154,9 @@ impl<'de> Deserializer<'de> for Node<'de> {
 }
 
 /// A deserializer of the value in a [`serde_saphyr::Spanned`].
-struct Spanned<'v>(Node<'v>);
+struct SpannedDeserializer<'v>(ValueDeserializer<'v>);
 
-impl<'de> Deserializer<'de> for Spanned<'de> {
+impl<'de> Deserializer<'de> for SpannedDeserializer<'de> {
     type Error = PlainError<'de>;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PlainError<'de>> {
@@ -186,14 +186,16 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, PlainError<'de>> {
         let Some((place, value)) = self.items.next() else { return Ok(None) };
-        seed.deserialize(Node { value, format: self.format }).map(Some).map_err(|error| error.below(Step::Item(place)))
+        seed.deserialize(ValueDeserializer { value, format: self.format })
+            .map(Some)
+            .map_err(|error| error.below(Step::Item(place)))
     }
 }
 
 /// The fields of a table.
 struct Fields<'v> {
     left: map::Iter<'v>,
-    field: Option<(&'v str, Node<'v>)>,
+    field: Option<(&'v str, ValueDeserializer<'v>)>,
     format: Format,
     /// Whether the first request for a key is answered as if the table were empty.
     is_first_hidden: bool,
@@ -213,7 +215,7 @@ impl<'de> MapAccess<'de> for Fields<'de> {
             return Ok(None);
         }
         let Some((key, value)) = self.left.next() else { return Ok(None) };
-        self.field = Some((key, Node { value, format: self.format }));
+        self.field = Some((key, ValueDeserializer { value, format: self.format }));
         let key_of_map: StrDeserializer<'_, PlainError<'de>> = key.as_str().into_deserializer();
         seed.deserialize(key_of_map).map(Some).map_err(|error| error.below(Step::Key(key)))
     }

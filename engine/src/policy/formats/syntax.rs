@@ -98,7 +98,7 @@ pub(super) fn in_plain_words(problem: &Problem, format: Format) -> Option<String
 }
 
 /// Returns the message for an unknown syntax error.
-pub(super) fn unreadable(format: Format) -> String {
+pub(super) fn unknown_error(format: Format) -> String {
     format!("not {}: this cannot be read; look at the quotes and brackets here and before", name(format))
 }
 
@@ -143,7 +143,7 @@ fn kubernetes_holders(path: &str, resource: &Value) -> Vec<String> {
 }
 
 /// Returns the problem of a text that is another document than a policy, with a remedy.
-pub(super) fn foreign(text: &str, format: Format) -> Option<Problem> {
+pub(super) fn foreign_document(text: &str, format: Format) -> Option<Problem> {
     let problem = |message: String| Some(Problem { path: String::new(), line: None, message });
     if let Some(other) = other_document(text, format, "a policy: a table with `domains`, and `default` in it") {
         return Some(other);

@@ -13,7 +13,7 @@ use super::deserializer::TABLE;
 pub(super) struct Tables<T>(pub(super) T);
 
 /// A wrapper of the visitor that a [`Tables`] calls.
-struct Below<V> {
+struct TableVisitor<V> {
     visitor: V,
     is_table: bool,
 }
@@ -21,7 +21,7 @@ struct Below<V> {
 macro_rules! deserialize {
     ($($method:ident($($argument:ident: $type:ty),*))*) => {$(
         fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method($($argument,)* Below { visitor, is_table: false })
+            self.0.$method($($argument,)* TableVisitor { visitor, is_table: false })
         }
     )*};
 }
@@ -46,7 +46,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Tables<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, Below { visitor, is_table: true })
+        self.0.deserialize_struct(name, fields, TableVisitor { visitor, is_table: true })
     }
 
     fn is_human_readable(&self) -> bool {
@@ -62,7 +62,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Below<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for TableVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,7 +165,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tables<A> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.0.tuple_variant(length, Below { visitor, is_table: false })
+        self.0.tuple_variant(length, TableVisitor { visitor, is_table: false })
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -173,6 +173,6 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Tables<A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        self.0.struct_variant(fields, Below { visitor, is_table: true })
+        self.0.struct_variant(fields, TableVisitor { visitor, is_table: true })
     }
 }

@@ -26,38 +26,40 @@ impl Policy {
     /// # Ok::<(), tidegate::Problems>(())
     /// ```
     pub fn write(&self, format: Format) -> Result<String, Problems> {
-        let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), Plain::of(domain)));
-        let document = Document { domains: domains.collect() };
+        let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), WrittenDomain::of(domain)));
+        let document = WrittenDocument { domains: domains.collect() };
         match format {
             Format::Toml => toml(&document),
             Format::Yaml => yaml(&document).map_err(|error| error.to_string()),
-            Format::Json => serde_json::to_string_pretty(&document).map(ended).map_err(|error| error.to_string()),
+            Format::Json => {
+                serde_json::to_string_pretty(&document).map(with_final_newline).map_err(|error| error.to_string())
+            }
         }
         .map_err(|message| Problems(vec![Problem { path: String::new(), line: None, message }]))
     }
 }
 
 #[derive(Serialize)]
-struct Document<'p> {
-    domains: BTreeMap<&'p str, Plain<'p>>,
+struct WrittenDocument<'p> {
+    domains: BTreeMap<&'p str, WrittenDomain<'p>>,
 }
 
 /// A domain whose fields of default value are left out.
 #[derive(Serialize)]
-struct Plain<'p> {
+struct WrittenDomain<'p> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     defaults: &'p BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     tier_hint: bool,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     descriptors: Descriptors,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     descriptor_paths: DescriptorPaths,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     on_error: OnError,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     headers: Headers,
-    #[serde(skip_serializing_if = "is_usual")]
+    #[serde(skip_serializing_if = "is_default")]
     reset: Reset,
     #[serde(skip_serializing_if = "Option::is_none")]
     timezone: Option<&'p str>,
@@ -69,7 +71,7 @@ struct Plain<'p> {
     rules: &'p [Rule],
 }
 
-impl<'p> Plain<'p> {
+impl<'p> WrittenDomain<'p> {
     fn of(domain: &'p Domain) -> Self {
         // Every field is named, so that a new one cannot be forgotten here.
         let Domain {
@@ -101,46 +103,46 @@ impl<'p> Plain<'p> {
     }
 }
 
-fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-fn ended(mut text: String) -> String {
+fn with_final_newline(mut text: String) -> String {
     text.push('\n');
     text
 }
 
-fn yaml(document: &Document<'_>) -> Result<String, serde_saphyr::ser::Error> {
+fn yaml(document: &WrittenDocument<'_>) -> Result<String, serde_saphyr::ser::Error> {
     let options = serde_saphyr::ser_options! { compact_list_indent: false, prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(document, options)
 }
 
 /// Writes TOML with a header for each domain and each object of its lists, and everything in them inline.
-fn toml(document: &Document<'_>) -> Result<String, String> {
+fn toml(document: &WrittenDocument<'_>) -> Result<String, String> {
     let mut root = toml_edit::ser::to_document(document).map_err(|error| error.to_string())?;
-    let domains = root.remove("domains").unwrap_or_default().into_table().map_err(|_| not_as_expected("domains"))?;
-    let mut under_headlines = Table::new();
-    under_headlines.set_implicit(!domains.is_empty());
+    let domains = root.remove("domains").unwrap_or_default().into_table().map_err(|_| layout_error("domains"))?;
+    let mut headers = Table::new();
+    headers.set_implicit(!domains.is_empty());
     for (name, domain) in domains {
-        let domain = domain.into_table().map_err(|_| not_as_expected(&name))?;
-        under_headlines.insert(&name, Item::Table(laid_out(domain)?));
+        let domain = domain.into_table().map_err(|_| layout_error(&name))?;
+        headers.insert(&name, Item::Table(layout_domain(domain)?));
     }
     let mut document = DocumentMut::new();
-    document.insert("domains", Item::Table(under_headlines));
+    document.insert("domains", Item::Table(headers));
     Ok(document.to_string())
 }
 
 /// Returns the error for an unexpected layout of the library's output, from which fields could be lost.
-fn not_as_expected(name: &str) -> String {
+fn layout_error(name: &str) -> String {
     format!("`{name}` is not written as expected; this is a defect of Tidegate")
 }
 
-fn laid_out(domain: Table) -> Result<Table, String> {
+fn layout_domain(domain: Table) -> Result<Table, String> {
     let mut table = Table::new();
     for (field, value) in domain {
         let item = match (field.as_str(), value) {
             ("tiers" | "clients" | "rules", Item::Value(Value::Array(objects))) => {
-                let tables = objects.into_iter().map(|object| headlined(object, &field));
+                let tables = objects.into_iter().map(|object| object_table(object, &field));
                 Item::ArrayOfTables(tables.collect::<Result<_, _>>()?)
             }
             (_, value) => value,
@@ -151,17 +153,17 @@ fn laid_out(domain: Table) -> Result<Table, String> {
 }
 
 /// Returns an object of a list as a table.
-fn headlined(object: Value, list: &str) -> Result<Table, String> {
-    let Value::InlineTable(object) = object else { return Err(not_as_expected(list)) };
+fn object_table(object: Value, list: &str) -> Result<Table, String> {
+    let Value::InlineTable(object) = object else { return Err(layout_error(list)) };
     let mut table = object.into_table();
     if let Some(limits) = table.get_mut("limits").and_then(Item::as_array_mut) {
-        one_a_line(limits);
+        put_limits_on_lines(limits);
     }
     Ok(table)
 }
 
 /// Puts each of several limits on a line.
-fn one_a_line(limits: &mut Array) {
+fn put_limits_on_lines(limits: &mut Array) {
     if limits.len() < 2 {
         return;
     }

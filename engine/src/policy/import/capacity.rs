@@ -7,13 +7,13 @@ use crate::policy::compiled::{KINDS_MAX, PLAN_MAX};
 /// The used capacity of a domain. Rules that count different kinds apply beside each other, and only so many limits can apply to one
 /// request.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     kinds: BTreeSet<String>,
     sets: BTreeSet<BTreeSet<String>>,
     limits: usize,
 }
 
-impl Room {
+impl Capacity {
     /// Reserves capacity for a limit of a rule that names these kinds and counts some of them. The error says what is exhausted. A
     /// set of kinds that was counted before has its capacity already.
     pub(super) fn take<'k>(

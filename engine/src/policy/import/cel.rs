@@ -20,13 +20,13 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
     loop {
         found.push(match tokens.next() {
             Some(Token::Text(value)) => {
-                tokens.mark("==")?;
+                tokens.expect_mark("==")?;
                 (tokens.key()?, value)
             }
             first => {
-                tokens.back(first);
+                tokens.push_back(first);
                 let key = tokens.key()?;
-                tokens.mark("==")?;
+                tokens.expect_mark("==")?;
                 match tokens.next() {
                     Some(Token::Text(value)) => (key, value),
                     _ => return Err(BEYOND.to_owned()),
@@ -36,7 +36,7 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
         if tokens.is_at_the_end() {
             return Ok(found);
         }
-        tokens.mark("&&")?;
+        tokens.expect_mark("&&")?;
     }
 }
 
@@ -88,7 +88,7 @@ impl Tokens {
         self.0.pop()
     }
 
-    fn back(&mut self, token: Option<Token>) {
+    fn push_back(&mut self, token: Option<Token>) {
         self.0.extend(token);
     }
 
@@ -96,7 +96,7 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    fn mark(&mut self, mark: &'static str) -> Result<(), String> {
+    fn expect_mark(&mut self, mark: &'static str) -> Result<(), String> {
         if self.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
     }
 
@@ -108,7 +108,7 @@ impl Tokens {
             }
             _ => return Err(BEYOND.to_owned()),
         }
-        self.mark("[")?;
+        self.expect_mark("[")?;
         match self.next() {
             Some(Token::Number(number)) if number == "0" => {}
             Some(Token::Number(number)) => {
@@ -116,10 +116,10 @@ impl Tokens {
             }
             _ => return Err(BEYOND.to_owned()),
         }
-        self.mark("]")?;
+        self.expect_mark("]")?;
         match (self.next(), self.next()) {
             (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Form::First)),
-            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.mark("]").map(|()| (key, Form::First)),
+            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.expect_mark("]").map(|()| (key, Form::First)),
             _ => Err(BEYOND.to_owned()),
         }
     }

@@ -5,10 +5,13 @@ mod overlaps;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Notes, Place,
-    capacity::Room,
+    Notes, SourcePosition,
+    capacity::Capacity,
     names::{Ids, Keys},
-    regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
+    regions::{
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check, kind_of, name_of, rule,
+        rules_of_regions,
+    },
     unlimited,
 };
 use crate::policy::{
@@ -18,18 +21,18 @@ use crate::policy::{
 
 /// The descriptors of a domain as a tree. Nodes refer to each other by index.
 #[derive(Debug)]
-pub(super) struct Tree {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct DescriptorTree {
+    pub(super) nodes: Vec<DescriptorNode>,
     keys: Keys,
 }
 
 /// A descriptor: the entries from the root to it, and its limit.
-#[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: Place,
+#[derive(Debug, Default)]
+pub(super) struct DescriptorNode {
+    pub(super) at: SourcePosition,
     /// The children's names in the file: key, or key and value.
     pub(super) composites: BTreeSet<String>,
-    children: BTreeMap<(String, Match), usize>,
+    children: BTreeMap<(String, ValueSet), usize>,
     /// The children whose values end in `*`, in the order of the file.
     wild: Vec<usize>,
     pub(super) kinds: Vec<String>,
@@ -42,9 +45,10 @@ pub(super) struct Node {
 }
 
 /// The limit of the requests that end at a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum NodeLimit {
     /// No limit is set.
+    #[default]
     None,
     /// The file sets `unlimited`.
     Unlimited,
@@ -62,51 +66,33 @@ pub(super) struct NamedLimit {
 /// The reason why a descriptor cannot be imported: the field, and the message.
 type Refused = (&'static str, String);
 
-impl Tree {
+impl DescriptorTree {
     pub(super) const ROOT: usize = 0;
 
     pub(super) fn new() -> Self {
-        let root = Node {
-            at: Place { file: 0, line: 0, path: String::new() },
-            composites: BTreeSet::new(),
-            children: BTreeMap::new(),
-            wild: Vec::new(),
-            kinds: Vec::new(),
-            sorted: Vec::new(),
-            values: Vec::new(),
-            shared: BTreeSet::new(),
-            limit: NodeLimit::None,
-        };
-        Self { nodes: vec![root], keys: Keys::default() }
+        Self { nodes: vec![DescriptorNode::default()], keys: Keys::default() }
     }
 
     /// Adds a descriptor below `parent`. An empty value matches any.
     pub(super) fn add(
         &mut self,
         parent: usize,
-        at: &Place,
+        at: &SourcePosition,
         notes: &mut Notes,
         key: &str,
         value: &str,
         is_shared: bool,
     ) -> Result<usize, Refused> {
         let above = &self.nodes[parent];
-        let stars = value.matches('*').count();
         if key.ends_with('*') {
             return Err(("key", "a `*` at the end of a key".to_owned()));
         }
-        let found = match value.strip_suffix('*') {
-            Some(prefix) if stars == 1 => Match::Prefix(prefix.to_owned()),
-            None if stars == 0 && value.is_empty() => Match::Any,
-            None if stars == 0 => Match::Exact(value.to_owned()),
-            _ => return Err(("value", "a `*` before the end of a value".to_owned())),
-        };
+        let written = parse_value(value)?;
         let kind = kind_of(key, &above.kinds);
         if above.kinds.len() == IDENTITIES_MAX {
             return Err(("key", format!("more than {IDENTITIES_MAX} entries")));
         }
-        check(&kind, &found).map_err(|why| ("value", why))?;
-        let written = found;
+        check(&kind, &written).map_err(|why| ("value", why))?;
         let found = written.clone().plain(&kind);
         if found != written {
             let what = format!("`{value}`, which is compared letter by letter");
@@ -116,28 +102,25 @@ impl Tree {
         if above.children.contains_key(&child) {
             return Err(("key", "a descriptor of this list in another spelling".to_owned()));
         }
-        self.keys.tell(at, notes, "key", key, &kind);
+        self.keys.note(at, notes, "key", key, &kind);
         let above = &self.nodes[parent];
         let kinds: Vec<String> = above.kinds.iter().cloned().chain([kind]).collect();
         let mut shared = above.shared.clone();
         if is_shared {
             shared.insert(above.values.len());
         }
-        let node = Node {
+        let node = DescriptorNode {
             at: at.clone(),
             sorted: kinds.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect(),
             kinds,
             values: above.values.iter().cloned().chain([found.clone()]).collect(),
             shared,
-            composites: BTreeSet::new(),
-            children: BTreeMap::new(),
-            wild: Vec::new(),
-            limit: NodeLimit::None,
+            ..DescriptorNode::default()
         };
         self.nodes.push(node);
         let place = self.nodes.len() - 1;
         self.nodes[parent].children.insert(child, place);
-        if matches!(found, Match::Prefix(_)) {
+        if matches!(found, ValueSet::Prefix(_)) {
             self.nodes[parent].wild.push(place);
         }
         Ok(place)
@@ -145,10 +128,10 @@ impl Tree {
 
     /// Returns the domain with the rules of all descriptors.
     pub(super) fn into_domain(mut self, notes: &mut Notes) -> Domain {
-        let mut room = self.make_room(notes);
-        let mut opens = overlaps::to_be_opened(&self.nodes);
-        opens.retain(|place| room.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
-        let decides = |place: &usize| matches!(self.nodes[*place].limit, NodeLimit::Limit(_)) || opens.contains(place);
+        let mut capacity = self.remove_excess_limits(notes);
+        let mut opens = overlaps::unlimited_nodes_with_rules(&self.nodes);
+        opens.retain(|place| capacity.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
+        let decides = |place: &usize| self.nodes[*place].limit.named().is_some() || opens.contains(place);
         // The groups of nodes with the same keys, in the order of the file.
         let mut groups: Vec<(&[String], Vec<usize>)> = Vec::new();
         let mut group_of: BTreeMap<&[String], usize> = BTreeMap::new();
@@ -181,7 +164,7 @@ impl Tree {
             let rules = self.rules((kinds, members, &on_the_way), &opens, &mut ids, notes);
             made.push((&*self.nodes[members[0]].sorted, rules));
         }
-        overlaps::tell(&self.nodes, &made, &opens, notes);
+        overlaps::report(&self.nodes, &made, &opens, notes);
         let mut rules: Vec<(usize, Rule)> = made.into_iter().flat_map(|(_, rules)| rules).collect();
         rules.sort_by_key(|(place, _)| *place);
         let rules = rules.into_iter().map(|(_, rule)| rule).collect();
@@ -189,17 +172,17 @@ impl Tree {
     }
 
     /// Removes the limits that exceed the capacity of a domain.
-    fn make_room(&mut self, notes: &mut Notes) -> Room {
-        let mut room = Room::default();
+    fn remove_excess_limits(&mut self, notes: &mut Notes) -> Capacity {
+        let mut capacity = Capacity::default();
         for node in &mut self.nodes {
-            if matches!(node.limit, NodeLimit::Limit(_))
-                && let Err(what) = room.take(&node.kinds, &node.counted_kinds())
+            if node.limit.named().is_some()
+                && let Err(what) = capacity.take(&node.kinds, &node.counted_kinds())
             {
                 notes.warn(&node.at, "", what, "the limit is left out");
                 node.limit = NodeLimit::None;
             }
         }
-        room
+        capacity
     }
 
     /// Returns the rules of the nodes with these keys, each with the index of its node. The arguments are the keys, the nodes, and
@@ -211,93 +194,116 @@ impl Tree {
         ids: &mut Ids,
         notes: &mut Notes,
     ) -> Vec<(usize, Rule)> {
-        let counted: BTreeSet<Counted> = members.iter().map(|place| self.nodes[*place].counted()).collect();
+        let counted: BTreeSet<CountedKinds> = members.iter().map(|place| self.nodes[*place].counted()).collect();
         let padded = |place: &usize| {
             let mut values = self.nodes[*place].values.clone();
-            values.resize(kinds.len(), Match::Any);
+            values.resize(kinds.len(), ValueSet::Any);
             values
         };
         let named: Vec<Region> = on_the_way.iter().map(padded).collect();
-        let decides = |place: &usize| matches!(self.nodes[*place].limit, NodeLimit::Limit(_)) || opens.contains(place);
-        let decide = |region: &[Match]| -> Decided {
+        let decides = |place: &usize| self.nodes[*place].limit.named().is_some() || opens.contains(place);
+        let decide = |region: &[ValueSet]| -> Decided {
             let found = self.walk(kinds, region).filter(decides);
             found.map(|place| (self.nodes[place].counted(), vec![place])).into_iter().collect()
         };
-        let carving = carve(kinds, &named, &counted, decide).unwrap_or_else(|| {
+        let regions = rules_of_regions(kinds, &named, &counted, decide).unwrap_or_else(|| {
             let what = "too many values that meet each other";
             let instead =
                 "of several descriptors that match a request the closest decides, whatever the order of the file";
             notes.warn(&self.nodes[members[0]].at, "", what, instead);
             let rules = members.iter().map(|place| {
                 let node = &self.nodes[*place];
-                Carved { region: node.values.clone(), counted: node.counted(), limits: vec![*place] }
+                RegionRule { region: node.values.clone(), counted: node.counted(), limits: vec![*place] }
             });
-            Carving { rules: rules.collect(), apart: BTreeSet::new() }
+            RegionRules { rules: rules.collect(), split_limits: BTreeSet::new() }
         });
-        let placed: BTreeSet<usize> = carving.rules.iter().flat_map(|rule| rule.limits.iter().copied()).collect();
-        let told = |place: usize| match &self.nodes[place].limit {
-            NodeLimit::Limit(told) => Some(told),
-            NodeLimit::None | NodeLimit::Unlimited => None,
+        self.note_changes(members, &regions, notes);
+        let last = self.nodes.len();
+        let named = |region_rule: RegionRule| {
+            let place = region_rule.limits.first().copied();
+            let limit = place.and_then(|place| self.nodes[place].limit.named());
+            let of_region = name_of(kinds, &region_rule.region);
+            let name = match limit {
+                Some(limit) => limit.name.clone().unwrap_or(of_region),
+                None => format!("{of_region}-unlimited"),
+            };
+            let limits = vec![limit.map_or_else(unlimited, |limit| limit.limit.clone())];
+            let rule = Rule { id: ids.like(&name), limits, ..rule(kinds, &region_rule.region, &region_rule.counted) };
+            (place.unwrap_or(last), rule)
         };
-        for place in members.iter().filter(|place| told(**place).is_some()) {
+        regions.rules.into_iter().map(named).collect()
+    }
+
+    /// Adds notes on the nodes whose requests other nodes take, whose values are counted in parts, and on the rules without a limit.
+    fn note_changes(&self, members: &[usize], rules: &RegionRules, notes: &mut Notes) {
+        let placed: BTreeSet<usize> = rules.rules.iter().flat_map(|rule| rule.limits.iter().copied()).collect();
+        let limit_of = |place: usize| self.nodes[place].limit.named();
+        for place in members.iter().filter(|place| limit_of(**place).is_some()) {
             let node = &self.nodes[*place];
             if !placed.contains(place) {
-                notes.tell(&node.at, "", "no request comes to it: another descriptor takes them all", "it is left out");
+                notes.note(&node.at, "", "no request comes to it: another descriptor takes them all", "it is left out");
             }
-            if carving.apart.contains(place) {
+            if rules.split_limits.contains(place) {
                 let what = "values that are counted as one, across others that match first";
                 notes.warn(&node.at, "share_threshold", what, "they are counted in several parts");
             }
         }
-        let is_open = |rule: &&Carved| rule.limits.iter().all(|place| told(*place).is_none());
-        let open = carving.rules.iter().filter(is_open).count();
+        let is_open = |rule: &&RegionRule| rule.limits.iter().all(|place| limit_of(*place).is_none());
+        let open = rules.rules.iter().filter(is_open).count();
         if open > 0 {
             let what = format!("requests that pass without a limit beside others that have one ({open})");
             let instead = "they have rules with a shadow limit, which never denies";
-            notes.tell(&self.nodes[members[0]].at, "", what, instead);
+            notes.note(&self.nodes[members[0]].at, "", what, instead);
         }
-        let last = self.nodes.len();
-        let named = |carved: Carved| {
-            let place = carved.limits.first().copied();
-            let told = place.and_then(told);
-            let of_region = name_of(kinds, &carved.region);
-            let name = match told {
-                Some(told) => told.name.clone().unwrap_or(of_region),
-                None => format!("{of_region}-unlimited"),
-            };
-            let limits = vec![told.map_or_else(unlimited, |told| told.limit.clone())];
-            let rule = Rule { id: ids.like(&name), limits, ..rule(kinds, &carved.region, &carved.counted) };
-            (place.unwrap_or(last), rule)
-        };
-        carving.rules.into_iter().map(named).collect()
     }
 
     /// Returns the node where a walk with these values ends.
-    fn walk(&self, kinds: &[String], region: &[Match]) -> Option<usize> {
+    fn walk(&self, kinds: &[String], region: &[ValueSet]) -> Option<usize> {
         let mut node = &self.nodes[Self::ROOT];
         let mut place = Self::ROOT;
         for (kind, value) in kinds.iter().zip(region) {
-            let child = |value: &Match| node.children.get(&(kind.clone(), value.clone())).copied();
-            let exact = Some(value).filter(|value| matches!(value, Match::Exact(_))).and_then(child);
+            let child = |value: &ValueSet| node.children.get(&(kind.clone(), value.clone())).copied();
+            let exact = Some(value).filter(|value| matches!(value, ValueSet::Exact(_))).and_then(child);
             let covers = |place: &&usize| {
                 let wild = &self.nodes[**place];
                 wild.kinds.last() == Some(kind) && wild.values.last().is_some_and(|wild| wild.covers(value))
             };
-            place = exact.or_else(|| node.wild.iter().find(covers).copied()).or_else(|| child(&Match::Any))?;
+            place = exact.or_else(|| node.wild.iter().find(covers).copied()).or_else(|| child(&ValueSet::Any))?;
             node = &self.nodes[place];
         }
         Some(place)
     }
 }
 
-impl Node {
+/// Parses the value of a descriptor. An empty one matches any, one with `*` at the end a prefix.
+fn parse_value(value: &str) -> Result<ValueSet, Refused> {
+    let stars = value.matches('*').count();
+    match value.strip_suffix('*') {
+        Some(prefix) if stars == 1 => Ok(ValueSet::Prefix(prefix.to_owned())),
+        None if stars == 0 && value.is_empty() => Ok(ValueSet::Any),
+        None if stars == 0 => Ok(ValueSet::Exact(value.to_owned())),
+        _ => Err(("value", "a `*` before the end of a value".to_owned())),
+    }
+}
+
+impl NodeLimit {
+    /// Returns the limit, if there is one.
+    pub(super) fn named(&self) -> Option<&NamedLimit> {
+        match self {
+            Self::Limit(limit) => Some(limit),
+            Self::None | Self::Unlimited => None,
+        }
+    }
+}
+
+impl DescriptorNode {
     /// Returns the kinds that the node counts separately.
     pub(super) fn counted_kinds(&self) -> BTreeSet<&str> {
         self.counted().into_iter().map(|place| &*self.kinds[place]).collect()
     }
 
     /// Returns the indices of the entries whose values are counted separately.
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> CountedKinds {
         (0..self.kinds.len()).filter(|place| !self.shared.contains(place)).collect()
     }
 }

@@ -10,8 +10,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Place, Source,
-    descriptors::{NamedLimit, NodeLimit, Tree},
+    ImportError, Imported, Notes, Source, SourcePosition,
+    descriptors::{DescriptorTree, NamedLimit, NodeLimit},
     document::Document,
     finish,
     names::{Ids, id_of},
@@ -93,27 +93,28 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
     let domains = domain_ids(&roots);
-    let mut trees: BTreeMap<String, Tree> = domains.values().map(|id| (id.clone(), Tree::new())).collect();
+    let mut trees: BTreeMap<String, DescriptorTree> =
+        domains.values().map(|id| (id.clone(), DescriptorTree::new())).collect();
     let mut met = BTreeSet::new();
     for (document, root) in documents.into_iter().zip(roots) {
         let line = document.line(root.domain.referenced.line());
-        let at = Place { file: document.file, line, path: String::new() };
+        let at = SourcePosition { file: document.file, line, path: String::new() };
         if root.domain.value.is_empty() {
             return Err(document.wrong(Some(at.line), "domain", "a domain has a name"));
         }
-        tell_of_file(document.file, &root, &mut notes);
+        note_file(document.file, &root, &mut notes);
         let id = &domains[&root.domain.value];
         if !met.insert(id.clone()) {
             let what = format!("another document is of the domain `{}` too", root.domain.value);
-            notes.tell(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
+            notes.note(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
         }
         if *id != root.domain.value {
             let what = format!("`{}` is not a name for a domain here", root.domain.value);
             notes.warn(&at, "domain", what, format!("it is `{id}`: requests say so"));
         }
-        let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
+        let tree = trees.entry(id.clone()).or_insert_with(DescriptorTree::new);
         let descriptors = root.descriptors.unwrap_or_default();
-        plant(document, tree, &mut notes, Tree::ROOT, "descriptors", descriptors)?;
+        add_descriptors(document, tree, &mut notes, DescriptorTree::ROOT, "descriptors", descriptors)?;
     }
     let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
@@ -174,7 +175,7 @@ fn find_joined<'d>(descriptors: &[&'d Descriptor]) -> Option<(String, &'d str)> 
 }
 
 /// Reports the differences that concern a whole file with limits.
-fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
+fn note_file(file: usize, root: &Root, notes: &mut Notes) {
     let descriptors = root.all_descriptors();
     if descriptors.is_empty() {
         return;
@@ -182,33 +183,33 @@ fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
     let is_composed =
         descriptors.iter().any(|it| it.composite().matches(['_', '*']).count() > usize::from(it.value.is_some()));
     let is_nested = descriptors.iter().any(|it| it.descriptors.as_ref().is_some_and(|it| !it.is_empty()));
-    notes.tell_of_counters(file);
+    notes.note_counters(file);
     let what =
         "requests that are denied count too, which matters where they cost more than 1 or have several descriptors";
-    notes.tell_of_file(file, what, "what is denied charges nothing, for none of its descriptors", false);
+    notes.note_file(file, what, "what is denied charges nothing, for none of its descriptors", false);
     let what = "keys, which are compared letter by letter";
     let instead =
         "their case, and characters other than letters, digits and `_`, make no difference: `User-Id` is `user_id`";
-    notes.tell_of_file(file, what, instead, false);
+    notes.note_file(file, what, instead, false);
     let instead = "a key is a key, and a value is a value";
     if let Some((name, key)) = find_joined(&descriptors) {
         let what =
             format!("`{name}`, a key joined with its value by `_`, which matches entries of the key `{key}` too");
-        notes.tell_of_file(file, &what, instead, true);
+        notes.note_file(file, &what, instead, true);
     } else if is_composed {
         let what = "keys and values with `_` or `*`, which match an entry that is divided at another `_` too";
-        notes.tell_of_file(file, what, instead, false);
+        notes.note_file(file, what, instead, false);
     }
     if is_nested {
         let what = "descriptors of several entries, whose order counts there";
-        notes.tell_of_file(file, what, "in any other order they are the same here", false);
+        notes.note_file(file, what, "in any other order they are the same here", false);
     }
 }
 
 /// Adds a list of descriptors to the tree, below the node `parent`.
-fn plant(
+fn add_descriptors(
     document: Document<'_>,
-    tree: &mut Tree,
+    tree: &mut DescriptorTree,
     notes: &mut Notes,
     parent: usize,
     path: &str,
@@ -216,7 +217,7 @@ fn plant(
 ) -> Result<(), ImportError> {
     for (place, spanned) in descriptors.into_iter().enumerate() {
         let line = document.line(spanned.referenced.line());
-        let at = Place { file: document.file, line, path: format!("{path}[{place}]") };
+        let at = SourcePosition { file: document.file, line, path: format!("{path}[{place}]") };
         let wrong = |field: &str, why: String| document.wrong(Some(at.line), format!("{}.{field}", at.path), why);
         let mut descriptor = spanned.value;
         let composite = descriptor.composite();
@@ -233,13 +234,13 @@ fn plant(
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
         let limit =
             node_limit(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
-        tell_what_is_not_carried(&at, &descriptor, notes);
+        note_dropped_settings(&at, &descriptor, notes);
         let below = descriptor.descriptors.take().unwrap_or_default();
         let below_path = format!("{}.descriptors", at.path);
         match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
             Ok(node) => {
                 tree.nodes[node].limit = limit;
-                plant(document, tree, notes, node, &below_path, below)?;
+                add_descriptors(document, tree, notes, node, &below_path, below)?;
             }
             Err((field, why)) => {
                 let what = if below.is_empty() { "it is left out" } else { "it is left out, with what is below it" };
@@ -252,7 +253,7 @@ fn plant(
 
 /// Returns the limit of a descriptor, or the wrong field and the reason.
 fn node_limit(
-    at: &Place,
+    at: &SourcePosition,
     rate_limit: Option<&RateLimit>,
     mode: Mode,
     notes: &mut Notes,
@@ -291,14 +292,14 @@ fn node_limit(
     };
     let name = name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = name.filter(|name| id_of(name) != **name) {
-        notes.tell(at, "rate_limit.name", format!("`{name}` is not an id"), format!("it is `{}`", id_of(name)));
+        notes.note(at, "rate_limit.name", format!("`{name}` is not an id"), format!("it is `{}`", id_of(name)));
     }
     let limit = (unit.to_owned(), u64::from(*requests_per_unit), seconds);
     let limit = window(at, notes, "rate_limit", limit, mode);
     Ok(limit.map_or(NodeLimit::None, |limit| NodeLimit::Limit(NamedLimit { limit, name: name.map(str::to_owned) })))
 }
 
-fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Notes) {
+fn note_dropped_settings(at: &SourcePosition, descriptor: &Descriptor, notes: &mut Notes) {
     if descriptor.quota_mode {
         let what = "a quota, which denies only when all quotas of a request are used up";
         notes.warn(at, "quota_mode", what, "it denies by itself");
@@ -307,10 +308,10 @@ fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Not
         [("detailed_metric", descriptor.detailed_metric), ("value_to_metric", descriptor.value_to_metric)]
     {
         if is_there {
-            notes.tell(at, field, "a setting of its metrics", "limits are counted by their names here");
+            notes.note(at, field, "a setting of its metrics", "limits are counted by their names here");
         }
     }
     if descriptor.metadata.is_some() {
-        notes.tell(at, "metadata", "metadata of answers", "answers have none");
+        notes.note(at, "metadata", "metadata of answers", "answers have none");
     }
 }

@@ -11,14 +11,17 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Place, Source,
-    capacity::Room,
+    ImportError, Imported, Notes, Source, SourcePosition,
+    capacity::Capacity,
     cel::{self, Form},
     document::Document,
     finish,
     names::{Ids, Keys, id_of},
     period,
-    regions::{Carved, Carving, Counted, Decided, Match, Region, carve, check, kind_of, name_of, rule},
+    regions::{
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check, kind_of, name_of, rule,
+        rules_of_regions,
+    },
     unlimited, window,
 };
 use crate::policy::{
@@ -69,14 +72,14 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     for (document, items) in documents.into_iter().zip(lists) {
         let file = document.file;
         if !items.is_empty() {
-            notes.tell_of_counters(file);
+            notes.note_counters(file);
             let what = "windows that begin with the first request of a key";
             let instead = "they begin at whole multiples of their period; as many fit in each";
-            notes.tell_of_file(file, what, instead, true);
+            notes.note_file(file, what, instead, true);
         }
         for (place, spanned) in items.into_iter().enumerate() {
             let line = document.line(spanned.referenced.line());
-            let at = Place { file, line, path: format!("[{place}]") };
+            let at = SourcePosition { file, line, path: format!("[{place}]") };
             let item = spanned.value;
             if item.namespace.is_empty() {
                 let field = format!("[{place}].namespace");
@@ -90,7 +93,7 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
             space.add(at, item, &mut notes);
         }
     }
-    tell_of_forms(&spaces, sources.len(), &mut notes);
+    note_forms(&spaces, sources.len(), &mut notes);
     let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
@@ -110,7 +113,7 @@ pub(super) fn domain_ids<'i>(items: impl Iterator<Item = &'i Item> + Clone) -> B
 }
 
 /// Reports the notations of a file: limitador evaluates `descriptors[0].x` in RLS calls only, and `x` in HTTP calls only.
-fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
+fn note_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
     for file in 0..files {
         for (form, what, instead) in [
             (
@@ -130,7 +133,7 @@ fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Not
             ),
         ] {
             if spaces.values().any(|space| space.forms.contains(&(file, form))) {
-                notes.tell_of_file(file, what, instead, true);
+                notes.note_file(file, what, instead, true);
             }
         }
     }
@@ -148,7 +151,7 @@ struct Space {
 }
 
 struct LimitEntry {
-    at: Place,
+    at: SourcePosition,
     limit: Limit,
     /// The name, if the file has one.
     name: Option<String>,
@@ -163,14 +166,14 @@ impl Space {
         Self { id, keys: Keys::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
     }
 
-    fn add(&mut self, at: Place, item: Item, notes: &mut Notes) {
+    fn add(&mut self, at: SourcePosition, item: Item, notes: &mut Notes) {
         let (mut fixed, mut counted) = (BTreeMap::new(), BTreeSet::new());
         let leave_out =
             |notes: &mut Notes, field: &str, what: String| notes.warn(&at, field, what, "the limit is left out");
         let texts = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect();
         if !self.identities.insert((item.seconds, texts(&item.conditions), texts(&item.variables))) {
             let what = "a limit that stands here before, of the same period, conditions and variables";
-            return notes.tell(&at, "", what, "the first holds, and this one is left out");
+            return notes.note(&at, "", what, "the first holds, and this one is left out");
         }
         for (place, text) in item.conditions.iter().flatten().enumerate() {
             let field = format!("conditions[{place}]");
@@ -181,7 +184,7 @@ impl Space {
             for ((key, form), value) in equalities {
                 self.forms.insert((at.file, form));
                 let kind = self.kind(&at, notes, &field, &key);
-                let exact = Match::Exact(value.clone());
+                let exact = ValueSet::Exact(value.clone());
                 let ends_in_star = value.ends_with('*') || value.is_empty();
                 if ends_in_star {
                     return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
@@ -196,7 +199,7 @@ impl Space {
                 }
                 if fixed.insert(kind.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
-                    return notes.tell(&at, &field, "two values for one key, which no request has", instead);
+                    return notes.note(&at, &field, "two values for one key, which no request has", instead);
                 }
                 counted.insert(kind);
             }
@@ -215,7 +218,7 @@ impl Space {
         }
         let name = item.id.or(item.name).filter(|name| !name.is_empty());
         if let Some(name) = name.as_ref().filter(|name| id_of(name) != **name) {
-            notes.tell(&at, "name", format!("`{name}` is not an id"), format!("it is like `{}`", id_of(name)));
+            notes.note(&at, "name", format!("`{name}` is not an id"), format!("it is like `{}`", id_of(name)));
         }
         let id = name.as_deref().map_or_else(|| format!("per-{}", period(item.seconds)), id_of);
         if let Some(limit) = window(&at, notes, "max_value", (id, item.max_value, item.seconds), Mode::Enforce) {
@@ -223,9 +226,9 @@ impl Space {
         }
     }
 
-    fn kind(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> String {
+    fn kind(&mut self, at: &SourcePosition, notes: &mut Notes, field: &str, key: &str) -> String {
         let kind = kind_of(key, &[]);
-        self.keys.tell(at, notes, field, key, &kind);
+        self.keys.note(at, notes, field, key, &kind);
         kind
     }
 
@@ -247,10 +250,10 @@ impl Space {
             sets[set].1.push(place);
         }
         let mut ids = Ids::default();
-        let mut room = Room::default();
+        let mut capacity = Capacity::default();
         let mut rules: Vec<(usize, Rule)> = Vec::new();
         for (counted, members) in &sets {
-            rules.extend(self.rules(counted, members, &mut ids, &mut room, notes));
+            rules.extend(self.rules(counted, members, &mut ids, &mut capacity, notes));
         }
         rules.sort_by_key(|(place, _)| *place);
         let rules = rules.into_iter().map(|(_, rule)| rule).collect();
@@ -264,43 +267,43 @@ impl Space {
         counted: &BTreeSet<String>,
         members: &[usize],
         ids: &mut Ids,
-        room: &mut Room,
+        capacity: &mut Capacity,
         notes: &mut Notes,
     ) -> Vec<(usize, Rule)> {
         let leave_out = |notes: &mut Notes, places: &mut dyn Iterator<Item = usize>, field: &str, what: &str| {
             places.for_each(|place| notes.warn(&self.limits[place].at, field, what, "the limit is left out"));
         };
-        if let Err(what) = room.take(counted, &counted.iter().map(String::as_str).collect()) {
+        if let Err(what) = capacity.take(counted, &counted.iter().map(String::as_str).collect()) {
             leave_out(notes, &mut members.iter().copied(), "", &what);
             return Vec::new();
         }
         let kinds: Vec<String> = counted.iter().cloned().collect();
         let values = |place: &usize| -> Region {
             let value = |kind: &String| {
-                self.limits[*place].fixed.get(kind).map_or(Match::Any, |value| Match::Exact(value.clone()))
+                self.limits[*place].fixed.get(kind).map_or(ValueSet::Any, |value| ValueSet::Exact(value.clone()))
             };
             kinds.iter().map(value).collect()
         };
-        let places: Counted = (0..kinds.len()).collect();
+        let places: CountedKinds = (0..kinds.len()).collect();
         let regions: Vec<Region> = members.iter().map(values).collect();
-        let decide = |region: &[Match]| -> Decided {
+        let decide = |region: &[ValueSet]| -> Decided {
             let holds = |wide: &Region| wide.iter().zip(region).all(|(wide, narrow)| wide.covers(narrow));
             let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
             BTreeMap::from([(places.clone(), all.collect())])
         };
-        let carved = carve(&kinds, &regions, &BTreeSet::from([places.clone()]), decide);
-        let Some(Carving { mut rules, .. }) = carved else {
+        let carved = rules_of_regions(&kinds, &regions, &BTreeSet::from([places.clone()]), decide);
+        let Some(RegionRules { mut rules, .. }) = carved else {
             leave_out(notes, &mut members.iter().copied(), "conditions", "too many values that meet each other");
             return Vec::new();
         };
-        let most = room.widen(rules.iter().map(|rule| rule.limits.len()).max().unwrap_or_default());
+        let most = capacity.widen(rules.iter().map(|rule| rule.limits.len()).max().unwrap_or_default());
         let beyond: BTreeSet<usize> =
             rules.iter_mut().flat_map(|rule| rule.limits.split_off(most.min(rule.limits.len()))).collect();
         let what = format!("more than {PLAN_MAX} limits that one request could meet");
         for place in beyond {
             notes.warn(&self.limits[place].at, "", &*what, "it does not hold where so many others do");
         }
-        let named = |carved: Carved| {
+        let named = |carved: RegionRule| {
             let first = carved.limits.first().copied();
             let name = first.and_then(|first| self.limits[first].name.clone()).unwrap_or_else(|| {
                 if kinds.is_empty() { EVERYONE.to_owned() } else { name_of(&kinds, &carved.region) }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Notes, Place, regions::kind_of};
+use super::{Notes, SourcePosition, regions::kind_of};
 use crate::{
     base::address::IP,
     policy::document::{ID_BYTES_MAX, is_id},
@@ -66,7 +66,7 @@ pub(super) struct Keys(BTreeMap<String, BTreeSet<String>>);
 
 impl Keys {
     /// Reports, at the first occurrence of each key, that its kind is spelled differently or is also the kind of another key.
-    pub(super) fn tell(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str, kind: &str) {
+    pub(super) fn note(&mut self, at: &SourcePosition, notes: &mut Notes, field: &str, key: &str, kind: &str) {
         let keys = self.0.entry(kind.to_owned()).or_default();
         let other = keys.first().cloned();
         if !keys.insert(key.to_owned()) {
@@ -87,7 +87,7 @@ impl Keys {
         }
         let is_second = kind_of(key, &[]) != kind;
         let what = if is_second { format!("a second `{key}`") } else { format!("`{key}` is not a kind of identity") };
-        notes.tell(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
+        notes.note(at, field, what, format!("it is the kind `{kind}`, also in what Envoy asks"));
     }
 }
 
@@ -135,22 +135,22 @@ mod tests {
     #[test]
     fn keys_of_another_spelling_are_reported_once() {
         let (at, mut notes, mut keys) =
-            (Place { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
+            (SourcePosition { file: 0, line: 1, path: String::new() }, Notes::default(), Keys::default());
         let mut tell = |key: &str, earlier: &[&str]| {
             let earlier: Vec<String> = earlier.iter().map(|kind| (*kind).to_owned()).collect();
             notes.0.clear();
-            keys.tell(&at, &mut notes, "key", key, &kind_of(key, &earlier));
+            keys.note(&at, &mut notes, "key", key, &kind_of(key, &earlier));
             notes.0.pop().filter(|(_, note)| note.line > 0).map(|(_, note)| (note.what, note.changes_decisions))
         };
-        let told = |what: &str, changes| Some((what.to_owned(), changes));
+        let note = |what: &str, changes| Some((what.to_owned(), changes));
         for (key, earlier, what) in [
             ("api_key", &[][..], None),
-            ("remote.Address", &[], told("`remote.Address` is not a kind of identity", false)),
+            ("remote.Address", &[], note("`remote.Address` is not a kind of identity", false)),
             ("remote.Address", &[], None),
-            ("remote-address", &[], told("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
-            ("user", &["user"], told("a second `user`", false)),
-            ("user_2", &[], told("`user_2` is the kind `user_2` as `user` is", true)),
-            ("PATH", &[], told("`PATH` is not a kind of identity", false)),
+            ("remote-address", &[], note("`remote-address` is the kind `remote_address` as `remote.Address` is", true)),
+            ("user", &["user"], note("a second `user`", false)),
+            ("user_2", &[], note("`user_2` is the kind `user_2` as `user` is", true)),
+            ("PATH", &[], note("`PATH` is not a kind of identity", false)),
             ("endpoint", &[], None),
         ] {
             assert_eq!(tell(key, earlier), what, "{key}");

@@ -18,7 +18,7 @@ use crate::{
         matcher::Matcher,
         pattern::Pattern,
         request::{BEGINNING_BYTES_MAX, VALUE_BYTES_MAX},
-        specificity::Closeness,
+        specificity::Specificity,
     },
 };
 
@@ -38,13 +38,13 @@ pub(super) fn kind_of(key: &str, earlier: &[String]) -> String {
 
 /// A set of values of one kind. Wider sets come before narrower ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Match {
+pub(super) enum ValueSet {
     Any,
     Prefix(String),
     Exact(String),
 }
 
-impl Match {
+impl ValueSet {
     /// Returns whether this matches every value that `other` matches.
     pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -81,42 +81,42 @@ impl Match {
 }
 
 /// A region: a set of values for each kind.
-pub(super) type Region = Vec<Match>;
+pub(super) type Region = Vec<ValueSet>;
 
-fn covers(wide: &[Match], narrow: &[Match]) -> bool {
+fn covers(wide: &[ValueSet], narrow: &[ValueSet]) -> bool {
     wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
 }
 
 /// The indices of the kinds whose values are counted separately.
-pub(super) type Counted = BTreeSet<usize>;
+pub(super) type CountedKinds = BTreeSet<usize>;
 
 /// The numbers of the limits that apply in a region, by the kinds that they count.
-pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
+pub(super) type Decided = BTreeMap<CountedKinds, Vec<usize>>;
 
 /// A rule for a region.
 #[derive(Debug)]
-pub(super) struct Carved {
+pub(super) struct RegionRule {
     pub(super) region: Region,
-    pub(super) counted: Counted,
+    pub(super) counted: CountedKinds,
     /// The limits; empty for a rule that only hides a wider one.
     pub(super) limits: Vec<usize>,
 }
 
 /// The rules of one set of kinds.
 #[derive(Debug)]
-pub(super) struct Carving {
-    pub(super) rules: Vec<Carved>,
+pub(super) struct RegionRules {
+    pub(super) rules: Vec<RegionRule>,
     /// The limits that are in several rules although the file counts them together.
-    pub(super) apart: BTreeSet<usize>,
+    pub(super) split_limits: BTreeSet<usize>,
 }
 
 /// Returns the rules, or `None` if there are too many regions. `named` has every combination of values that the file names.
-pub(super) fn carve(
+pub(super) fn rules_of_regions(
     kinds: &[String],
     named: &[Region],
-    counted: &BTreeSet<Counted>,
-    decide: impl Fn(&[Match]) -> Decided,
-) -> Option<Carving> {
+    counted: &BTreeSet<CountedKinds>,
+    decide: impl Fn(&[ValueSet]) -> Decided,
+) -> Option<RegionRules> {
     let mut carver = Carver {
         kinds,
         counted,
@@ -127,38 +127,38 @@ pub(super) fn carve(
         regions: 0,
     };
     carver.walk(&mut Vec::new(), &named.iter().collect::<Vec<_>>())?;
-    let apart = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
+    let split_limits = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
     let rules = carver.rules.into_iter().map(|(rule, _)| rule).collect();
-    Some(Carving { rules, apart })
+    Some(RegionRules { rules, split_limits })
 }
 
 struct Carver<'c, D> {
     kinds: &'c [String],
-    counted: &'c BTreeSet<Counted>,
+    counted: &'c BTreeSet<CountedKinds>,
     decide: D,
-    rules: Vec<(Carved, document::Rule)>,
+    rules: Vec<(RegionRule, document::Rule)>,
     /// The indices of rules by their value of the first kind: a file may have ten thousand.
-    by_first: BTreeMap<Match, Vec<usize>>,
+    by_first: BTreeMap<ValueSet, Vec<usize>>,
     /// The rules that have a limit, by the limit and the values that it counts.
     homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
     regions: usize,
 }
 
-impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
+impl<D: Fn(&[ValueSet]) -> Decided> Carver<'_, D> {
     /// Visits all regions that begin with `region`. `live` has the named combinations that cover it.
     fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
         let depth = region.len();
         if depth == self.kinds.len() {
             self.regions += 1;
-            self.settle(region);
+            self.decide_region(region);
             return (self.regions <= REGIONS_MAX).then_some(());
         }
-        let mut by_match: BTreeMap<&Match, Vec<&Region>> = BTreeMap::from([(&Match::Any, Vec::new())]);
+        let mut by_match: BTreeMap<&ValueSet, Vec<&Region>> = BTreeMap::from([(&ValueSet::Any, Vec::new())]);
         for named in live {
             by_match.entry(&named[depth]).or_default().push(named);
         }
         // An exact value covers only itself, so only the other values need a search.
-        let wide: Vec<&Match> = by_match.keys().copied().filter(|it| !matches!(it, Match::Exact(_))).collect();
+        let wide: Vec<&ValueSet> = by_match.keys().copied().filter(|it| !matches!(it, ValueSet::Exact(_))).collect();
         for narrow in by_match.keys().copied() {
             let covering = wide.iter().copied().filter(|wide| *wide != narrow && wide.covers(narrow)).chain([narrow]);
             let below: Vec<&Region> = covering.flat_map(|wide| by_match[wide].iter().copied()).collect();
@@ -169,7 +169,7 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
         Some(())
     }
 
-    fn settle(&mut self, region: &Region) {
+    fn decide_region(&mut self, region: &Region) {
         let mut decided = (self.decide)(region);
         for counted in self.counted {
             let wanted = decided.remove(counted).unwrap_or_default();
@@ -186,34 +186,35 @@ impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
     }
 
     /// Returns the rule that decides in a region, of the rules so far.
-    fn closest(&self, counted: &Counted, region: &Region) -> Option<usize> {
+    fn closest(&self, counted: &CountedKinds, region: &Region) -> Option<usize> {
         let first = region.first();
-        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, Match::Exact(_)));
-        let exact =
-            first.and_then(|first| self.by_first.get_key_value(first)).filter(|(it, _)| matches!(it, Match::Exact(_)));
+        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, ValueSet::Exact(_)));
+        let exact = first
+            .and_then(|first| self.by_first.get_key_value(first))
+            .filter(|(it, _)| matches!(it, ValueSet::Exact(_)));
         let candidates = wide.chain(exact).flat_map(|(_, places)| places.iter().copied());
         let covering = candidates.filter(|place| {
             let rule = &self.rules[*place].0;
             rule.counted == *counted && covers(&rule.region, region)
         });
-        let closeness = |place: &usize| {
+        let specificity = |place: &usize| {
             let rule = &self.rules[*place].1;
-            Closeness::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
+            Specificity::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
         };
-        covering.min_by(|one, other| closeness(one).cmp(&closeness(other)))
+        covering.min_by(|one, other| specificity(one).cmp(&specificity(other)))
     }
 
-    fn add(&mut self, counted: &Counted, region: &Region, limits: Vec<usize>) -> usize {
+    fn add(&mut self, counted: &CountedKinds, region: &Region, limits: Vec<usize>) -> usize {
         let place = self.rules.len();
         let rule = rule(self.kinds, region, counted);
-        self.rules.push((Carved { region: region.clone(), counted: counted.clone(), limits }, rule));
-        self.by_first.entry(region.first().cloned().unwrap_or(Match::Any)).or_default().push(place);
+        self.rules.push((RegionRule { region: region.clone(), counted: counted.clone(), limits }, rule));
+        self.by_first.entry(region.first().cloned().unwrap_or(ValueSet::Any)).or_default().push(place);
         place
     }
 }
 
 /// Returns the rule of a region, without id and limits.
-pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> document::Rule {
+pub(super) fn rule(kinds: &[String], region: &[ValueSet], counted: &CountedKinds) -> document::Rule {
     let condition = kinds.iter().zip(region).filter_map(|(kind, value)| Some((kind.clone(), value.text()?)));
     let mut per: Vec<String> = counted.iter().map(|place| kinds[*place].clone()).collect();
     let per = match per.len() {
@@ -236,7 +237,7 @@ pub(super) fn rule(kinds: &[String], region: &[Match], counted: &Counted) -> doc
 }
 
 /// Returns the text for the id of a region's rule.
-pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
+pub(super) fn name_of(kinds: &[String], region: &[ValueSet]) -> String {
     let parts = kinds.iter().zip(region).map(|(kind, value)| match value.text() {
         None => kind.clone(),
         Some(text) => format!("{kind}-{}", text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
@@ -245,9 +246,9 @@ pub(super) fn name_of(kinds: &[String], region: &[Match]) -> String {
 }
 
 /// Checks that a rule can have this condition.
-pub(super) fn check(kind: &str, value: &Match) -> Result<(), String> {
+pub(super) fn check(kind: &str, value: &ValueSet) -> Result<(), String> {
     let Some(text) = value.text() else { return Ok(()) };
-    let most = if matches!(value, Match::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
+    let most = if matches!(value, ValueSet::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
     if text.len() > most {
         return Err(format!("a value of {} bytes; {most} fit", text.len()));
     }

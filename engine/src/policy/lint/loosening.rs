@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_domains_are_loosened_by_their_tiers_overrides_and_settings() {
+    fn clients_and_defaults_are_loosened_by_their_tiers_and_overrides() {
         let domain = |defaults: Value, clients: Value| {
             let tier = |id: &str, number: u64| json!({ "id": id, "limits": [limit(number, &json!({}))] });
             json!({ "defaults": defaults, "clients": clients, "tiers": [tier("free", 60), tier("pro", 6_000), { "id": "all", "unlimited": true }] })
@@ -336,6 +336,11 @@ mod tests {
         ]);
         let one = domain(free.clone(), json!([client("cy", &json!({ "tier": "pro" }))]));
         assert_eq!(found(&one, &renamed), ["client:user:cy/m raised"]);
+    }
+
+    #[test]
+    fn a_domain_is_loosened_by_its_settings_or_removal() {
+        let now = tier(&json!([limit(60, &json!({}))]));
         let with = |name: &str, value: &Value| {
             let mut made = now.clone();
             made[name] = value.clone();

@@ -103,14 +103,14 @@ mod tests {
         let [before, after] = [before, after].map(|domain| -> Policy {
             serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
         });
-        let told = before.newly_enforced_by(&after).into_iter().map(|one| {
+        let texts = before.newly_enforced_by(&after).into_iter().map(|one| {
             let Finding { code, kind, id, limit, objects, message, .. } = one;
             assert!(message.ends_with(&format!("starts to refuse: was {}", code.name())), "{message}");
             let limit = limit.map(|limit| format!("/{limit}")).unwrap_or_default();
             let objects = if objects == 1 { String::new() } else { format!(" {objects}") };
             format!("{kind}:{id}{limit} {}{objects}", code.name())
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]

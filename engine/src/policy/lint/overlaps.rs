@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::pattern::{Part, Pattern};
+use crate::policy::pattern::{Pattern, Segment};
 
 /// A tree of patterns by their segments, which holds their indices in a list.
 #[derive(Default)]
-struct Tree<'p> {
-    literals: BTreeMap<&'p str, Tree<'p>>,
-    parameter: Option<Box<Tree<'p>>>,
+struct OverlapTree<'p> {
+    literals: BTreeMap<&'p str, OverlapTree<'p>>,
+    parameter: Option<Box<OverlapTree<'p>>>,
     /// The patterns that end in `*` here.
     rest: Vec<usize>,
     /// The patterns that end here.
     here: Vec<usize>,
 }
 
-impl<'p> Tree<'p> {
-    fn insert(&mut self, parts: &'p [Part], place: usize) {
+impl<'p> OverlapTree<'p> {
+    fn insert(&mut self, parts: &'p [Segment], place: usize) {
         match parts {
             [] => self.here.push(place),
-            [Part::Rest, ..] => self.rest.push(place),
-            [Part::Parameter, below @ ..] => self.parameter.get_or_insert_default().insert(below, place),
-            [Part::Literal(literal), below @ ..] => self.literals.entry(literal).or_default().insert(below, place),
+            [Segment::Rest, ..] => self.rest.push(place),
+            [Segment::Parameter, below @ ..] => self.parameter.get_or_insert_default().insert(below, place),
+            [Segment::Literal(literal), below @ ..] => self.literals.entry(literal).or_default().insert(below, place),
         }
     }
 
     /// Calls `see` with the patterns that match every path of the one with these segments. `left` bounds the calls and the visited
     /// trees.
-    fn covering(&self, parts: &[Part], left: &mut usize, see: &mut impl FnMut(usize)) {
+    fn covering(&self, parts: &[Segment], left: &mut usize, see: &mut impl FnMut(usize)) {
         let Some(less) = left.checked_sub(1) else { return };
         *left = less;
         let mut show = |places: &[usize]| {
@@ -38,13 +38,13 @@ impl<'p> Tree<'p> {
         let Some((part, below)) = parts.split_first() else { return show(&self.here) };
         show(&self.rest);
         match part {
-            Part::Rest => {}
-            Part::Parameter => {
+            Segment::Rest => {}
+            Segment::Parameter => {
                 if let Some(tree) = &self.parameter {
                     tree.covering(below, left, see);
                 }
             }
-            Part::Literal(literal) => {
+            Segment::Literal(literal) => {
                 if let Some(tree) = self.literals.get(&**literal) {
                     tree.covering(below, left, see);
                 }
@@ -60,7 +60,7 @@ impl<'p> Tree<'p> {
 /// Returns for each pattern the indices of the patterns of which it matches every path, itself among them, in ascending order.
 /// There are at most `left` in all, which is reduced by each.
 pub(super) fn overlaps<'p>(patterns: impl Iterator<Item = &'p Pattern> + Clone, left: &mut usize) -> Vec<Vec<usize>> {
-    let (mut tree, mut any) = (Tree::default(), Vec::new());
+    let (mut tree, mut any) = (OverlapTree::default(), Vec::new());
     for (place, pattern) in patterns.clone().enumerate() {
         match pattern {
             Pattern::Any => any.push(place),
@@ -96,9 +96,9 @@ mod tests {
         let mut narrow = narrow.iter();
         for part in wide {
             match (part, narrow.next()) {
-                (Part::Rest, Some(_)) => return true,
-                (Part::Parameter, Some(Part::Literal(literal))) if !literal.is_empty() => {}
-                (part, Some(other)) if part == other && *part != Part::Rest => {}
+                (Segment::Rest, Some(_)) => return true,
+                (Segment::Parameter, Some(Segment::Literal(literal))) if !literal.is_empty() => {}
+                (part, Some(other)) if part == other && *part != Segment::Rest => {}
                 _ => return false,
             }
         }

@@ -9,10 +9,10 @@ use rapidhash::fast::RandomState as RapidState;
 /// A hash map from texts to `T`. Long keys share one buffer: a hundred thousand allocations would take as long as all the rest of
 /// a snapshot.
 #[derive(Clone)]
-pub(super) struct Exact<T> {
+pub(super) struct ExactMap<T> {
     /// The long keys.
     texts: String,
-    table: HashTable<(Text, T)>,
+    table: HashTable<(Key, T)>,
     hasher: RapidState,
 }
 
@@ -21,12 +21,12 @@ const SHORT_MAX: usize = 16;
 
 /// A key: the text itself if it is short, which saves a cache miss, or its range in the buffer of the map.
 #[derive(Clone)]
-enum Text {
+enum Key {
     Short(ArrayString<SHORT_MAX>),
     Long(Range<usize>),
 }
 
-impl Text {
+impl Key {
     /// Returns the key for a text, which is appended to `texts` if it is long.
     fn new(value: &str, texts: &mut String) -> Self {
         ArrayString::from(value).map_or_else(
@@ -48,13 +48,13 @@ impl Text {
     }
 }
 
-impl<T> Default for Exact<T> {
+impl<T> Default for ExactMap<T> {
     fn default() -> Self {
         Self::with_room_for(0)
     }
 }
 
-impl<T> Exact<T> {
+impl<T> ExactMap<T> {
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
@@ -67,7 +67,7 @@ impl<T> Exact<T> {
         match self.entry_of(value) {
             (Entry::Occupied(known), _) => Some(mem::replace(&mut known.into_mut().1, client)),
             (Entry::Vacant(free), texts) => {
-                free.insert((Text::new(value, texts), client));
+                free.insert((Key::new(value, texts), client));
                 None
             }
         }
@@ -79,15 +79,15 @@ impl<T> Exact<T> {
     {
         match self.entry_of(value) {
             (Entry::Occupied(known), _) => &mut known.into_mut().1,
-            (Entry::Vacant(free), texts) => &mut free.insert((Text::new(value, texts), T::default())).into_mut().1,
+            (Entry::Vacant(free), texts) => &mut free.insert((Key::new(value, texts), T::default())).into_mut().1,
         }
     }
 
     /// Returns the entry of a text, and the buffer to which a new long key is appended.
-    fn entry_of(&mut self, value: &str) -> (Entry<'_, (Text, T)>, &mut String) {
+    fn entry_of(&mut self, value: &str) -> (Entry<'_, (Key, T)>, &mut String) {
         let Self { texts, table, hasher } = self;
-        let is_it = |(known, _): &(Text, T)| known.of(texts) == value;
-        let hash = |(known, _): &(Text, T)| hasher.hash_one(known.of(texts));
+        let is_it = |(known, _): &(Key, T)| known.of(texts) == value;
+        let hash = |(known, _): &(Key, T)| hasher.hash_one(known.of(texts));
         (table.entry(hasher.hash_one(value), is_it, hash), texts)
     }
 
@@ -102,7 +102,7 @@ impl<T> Exact<T> {
     pub(super) fn fetch(&self, value: &str) {
         if !self.table.is_empty() {
             let likely = self.table.find(self.hasher.hash_one(value), |_| true);
-            black_box(likely.is_some_and(|(known, _)| matches!(known, Text::Short(_))));
+            black_box(likely.is_some_and(|(known, _)| matches!(known, Key::Short(_))));
         }
     }
 
@@ -111,7 +111,7 @@ impl<T> Exact<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Exact<T> {
+impl<T: fmt::Debug> fmt::Debug for ExactMap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.each()).finish()
     }

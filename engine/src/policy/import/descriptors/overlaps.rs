@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Node, NodeLimit};
+use super::{DescriptorNode, NodeLimit};
 use crate::policy::{
     document::{self, EVERYONE, Rule},
-    import::{Notes, regions::Match},
+    import::{Notes, regions::ValueSet},
     pattern::Pattern,
-    specificity::Closeness,
+    specificity::Specificity,
 };
 
 /// The most pairs that are compared.
@@ -21,12 +21,12 @@ const PAIRS_MAX: usize = 4_000_000;
 type Per<'n> = BTreeSet<&'n str>;
 
 /// Returns the unlimited nodes that need a rule because a limit of fewer keys counts the same kinds.
-pub(super) fn to_be_opened(nodes: &[Node]) -> BTreeSet<usize> {
+pub(super) fn unlimited_nodes_with_rules(nodes: &[DescriptorNode]) -> BTreeSet<usize> {
     let mut limits: BTreeMap<Per<'_>, BTreeSet<&[String]>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| matches!(node.limit, NodeLimit::Limit(_))) {
+    for node in nodes.iter().filter(|node| node.limit.named().is_some()) {
         limits.entry(node.counted_kinds()).or_default().insert(&node.sorted);
     }
-    let needs_a_rule = |node: &Node| {
+    let needs_a_rule = |node: &DescriptorNode| {
         matches!(node.limit, NodeLimit::Unlimited)
             && limits.get(&node.counted_kinds()).is_some_and(|wide| wide.iter().any(|few| is_fewer(few, &node.sorted)))
     };
@@ -39,50 +39,50 @@ fn is_fewer(few: &[String], many: &[String]) -> bool {
 }
 
 /// A rule, or an unlimited node without a rule, which decides about requests with some keys.
-struct Part<'n> {
+struct DecidingRule<'n> {
     /// The node of the rule; `None` for a rule that admits requests that the file does not name.
     node: Option<usize>,
     is_limit: bool,
     per: Per<'n>,
     /// The values, in the order of the sorted keys.
-    values: Vec<Match>,
-    closeness: Option<Closeness<'n>>,
+    values: Vec<ValueSet>,
+    specificity: Option<Specificity<'n>>,
 }
 
-impl<'n> Part<'n> {
-    fn of_rule(nodes: &[Node], kinds: &[String], (place, rule): &'n (usize, Rule)) -> Self {
+impl<'n> DecidingRule<'n> {
+    fn of_rule(nodes: &[DescriptorNode], kinds: &[String], (place, rule): &'n (usize, Rule)) -> Self {
         let per = match &rule.per {
             document::Per::One(everyone) if everyone == EVERYONE => Per::new(),
             document::Per::One(kind) => Per::from([kind.as_str()]),
             document::Per::Each(kinds) => kinds.iter().map(String::as_str).collect(),
         };
         let value = |kind: &String| match rule.condition.get(kind).map(|text| (text, text.strip_suffix('*'))) {
-            None | Some((_, Some(""))) => Match::Any,
-            Some((_, Some(prefix))) => Match::Prefix(prefix.to_owned()),
-            Some((text, None)) => Match::Exact(text.clone()),
+            None | Some((_, Some(""))) => ValueSet::Any,
+            Some((_, Some(prefix))) => ValueSet::Prefix(prefix.to_owned()),
+            Some((text, None)) => ValueSet::Exact(text.clone()),
         };
         Self {
             node: Some(*place).filter(|place| *place < nodes.len()),
-            is_limit: nodes.get(*place).is_some_and(|node| matches!(node.limit, NodeLimit::Limit(_))),
+            is_limit: nodes.get(*place).is_some_and(|node| node.limit.named().is_some()),
             per,
             values: kinds.iter().map(value).collect(),
-            closeness: Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)),
+            specificity: Pattern::parse(&rule.endpoint).ok().map(|pattern| Specificity::new(pattern, rule)),
         }
     }
 
-    fn of_node(place: usize, node: &'n Node) -> Self {
+    fn of_node(place: usize, node: &'n DescriptorNode) -> Self {
         let value = |kind: &String| {
             let place = node.kinds.iter().position(|own| own == kind);
-            place.map_or(Match::Any, |place| node.values[place].clone())
+            place.map_or(ValueSet::Any, |place| node.values[place].clone())
         };
         let values = node.sorted.iter().map(value).collect();
-        Self { node: Some(place), is_limit: false, per: node.counted_kinds(), values, closeness: None }
+        Self { node: Some(place), is_limit: false, per: node.counted_kinds(), values, specificity: None }
     }
 
     /// Returns whether this rule of fewer keys applies to a request of the rule of more keys, beside it or instead of it. `at` has
     /// the indices of this rule's keys in the keys of `more`.
-    fn meddles_with(&self, more: &Self, at: &[usize]) -> bool {
-        let is_closer = || more.closeness.is_some() && more.closeness < self.closeness;
+    fn interferes_with(&self, more: &Self, at: &[usize]) -> bool {
+        let is_closer = || more.specificity.is_some() && more.specificity < self.specificity;
         let is_other = if self.per == more.per { !is_closer() } else { self.is_limit };
         // If neither is a limit, the request passes in any case.
         is_other
@@ -95,15 +95,15 @@ impl<'n> Part<'n> {
 pub(super) type RulesOf<'n> = (&'n [String], Vec<(usize, Rule)>);
 
 /// Reports the descriptors of fewer keys that decide about requests over other APIs with a descriptor of their own.
-pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, report: &mut Notes) {
-    let mut parts: BTreeMap<&[String], Vec<Part<'_>>> = BTreeMap::new();
+pub(super) fn report(nodes: &[DescriptorNode], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, report: &mut Notes) {
+    let mut parts: BTreeMap<&[String], Vec<DecidingRule<'_>>> = BTreeMap::new();
     for (keys, rules) in made {
-        parts.entry(keys).or_default().extend(rules.iter().map(|rule| Part::of_rule(nodes, keys, rule)));
+        parts.entry(keys).or_default().extend(rules.iter().map(|rule| DecidingRule::of_rule(nodes, keys, rule)));
     }
     let wide: Vec<&[String]> = parts.keys().copied().collect();
     for (place, node) in nodes.iter().enumerate() {
         if matches!(node.limit, NodeLimit::Unlimited) && !opens.contains(&place) {
-            parts.entry(&node.sorted).or_default().push(Part::of_node(place, node));
+            parts.entry(&node.sorted).or_default().push(DecidingRule::of_node(place, node));
         }
     }
     // The keys that other descriptors have in addition, by limit.
@@ -121,7 +121,7 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             for wide in &parts[few] {
                 let met = narrow.iter().find(|narrow| {
                     pairs += 1;
-                    pairs > PAIRS_MAX || wide.meddles_with(narrow, &at)
+                    pairs > PAIRS_MAX || wide.interferes_with(narrow, &at)
                 });
                 let Some(met) = met else { continue };
                 match (wide.node.filter(|_| wide.is_limit), met.node) {
@@ -133,9 +133,9 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
             if pairs > PAIRS_MAX {
                 let what = "too many descriptors to compare those of few keys with those of more";
                 let instead = "a request that has those too may meet limits of fewer keys as well";
-                let first = nodes.iter().find(|node| matches!(node.limit, NodeLimit::Limit(_)));
+                let first = nodes.iter().find(|node| node.limit.named().is_some());
                 if let Some(node) = first {
-                    report.tell(&node.at, "", what, format!("{instead}, unless Envoy asks"));
+                    report.note(&node.at, "", what, format!("{instead}, unless Envoy asks"));
                 }
                 return;
             }
@@ -143,7 +143,7 @@ pub(super) fn tell(nodes: &[Node], made: &[RulesOf<'_>], opens: &BTreeSet<usize>
     }
     let listed = |kinds: BTreeSet<&String>| kinds.into_iter().cloned().collect::<Vec<_>>().join("`, `");
     let mut report_both = |limit: usize, what: String, instead: &str| {
-        report.tell(&nodes[limit].at, "", what, format!("{instead}, unless Envoy asks"));
+        report.note(&nodes[limit].at, "", what, format!("{instead}, unless Envoy asks"));
     };
     for (limit, added) in beside {
         let what = format!("a limit of descriptors without `{}`, which others have beside its keys", listed(added));
