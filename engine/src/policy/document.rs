@@ -130,29 +130,13 @@ impl Domain {
     /// Returns the settings of the domain, without its tiers, clients and rules.
     #[must_use]
     pub fn settings(&self) -> Self {
-        let Self {
-            defaults,
-            tier_hint,
-            descriptors,
-            descriptor_paths,
-            on_error,
-            headers,
-            reset,
-            timezone,
-            tiers: _,
-            clients: _,
-            rules: _,
-        } = self;
         Self {
-            defaults: defaults.clone(),
-            tier_hint: *tier_hint,
-            descriptors: *descriptors,
-            descriptor_paths: *descriptor_paths,
-            on_error: *on_error,
-            headers: *headers,
-            reset: *reset,
-            timezone: timezone.clone(),
-            ..Self::default()
+            defaults: self.defaults.clone(),
+            timezone: self.timezone.clone(),
+            tiers: Vec::new(),
+            clients: Vec::new(),
+            rules: Vec::new(),
+            ..*self
         }
     }
 }

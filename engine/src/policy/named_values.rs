@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use crate::policy::{
     client_map::ClientMap,
     document::Policy,
-    error::{Problems, Report},
+    error::{Problem, Problems},
     matcher::Matcher,
 };
 
 /// The most fields that [`NamedValues::check`] reports.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 
 /// The values by which policies distinguish identities of the same kind: those of clients, and of `where` in rules. `*`, which
 /// matches every identity, is not among them.
@@ -35,8 +35,8 @@ impl NamedValues {
     pub fn of<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Self {
         let mut named = Self::default();
         for policy in policies {
-            each(policy, |kind, value, _| {
-                if let Some(matcher) = telling(kind, value) {
+            for_each_value(policy, |kind, value, _| {
+                if let Some(matcher) = parse_named(kind, value) {
                     named.kinds.entry(kind.to_owned()).or_default().insert(matcher, ());
                 }
             });
@@ -57,46 +57,33 @@ impl NamedValues {
     /// Reports `message` for the first twenty fields with another value.
     pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
         let mut found = Vec::new();
-        each(policy, |kind, value, place| {
+        for_each_value(policy, |kind, value, path| {
             let is_known =
                 |matcher: &Matcher<&str>| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
-            if found.len() < TOLD_MAX && telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
-                let mut report = Report::new(&mut found);
-                let mut report = report.field("domains");
-                let mut report = report.field(place.domain);
-                let mut report = report.item(place.list, place.number);
-                report.field(&place.field).wrong(message);
+            if found.len() < REPORTED_MAX && parse_named(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
+                found.push(Problem { path: path(), line: None, message: message.to_owned() });
             }
         });
         if found.is_empty() { Ok(()) } else { Err(Problems(found)) }
     }
 }
 
-/// The field that has a value.
-struct Place<'p> {
-    domain: &'p str,
-    list: &'static str,
-    number: usize,
-    field: String,
-}
-
-/// Calls `see` with the kind, value and field of every value of a policy.
-fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>)) {
+/// Calls `see` with the kind, the value and the path of every value of a policy.
+fn for_each_value<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &dyn Fn() -> String)) {
     for (domain, settings) in &policy.domains {
         for (number, client) in settings.clients.iter().enumerate() {
-            let place = Place { domain, list: "clients", number, field: String::from("value") };
-            see(&client.kind, &client.value, &place);
+            see(&client.kind, &client.value, &|| format!("domains.{domain}.clients[{number}].value"));
         }
         for (number, rule) in settings.rules.iter().enumerate() {
             for (kind, value) in &rule.condition {
-                see(kind, value, &Place { domain, list: "rules", number, field: format!("where.{kind}") });
+                see(kind, value, &|| format!("domains.{domain}.rules[{number}].where.{kind}"));
             }
         }
     }
 }
 
 /// Parses a value that distinguishes some identities of the kind from others.
-fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
+fn parse_named<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
     Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
 }
 
