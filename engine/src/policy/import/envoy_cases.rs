@@ -11,7 +11,7 @@ use super::{
     envoy::{Descriptor, EACH_DOCUMENT, Root, domain_ids},
 };
 
-/// Makes test cases of the files that [`envoy`](super::envoy) imports. For each limit they have as many hits as it admits, one hit
+/// Makes test cases of the files that [`envoy`](fn@super::envoy) imports. For each limit they have as many hits as it admits, one hit
 /// more, and a descriptor with one entry more, to which the limit does not apply. The expected verdicts are those of
 /// envoyproxy/ratelimit, so a test shows where the policy decides differently.
 ///

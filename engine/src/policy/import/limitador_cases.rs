@@ -12,7 +12,7 @@ use super::{
     limitador::{EACH_DOCUMENT, Item, domain_ids},
 };
 
-/// Makes test cases of the files that [`limitador`](super::limitador) imports. For each limit they have as many hits as it and the
+/// Makes test cases of the files that [`limitador`](fn@super::limitador) imports. For each limit they have as many hits as it and the
 /// limits beside it admit, one hit more, and a descriptor without the last key, if no limit applies to that. The expected verdicts
 /// are those of limitador, so a test shows where the policy decides differently. A limit without keys has no cases, nor has a
 /// namespace with an expression that cannot be read, because its limits may apply to any descriptor.

@@ -95,7 +95,7 @@ impl<'n> DecidingRule<'n> {
 pub(super) type RulesOf<'n> = (&'n [String], Vec<(usize, Rule)>);
 
 /// Reports the descriptors of fewer keys that decide about requests over other APIs with a descriptor of their own.
-pub(super) fn report(nodes: &[DescriptorNode], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, notes: &mut Notes) {
+pub(super) fn report(nodes: &[DescriptorNode], made: &[RulesOf<'_>], opens: &BTreeSet<usize>, report: &mut Notes) {
     let mut parts: BTreeMap<&[String], Vec<DecidingRule<'_>>> = BTreeMap::new();
     for (keys, rules) in made {
         parts.entry(keys).or_default().extend(rules.iter().map(|rule| DecidingRule::of_rule(nodes, keys, rule)));
@@ -135,7 +135,7 @@ pub(super) fn report(nodes: &[DescriptorNode], made: &[RulesOf<'_>], opens: &BTr
                 let instead = "a request that has those too may meet limits of fewer keys as well";
                 let first = nodes.iter().find(|node| node.limit.named().is_some());
                 if let Some(node) = first {
-                    notes.note(&node.at, "", what, format!("{instead}, unless Envoy asks"));
+                    report.note(&node.at, "", what, format!("{instead}, unless Envoy asks"));
                 }
                 return;
             }
@@ -143,7 +143,7 @@ pub(super) fn report(nodes: &[DescriptorNode], made: &[RulesOf<'_>], opens: &BTr
     }
     let listed = |kinds: BTreeSet<&String>| kinds.into_iter().cloned().collect::<Vec<_>>().join("`, `");
     let mut report_both = |limit: usize, what: String, instead: &str| {
-        notes.note(&nodes[limit].at, "", what, format!("{instead}, unless Envoy asks"));
+        report.note(&nodes[limit].at, "", what, format!("{instead}, unless Envoy asks"));
     };
     for (limit, added) in beside {
         let what = format!("a limit of descriptors without `{}`, which others have beside its keys", listed(added));
