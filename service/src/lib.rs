@@ -14,39 +14,23 @@
 //! * [`grpc`]: checks over gRPC, of Envoy too, and what goes on to the admin server.
 //! * [`resp`]: checks over the Redis protocol.
 
-mod answer;
-mod body;
-mod body_budget;
-mod callers;
-mod decider;
-mod degraded;
-mod doors;
-mod error;
+mod envoy;
 pub mod grpc;
-mod health;
 pub mod http;
-mod lanes;
-mod latency;
-mod metrics;
-mod periods;
-mod refusals;
-mod reservations;
+mod listeners;
 pub mod resp;
-mod retries;
 mod running;
-mod store_places;
-mod tokens;
-mod traces;
-mod watch;
-mod wire;
+mod shared;
 
-pub use decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider};
-pub use degraded::tell_panics_seldom;
-pub use doors::{DRAIN_DELAY_MAX, Doors, Settings};
-pub use periods::Periods;
-pub use refusals::Errors;
+pub use listeners::{DRAIN_DELAY_MAX, Doors, Settings};
 pub use running::{Handle, Running};
+pub use shared::{
+    decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider},
+    degraded::tell_panics_seldom,
+    health_monitor::Source,
+    rejection_counts::Errors,
+    timeouts::Periods,
+    tokens::{Tokens, TokensError},
+    traces::Traces,
+};
 pub use tidegate_listener::{CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS};
-pub use tokens::{Tokens, TokensError};
-pub use traces::Traces;
-pub use watch::Source;

@@ -12,7 +12,7 @@ use tidegate::{
 use tonic::{Code, Request, Response, Status};
 
 use super::{
-    admin::{Admin, Caller, Told},
+    admin_client::{Admin, Caller, Told},
     proto::tidegate::v1::{
         CreateRateLimitRequest, DeleteRateLimitRequest, DeleteRateLimitResponse, ListRateLimitsRequest,
         ListRateLimitsResponse, RateLimit, UpdateRateLimitRequest, rate_limiter_config_server::RateLimiterConfig,

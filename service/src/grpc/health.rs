@@ -16,15 +16,15 @@ use tonic_health::pb::{
 };
 
 use super::{
-    admin::{Admin, Caller},
-    door::SERVICES,
+    admin_client::{Admin, Caller},
+    connection::SERVICES,
     proto::tidegate::v1::{
         GetHealthStatusRequest, GetHealthStatusResponse, GetMetricsRequest, GetMetricsResponse, ResetRateLimitRequest,
         ResetRateLimitResponse, get_health_status_response::Status as Level,
         rate_limiter_health_server::RateLimiterHealth,
     },
 };
-use crate::doors::Shared;
+use crate::listeners::Shared;
 
 /// The standard service.
 pub(super) struct Standard<C>(pub(super) Arc<Shared<C>>);

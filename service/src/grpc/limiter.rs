@@ -8,22 +8,20 @@ use tidegate::{CountedIdentity, algorithm::NUMBER_MAX, clock::Clock};
 use tonic::Status;
 
 use super::{
+    check_message::{self, Asked, Refusal, Wrong, put_text, put_within},
     proto::tidegate::v1::{
         RateLimitRequest, RefundRequest, RefundResponse, ResetRateLimitRequest, ResetRateLimitResponse, SettleRequest,
         SettleResponse,
     },
     refuse,
-    wire::{self, Asked, Refusal, Wrong, put_text, put_within},
 };
 use crate::{
-    callers::Caller,
-    decider::Answer,
-    doors::Shared,
-    error::{Error, Told},
-    reservations::Gone,
-    retries::Call,
-    tokens::Rights,
-    traces::RequestSpan,
+    http::error::{Error, Told},
+    listeners::Shared,
+    shared::{
+        caller_shares::Caller, decider::Answer, request_id_cache::Call, reservations::Gone, tokens::Rights,
+        traces::RequestSpan,
+    },
 };
 
 /// What a reset did not reach; no node has a name with a space.
@@ -64,7 +62,7 @@ impl<C: Clock> Limiter<C> {
     }
 
     async fn batched(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Wrong> {
-        let all = wire::batch(message)?;
+        let all = check_message::batch(message)?;
         let decider = &self.0.decider;
         let mut counted = Vec::with_capacity(all.len());
         let mut ends = Vec::with_capacity(all.len());
@@ -95,14 +93,14 @@ impl<C: Clock> Limiter<C> {
             return Err(wrong);
         }
         if is_plain {
-            let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| wire::response(&answer, to));
+            let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| check_message::response(&answer, to));
             decider.check_batch(&requests, caller, &mut tell).await;
             return Ok(());
         }
         let mut place = 0;
         let tell = |decided| {
             put_within(RESPONSES, to, |to| match decided {
-                Ok(answer) => wire::response(&answer, to),
+                Ok(answer) => check_message::response(&answer, to),
                 // Those before it were charged by now, so it is told in its place.
                 Err(error) => put_within(CHECK_ERROR, to, |to| {
                     let place = format!("requests/{place}");
@@ -130,9 +128,9 @@ impl<C: Clock> Limiter<C> {
     ) -> Result<(), Status> {
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
         match asked.decide(&self.0.decider, Call::Check, caller).await {
-            Ok(answer) => wire::streamed_response(correlation_id, &answer, to),
+            Ok(answer) => check_message::streamed_response(correlation_id, &answer, to),
             Err(error) => {
-                wire::put_correlation_id(correlation_id, to);
+                check_message::put_correlation_id(correlation_id, to);
                 put_within(3, to, |to| {
                     let status = refuse(&self.0, &error, Some("request"));
                     int32::encode(1, &(status.code() as i32), to);

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use tonic::{Code, Status, metadata::MetadataValue};
 
-use crate::error::{Error, Told};
+use crate::http::error::{Error, Told};
 
 /// Metadata of a refusal: its stable code, as over HTTP.
 pub(super) const CODE: &str = "tidegate-code";

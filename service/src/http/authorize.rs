@@ -18,8 +18,11 @@ use tidegate::{
 };
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
-use super::door::{AUTHORIZE, Door, decision_as};
-use crate::{callers::Caller, error::Error, traces::RequestSpan};
+use super::worker::{AUTHORIZE, Door, decision_as};
+use crate::{
+    http::error::Error,
+    shared::{caller_shares::Caller, traces::RequestSpan},
+};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");

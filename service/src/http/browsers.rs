@@ -22,9 +22,9 @@ use actix_web::http::header::{HeaderValue, X_FORWARDED_FOR};
 
 use super::{
     authorize::Authorize,
-    door::{AUTHORIZE, HEALTHZ, KnownHeaders, METRICS, READYZ},
+    worker::{AUTHORIZE, HEALTHZ, KnownHeaders, METRICS, READYZ},
 };
-use crate::error::Error;
+use crate::http::error::Error;
 
 /// The port of a `Host` that names none.
 const DEFAULT_PORT: u16 = 80;

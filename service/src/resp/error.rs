@@ -6,12 +6,12 @@ use std::fmt;
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 
 use super::{
-    command::{ARGUMENTS_MAX, ProtocolError},
+    frame_reader::{ARGUMENTS_MAX, ProtocolError},
     throttle::Dialect,
 };
-use crate::{
+use crate::shared::{
     body_budget::BudgetRefusal,
-    retries::{BadRequestId, RequestId},
+    request_id_cache::{BadRequestId, RequestId},
     tokens::Forbidden,
 };
 

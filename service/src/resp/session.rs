@@ -7,16 +7,16 @@ use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, Retry, clock::Clock,
 use tidegate_listener::ConnectionPermit;
 
 use super::{
-    commands::{COMMANDS, Command, OTHER, Verb, find},
-    door::Door,
+    command_table::{COMMANDS, Command, OTHER, Verb, find},
+    connection::Door,
     error::Error,
-    reply::Replies,
+    reply_writer::Replies,
     throttle::{Dialect, Throttle, seconds, whole},
 };
-use crate::{
-    callers::Caller,
+use crate::shared::{
+    caller_shares::Caller,
     decider::{Answer, Decider, caught},
-    retries::RequestId,
+    request_id_cache::RequestId,
     tokens::{Good, Right},
 };
 
