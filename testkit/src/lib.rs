@@ -8,6 +8,7 @@ pub mod certificate;
 pub mod cluster;
 pub mod fault_proxy;
 pub mod hostile;
+pub mod layers;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
