@@ -1,44 +1,41 @@
-//! The doors of a process: what they share, how they are opened, and how they end.
+//! Starts the listeners of a process: HTTP, and gRPC and the Redis protocol where they are set.
 
 use std::{
-    io,
+    io, iter,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use tidegate::clock::Clock;
-use tidegate_listener::{ConnectionCaps, ConnectionLimiter, PeerNetwork};
+use tidegate_listener::ConnectionCaps;
 use tidegate_net::tls::Tls;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     grpc::{self, Grpc},
-    http::{
-        error::Error,
-        {self, Browsers, Http},
-    },
+    http::{self, Browsers, Http},
     resp::{self, Resp},
     running::Running,
     shared::{
         body_budget::BodyBudget,
-        caller_shares::Caller,
         decider::Decider,
-        health_monitor::{Source, Watch},
-        latency::DoorLatencies,
+        health_monitor::{HealthMonitor, Source},
+        listener_counts::ListenerCounts,
         metrics::Metrics,
-        rejection_counts::{Errors, Refusals},
+        rejection_counts::{Errors, RejectionCounts},
+        service_state::ServiceState,
         timeouts::Periods,
-        tokens::{CHECK_TOKENS, Tokens},
+        tokens::Tokens,
         traces::Traces,
     },
 };
 
-/// How long a stop may take at most, with its delay. Whatever ends after the doors has five seconds more.
+/// The longest time of a stop, with its delay. What ends after the listeners has five seconds more.
 const DRAIN: Duration = Duration::from_secs(25);
-/// The longest delay of a stop: what is left is for the requests under way.
+/// The longest delay of a stop, which leaves the rest of the time for the requests under way.
 pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
 
-/// The doors of a process, by which others ask one decider.
+/// The listeners of a process before they start. They share one decider.
 #[derive(Debug)]
 pub struct Doors<C> {
     decider: Arc<Decider<C>>,
@@ -46,173 +43,116 @@ pub struct Doors<C> {
     http: Http,
     grpc: Option<Grpc>,
     resp: Option<Resp<C>>,
-    refusals: Arc<Refusals>,
+    rejections: Arc<RejectionCounts>,
 }
 
-/// How doors listen, and to whom.
+/// The settings of all listeners of a process.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// How many threads answer at each door; one at least.
+    /// The number of threads of each listener; at least one.
     pub workers: usize,
-    /// The certificate of the listeners; without one they speak no TLS.
+    /// The certificate of the listeners; without one they have no TLS.
     pub tls: Option<Tls>,
-    /// Tokens, one of which callers have to bring; without them everybody may ask.
+    /// The tokens, one of which callers must send; without them all callers may check.
     pub tokens: Option<Tokens>,
-    /// Tokens, one of which a scrape of the metrics has to bring; without them everybody may read those.
+    /// The tokens, one of which a scrape of the metrics must send; without them all callers may read the metrics.
     pub metrics_tokens: Option<Tokens>,
-    /// Which pages in browsers may call over HTTP, and under which names.
+    /// The pages in browsers that may call over HTTP, and the host names under which they may.
     pub browsers: Browsers,
-    /// How long they go on when they are to stop, saying that they are not ready; at most [`DRAIN_DELAY_MAX`].
+    /// The time for which the listeners go on before a stop, reporting that they are not ready; at most [`DRAIN_DELAY_MAX`].
     pub drain_delay: Duration,
-    /// Where policies come from, if that is another process.
+    /// The source of policies, if that is another process.
     pub source: Option<Arc<dyn Source>>,
-    /// Begins the spans of requests; without it there are none.
+    /// The maker of the spans of requests; without it there are none.
     pub traces: Option<Traces>,
-    /// How long the listeners wait for their peers.
+    /// The timeouts of the listeners.
     pub periods: Periods,
-    /// The caps of connections, of each listener by itself.
+    /// The caps of connections, which each listener has for itself.
     pub connections: ConnectionCaps,
 }
 
-/// What all doors know.
-#[derive(Debug)]
-pub(crate) struct Shared<C> {
-    pub(crate) decider: Arc<Decider<C>>,
-    pub(crate) metrics: Metrics,
-    pub(crate) body_budget: Arc<BodyBudget>,
-    pub(crate) watch: Arc<Watch<C>>,
-    pub(crate) tokens: Option<Tokens>,
-    pub(crate) metrics_tokens: Option<Tokens>,
-    pub(crate) browsers: Browsers,
-    pub(crate) traces: Option<Traces>,
-    pub(crate) periods: Periods,
-    /// Others are to ask elsewhere.
-    pub(crate) is_leaving: Arc<AtomicBool>,
-}
-
-impl<C> Shared<C> {
-    /// Finds the caller at this peer that brings these tokens. Where the server has none, every caller has the usual rights. An
-    /// error: none of them is known.
-    pub(crate) fn caller<'t>(
-        &self,
-        peer: PeerNetwork,
-        brought: impl IntoIterator<Item = &'t [u8]>,
-    ) -> Result<Caller, Error> {
-        if self.tokens.is_none() {
-            return Ok(Caller::without_token(peer));
-        }
-        self.caller_by_token(peer, brought).ok_or(Error::Token(CHECK_TOKENS))
-    }
-
-    /// Finds the caller at this peer by the first of these tokens that is known; `None`: none of them is.
-    pub(crate) fn caller_by_token<'t>(
-        &self,
-        peer: PeerNetwork,
-        brought: impl IntoIterator<Item = &'t [u8]>,
-    ) -> Option<Caller> {
-        let tokens = self.tokens.as_ref()?;
-        let good = brought.into_iter().find_map(|token| tokens.find(token))?;
-        Some(Caller::with_token(peer, &good))
-    }
-
-    /// Returns whether a scrape that brings these tokens may read the metrics.
-    pub(crate) fn may_scrape<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> bool {
-        self.metrics_tokens.as_ref().is_none_or(|tokens| brought.into_iter().any(|token| tokens.has(token)))
-    }
-}
-
 impl<C: Clock> Doors<C> {
-    /// Of a decider: HTTP, and those that are added.
+    /// Creates the listeners of a decider: HTTP, and those that are added.
     #[must_use]
     pub fn new(decider: Arc<Decider<C>>, settings: Settings, http: Http) -> Self {
-        Self { decider, settings, http, grpc: None, resp: None, refusals: Arc::default() }
+        Self { decider, settings, http, grpc: None, resp: None, rejections: Arc::default() }
     }
 
-    /// With gRPC.
+    /// Adds a listener for gRPC.
     #[must_use]
     pub fn grpc(self, grpc: Grpc) -> Self {
         Self { grpc: Some(grpc), ..self }
     }
 
-    /// With the Redis protocol.
+    /// Adds a listener for the Redis protocol.
     #[must_use]
     pub fn resp(self, resp: Resp<C>) -> Self {
         Self { resp: Some(resp), ..self }
     }
 
-    /// What will be counted of their errors, also while they are open.
+    /// Returns the counts of errors, which go on being counted while the listeners run.
     #[must_use]
     pub fn errors(&self) -> Errors {
-        Errors::of(&self.decider, &self.refusals)
+        Errors::of(&self.decider, &self.rejections)
     }
 
-    /// Opens them, on a runtime of tokio. An error: one cannot listen.
+    /// Starts the listeners, on a runtime of tokio.
+    ///
+    /// # Errors
+    ///
+    /// A socket cannot be listened on, or the certificate cannot be used.
     pub fn serve(self) -> io::Result<Running> {
-        let Self { decider, settings, http, grpc, resp, refusals } = self;
-        let Settings {
-            workers,
-            tls,
-            tokens,
-            metrics_tokens,
-            browsers,
-            drain_delay,
-            source,
-            traces,
-            periods,
-            connections,
-        } = settings;
-        let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
-        let of_http = DoorLatencies::new(&http::KIND);
-        let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
-        let resp = resp.map(|resp| (resp, DoorLatencies::new(&resp::KIND)));
-        let mut latencies = vec![of_http.clone()];
-        latencies.extend(grpc.as_ref().map(|(_, of_grpc)| of_grpc.clone()));
-        latencies.extend(resp.as_ref().map(|(_, of_resp)| of_resp.clone()));
-        let http_connections = ConnectionLimiter::new(http::KIND.name, connections, false);
-        let grpc_connections = ConnectionLimiter::new(grpc::KIND.name, connections, false);
-        let resp_connections = ConnectionLimiter::new(resp::KIND.name, connections, tokens.is_some());
-        let mut limiters = vec![Arc::clone(&http_connections)];
-        limiters.extend(grpc.is_some().then(|| Arc::clone(&grpc_connections)));
-        limiters.extend(resp.is_some().then(|| Arc::clone(&resp_connections)));
-        let body_budget = Arc::new(BodyBudget::new(&periods));
-        let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
-        let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
-        let metrics = Metrics::new(&decider, &body_budget, limiters, latencies, throttled.as_ref(), &watch, refusals);
-        let is_leaving = Arc::new(AtomicBool::new(false));
-        let mut beside = JoinSet::new();
-        beside.spawn(Arc::clone(&watch).follow(periods.health_sample));
-        beside.spawn(Arc::clone(&body_budget).follow());
+        let Self { decider, settings, http, grpc, resp, rejections } = self;
+        let Settings { tls, tokens, metrics_tokens, source, traces, periods: timeouts, connections, .. } = settings;
+        let (workers, drain) = (settings.workers.max(1), DRAIN.saturating_sub(settings.drain_delay));
+        let http_listener = ListenerCounts::new(&http::KIND, connections, false);
+        let grpc = grpc.map(|grpc| (grpc, ListenerCounts::new(&grpc::KIND, connections, false)));
+        let resp = resp.map(|resp| (resp, ListenerCounts::new(&resp::KIND, connections, tokens.is_some())));
+        let others = grpc.iter().map(|(_, listener)| listener).chain(resp.iter().map(|(_, listener)| listener));
+        let all: Vec<&ListenerCounts> = iter::once(&http_listener).chain(others).collect();
+        let latencies: Vec<_> = all.iter().map(|listener| listener.latencies.clone()).collect();
+        let limiters = all.iter().map(|listener| Arc::clone(&listener.connections)).collect();
+        let throttle = resp.as_ref().map(|(resp, listener)| resp.throttle_metrics(&listener.latencies));
+        let body_budget = Arc::new(BodyBudget::new(&timeouts));
+        let health_monitor =
+            Arc::new(HealthMonitor::new(Arc::clone(&decider), latencies.clone(), throttle.clone(), source));
+        let metrics =
+            Metrics::new(&decider, &body_budget, limiters, latencies, throttle.as_ref(), &health_monitor, rejections);
+        let is_draining = Arc::new(AtomicBool::new(false));
+        let mut background = JoinSet::new();
+        background.spawn(Arc::clone(&health_monitor).run(timeouts.health_sample));
+        background.spawn(Arc::clone(&body_budget).revoke_overdue());
         for tokens in [&tokens, &metrics_tokens].into_iter().flatten() {
-            beside.spawn(tokens.clone().follow(periods.files));
+            background.spawn(tokens.clone().follow(timeouts.files));
         }
         let config = || tls.as_ref().map(Tls::config).transpose();
-        let for_http = config()?;
-        let shared = Arc::new(Shared {
+        let http_tls = config()?;
+        let shared = Arc::new(ServiceState {
             decider,
             metrics,
             body_budget,
-            watch: Arc::clone(&watch),
+            health_monitor: Arc::clone(&health_monitor),
             tokens,
             metrics_tokens,
-            browsers,
             traces,
-            periods,
-            is_leaving: Arc::clone(&is_leaving),
+            timeouts,
+            is_draining: Arc::clone(&is_draining),
         });
         let (stop, _) = watch::channel(false);
-        let http = http.serve(&shared, &of_http, workers, for_http, drain, http_connections)?;
-        let mut lanes = JoinSet::new();
-        if let Some((grpc, of_grpc)) = grpc {
+        let http = http.serve(&shared, http_listener, settings.browsers, workers, http_tls, drain)?;
+        let mut on_threads = JoinSet::new();
+        if let Some((grpc, listener)) = grpc {
             let until = (stop.subscribe(), drain);
-            lanes.spawn(grpc.serve(&shared, &of_grpc, workers, config()?, until, grpc_connections)?);
+            on_threads.spawn(grpc.serve(&shared, listener, workers, config()?, until)?);
         }
-        if let Some((resp, of_resp)) = resp {
+        if let Some((resp, listener)) = resp {
             let until = (stop.subscribe(), drain);
-            lanes.spawn(resp.serve(&shared, &of_resp, workers, config()?, until, resp_connections)?);
+            on_threads.spawn(resp.serve(&shared, listener, workers, config()?, until)?);
         }
         if let Some(tls) = tls {
-            beside.spawn(async move { tls.follow_every(periods.files, &watch.certificate).await });
+            let follow = async move { tls.follow_every(timeouts.files, &health_monitor.certificate).await };
+            background.spawn(follow);
         }
-        Ok(Running { http_handle: http.handle(), http: Some(http), lanes, beside, stop, is_leaving })
+        Ok(Running { http_handle: http.handle(), http: Some(http), on_threads, background, stop, is_draining })
     }
 }

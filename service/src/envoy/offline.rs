@@ -1,4 +1,4 @@
-//! Decisions on descriptors without a listener, for tests of policies.
+//! Decides Envoy descriptors without a listener, for tests of policies.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,14 +7,17 @@ use futures_util::FutureExt;
 use prost::Message;
 use tidegate::{Decision, clock::Clock};
 
-use crate::grpc::{
-    check_message::Refusal,
-    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+use super::decide::decide;
+use crate::{
+    protobuf::{
+        error::MessageError,
+        generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    },
+    shared::{caller_shares::Caller, decider::Decider},
 };
-use crate::shared::{caller_shares::Caller, decider::Decider};
 
-/// Decides the descriptors of a request together, as the listener for Envoy does. Returns the decision that the listener
-/// tells in its headers, and its answer. The decider has no store.
+/// Decides the descriptors of a request together, as the listener for Envoy does. Returns the decision that the listener shows in
+/// its headers, and the response. The decider must have no store.
 ///
 /// # Errors
 ///
@@ -25,18 +28,18 @@ pub fn decide_descriptors<'e, C: Clock>(
 ) -> Result<(Decision<'e>, RateLimitResponse), String> {
     let caller = Caller::without_token(IpAddr::from(Ipv4Addr::LOCALHOST).into());
     let mut response = BytesMut::new();
-    let ready = super::decide(decider, &message.encode_to_vec(), &caller, &mut response).now_or_never();
-    let answer = ready.ok_or("the decision waits for a store")?.map_err(|refusal| {
-        let told = match refusal {
-            Refusal::NoMessage(why) => return why,
-            Refusal::Wrong(error) => error.told(),
+    let ready = decide(decider, &message.encode_to_vec(), &caller, &mut response).now_or_never();
+    let outcome = ready.ok_or("the decision waits for a store")?.map_err(|error| {
+        let told = match error {
+            MessageError::Malformed(why) => return why,
+            MessageError::Invalid(error) => error.told(),
         };
         match told.field {
             Some(field) if !told.message.starts_with(&field) => format!("{field}: {}", told.message),
             _ => told.message,
         }
     })?;
-    let decision = answer.decision.ok_or_else(|| "the engine came to no decision".to_owned())?;
+    let decision = outcome.decision.ok_or_else(|| "the engine came to no decision".to_owned())?;
     let response = RateLimitResponse::decode(response).map_err(|error| error.to_string())?;
     Ok((decision, response))
 }

@@ -1,5 +1,5 @@
-//! Reads descriptors as requests to the engine. A value, which an end user may have written, is never an error: Envoy lets
-//! requests pass on errors. Keys are written by the operator of Envoy.
+//! Reads Envoy's descriptors as requests to the engine. A value, which an end user may have written, is never an error,
+//! since Envoy lets requests pass on errors. Keys are written by the operator of Envoy.
 
 use std::{borrow::Cow, iter, ops::Range, time::Duration};
 
@@ -14,14 +14,17 @@ use tidegate::{
 };
 use tidegate_middleware::extract::fitting_value;
 
-use crate::grpc::{
-    check_message::{Fields, Refusal, Value, no_message, text},
-    proto::envoy::{
-        extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
-        service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit,
+use crate::{
+    http::error::Error,
+    protobuf::{
+        error::MessageError,
+        generated::envoy::{
+            extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
+            service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit,
+        },
+        reader::{Fields, Value, text},
     },
 };
-use crate::http::error::Error;
 
 /// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
@@ -29,46 +32,47 @@ const DESCRIPTORS_MAX: usize = 32;
 const ENTRIES_MAX: usize = 32;
 /// The digest of an empty value, which counts like other values that the engine takes as digests only.
 const EMPTY: &str = "~sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// An identity that no rule is about.
+/// An identity of a kind that no rule counts.
 static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule"), Cow::Borrowed("x"), 0);
 const DAY: Duration = Duration::from_hours(24);
 /// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
-/// The longest message that is read by prost to learn why it cannot be read, if it has no more descriptors than are read. An entry
-/// of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.
+/// The longest malformed message that prost decodes once more for the reason, if it has no more descriptors than are
+/// read. An entry of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.
 const EXPLAINED_BYTES_MAX: usize = 16 << 10;
 
-/// A `RateLimitRequest` whose domain and descriptors stand in its message, not copied. Of a domain, and of hits, that come twice
-/// the last ones count.
+/// A `RateLimitRequest` whose domain and descriptors stand in its message, not copied. Of a domain or of hits that come
+/// twice, the last count.
 #[derive(Debug, Default)]
 pub(super) struct EnvoyRequest<'m> {
     message: &'m [u8],
     domain: &'m str,
     hits_addend: u32,
-    /// The first of its descriptors, each as it stands in the message.
+    /// The first descriptors, each as it stands in the message.
     descriptors: ArrayVec<&'m [u8], DESCRIPTORS_MAX>,
-    /// How many it has.
+    /// The number of descriptors in the message.
     count: usize,
 }
 
 impl<'m> EnvoyRequest<'m> {
-    /// Reads a message, but for what its descriptors have.
-    pub(super) fn read(message: &'m [u8]) -> Result<Self, Refusal> {
+    /// Reads a message, without the contents of its descriptors.
+    pub(super) fn read(message: &'m [u8]) -> Result<Self, MessageError> {
         let mut request = Self { message, ..Self::default() };
-        request.fields().ok_or_else(|| request.unread())?;
+        request.read_fields().ok_or_else(|| request.malformed())?;
         Ok(request)
     }
 
-    fn fields(&mut self) -> Option<()> {
+    /// Reads the fields; `None` where the message cannot be read.
+    fn read_fields(&mut self) -> Option<()> {
         for field in Fields(self.message) {
             match field? {
                 (1, Value::Bytes(bytes)) => self.domain = text(bytes)?,
                 (2, Value::Bytes(bytes)) => {
                     self.count += 1;
-                    // What does not fit is not read.
+                    // An error: there are too many, and the request is refused by their count.
                     let _ = self.descriptors.try_push(bytes);
                 }
-                // As protobuf reads a uint32.
+                // Protobuf reads a uint32 so.
                 (3, Value::Number(hits)) => self.hits_addend = hits as u32,
                 (1..=3, _) => return None,
                 _ => {}
@@ -81,31 +85,32 @@ impl<'m> EnvoyRequest<'m> {
         self.domain
     }
 
-    /// Refuses a message that cannot be read: prost says why, unless that took much memory.
+    /// Returns the error of a message that cannot be read, with the reason that prost gives, unless that would take much memory.
     #[cold]
-    fn unread(&self) -> Refusal {
+    fn malformed(&self) -> MessageError {
         let is_small = self.message.len() <= EXPLAINED_BYTES_MAX && self.count <= DESCRIPTORS_MAX;
         let why = is_small.then(|| RateLimitRequest::decode(self.message).err()).flatten();
-        why.map_or_else(no_message, |error| Refusal::NoMessage(error.to_string()))
+        why.map_or_else(MessageError::malformed, |error| MessageError::Malformed(error.to_string()))
     }
 }
 
-/// The descriptors of a request of Envoy.
+/// The descriptors of an Envoy request, ready to become requests to the engine.
 #[derive(Debug)]
 pub(super) struct DescriptorsRequest<'m> {
     domain: &'m str,
     settings: DescriptorSettings,
     descriptors: Vec<Descriptor<'m>>,
-    /// Those of all descriptors, in order.
+    /// The identities of all descriptors, in order.
     identities: Vec<EntryIdentity<'m>>,
 }
 
-/// Kind and value of an identity, and the place of its entry in the descriptor.
+/// Kind and value of an identity, and the index of its entry in the descriptor.
 type EntryIdentity<'m> = (Cow<'m, str>, Cow<'m, str>, usize);
 
+/// A descriptor whose fields were read.
 #[derive(Debug)]
 struct Descriptor<'m> {
-    /// The places of its identities among those of all descriptors.
+    /// The range of its identities among those of all descriptors.
     identities: Range<usize>,
     endpoint: Option<Cow<'m, str>>,
     method: Option<Cow<'m, str>>,
@@ -113,7 +118,7 @@ struct Descriptor<'m> {
     rate: Option<Rate>,
 }
 
-/// The fields of a descriptor, but for its identities.
+/// The fields of a descriptor without its identities.
 #[derive(Default)]
 struct DescriptorFields<'m> {
     endpoint: Option<Cow<'m, str>>,
@@ -121,14 +126,14 @@ struct DescriptorFields<'m> {
     limit: Option<RateLimitOverride>,
     hits: Option<u64>,
     is_negative_hits: bool,
-    /// How many entries it has.
+    /// The number of entries of the descriptor.
     count: usize,
-    /// The place of the first entry without a key.
+    /// The index of the first entry without a key.
     nameless: Option<usize>,
 }
 
 impl DescriptorFields<'_> {
-    /// Returns the rate of a descriptor; or its part that is wrong, and why.
+    /// Returns the rate that the descriptor brings, or the part of the descriptor that is wrong, and why.
     fn rate(&self) -> Result<Option<Rate>, (Cow<'static, str>, Cow<'static, str>)> {
         let wrong = |part: &'static str, problem: &'static str| Err((part.into(), problem.into()));
         match self.count {
@@ -143,33 +148,35 @@ impl DescriptorFields<'_> {
         if let Some(place) = self.nameless {
             return Err((format!("entries/{place}/key").into(), "is empty; name what the value is".into()));
         }
-        self.limit.as_ref().map(rate).transpose().or_else(|(part, problem)| wrong(part, problem))
+        self.limit.as_ref().map(override_rate).transpose().or_else(|(part, problem)| wrong(part, problem))
     }
 }
 
 impl<'m> DescriptorsRequest<'m> {
-    /// Reads a request to a domain with these settings. An error names the place, such as `descriptors/1/entries/0/key`.
-    pub(super) fn read(message: &EnvoyRequest<'m>, settings: DescriptorSettings) -> Result<Self, Refusal> {
+    /// Reads a request to a domain with these settings. An error names the field, such as `descriptors/1/entries/0/key`.
+    pub(super) fn read(message: &EnvoyRequest<'m>, settings: DescriptorSettings) -> Result<Self, MessageError> {
         let EnvoyRequest { domain, hits_addend, descriptors, count, .. } = message;
         if domain.is_empty() {
-            return Err(wrong("domain", "is empty; name a domain of the policy, such as `default`").into());
+            return Err(field_error("domain", "is empty; name a domain of the policy, such as `default`").into());
         }
         match *count {
             1..=DESCRIPTORS_MAX => {}
-            0 => return Err(wrong("descriptors", "there are none; give one at least").into()),
-            count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit")).into()),
+            0 => return Err(field_error("descriptors", "there are none; give one at least").into()),
+            count => {
+                return Err(field_error("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit")).into());
+            }
         }
         let hits = u64::from(*hits_addend).max(1);
         let (descriptors_max, identities) = (descriptors.len(), Vec::with_capacity(IDENTITIES_MAX));
         let mut request = Self { domain, settings, descriptors: Vec::with_capacity(descriptors_max), identities };
         for (place, bytes) in descriptors.iter().enumerate() {
             let start = request.identities.len();
-            let fields = request.fields(bytes).ok_or_else(|| message.unread())?;
+            let fields = request.read_descriptor(bytes).ok_or_else(|| message.malformed())?;
             let rate = fields.rate();
-            let rate = rate.map_err(|(part, problem)| wrong(&format!("descriptors/{place}/{part}"), &problem))?;
+            let rate = rate.map_err(|(part, problem)| field_error(&format!("descriptors/{place}/{part}"), &problem))?;
             request.descriptors.push(Descriptor {
                 identities: start..request.identities.len(),
-                endpoint: fields.endpoint.map(fitting),
+                endpoint: fields.endpoint.map(bounded_path),
                 method: fields.method,
                 hits: fields.hits.unwrap_or(hits),
                 rate,
@@ -178,15 +185,15 @@ impl<'m> DescriptorsRequest<'m> {
         Ok(request)
     }
 
-    /// Reads the fields of a descriptor, whose identities it appends. `None`: its bytes are no message.
-    fn fields(&mut self, message: &'m [u8]) -> Option<DescriptorFields<'m>> {
+    /// Reads the fields of a descriptor, and appends its identities. Returns `None` where its bytes are no message.
+    fn read_descriptor(&mut self, message: &'m [u8]) -> Option<DescriptorFields<'m>> {
         let mut fields = DescriptorFields::default();
         let start = self.identities.len();
         for field in Fields(message) {
             match field? {
-                (1, Value::Bytes(bytes)) => self.entry(entry(bytes)?, start, &mut fields),
+                (1, Value::Bytes(bytes)) => self.add_entry(read_entry(bytes)?, start, &mut fields),
                 (2, Value::Bytes(bytes)) => fields.limit.get_or_insert_default().merge(bytes).ok()?,
-                (3, Value::Bytes(bytes)) => fields.hits = Some(wrapped(bytes, fields.hits)?),
+                (3, Value::Bytes(bytes)) => fields.hits = Some(read_wrapped(bytes, fields.hits)?),
                 (4, Value::Number(is)) => fields.is_negative_hits = is != 0,
                 (1..=4, _) => return None,
                 _ => {}
@@ -195,14 +202,14 @@ impl<'m> DescriptorsRequest<'m> {
         Some(fields)
     }
 
-    /// Takes in an entry of the descriptor whose identities begin at `start`.
-    fn entry(&mut self, (key, value): (&'m str, &'m [u8]), start: usize, fields: &mut DescriptorFields<'m>) {
+    /// Adds an entry to the descriptor whose identities begin at `start`.
+    fn add_entry(&mut self, (key, value): (&'m str, &'m [u8]), start: usize, fields: &mut DescriptorFields<'m>) {
         let place = fields.count;
         fields.count += 1;
         if key.is_empty() {
             fields.nameless.get_or_insert(place);
         }
-        // The descriptor is refused, when all of it is read.
+        // The descriptor will be refused once all of it is read.
         if fields.count > ENTRIES_MAX || fields.nameless.is_some() {
             return;
         }
@@ -221,17 +228,18 @@ impl<'m> DescriptorsRequest<'m> {
         }
     }
 
-    /// Calls `ask` with the requests, each with the rate that it brings. An error names a request that the engine would not take.
+    /// Calls `decide` with the requests, each with the rate that it brings. An error names the field of a request that the engine
+    /// would not take.
     pub(super) async fn with_requests<C: Clock, T>(
         &self,
         engine: &Engine<C>,
-        ask: impl AsyncFnOnce(&[(Request<'_>, Option<Rate>)]) -> T,
+        decide: impl AsyncFnOnce(&[(Request<'_>, Option<Rate>)]) -> T,
     ) -> Result<T, Error> {
         let mut counted = Vec::with_capacity(self.identities.len());
         let mut ranges = Vec::with_capacity(self.descriptors.len());
         for (place, descriptor) in self.descriptors.iter().enumerate() {
             let start = counted.len();
-            for (kind, value, entry) in self.counting(engine, descriptor) {
+            for (kind, value, entry) in self.counted_identities(engine, descriptor) {
                 let identity = Identity::new(kind, value);
                 let part = if matches!(identity, Err(RequestError::Value { .. })) { "value" } else { "key" };
                 let field = || format!("descriptors/{place}/entries/{entry}/{part}");
@@ -247,13 +255,14 @@ impl<'m> DescriptorsRequest<'m> {
             request.map_err(|error| Error::Request { field: self.field(place, descriptor, &error), error })
         };
         let requests = self.descriptors.iter().enumerate().map(request).collect::<Result<Vec<_>, _>>()?;
-        Ok(ask(&requests).await)
+        Ok(decide(&requests).await)
     }
 
-    /// Returns the identities of a descriptor that count. Of more than a request can have, no rule names all: where a limit holds
-    /// for exactly its kinds, none does, and one identity of another kind stands for them. Where some of its kinds are enough for
-    /// a limit, the first of the kinds that the domain names count.
-    fn counting<C: Clock>(
+    /// Returns the identities of a descriptor that the engine is to count. A descriptor may have more than a request
+    /// can have, and then no rule names all of their kinds. Where a limit holds for exactly its kinds, no limit
+    /// applies, so one identity of another kind stands for all of them. Where a limit holds for a subset of the kinds,
+    /// the first identities of kinds that the domain names are counted.
+    fn counted_identities<C: Clock>(
         &self,
         engine: &Engine<C>,
         descriptor: &Descriptor<'_>,
@@ -269,6 +278,7 @@ impl<'m> DescriptorsRequest<'m> {
         }
     }
 
+    /// Makes the request to the engine, with its rate.
     fn request<'a>(
         &'a self,
         descriptor: &'a Descriptor<'_>,
@@ -286,6 +296,7 @@ impl<'m> DescriptorsRequest<'m> {
         Ok((request, *rate))
     }
 
+    /// Returns the field of the message that an error of the engine is about.
     fn field(&self, place: usize, descriptor: &Descriptor<'_>, error: &RequestError) -> String {
         let own = &self.identities[descriptor.identities.clone()];
         let part = match error {
@@ -300,8 +311,8 @@ impl<'m> DescriptorsRequest<'m> {
     }
 }
 
-/// Returns key and value of an `Entry`; `None`: its bytes are no message.
-fn entry(message: &[u8]) -> Option<(&str, &[u8])> {
+/// Returns key and value of an `Entry`; `None` where its bytes are no message.
+fn read_entry(message: &[u8]) -> Option<(&str, &[u8])> {
     let (mut key, mut value) = ("", &[][..]);
     for field in Fields(message) {
         match field? {
@@ -314,8 +325,9 @@ fn entry(message: &[u8]) -> Option<(&str, &[u8])> {
     Some((key, value))
 }
 
-/// Returns the number of a `UInt64Value`, which goes on from what one before it had; `None`: its bytes are no message.
-fn wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
+/// Returns the number of a `UInt64Value`, or `before` where it has none, as protobuf merges a field that comes twice.
+/// Returns `None` where its bytes are no message.
+fn read_wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
     let mut number = before.unwrap_or_default();
     for field in Fields(message) {
         match field? {
@@ -327,15 +339,16 @@ fn wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
     Some(number)
 }
 
-fn fitting(path: Cow<'_, str>) -> Cow<'_, str> {
+/// Returns a path cut to the length that the engine takes.
+fn bounded_path(path: Cow<'_, str>) -> Cow<'_, str> {
     match path {
         Cow::Borrowed(path) => fitting_path(path),
         Cow::Owned(path) => Cow::Owned(fitting_path(&path).into_owned()),
     }
 }
 
-/// Returns the rate of an override; or the field that is wrong, and why. Envoy's months have 30 days, its years 365.
-fn rate(limit: &RateLimitOverride) -> Result<Rate, (&'static str, &'static str)> {
+/// Returns the rate of an override, or the field that is wrong, and why. Envoy's months have 30 days, its years 365.
+fn override_rate(limit: &RateLimitOverride) -> Result<Rate, (&'static str, &'static str)> {
     let RateLimitOverride { requests_per_unit, unit, unit_multiplier } = limit;
     let unit = match RateLimitUnit::try_from(*unit) {
         Ok(RateLimitUnit::Second) => Duration::from_secs(1),
@@ -355,6 +368,6 @@ fn rate(limit: &RateLimitOverride) -> Result<Rate, (&'static str, &'static str)>
     Ok(Rate::per(u64::from(*requests_per_unit), period))
 }
 
-fn wrong(field: &str, problem: &str) -> Error {
+fn field_error(field: &str, problem: &str) -> Error {
     Error::Field { field: field.to_owned(), problem: problem.to_owned() }
 }

@@ -1,4 +1,5 @@
-//! Writes decisions as statuses of descriptors, and as headers. The bytes are those that prost writes; tests compare them.
+//! Writes decisions as the statuses of descriptors and as headers of a `RateLimitResponse`, byte for byte as prost would; tests
+//! compare the two.
 
 use std::{borrow::Cow, fmt::Write, ops::RangeInclusive, time::Duration};
 
@@ -6,13 +7,15 @@ use actix_web::web::BytesMut;
 use tidegate::{Decision, Inspected, policy::DoorSettings};
 use tidegate_middleware::headers;
 
-use crate::grpc::{
-    check_message::{put_text, put_varint, put_within},
-    proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, rate_limit::Unit},
+use crate::{
+    protobuf::{
+        generated::envoy::service::ratelimit::v3::rate_limit_response::{Code, rate_limit::Unit},
+        writer::{put_message, put_text, put_varint},
+    },
+    shared::decider::CheckOutcome,
 };
-use crate::shared::decider::Answer;
 
-/// Seconds of Envoy's units, the longest first.
+/// The seconds of Envoy's units, the longest first.
 const UNITS: [(u64, Unit); 7] = [
     (365 * 86_400, Unit::Year),
     (30 * 86_400, Unit::Month),
@@ -22,9 +25,9 @@ const UNITS: [(u64, Unit); 7] = [
     (60, Unit::Minute),
     (1, Unit::Second),
 ];
-/// Seconds of the mean month of a calendar, of which the years may be few.
+/// The seconds of the mean month of a calendar, where the mean may be over few years.
 const MEAN_MONTH: RangeInclusive<u64> = 2_629_646..=2_629_846;
-/// A bucket's tokens take whole nanoseconds each, which makes its period longer by at most one part in so many.
+/// A token of a bucket takes whole nanoseconds, which makes the period longer by one part in this many at most.
 const ROUNDING: u128 = 1_000;
 
 /// Fields of a `RateLimitResponse`.
@@ -33,14 +36,14 @@ const STATUSES: u32 = 2;
 const HEADERS: u32 = 3;
 
 /// Writes whether all descriptors are within their limits: the beginning of the response.
-pub(super) fn overall(is_allowed: bool, to: &mut BytesMut) {
+pub(super) fn put_overall_code(is_allowed: bool, to: &mut BytesMut) {
     put_varint(OVERALL_CODE, code(is_allowed) as u64, to);
 }
 
-/// Writes the headers, which tell the decision of this answer: the end of the response.
-pub(super) fn headers(decided: &Answer<'_>, settings: DoorSettings, to: &mut BytesMut) {
-    for (name, value) in decided.decision.iter().flat_map(|decision| headers::each(decision, settings)) {
-        put_within(HEADERS, to, |to| {
+/// Writes the headers of the decision: the end of the response.
+pub(super) fn put_headers(outcome: &CheckOutcome<'_>, settings: DoorSettings, to: &mut BytesMut) {
+    for (name, value) in outcome.decision.iter().flat_map(|decision| headers::each(decision, settings)) {
+        put_message(HEADERS, to, |to| {
             put_text(1, name, to);
             match value {
                 headers::Value::Number(number) => put_text(2, itoa::Buffer::new().format(number), to),
@@ -50,9 +53,9 @@ pub(super) fn headers(decided: &Answer<'_>, settings: DoorSettings, to: &mut Byt
     }
 }
 
-/// Writes the status of a descriptor. Of one that no limit applied to, it has the numbers of the tightest limit that only counts
-/// (`shadow`), if those are numbers that Envoy knows.
-pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>], to: &mut BytesMut) {
+/// Writes the status of a descriptor. Where no limit applied to the descriptor, the status has the numbers of the tightest limit
+/// that only counts (`shadow`), if Envoy's types have room for them.
+pub(super) fn put_status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>], to: &mut BytesMut) {
     let is_allowed = decision.is_none_or(Decision::is_allowed);
     let limited = decision.and_then(|decision| {
         let (name, limit, period) = (decision.limit_id()?, decision.limit()?, decision.period()?);
@@ -63,20 +66,20 @@ pub(super) fn status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>],
         let Inspected { limit_id, state, .. } = known.min_by_key(|it| it.state.remaining())?;
         Some((*limit_id, state.limit(), state.period(), state.remaining(), state.reset_after()))
     };
-    put_within(STATUSES, to, |to| {
+    put_message(STATUSES, to, |to| {
         put_varint(1, code(is_allowed) as u64, to);
         let Some((name, limit, period, remaining, reset_after)) = limited.or_else(shadow) else { return };
         let (unit, times) = units(period);
-        put_within(2, to, |to| {
+        put_message(2, to, |to| {
             put_varint(1, clamped(limit).into(), to);
             put_varint(2, unit as u64, to);
             put_text(3, &printable(name), to);
             if times > 1 {
-                put_within(4, to, |to| put_varint(1, times.into(), to));
+                put_message(4, to, |to| put_varint(1, times.into(), to));
             }
         });
         put_varint(3, clamped(remaining).into(), to);
-        put_within(4, to, |to| put_varint(1, whole_seconds(reset_after), to));
+        put_message(4, to, |to| put_varint(1, whole_seconds(reset_after), to));
     });
 }
 
@@ -88,8 +91,8 @@ fn clamped(number: u64) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
 }
 
-/// The longest unit of which the period is so many. Envoy writes no window into its header where that is unknown: one that
-/// is no whole number of seconds.
+/// Returns the longest unit of which the period is a whole number, and that number. Where the period is no whole number
+/// of seconds the unit is unknown, and Envoy writes no window into its header.
 pub(super) fn units(period: Duration) -> (Unit, u32) {
     let seconds = period.as_secs();
     if MEAN_MONTH.contains(&seconds) {
@@ -100,13 +103,13 @@ pub(super) fn units(period: Duration) -> (Unit, u32) {
     longest.map_or((Unit::Unknown, 1), |(unit, name)| (*name, clamped(seconds / unit)))
 }
 
-/// Rounded up: Envoy tells its clients the seconds alone.
+/// Returns whole seconds, rounded up, since Envoy passes the seconds alone to its clients.
 fn whole_seconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     seconds.min(i64::MAX.unsigned_abs())
 }
 
-/// A name as it may stand between quotes in a header, where Envoy writes it: of other bytes, their numbers.
+/// Returns a name that may stand between quotes in a header, where Envoy writes it: other bytes are percent-encoded.
 pub(super) fn printable(name: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'%');
     if name.bytes().all(is_plain) {

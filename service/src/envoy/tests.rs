@@ -1,3 +1,5 @@
+//! Tests of the Envoy service over an engine with a manual clock.
+
 mod charges;
 mod identities;
 mod reading;
@@ -13,57 +15,68 @@ use std::{
     time::Duration,
 };
 
+use actix_web::web::BytesMut;
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use prost::Message;
 use tidegate::{
     Engine, Snapshot,
-    clock::ManualClock,
+    clock::{Clock, ManualClock},
     formats::Format,
     time::{Nanos, SECOND_NS},
 };
 
-use super::*;
-use crate::grpc::proto::envoy::{
-    config::core::v3::HeaderValue,
-    extensions::common::ratelimit::v3::{
-        RateLimitDescriptor,
-        rate_limit_descriptor::{Entry, RateLimitOverride},
+use super::{decide, response};
+use crate::{
+    http::error::Error,
+    protobuf::{
+        error::MessageError,
+        generated::envoy::{
+            config::core::v3::HeaderValue,
+            extensions::common::ratelimit::v3::{
+                RateLimitDescriptor,
+                rate_limit_descriptor::{Entry, RateLimitOverride},
+            },
+            service::ratelimit::v3::{
+                RateLimitRequest, RateLimitResponse,
+                rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+            },
+            r#type::v3::RateLimitUnit,
+        },
     },
-    service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse,
-        rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+    shared::{
+        caller_shares::Caller,
+        decider::{CheckOutcome, Decider},
     },
-    r#type::v3::RateLimitUnit,
 };
 
-/// Decides for a peer without a token. What is written is what prost would write.
+/// Decides a request of a peer without a token, and checks that the response is written as prost would write it.
 async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
-) -> Result<(Answer<'e>, RateLimitResponse), Error> {
+) -> Result<(CheckOutcome<'e>, RateLimitResponse), Error> {
     let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
     let mut written = BytesMut::new();
-    match super::decide(decider, &message.encode_to_vec(), &caller, &mut written).await {
-        Ok(answer) => {
+    match decide::decide(decider, &message.encode_to_vec(), &caller, &mut written).await {
+        Ok(outcome) => {
             let response = RateLimitResponse::decode(&*written).expect("a message");
             assert_eq!(response.encode_to_vec(), written);
-            Ok((answer, response))
+            Ok((outcome, response))
         }
-        Err(Refusal::Wrong(error)) => {
+        Err(MessageError::Invalid(error)) => {
             assert!(written.is_empty());
             Err(error)
         }
-        Err(Refusal::NoMessage(why)) => panic!("{why}"),
+        Err(MessageError::Malformed(why)) => panic!("{why}"),
     }
 }
 
-/// Nothing waits without a store.
-fn now<T>(told: impl Future<Output = T>) -> T {
-    told.now_or_never().expect("it is ready")
+/// Returns the output of a future that waits for nothing, since there is no store.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("it is ready")
 }
 
-/// The first of a minute.
+/// The beginning of a minute.
 const START: Nanos = 1_700_000_040 * SECOND_NS;
 
 const POLICY: &str = r#"
@@ -100,7 +113,7 @@ const POLICY: &str = r#"
     limits = [{ id = "many", algorithm = "token_bucket", limit = 1_000_000_000_000, period = "7d" }]
 "#;
 
-/// A clock that can be broken.
+/// A clock that panics once it is broken.
 #[derive(Debug)]
 struct TestClock(ManualClock, Arc<AtomicBool>);
 
@@ -111,7 +124,7 @@ impl Clock for TestClock {
     }
 }
 
-/// A decider, and what breaks its clock.
+/// Returns a decider with this policy, and the flag that breaks its clock.
 fn decider(policy: &str) -> (Decider<TestClock>, Arc<AtomicBool>) {
     let is_broken = Arc::new(AtomicBool::new(false));
     let engine = Engine::for_simulation(1_000, TestClock(ManualClock::at(START), Arc::clone(&is_broken)), 7);
@@ -129,21 +142,24 @@ fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     }
 }
 
+/// Returns a request with these descriptors.
 fn message(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
 }
 
-fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
+/// Returns a request with one descriptor.
+fn request_of(entries: &[(&str, &str)]) -> RateLimitRequest {
     message(vec![descriptor(entries)])
 }
 
-fn ask(decider: &Decider<TestClock>, message: &RateLimitRequest) -> RateLimitResponse {
+/// Decides a request and returns the response.
+fn respond(decider: &Decider<TestClock>, message: &RateLimitRequest) -> RateLimitResponse {
     now(decide(decider, message)).expect("a right request").1
 }
 
-/// Of the only descriptor: its limit and what is left, if there is one.
-fn met(decider: &Decider<TestClock>, entries: &[(&str, &str)]) -> Option<(String, u32)> {
-    let RateLimitResponse { mut statuses, .. } = ask(decider, &of(entries));
+/// Returns the limit of the only descriptor and what is left of it, if the descriptor has one.
+fn limit_of(decider: &Decider<TestClock>, entries: &[(&str, &str)]) -> Option<(String, u32)> {
+    let RateLimitResponse { mut statuses, .. } = respond(decider, &request_of(entries));
     let status = statuses.pop().expect("one");
     status.current_limit.map(|limit| (limit.name, status.limit_remaining))
 }

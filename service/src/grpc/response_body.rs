@@ -1,5 +1,5 @@
-//! The bodies of answers: one message and that all went well, or what tonic makes of a refusal or of messages as they come. A
-//! stream is told how it ended when it has ended, and ends when its connection is to.
+//! The bodies of gRPC responses: one message with its status, the body of a service that tonic generated, or a stream.
+//! A stream ends with its connection, and its end is counted.
 
 use std::{
     cell::Cell,
@@ -16,38 +16,40 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::{Code, Status};
 
-use super::request_body::HEAD_BYTES;
+use super::{request_body::HEAD_BYTES, status::CODE};
 use crate::shared::body_budget::{BodyPermit, PermitPhase};
 
-pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-/// As much of a message is sent at once.
+/// Bytes of a message that are sent at once.
 const PIECE_BYTES: usize = 16 << 10;
-/// What most answers fit into.
+/// Bytes that most messages fit into.
 const MESSAGE_BYTES: usize = 128;
 
-/// An answer.
-pub(crate) type Told = Response<Answer>;
+/// The response to a call.
+pub(super) type GrpcResponse = Response<ResponseBody>;
 
-/// Its body.
-pub(crate) enum Answer {
-    /// A message that is to be sent, and then that all went well; and its permit until both are.
+/// The body of a response.
+pub(super) enum ResponseBody {
+    /// A message and the status OK, with the permit that is held until both are sent.
     Message {
         bytes: Bytes,
         _permit: Option<BodyPermit>,
     },
-    Over,
-    Made(tonic::body::Body),
-    Stream(Box<Stream>),
+    /// The end: everything was sent.
+    Ended,
+    /// The body that a service of tonic made.
+    Tonic(tonic::body::Body),
+    Stream(Box<StreamBody>),
 }
 
-/// Since when the last part of a stream waits for the peer to read; `None`: it does not.
+/// The time since when the last part of a stream waits for the peer to read it; `None` while none waits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnreadSince(Rc<Cell<Option<Instant>>>);
+pub(super) struct UnreadSince(Rc<Cell<Option<Instant>>>);
 
 impl UnreadSince {
-    /// Resolves when a part of the stream has waited for this period.
-    pub(crate) async fn lasts(&self, period: Duration) {
+    /// Resolves once a part of the stream has waited for this time.
+    pub(super) async fn exceeds(&self, period: Duration) {
         loop {
             let now = Instant::now();
             let end = self.0.get().unwrap_or(now) + period;
@@ -59,30 +61,30 @@ impl UnreadSince {
     }
 }
 
-/// Messages as they come.
-pub(crate) struct Stream {
-    made: Answer,
+/// The body of a stream, which ends with its connection.
+pub(super) struct StreamBody {
+    inner: ResponseBody,
     unread: UnreadSince,
     /// Resolves when the connection is to end.
-    leaving: Pin<Box<dyn Future<Output = ()>>>,
-    /// How long it may go on then, if there is always something to say.
-    end_period: Duration,
-    last_words: Option<Pin<Box<Sleep>>>,
-    ended: Ended,
+    stopping: Pin<Box<dyn Future<Output = ()>>>,
+    /// The time for which the stream may then go on while it always has a message.
+    end_timeout: Duration,
+    end_timer: Option<Pin<Box<Sleep>>>,
+    on_end: OnEnd,
 }
 
-/// Is told with which code a stream ended, and whether the refusal was counted.
-struct Ended(Option<Box<dyn FnOnce(Code, bool)>>);
+/// A function that is called once, with the code with which a stream ended, and whether that was counted as a rejection.
+struct OnEnd(Option<Box<dyn FnOnce(Code, bool)>>);
 
-/// Appends the head of a message that is written next; says where it begins.
-pub(crate) fn put_head(to: &mut BytesMut) -> usize {
+/// Appends the head of a message that is written next, and returns its position.
+pub(super) fn begin_message(to: &mut BytesMut) -> usize {
     let at = to.len();
     to.put_bytes(0, HEAD_BYTES);
     at
 }
 
-/// The message that begins there is written. What could not be is not there.
-pub(crate) fn end_message<E>(to: &mut BytesMut, at: usize, written: Result<(), E>) -> Result<(), E> {
+/// Sets the length of the message that begins there, or removes a message that could not be written.
+pub(super) fn end_message<E>(to: &mut BytesMut, at: usize, written: Result<(), E>) -> Result<(), E> {
     if written.is_err() {
         to.truncate(at);
     } else {
@@ -92,80 +94,81 @@ pub(crate) fn end_message<E>(to: &mut BytesMut, at: usize, written: Result<(), E
     written
 }
 
-/// What a message is written to as the answer of a call, for which so many bytes are taken at first.
-pub(crate) fn begun(capacity: usize) -> BytesMut {
+/// Returns a buffer for the message of a response, with room for this many bytes.
+pub(super) fn begin_response(capacity: usize) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(capacity.max(MESSAGE_BYTES));
-    put_head(&mut bytes);
+    begin_message(&mut bytes);
     bytes
 }
 
-/// The same, written.
-pub(crate) fn whole(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<Told, Status> {
-    let mut bytes = begun(capacity);
+/// Returns the response with the message that `write` writes.
+pub(super) fn message_response(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<GrpcResponse, Status> {
+    let mut bytes = begin_response(capacity);
     write(&mut bytes);
-    sent(bytes, None)
+    finish_response(bytes, None)
 }
 
-/// A message that was [begun](begun) and written, with its permit.
-pub(crate) fn sent(mut bytes: BytesMut, mut permit: Option<BodyPermit>) -> Result<Told, Status> {
+/// Returns the response with a message that was written to the buffer of [`begin_response`], and its permit.
+pub(super) fn finish_response(mut bytes: BytesMut, mut permit: Option<BodyPermit>) -> Result<GrpcResponse, Status> {
     end_message(&mut bytes, 0, Ok::<_, Status>(()))?;
     if let Some(permit) = &mut permit {
-        // Where there is no more room it holds what it did: what was decided is told.
+        // Without more room the permit holds what it held before, so that the caller learns what was decided.
         let _ = permit.hold(bytes.capacity());
-        permit.enter(PermitPhase::Answer);
+        permit.enter(PermitPhase::Response);
     }
-    let mut told = Response::new(Answer::Message { bytes: bytes.freeze(), _permit: permit });
-    told.headers_mut().insert(CONTENT_TYPE, GRPC);
-    Ok(told)
+    let mut response = Response::new(ResponseBody::Message { bytes: bytes.freeze(), _permit: permit });
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    Ok(response)
 }
 
-/// Messages as they come, as a body makes them.
-pub(crate) fn exchange(body: impl Body<Data = Bytes, Error = Status> + Send + 'static) -> Told {
-    let mut told = Response::new(Answer::Made(tonic::body::Body::new(body)));
-    told.headers_mut().insert(CONTENT_TYPE, GRPC);
-    told
+/// Returns the response whose messages a body makes.
+pub(super) fn stream_response(body: impl Body<Data = Bytes, Error = Status> + Send + 'static) -> GrpcResponse {
+    let mut response = Response::new(ResponseBody::Tonic(tonic::body::Body::new(body)));
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
 }
 
-/// The body of a stream, which is to end when `leaving` resolves, within `end_period`. `unread` is told while a part of it waits
-/// for the peer; `ended` is told with which code it did, and whether that was counted as a refusal.
-pub(crate) fn stream(
-    made: Answer,
-    leaving: impl Future<Output = ()> + 'static,
-    end_period: Duration,
+/// Returns the body of a stream that ends within `end_timeout` after `stopping` resolves. `unread` is set while a part
+/// of it waits for the peer. `on_end` is called with the code of its end, and whether that was counted as a rejection.
+pub(super) fn stream_body(
+    inner: ResponseBody,
+    stopping: impl Future<Output = ()> + 'static,
+    end_timeout: Duration,
     unread: UnreadSince,
-    ended: impl FnOnce(Code, bool) + 'static,
-) -> Answer {
-    let ended = Ended(Some(Box::new(ended)));
-    Answer::Stream(Box::new(Stream { made, unread, leaving: Box::pin(leaving), end_period, last_words: None, ended }))
+    on_end: impl FnOnce(Code, bool) + 'static,
+) -> ResponseBody {
+    let on_end = OnEnd(Some(Box::new(on_end)));
+    let stopping = Box::pin(stopping);
+    ResponseBody::Stream(Box::new(StreamBody { inner, unread, stopping, end_timeout, end_timer: None, on_end }))
 }
 
-/// How a call ended, by its trailers or by its head.
-pub(crate) fn code(headers: &HeaderMap) -> Option<Code> {
+/// Returns the code with which a call ended, by its trailers or its head.
+pub(super) fn code(headers: &HeaderMap) -> Option<Code> {
     headers.get(&GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()))
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match &mut *self {
-            // In pieces: what is given away whole waits in the connection, where nobody counts it.
+            // Sent in pieces, since a whole message would wait in the connection, where no budget counts it.
             Self::Message { bytes, .. } if !bytes.is_empty() => {
                 let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
             Self::Message { .. } => {
-                *self = Self::Over;
-                let well = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
-                Poll::Ready(Some(Ok(Frame::trailers(well))))
+                *self = Self::Ended;
+                let trailers = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
             }
-            Self::Over => Poll::Ready(None),
-            Self::Made(made) => Pin::new(made).poll_frame(context),
+            Self::Ended => Poll::Ready(None),
+            Self::Tonic(body) => Pin::new(body).poll_frame(context),
             Self::Stream(stream) => {
                 let frame = ready!(stream.poll(context));
                 if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
-                    *self = Self::Over;
+                    *self = Self::Ended;
                 }
                 Poll::Ready(frame)
             }
@@ -174,40 +177,40 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Over => true,
-            Self::Made(made) => made.is_end_stream(),
+            Self::Ended => true,
+            Self::Tonic(body) => body.is_end_stream(),
             _ => false,
         }
     }
 }
 
-impl Stream {
+impl StreamBody {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // hyper asks for the next part when the peer lets some of the one before come.
+        // Hyper polls for the next part once the peer has taken some of the one before.
         self.unread.0.set(None);
-        if self.last_words.is_none() && self.leaving.as_mut().poll(context).is_ready() {
-            self.last_words = Some(Box::pin(sleep(self.end_period)));
+        if self.end_timer.is_none() && self.stopping.as_mut().poll(context).is_ready() {
+            self.end_timer = Some(Box::pin(sleep(self.end_timeout)));
         }
-        let is_over = self.last_words.as_mut().is_some_and(|last| last.as_mut().poll(context).is_ready());
-        let frame = if is_over { Poll::Pending } else { Pin::new(&mut self.made).poll_frame(context) };
+        let is_over = self.end_timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+        let frame = if is_over { Poll::Pending } else { Pin::new(&mut self.inner).poll_frame(context) };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
-                    let is_counted = trailers.contains_key(super::status::CODE);
-                    self.ended.tell(code(trailers).unwrap_or(Code::Ok), is_counted);
+                    let is_counted = trailers.contains_key(CODE);
+                    self.on_end.call(code(trailers).unwrap_or(Code::Ok), is_counted);
                 } else {
                     self.unread.0.set(Some(Instant::now()));
                 }
             }
-            Poll::Ready(Some(Err(status))) => self.ended.tell(status.code(), false),
-            Poll::Ready(None) => self.ended.tell(Code::Ok, false),
-            Poll::Pending if self.last_words.is_some() => {
+            Poll::Ready(Some(Err(status))) => self.on_end.call(status.code(), false),
+            Poll::Ready(None) => self.on_end.call(Code::Ok, false),
+            Poll::Pending if self.end_timer.is_some() => {
                 let why = "the server is stopping; send what was not answered elsewhere";
                 let mut trailers = HeaderMap::new();
                 let status = Status::unavailable(why);
-                self.ended.tell(status.code(), false);
-                let made = status.add_header(&mut trailers);
-                return Poll::Ready(Some(made.map(|()| Frame::trailers(trailers))));
+                self.on_end.call(status.code(), false);
+                let written = status.add_header(&mut trailers);
+                return Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))));
             }
             Poll::Pending => {}
         }
@@ -215,17 +218,17 @@ impl Stream {
     }
 }
 
-impl Ended {
-    fn tell(&mut self, code: Code, is_counted: bool) {
-        if let Some(tell) = self.0.take() {
-            tell(code, is_counted);
+impl OnEnd {
+    fn call(&mut self, code: Code, is_counted: bool) {
+        if let Some(on_end) = self.0.take() {
+            on_end(code, is_counted);
         }
     }
 }
 
-/// Whoever asked went away.
-impl Drop for Ended {
+/// Counts a stream whose caller has gone as cancelled.
+impl Drop for OnEnd {
     fn drop(&mut self) {
-        self.tell(Code::Cancelled, false);
+        self.call(Code::Cancelled, false);
     }
 }

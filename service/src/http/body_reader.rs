@@ -1,4 +1,4 @@
-//! Reads the body of a request: JSON text, within bounds of size and time, and of the body budget.
+//! Reads the JSON body of a request, within bounds of size and time and of the body budget.
 
 use std::{
     future::poll_fn,
@@ -17,10 +17,8 @@ use actix_web::{
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{
-    http::error::{BODY_BYTES_MAX, Error},
-    shared::body_budget::{BLOCK_BYTES, BodyPermit},
-};
+use super::error::Error;
+use crate::shared::body_budget::{BLOCK_BYTES, BODY_BYTES_MAX, BodyPermit};
 
 /// The headers of a request that describe its body.
 #[derive(Clone, Copy, Default)]
@@ -33,8 +31,8 @@ pub(crate) struct BodyHeaders<'r> {
 /// The result of polling a payload.
 type Polled = Poll<Option<Result<Bytes, PayloadError>>>;
 
-/// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`. Where it has to be
-/// waited for, what is beyond its first block needs a permit.
+/// Reads a body whose headers say that it is JSON, or nothing. All of it must come within `period`. Where it must be
+/// waited for, the bytes beyond its first block need a permit.
 pub(crate) async fn read(
     headers: &BodyHeaders<'_>,
     payload: &mut Payload,
@@ -45,12 +43,12 @@ pub(crate) async fn read(
     if let Some(given) = headers.media_type
         && !is_json(given.as_bytes())
     {
-        return Err(Error::MediaType(told(given)));
+        return Err(Error::MediaType(quoted(given)));
     }
     if let Some(given) = headers.encoding
         && !given.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
     {
-        return Err(Error::Encoding(told(given)));
+        return Err(Error::Encoding(quoted(given)));
     }
     let announced = headers.length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
     if announced > Some(BODY_BYTES_MAX) {
@@ -58,17 +56,17 @@ pub(crate) async fn read(
     }
     let first_chunk = poll_first_chunk(payload).await;
     let mut body = pin!(collect(first_chunk, payload, permit));
-    // Most bodies are there, and need no timer.
+    // Most bodies have come already, and need no timer.
     match body.as_mut().now_or_never() {
         Some(read) => read,
         None => timeout_at(deadline, body).await.unwrap_or(Err(Error::TooSlow)),
     }
 }
 
-/// Polls a payload for its first chunk, and once more where the listener tracks it and it has none: a request is polled before
-/// what came of its body together with its head is parsed, and again when it is. Between the two polls no timer runs. That the
-/// second one comes is the listener's promise, for the streams that it makes of payloads: it wakes a reader that was not polled
-/// again when the connection's task writes or flushes, or is dropped.
+/// Polls a payload for its first chunk, and once more where the listener tracks the payload and it has no chunk. A
+/// request is polled before the part of its body is parsed that came together with its head, and again after that.
+/// Between the two polls no timer runs. The listener promises the second poll for the streams that it makes of
+/// payloads: it wakes a reader that was not polled again when the connection's task writes or flushes, or is dropped.
 async fn poll_first_chunk(payload: &mut Payload) -> Polled {
     let mut is_last = !matches!(payload, Payload::Stream { .. });
     poll_fn(|context| match payload.poll_next_unpin(context) {
@@ -78,7 +76,7 @@ async fn poll_first_chunk(payload: &mut Payload) -> Polled {
     .await
 }
 
-/// Reads a payload, of which `polled` is what came first.
+/// Reads a payload, of which `polled` is the result of the first poll.
 async fn collect(
     mut polled: Polled,
     payload: &mut Payload,
@@ -106,7 +104,7 @@ async fn collect(
     };
     let Some(first) = next(0).await? else { return Ok(Bytes::new()) };
     let Some(second) = next(first.len()).await? else { return Ok(first) };
-    // Room for what came, not for what was announced.
+    // Takes memory for the bytes that came, not for the length that was announced.
     let mut body = BytesMut::from(&first[..]);
     body.extend_from_slice(&second);
     while let Some(chunk) = next(body.len()).await? {
@@ -115,17 +113,17 @@ async fn collect(
     Ok(body.freeze())
 }
 
-/// The text of a body.
+/// Returns the text of a body.
 pub(crate) fn text(body: &[u8]) -> Result<&str, Error> {
     str::from_utf8(body).map_err(|error| Error::NotUtf8 { at: error.valid_up_to() })
 }
 
-/// A header's value; what is not text in it shows as such.
-fn told(value: &HeaderValue) -> String {
+/// Returns the value of a header for an error message, with a replacement for bytes that are no text.
+fn quoted(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes().trim_ascii()).into_owned()
 }
 
-/// `application/json`, with or without parameters.
+/// Returns whether a media type is `application/json`, with or without parameters.
 fn is_json(media_type: &[u8]) -> bool {
     let essence = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")

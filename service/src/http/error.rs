@@ -8,15 +8,13 @@ use serde::Serialize;
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 
 use crate::shared::{
-    body_budget::BudgetRefusal,
+    body_budget::{BODY_BYTES_MAX, BudgetRefusal},
     decider::{Unreserved, Unsettled},
     request_id_cache::{BadRequestId, RequestId, Reused},
     reservations::{Gone, ShareTaken},
     tokens::Forbidden,
 };
 
-/// The largest body, in bytes.
-pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// The most checks in one batch.
 pub(crate) const CHECKS_MAX: usize = 10_000;
 /// Streams on a connection over gRPC beside which no other one of the reflection service begins.

@@ -1,4 +1,5 @@
-//! Bodies of requests: plain data that borrows from the text; the engine's own types decide whether it is right.
+//! Reads the JSON bodies of requests into plain data that borrows from the text, and has checks decided. The engine's
+//! types validate the values.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -15,17 +16,15 @@ use tidegate::{
     policy::DoorSettings,
 };
 
-use crate::{
-    http::error::{CHECKS_MAX, Error},
-    shared::{
-        caller_shares::Caller,
-        decider::{Answer, Decider},
-        request_id_cache::{Call, RequestId},
-        reservations::{Gone, ReservationId},
-    },
+use super::error::{CHECKS_MAX, Error};
+use crate::shared::{
+    caller_shares::Caller,
+    decider::{CheckOutcome, Decider},
+    request_id_cache::{CallKind, RequestId},
+    reservations::{Gone, ReservationId},
 };
 
-/// Body of a check.
+/// The body of a check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Check<'a> {
@@ -55,14 +54,14 @@ struct WireIdentity<'a> {
     value: Cow<'a, str>,
 }
 
-/// Body of a batch. Each check is read when its turn comes.
+/// The body of a batch. Each check is read when its turn comes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Batch<T> {
     checks: Vec<T>,
 }
 
-/// Body of a settlement.
+/// The body of a settlement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settlement<'a> {
@@ -71,7 +70,7 @@ struct Settlement<'a> {
     actual: Whole<0>,
 }
 
-/// Body of a refund.
+/// The body of a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refund<'a> {
@@ -79,14 +78,14 @@ struct Refund<'a> {
     reservation: Text<'a>,
 }
 
-/// Reads a check, and has it decided, if its caller has rights in its domain; with a peek, only says what would be decided.
-/// Also the response settings of that domain.
+/// Reads a check and decides it, if its caller has rights in its domain. A check with `peek` charges nothing. Returns
+/// the response settings of the domain, too.
 pub(crate) async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
-    call: Call,
+    call: CallKind,
     caller: &Caller,
     text: &str,
-) -> Result<(Answer<'e>, DoorSettings), Error> {
+) -> Result<(CheckOutcome<'e>, DoorSettings), Error> {
     let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
@@ -94,21 +93,21 @@ pub(crate) async fn decide<'e, C: Clock>(
     let counted = check.identities.iter().enumerate().map(|(place, Object(WireIdentity { kind, value }))| {
         let identity = Identity::new(kind, value);
         let counted = identity.and_then(|identity| decider.engine().counted(domain, identity));
-        counted.map_err(|error| refused(&error, &check, place))
+        counted.map_err(|error| request_error(&error, &check, place))
     });
     let counted = counted.collect::<Result<Vec<_>, _>>()?;
     let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
-    let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
-    let answer = match (call, check.peek) {
-        (Call::Check, true) => decider.peek(&request, caller).await,
-        (Call::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
-        (Call::Reserve, true) => return Err(Error::PeekOfReservation),
-        (Call::Reserve, false) => decider.reserve(&request, id, caller).await?,
+    let request = request(&check, &identities).map_err(|error| request_error(&error, &check, 0))?;
+    let outcome = match (call, check.peek) {
+        (CallKind::Check, true) => decider.peek(&request, caller).await,
+        (CallKind::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
+        (CallKind::Reserve, true) => return Err(Error::PeekOfReservation),
+        (CallKind::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
-    Ok((answer, decider.engine().door_settings(domain)))
+    Ok((outcome, decider.engine().door_settings(domain)))
 }
 
-/// Reads a settlement: of which reservation, and what it really cost.
+/// Reads a settlement: the ID of the reservation, and the actual cost.
 pub(crate) fn settlement(text: &str) -> Result<(ReservationId, u64), Error> {
     let Object(Settlement { reservation, actual: Whole(actual) }) =
         parse(text, |value| from_json_value::<Object<Settlement<'_>>>(value, text).map(drop))?;
@@ -135,6 +134,7 @@ pub(crate) fn batch(text: &str) -> Result<Vec<&str>, Error> {
     Ok(checks.into_iter().map(RawValue::get).collect())
 }
 
+/// Returns the request to the engine.
 fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<Request<'a>, RequestError> {
     let mut request = Request::new(identities)?;
     if let Some(Text(endpoint)) = &check.endpoint {
@@ -157,8 +157,8 @@ fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<R
     Ok(request)
 }
 
-/// Names the field; `place` is that of the identity in question.
-fn refused(error: &RequestError, check: &Check<'_>, place: usize) -> Error {
+/// Returns the error with its field. `place` is the index of the identity in question.
+fn request_error(error: &RequestError, check: &Check<'_>, place: usize) -> Error {
     let field = match error {
         RequestError::Identities(_) => "identities".to_owned(),
         RequestError::RepeatedKind(kind) => {
@@ -173,11 +173,10 @@ fn refused(error: &RequestError, check: &Check<'_>, place: usize) -> Error {
     Error::Request { field, error: error.clone() }
 }
 
-/// Reads a document. Where it is wrong, it is read once more, by `check`, to learn at which field: right documents do not
-/// pay for that.
+/// Reads a document. A wrong document is read once more, by `check`, to learn the field; right documents do not pay for that.
 fn parse<'a, T: Deserialize<'a>>(text: &'a str, check: impl Fn(&Value) -> Result<(), JsonError>) -> Result<T, Error> {
     serde_json::from_str(text).map_err(|error| match plain_json_error(text, &error, check) {
-        // Deeper than any value that is read here.
+        // The error is deeper than any value that is read here.
         JsonError::Syntax(problem) if error.is_data() => Error::Field { field: String::new(), problem },
         JsonError::Syntax(problem) => Error::NotJson(problem),
         JsonError::Field { pointer, message } => {
@@ -186,19 +185,19 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str, check: impl Fn(&Value) -> Result
     })
 }
 
-/// Text that is borrowed where it has no escapes, also in an `Option`.
+/// Text that is borrowed where it has no escapes, in an `Option` too.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Text<'_> {
-    /// What is no id is one that nobody gave.
+    /// Reads a reservation ID. Text that is no ID is reported as an unknown one.
     fn id(&self) -> Result<ReservationId, Error> {
         self.0.parse().map_err(|_| Error::Reservation(Gone::Unknown))
     }
 }
 
-/// A whole number, which is to be `MIN` at least. Whether it is in range is judged by whoever knows what is allowed there.
+/// A whole number. The error message says that it is `MIN` at least; its reader checks the range.
 #[derive(Clone, Copy, Debug)]
 struct Whole<const MIN: u64>(u64);
 

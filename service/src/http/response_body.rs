@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate::{Decision, Degraded, Retry};
 
-use crate::shared::decider::Answer;
+use crate::shared::decider::CheckOutcome as Answer;
 
 /// Bytes that most decisions fit into.
 pub(crate) const DECISION_BYTES: usize = 256;

@@ -1,8 +1,31 @@
-//! The commands that there are: their names, and what `COMMAND` tells of them.
+//! The table of commands of the RESP listener, the replies to `COMMAND`, and the listener's description in metrics.
 
-use super::reply_writer::Replies;
+use super::{error::Error, reply_writer::ReplyWriter, throttle::to_integer};
+use crate::shared::latency::ListenerKind;
 
-/// What a command does.
+/// The status of a command, with its number in metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    Done = 200,
+    Denied = 429,
+    Refused = 400,
+    Failed = 500,
+}
+
+/// The RESP listener in metrics.
+pub(crate) static KIND: ListenerKind = ListenerKind {
+    name: "resp",
+    routes: &ROUTES,
+    deciding: &DECIDING,
+    statuses: &[
+        (Status::Done as u16, "ok"),
+        (Status::Denied as u16, "denied"),
+        (Status::Refused as u16, "error"),
+        (Status::Failed as u16, "internal_error"),
+    ],
+};
+
+/// The operation of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verb {
     ClThrottle,
@@ -20,21 +43,22 @@ pub(super) enum Verb {
     Select,
 }
 
-/// A command, as `COMMAND` tells it.
+/// A command, as `COMMAND` describes it.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
-    /// How many words it has, with its name; below 0: at least so many.
+    /// The number of words, with the name. A negative number means at least so many.
     arity: i8,
     flags: &'static [&'static str],
-    /// The words that are keys: first, last (below 0: from the end), and steps between them; all 0: none.
+    /// The words that are keys: the first, the last (negative from the end), and the step between them. All are 0 where
+    /// there are none.
     keys: [i64; 3],
-    /// Its arguments, and what it is for.
+    /// The arguments and the purpose.
     summary: &'static str,
 }
 
-/// What is asked most comes first.
+/// All commands, the most frequent first, since they are searched in this order.
 pub(super) static COMMANDS: [Command; 13] = [
     Command {
         name: "cl.throttle",
@@ -143,7 +167,7 @@ pub(super) static COMMANDS: [Command; 13] = [
     },
 ];
 
-/// As metrics know the commands.
+/// The routes of the commands in metrics.
 pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
     let mut routes = [OTHER; COMMANDS.len() + 1];
     let mut place = 0;
@@ -153,34 +177,34 @@ pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
     }
     routes
 };
-/// What is no command of these.
+/// The route of every other command, in metrics.
 pub(super) const OTHER: &str = "other";
-/// Those of one decision, whose answers tell how well the server is.
+/// The commands that decide one check, whose latencies and errors show the server's health.
 pub(super) const DECIDING: [&str; 3] = ["cl.throttle", "throttle", "tidegate.check"];
 
-/// Those of one decision that no policy has.
+/// The commands whose limit comes with the command.
 pub(super) const THROTTLING: [&str; 2] = ["cl.throttle", "throttle"];
 
-/// Finds a command, however it is written.
+/// Finds a command by its name, in any case.
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 impl Command {
-    /// May it have so many words, with its name?
+    /// Returns whether the command may have this many words, with its name.
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
         let arity = i64::from(self.arity);
         if arity < 0 { words >= -arity } else { words == arity }
     }
 
-    /// May somebody ask it who has not said who he is?
+    /// Returns whether the command needs no authentication.
     pub(super) fn is_open(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
 
-    /// As `COMMAND INFO` has it.
-    pub(super) fn info(&self, to: &mut Replies) {
+    /// Appends the reply of `COMMAND INFO`.
+    fn info(&self, to: &mut ReplyWriter) {
         to.array(10);
         to.bulk(self.name.as_bytes());
         to.integer(self.arity.into());
@@ -189,14 +213,14 @@ impl Command {
             to.simple(flag);
         }
         to.integers(self.keys);
-        // Categories, tips, specifications of keys, subcommands.
+        // The categories, tips, key specifications and subcommands are empty.
         for _ in 0..4 {
             to.array(0);
         }
     }
 
-    /// As `COMMAND DOCS` has it, after its name.
-    pub(super) fn docs(&self, to: &mut Replies) {
+    /// Appends the name and the reply of `COMMAND DOCS`.
+    fn docs(&self, to: &mut ReplyWriter) {
         to.bulk(self.name.as_bytes());
         to.map(3);
         for (field, text) in [("summary", self.summary), ("since", "0.1.0"), ("group", "generic")] {
@@ -204,4 +228,52 @@ impl Command {
             to.bulk(text.as_bytes());
         }
     }
+}
+
+/// Appends the reply to `COMMAND` and its subcommands.
+pub(super) fn describe_commands(arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<(), Error> {
+    let all = |to: &mut ReplyWriter| {
+        to.array(COMMANDS.len());
+        for command in &COMMANDS {
+            command.info(to);
+        }
+    };
+    let Some((subcommand, names)) = arguments.split_first() else {
+        all(to);
+        return Ok(());
+    };
+    if subcommand.eq_ignore_ascii_case(b"count") {
+        to.integer(to_integer(COMMANDS.len() as u64));
+    } else if subcommand.eq_ignore_ascii_case(b"list") {
+        to.array(COMMANDS.len());
+        for command in &COMMANDS {
+            to.bulk(command.name.as_bytes());
+        }
+    } else if subcommand.eq_ignore_ascii_case(b"info") && names.is_empty() {
+        all(to);
+    } else if subcommand.eq_ignore_ascii_case(b"info") {
+        to.array(names.len());
+        for name in names {
+            match find(name) {
+                Some(command) => command.info(to),
+                None => to.null(),
+            }
+        }
+    } else if subcommand.eq_ignore_ascii_case(b"docs") {
+        let is_named = |command: &&Command| {
+            names.is_empty() || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
+        };
+        to.map(COMMANDS.iter().filter(is_named).count());
+        for command in COMMANDS.iter().filter(is_named) {
+            command.docs(to);
+        }
+    } else {
+        return Err(unknown_subcommand("command", subcommand));
+    }
+    Ok(())
+}
+
+/// Returns the error of an unknown subcommand.
+pub(super) fn unknown_subcommand(command: &'static str, given: &[u8]) -> Error {
+    Error::UnknownOf { command, given: String::from_utf8_lossy(given).into_owned() }
 }

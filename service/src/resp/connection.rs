@@ -1,25 +1,9 @@
-//! What a lane of the door does with a connection: reads commands, runs them, and writes the replies to all that came together
-//! in one piece.
+//! Serves a RESP connection: reads commands, runs them, and writes the replies to all that came together in one piece.
 
-use std::{
-    future::poll_fn,
-    io,
-    net::SocketAddr,
-    pin::pin,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::poll_fn, io, net::SocketAddr, pin::pin, rc::Rc, time::Duration};
 
-use tidegate::{
-    KeyedLimiter, Limiter, RatedLimiter,
-    clock::{Clock, SystemClock},
-    time::Nanos,
-};
-use tidegate_listener::{ConnectionPermit, PeerNetwork, PeerTurns};
+use tidegate::{clock::Clock, time::Nanos};
+use tidegate_listener::{ConnectionPermit, PeerTurns};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::{coop::unconstrained, yield_now},
@@ -27,72 +11,46 @@ use tokio::{
 };
 
 use super::{
-    KIND, Operators,
-    command_table::OTHER,
+    command_table::{OTHER, Status},
     error::Error,
-    frame_reader::{Arguments, Decoded, Decoder},
-    reply_writer::Replies,
-    session::{Asked, Ran, Session, Status, Then, Waiting},
+    frame_reader::{Arguments, Frame, FrameReader},
+    reply_writer::ReplyWriter,
+    session::{CommandResult, NextStep, PendingAuthentication, PendingCheck, Session},
+    worker::Worker,
 };
-use crate::{
-    listeners::Shared,
-    shared::{
-        body_budget::{BLOCK_BYTES, BodyPermit, ConnectionShare, PermitPhase},
-        latency::Latencies,
-        worker_threads::{self, Leave},
-    },
+use crate::shared::{
+    body_budget::{BLOCK_BYTES, BodyPermit, ConnectionShare, PermitPhase},
+    worker_threads::{ConnectionHandler, StopSignal},
 };
 
-/// A timer of this length is long enough for the runtime to ask the system about its sockets.
-const TURN: Duration = Duration::from_millis(1);
-/// Commands that are run in one turn of a connection. Without that bound it would be as many as are in 64 KiB, which is what a
-/// task may read in a turn: a thousand and more.
+/// A timer that is long enough for the runtime to ask the system about its sockets.
+const SOCKET_POLL: Duration = Duration::from_millis(1);
+/// Commands that are run in one turn of a connection. Without this bound a turn would run all commands in 64 KiB, which
+/// is what a task may read in a turn: a thousand and more.
 const TURN_COMMANDS: usize = 128;
-/// What a connection reads into at first.
+/// The first size of the input buffer of a connection.
 const INPUT_BYTES: usize = 4 << 10;
-/// So many bytes of replies are written before more commands are run: a peer that does not read is not answered on.
+/// Bytes of replies that are written before more commands are run, so that a peer that does not read gets no further replies.
 const REPLY_BYTES: usize = 16 << 10;
-/// The longest token that somebody else is asked about, and how all of them begin.
-const TOKEN_BYTES_MAX: usize = 1_024;
-const TOKEN_BEGIN: &str = "tg_";
 
-/// One lane's part of the door.
-pub(super) struct Door<C> {
-    pub(super) shared: Arc<Shared<C>>,
-    pub(super) whole: Arc<Whole<C>>,
-    pub(super) latencies: Arc<Latencies>,
-    pub(super) clock: SystemClock,
-}
-
-/// What all lanes share.
-pub(super) struct Whole<C> {
-    pub(super) throttle: Arc<RatedLimiter<C>>,
-    pub(super) operators: Option<Arc<dyn Operators>>,
-    /// How often others may be asked about tokens, for one address and in all.
-    pub(super) tries_of_one: KeyedLimiter,
-    pub(super) tries: Limiter,
-    pub(super) connections: AtomicI64,
-    pub(super) started: Nanos,
-}
-
-impl<C: Clock> worker_threads::Door for Door<C> {
+impl<C: Clock> ConnectionHandler for Worker<C> {
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: Rc<Self>,
         mut stream: S,
         peer: SocketAddr,
         permit: Rc<ConnectionPermit>,
         _: Rc<PeerTurns>,
-        leave: Leave,
+        stop: StopSignal,
     ) {
-        let periods = self.shared.periods;
-        let mut leave = Some(leave);
-        let mut conversation = Conversation::new(&self, peer, permit);
-        let is_ended_here = loop {
-            let deadline = conversation.deadline();
-            let read = match conversation.make_room() {
-                Ok((room, permit)) => {
+        let timeouts = self.shared.timeouts;
+        let mut stop = Some(stop);
+        let mut connection = Connection::new(&self, peer, permit);
+        let ends_here = loop {
+            let deadline = connection.deadline();
+            let read = match connection.reserve_input() {
+                Ok((input, permit)) => {
                     let read = async {
-                        let read = read(&mut stream, room, &mut leave);
+                        let read = read(&mut stream, input, &mut stop);
                         match deadline {
                             None => Ok(read.await),
                             Some(deadline) => timeout_at(deadline, read).await.map_err(|_| Error::TooSlow),
@@ -107,7 +65,7 @@ impl<C: Clock> worker_threads::Door for Door<C> {
                 Err(error) => Err(error),
             };
             match read {
-                Ok(Some(Ok(1..))) => match conversation.answer_in_time(&mut stream).await {
+                Ok(Some(Ok(1..))) => match connection.answer_in_time(&mut stream).await {
                     Some(true) => {}
                     Some(false) => break true,
                     None => return,
@@ -115,16 +73,16 @@ impl<C: Clock> worker_threads::Door for Door<C> {
                 Ok(None) => break true,
                 Ok(Some(_)) => break false,
                 Err(error) => {
-                    conversation.refuse(&error);
+                    connection.refuse(&error);
                     break true;
                 }
             }
         };
-        conversation.give_back();
-        // Whoever has gone is not told.
-        if conversation.write(&mut stream).await.is_ok() && stream.shutdown().await.is_ok() && is_ended_here {
-            // What he sends besides is thrown away: left unread, it would have the system throw away the last reply.
-            let _ = timeout(periods.discard, async {
+        connection.release_input();
+        // A peer that has gone gets no replies.
+        if connection.write(&mut stream).await.is_ok() && stream.shutdown().await.is_ok() && ends_here {
+            // The system would drop the last reply where input is left unread, so the input is read and dropped.
+            let _ = timeout(timeouts.discard, async {
                 while stream.read(&mut [0; 512]).await.is_ok_and(|bytes| bytes > 0) {}
             })
             .await;
@@ -132,78 +90,80 @@ impl<C: Clock> worker_threads::Door for Door<C> {
     }
 }
 
-/// Reads what comes. `None`: the connection is to end, and nothing more has come.
+/// Reads bytes. Returns `None` where the connection is to end and no more bytes have come.
 ///
-/// When it is to end, the runtime is given [`TURN`] to ask the system what has come: what it knows of a socket may be older.
+/// A connection that is to end gives the runtime [`SOCKET_POLL`] to ask the system which bytes have come, since what
+/// the runtime knows of a socket may be older.
 async fn read(
     stream: &mut (impl AsyncRead + Unpin),
     to: &mut Vec<u8>,
-    leave: &mut Option<Leave>,
+    stop: &mut Option<StopSignal>,
 ) -> Option<io::Result<usize>> {
     let mut read = pin!(stream.read_buf(to));
-    if let Some(leave) = leave {
+    if let Some(stop) = stop {
         tokio::select! {
             biased;
-            _ = leave => {}
+            _ = stop => {}
             read = &mut read => return Some(read),
         }
     }
-    *leave = None;
-    // Else a task that has done much may be told that there is nothing.
-    timeout(TURN, unconstrained(read)).await.ok()
+    *stop = None;
+    // Tokio's budget would make the read of a task that has done much pend.
+    timeout(SOCKET_POLL, unconstrained(read)).await.ok()
 }
 
-/// What is under way on a connection.
-struct Conversation<'d, C> {
-    door: &'d Door<C>,
-    session: Session<'d, C>,
-    decoder: Decoder,
+/// The input, session and replies of a connection.
+struct Connection<'w, C> {
+    worker: &'w Worker<C>,
+    session: Session<'w, C>,
+    reader: FrameReader,
     input: Vec<u8>,
     /// The permit for the input.
     permit: BodyPermit,
-    replies: Replies,
-    /// Commands that were run in this turn.
+    replies: ReplyWriter,
+    /// The number of commands that were run in this turn.
     turn_commands: usize,
-    /// When a command has to be whole that has begun.
-    due: Option<Instant>,
+    /// The deadline of a command that has begun.
+    deadline: Option<Instant>,
 }
 
-/// What is to be done when commands have been run.
+/// The step after commands have been run.
 enum Next {
-    /// All have.
+    /// Reads more input: all commands have been run.
     Read,
-    /// There are more; first the replies are to be written.
+    /// Writes the replies before more commands are run.
     Write,
-    /// There are more; first the replies are to be written, and other tasks of the thread have a turn.
+    /// Writes the replies, and gives other tasks of the thread a turn before more commands are run.
     Yield,
-    Ask(Asked),
-    Wait(Waiting),
+    Authenticate(PendingAuthentication),
+    Wait(PendingCheck),
     Close,
 }
 
-impl<'d, C: Clock> Conversation<'d, C> {
-    fn new(door: &'d Door<C>, peer: SocketAddr, permit: Rc<ConnectionPermit>) -> Self {
+impl<'w, C: Clock> Connection<'w, C> {
+    fn new(worker: &'w Worker<C>, peer: SocketAddr, permit: Rc<ConnectionPermit>) -> Self {
         Self {
-            door,
-            session: Session::new(door, peer, permit),
-            decoder: Decoder::default(),
+            worker,
+            session: Session::new(worker, peer, permit),
+            reader: FrameReader::default(),
             input: Vec::new(),
-            permit: BodyPermit::new(&ConnectionShare::new(&door.shared.body_budget, peer.ip())),
-            replies: Replies::default(),
+            permit: BodyPermit::new(&ConnectionShare::new(&worker.shared.body_budget, peer.ip())),
+            replies: ReplyWriter::default(),
             turn_commands: 0,
-            due: None,
+            deadline: None,
         }
     }
 
-    /// Returns what to read into, and the permit for it. An error: the body budget has no room for a command of this length.
-    fn make_room(&mut self) -> Result<(&mut Vec<u8>, &BodyPermit), Error> {
-        if self.input.len() <= BLOCK_BYTES && self.has_part() {
+    /// Returns the input with room for more bytes, and its permit. Returns an error where the body budget has no room
+    /// for a command of this length.
+    fn reserve_input(&mut self) -> Result<(&mut Vec<u8>, &BodyPermit), Error> {
+        if self.input.len() <= BLOCK_BYTES && self.has_budget() {
             self.input.shrink_to(BLOCK_BYTES);
             self.permit.hold(BLOCK_BYTES)?;
         }
         if self.input.len() == self.input.capacity() {
             let more = self.input.capacity().max(INPUT_BYTES);
-            if self.input.len() + more > BLOCK_BYTES && !self.session.is_known() {
+            if self.input.len() + more > BLOCK_BYTES && !self.session.is_authenticated() {
                 return Err(Error::LongNoAuth);
             }
             self.permit.hold(self.input.len() + more)?;
@@ -212,35 +172,35 @@ impl<'d, C: Clock> Conversation<'d, C> {
         Ok((&mut self.input, &self.permit))
     }
 
-    /// Returns whether the input has part of the body budget.
-    fn has_part(&self) -> bool {
+    /// Returns whether the input holds part of the body budget.
+    fn has_budget(&self) -> bool {
         self.input.capacity() > BLOCK_BYTES
     }
 
-    /// Reads no more.
-    fn give_back(&mut self) {
+    /// Releases the input and its part of the body budget: nothing more is read.
+    fn release_input(&mut self) {
         self.input = Vec::new();
-        // An error: it was revoked, and holds nothing.
+        // An error: the permit was revoked, and holds nothing.
         let _ = self.permit.hold(0);
     }
 
-    /// Until when what comes next is waited for; `None`: as long as the connection lives.
+    /// Returns the deadline of the command that has begun; `None` where none has.
     fn deadline(&mut self) -> Option<Instant> {
-        if self.input.is_empty() && !self.decoder.is_within() {
-            self.due = None;
-        } else if self.due.is_none() {
+        if self.input.is_empty() && !self.reader.is_within_command() {
+            self.deadline = None;
+        } else if self.deadline.is_none() {
             self.permit.enter(PermitPhase::Body);
-            self.due = Some(Instant::now() + self.door.shared.periods.request);
+            self.deadline = Some(Instant::now() + self.worker.shared.timeouts.request);
         }
-        self.due
+        self.deadline
     }
 
-    /// The same as [`answer`](Self::answer). `None`: what it has of the body budget was revoked.
+    /// Runs [`answer`](Self::answer). Returns `None` where its part of the body budget was revoked.
     async fn answer_in_time(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> Option<bool> {
-        if !self.has_part() {
+        if !self.has_budget() {
             return Some(self.answer(stream).await);
         }
-        self.permit.enter(PermitPhase::Answer);
+        self.permit.enter(PermitPhase::Response);
         let revocation = self.permit.revocation();
         tokio::select! {
             biased;
@@ -249,15 +209,15 @@ impl<'d, C: Clock> Conversation<'d, C> {
         }
     }
 
-    /// Runs the commands that have come, and writes the replies. False: it was the end.
+    /// Runs the commands that have come, and writes the replies. Returns false where the connection is to end.
     async fn answer(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> bool {
-        if let Some(token) = self.session.look_again() {
-            let answer = self.door.ask(&token).await;
-            self.session.told_again(&token, answer);
+        if let Some(token) = self.session.token_to_reverify() {
+            let answer = self.worker.is_operator(&token).await;
+            self.session.finish_reverification(token, answer);
         }
         loop {
             let next = self.run();
-            // While it waits for its next turn it may be dropped, so no reply is left to be written then.
+            // The connection may be dropped while it waits for its next turn, so all replies are written before that.
             if matches!(next, Next::Close) || self.write(stream).await.is_err() {
                 return false;
             }
@@ -268,21 +228,22 @@ impl<'d, C: Clock> Conversation<'d, C> {
                     self.turn_commands = 0;
                     yield_now().await;
                 }
-                Next::Ask(asked) => {
-                    let mut tally = Tally::new(self.door);
-                    let answer = self.door.ask(&asked.token).await;
-                    tally.add(&self.session.told(&asked, answer, &mut self.replies));
-                    tally.count();
+                Next::Authenticate(pending) => {
+                    let mut counter = CommandCounter::new(self.worker);
+                    let answer = self.worker.is_operator(&pending.token).await;
+                    counter.add(&self.session.finish_authentication(pending, answer, &mut self.replies));
+                    counter.flush();
                 }
-                Next::Wait(waiting) => {
-                    let mut tally = Tally::new(self.door);
-                    tally.add(&self.session.waited(waiting, &mut self.replies).await);
-                    tally.count();
+                Next::Wait(pending) => {
+                    let mut counter = CommandCounter::new(self.worker);
+                    counter.add(&self.session.finish_check(pending, &mut self.replies).await);
+                    counter.flush();
                 }
             }
         }
     }
 
+    /// Writes the replies.
     async fn write(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if !self.replies.bytes.is_empty() {
             stream.write_all(&self.replies.bytes).await?;
@@ -293,165 +254,91 @@ impl<'d, C: Clock> Conversation<'d, C> {
         Ok(())
     }
 
-    /// Runs commands, until there are no more, or what comes is not to be done at once.
+    /// Runs commands until there are no more, or one must wait.
     fn run(&mut self) -> Next {
-        let mut tally = Tally::new(self.door);
+        let mut counter = CommandCounter::new(self.worker);
         let mut words = Arguments::new();
-        let (mut done, mut has_run) = (0, false);
+        let (mut used, mut has_run) = (0, false);
         let next = loop {
-            let refused = match self.decoder.next(&self.input[done..], &mut words) {
-                Ok((bytes, decoded)) => {
-                    done += bytes;
-                    match decoded {
-                        Decoded::Part => break Next::Read,
-                        Decoded::Command => None,
-                        Decoded::TooMany => Some(Error::TooMany),
-                        Decoded::Quotes => Some(Error::Quotes),
+            let refused = match self.reader.next(&self.input[used..], &mut words) {
+                Ok((bytes, frame)) => {
+                    used += bytes;
+                    match frame {
+                        Frame::Incomplete => break Next::Read,
+                        Frame::Command => None,
+                        Frame::TooMany => Some(Error::TooMany),
+                        Frame::Quotes => Some(Error::Quotes),
                     }
                 }
                 Err(error) => Some(Error::Protocol(error)),
             };
-            let ran = match refused {
+            let result = match refused {
                 None => self.session.run(&words, &mut self.replies),
                 Some(error) => self.session.refuse(OTHER, &error, &mut self.replies),
             };
             has_run = true;
             self.turn_commands += 1;
-            // What is asked elsewhere is counted when it is told.
-            if !matches!(ran.then, Then::Ask(_) | Then::Wait(_)) {
-                tally.add(&ran);
+            // Commands that must wait are counted when they are finished.
+            if !matches!(result.next, NextStep::Authenticate(_) | NextStep::Wait(_)) {
+                counter.add(&result);
             }
-            match ran.then {
-                Then::Next if self.replies.bytes.len() >= REPLY_BYTES => break Next::Write,
-                Then::Next if self.turn_commands >= TURN_COMMANDS => break Next::Yield,
-                Then::Next => {}
-                Then::Ask(asked) => break Next::Ask(asked),
-                Then::Wait(waiting) => break Next::Wait(waiting),
-                Then::Close => break Next::Close,
+            match result.next {
+                NextStep::Continue if self.replies.bytes.len() >= REPLY_BYTES => break Next::Write,
+                NextStep::Continue if self.turn_commands >= TURN_COMMANDS => break Next::Yield,
+                NextStep::Continue => {}
+                NextStep::Authenticate(pending) => break Next::Authenticate(pending),
+                NextStep::Wait(pending) => break Next::Wait(pending),
+                NextStep::Close => break Next::Close,
             }
         };
         drop(words);
-        tally.count();
+        counter.flush();
         if has_run {
-            // The next command has its own time.
-            self.due = None;
+            // The next command has its own deadline.
+            self.deadline = None;
         }
-        self.input.drain(..done);
+        self.input.drain(..used);
         next
     }
 
+    /// Appends the reply of an error that ends the connection.
     fn refuse(&mut self, error: &Error) {
-        let mut tally = Tally::new(self.door);
-        tally.add(&self.session.refuse(OTHER, error, &mut self.replies));
-        tally.count();
+        let mut counter = CommandCounter::new(self.worker);
+        counter.add(&self.session.refuse(OTHER, error, &mut self.replies));
+        counter.flush();
     }
 }
 
-/// Counts the commands that came together, those after one another that are alike at once: each took as long as all of them.
-struct Tally<'d, C> {
-    door: &'d Door<C>,
-    began: Nanos,
+/// Counts the commands that came together, a run of equal ones at once. The latency of each is the time that all of them took.
+struct CommandCounter<'w, C> {
+    worker: &'w Worker<C>,
+    began_at: Nanos,
     same: Option<((&'static str, Status), u64)>,
 }
 
-impl<'d, C> Tally<'d, C> {
-    fn new(door: &'d Door<C>) -> Self {
-        Self { door, began: door.clock.now(), same: None }
+impl<'w, C> CommandCounter<'w, C> {
+    fn new(worker: &'w Worker<C>) -> Self {
+        Self { worker, began_at: worker.clock.now(), same: None }
     }
 
-    fn add(&mut self, ran: &Ran) {
-        let of = (ran.route, ran.status);
+    /// Adds a command.
+    fn add(&mut self, result: &CommandResult) {
+        let kind = (result.route, result.status);
         match &mut self.same {
-            Some((same, count)) if *same == of => *count += 1,
+            Some((same, count)) if *same == kind => *count += 1,
             _ => {
-                self.count();
-                self.same = Some((of, 1));
+                self.flush();
+                self.same = Some((kind, 1));
             }
         }
     }
 
-    fn count(&self) {
+    /// Counts the commands that were added and not counted.
+    fn flush(&self) {
         if let Some(((route, status), count)) = self.same {
-            let took = self.door.clock.now().saturating_sub(self.began);
-            self.door.latencies.answered_alike(route, status as u16, took, count);
+            let took = self.worker.clock.now().saturating_sub(self.began_at);
+            self.worker.latencies.count_many(route, status as u16, took, count);
         }
-    }
-}
-
-impl<C: Clock> Door<C> {
-    /// A number for a connection.
-    pub(super) fn next_id(&self) -> i64 {
-        self.whole.connections.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// What was refused.
-    pub(super) fn refused(&self, route: &'static str, error: &Error) {
-        tracing::debug!(route, code = error.code(), "refused");
-        self.shared.metrics.refused(KIND.name, error.code());
-        if matches!(error, Error::Internal) {
-            self.shared.watch.failed();
-        }
-    }
-
-    /// May this be asked by somebody who has a token of an operator, or none?
-    pub(super) fn may_reset(&self, is_operator: bool) -> Result<(), Error> {
-        match &self.whole.operators {
-            _ if is_operator => Ok(()),
-            Some(_) => Err(Error::NotOperator),
-            None => Err(Error::NoOperators),
-        }
-    }
-
-    /// The text of a token that is not known here, if somebody else may know it.
-    pub(super) fn to_ask(&self, token: &[u8], peer: SocketAddr) -> Result<String, Error> {
-        let Whole { operators, tries_of_one, tries, .. } = &*self.whole;
-        if operators.is_none() {
-            return Err(if self.shared.tokens.is_some() { Error::WrongToken } else { Error::NoTokens });
-        }
-        let token = str::from_utf8(token).ok();
-        let token = token.filter(|token| token.len() <= TOKEN_BYTES_MAX && token.starts_with(TOKEN_BEGIN));
-        let token = token.ok_or(Error::WrongToken)?;
-        if tries_of_one.check(PeerNetwork::from(peer.ip()).address()).is_allowed() && tries.check().is_allowed() {
-            Ok(token.to_owned())
-        } else {
-            Err(Error::TooManyTries)
-        }
-    }
-
-    /// Asks whether a token is one of an operator.
-    async fn ask(&self, token: &str) -> Result<bool, String> {
-        let Some(operators) = &self.whole.operators else { return Ok(false) };
-        let asked = timeout(self.shared.periods.operator_answer, operators.has(token)).await;
-        asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
-    }
-
-    /// As `INFO` has it: the sections that are asked for, or all.
-    pub(super) fn info(&self, sections: &[&[u8]]) -> String {
-        let engine = self.shared.decider.engine();
-        let totals = engine.totals();
-        let version = env!("CARGO_PKG_VERSION");
-        let uptime_s = self.clock.now().saturating_sub(self.whole.started) / tidegate::time::SECOND_NS;
-        let server = format!(
-            "# Server\r\nredis_version:7.0.0\r\nredis_mode:standalone\r\ntidegate_version:{version}\r\n\
-             process_id:{}\r\nuptime_in_seconds:{uptime_s}\r\n",
-            std::process::id()
-        );
-        let stats = format!(
-            "# Stats\r\ntotal_connections_received:{}\r\npolicy_version:{}\r\ndecisions_allowed:{}\r\n\
-             decisions_denied:{}\r\nthrottle_overflow_charges:{}\r\n",
-            self.whole.connections.load(Ordering::Relaxed),
-            engine.version(),
-            totals.allowed,
-            totals.denied,
-            self.whole.throttle.overflow_charges(),
-        );
-        let is_asked = |section: &str| {
-            let names = [section, "default", "all", "everything"];
-            sections.is_empty()
-                || sections.iter().any(|asked| names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(asked)))
-        };
-        let parts = [("server", server), ("stats", stats)].into_iter().filter(|(name, _)| is_asked(name));
-        parts.map(|(_, text)| text).collect::<Vec<_>>().join("\r\n")
     }
 }
 
@@ -467,20 +354,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_came_before_the_end_is_read_also_if_the_runtime_does_not_know_of_it() {
+    async fn bytes_that_came_before_a_stop_are_read_although_the_runtime_does_not_know_of_them() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (socket, _) = listener.accept().expect("a connection");
         socket.set_nonblocking(true).expect("a socket");
         let mut stream = tokio::net::TcpStream::from_std(socket).expect("a runtime");
         let mut input = Vec::new();
-        assert!(timeout(TURN, stream.read_buf(&mut input)).await.is_err(), "nothing has come");
-        let (tell, leave) = oneshot::channel();
+        assert!(timeout(SOCKET_POLL, stream.read_buf(&mut input)).await.is_err(), "nothing has come");
+        let (stop_sender, stop) = oneshot::channel();
         peer.write_all(b"PING").expect("room");
-        drop(tell);
-        let mut leave = Some(leave);
-        assert!(matches!(read(&mut stream, &mut input, &mut leave).await, Some(Ok(4))));
-        assert!(read(&mut stream, &mut input, &mut leave).await.is_none());
+        drop(stop_sender);
+        let mut stop = Some(stop);
+        assert!(matches!(read(&mut stream, &mut input, &mut stop).await, Some(Ok(4))));
+        assert!(read(&mut stream, &mut input, &mut stop).await.is_none());
         assert_eq!(input, b"PING");
     }
 }

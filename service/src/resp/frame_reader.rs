@@ -1,17 +1,23 @@
-//! Reads commands from what has come: arrays of bulk strings, as clients send them, and lines, as people type them
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>). Nothing is copied.
+//! Reads the commands of the Redis protocol by hand, where they stand: arrays of bulk strings, as clients send them,
+//! and lines, as people type them (<https://redis.io/docs/latest/develop/reference/protocol-spec/>). Nothing is copied
+//! or allocated.
+//!
+//! A command costs little more than reading it, so the reader decides how fast the listener is. With pipelines of 16
+//! the listener runs 0.99 of the commands that redis-server's `GET` runs in the same processor time (0.92 to 1.01,
+//! `benches/README.md`), and a command takes 3,200 instructions, 3,700 before lengths of one and two digits were read
+//! at once.
 
 use std::{fmt, mem};
 
 use arrayvec::ArrayVec;
 
-/// What a command may have: its name, and arguments after that.
+/// The most arguments of a command, with its name.
 pub(super) const ARGUMENTS_MAX: usize = 64;
 /// The longest command, with its framing.
 pub(super) const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// The longest line that is a command.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// The longest number of a header; longer ones are out of range anyhow.
+/// The most digits of a number in a header. Longer numbers are out of range.
 const DIGITS_MAX: usize = 10;
 
 /// A command: its name, and its arguments.
@@ -19,46 +25,47 @@ pub(super) type Arguments<'b> = ArrayVec<&'b [u8], ARGUMENTS_MAX>;
 
 /// Reads the commands of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
-    /// Bytes of a line that have come, and do not end it.
+pub(super) struct FrameReader {
+    /// Bytes of an unfinished line that were searched for its end.
     searched: usize,
-    thrown_away: Option<TooMany>,
+    /// The command whose arguments are discarded as they come.
+    discarded: Option<DiscardedCommand>,
 }
 
-/// A command of more arguments than fit, which are thrown away as they come.
+/// A command with too many arguments.
 #[derive(Debug)]
-struct TooMany {
-    left: usize,
+struct DiscardedCommand {
+    arguments_left: usize,
     bytes: usize,
 }
 
-/// What was read.
+/// The result of reading.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Decoded {
+pub(super) enum Frame {
     /// A command, which is in the arguments.
     Command,
-    /// A command of more than [`ARGUMENTS_MAX`], which has come to its end.
+    /// The end of a command with more than [`ARGUMENTS_MAX`] arguments.
     TooMany,
-    /// A line whose quotes are not those of an argument.
+    /// A line with unbalanced quotes or escapes.
     Quotes,
-    /// What has come is no whole command.
-    Part,
+    /// No whole command has come.
+    Incomplete,
 }
 
-/// What is no command, and leaves open where the next one begins.
+/// An error after which the beginning of the next command is unknown.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum ProtocolError {
-    /// A number of arguments that is none, or too large.
+    /// The number of arguments is no number, or too large.
     Count,
-    /// A length of an argument that is none, or too large.
+    /// The length of an argument is no number, or too large.
     Length,
-    /// Something else where an argument is to begin.
+    /// An argument begins with this byte instead of `$`.
     NotBulk(u8),
-    /// An argument does not end where it says.
+    /// An argument does not end with CR and LF after its length.
     NoEnd,
-    /// A line without an end.
+    /// A line is too long.
     LongLine,
-    /// A command above [`COMMAND_BYTES_MAX`].
+    /// A command is longer than [`COMMAND_BYTES_MAX`].
     LongCommand,
 }
 
@@ -76,110 +83,122 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-impl Decoder {
-    /// Reads one command from the beginning of `bytes` into `arguments`; says also how many bytes are done with. What is a part
-    /// is read again, with what has come after it: at most [`ARGUMENTS_MAX`] headers.
+impl FrameReader {
+    /// Reads one command from the beginning of `bytes` into `arguments`, and returns how many bytes it used. An
+    /// incomplete command is read again with the bytes that follow it, which reads at most [`ARGUMENTS_MAX`] headers
+    /// twice.
     pub(super) fn next<'b>(
         &mut self,
         bytes: &'b [u8],
         arguments: &mut Arguments<'b>,
-    ) -> Result<(usize, Decoded), ProtocolError> {
+    ) -> Result<(usize, Frame), ProtocolError> {
         arguments.clear();
-        let mut done = 0;
+        let mut used = 0;
         loop {
-            if self.thrown_away.is_some() {
-                let (bytes, decoded) = self.throw_away(&bytes[done..])?;
-                return Ok((done + bytes, decoded));
+            if self.discarded.is_some() {
+                let (bytes, frame) = self.discard(&bytes[used..])?;
+                return Ok((used + bytes, frame));
             }
-            let rest = &bytes[done..];
-            let (bytes, decoded) = match rest.first() {
-                None => return Ok((done, Decoded::Part)),
-                Some(b'*') => self.array(&rest[1..], arguments)?,
-                Some(_) => self.line(rest, arguments)?,
+            let rest = &bytes[used..];
+            let (bytes, frame) = match rest.first() {
+                None => return Ok((used, Frame::Incomplete)),
+                Some(b'*') => self.read_array(&rest[1..], arguments)?,
+                Some(_) => self.read_line(rest, arguments)?,
             };
-            match decoded {
-                Decoded::Part if self.thrown_away.is_none() => {
+            match frame {
+                Frame::Incomplete if self.discarded.is_none() => {
                     return if rest.len() > COMMAND_BYTES_MAX {
                         Err(ProtocolError::LongCommand)
                     } else {
-                        Ok((done, Decoded::Part))
+                        Ok((used, Frame::Incomplete))
                     };
                 }
-                Decoded::Command if arguments.is_empty() => done += bytes,
-                Decoded::Part => done += bytes,
-                decoded => return Ok((done + bytes, decoded)),
+                Frame::Command if arguments.is_empty() => used += bytes,
+                Frame::Incomplete => used += bytes,
+                frame => return Ok((used + bytes, frame)),
             }
         }
     }
 
-    /// Is there a command that has begun, beside the bytes that are not done with?
-    pub(super) fn is_within(&self) -> bool {
-        self.thrown_away.is_some()
+    /// Returns whether a command has begun of which all bytes so far were used.
+    pub(super) fn is_within_command(&self) -> bool {
+        self.discarded.is_some()
     }
 
-    /// What follows the `*`.
-    fn array<'b>(&mut self, bytes: &'b [u8], arguments: &mut Arguments<'b>) -> Result<(usize, Decoded), ProtocolError> {
-        let Some((count, mut at)) = number(bytes).ok_or(ProtocolError::Count)? else { return Ok((0, Decoded::Part)) };
-        // What has none asks for nothing, also where it says that it is null.
+    /// Reads an array behind its `*`.
+    fn read_array<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        arguments: &mut Arguments<'b>,
+    ) -> Result<(usize, Frame), ProtocolError> {
+        let Some((count, mut at)) = read_number(bytes).ok_or(ProtocolError::Count)? else {
+            return Ok((0, Frame::Incomplete));
+        };
+        // An empty or null array is no command.
         let count = usize::try_from(count).unwrap_or(0);
         if count > COMMAND_BYTES_MAX {
             return Err(ProtocolError::Count);
         }
         if count > ARGUMENTS_MAX {
-            self.thrown_away = Some(TooMany { left: count, bytes: at });
-            return Ok((1 + at, Decoded::Part));
+            self.discarded = Some(DiscardedCommand { arguments_left: count, bytes: at });
+            return Ok((1 + at, Frame::Incomplete));
         }
         for _ in 0..count {
-            let Some((argument, length)) = bulk(&bytes[at..])? else { return Ok((0, Decoded::Part)) };
+            let Some((argument, length)) = read_bulk(&bytes[at..])? else { return Ok((0, Frame::Incomplete)) };
             arguments.push(argument);
             at += length;
             if at > COMMAND_BYTES_MAX {
                 return Err(ProtocolError::LongCommand);
             }
         }
-        Ok((1 + at, Decoded::Command))
+        Ok((1 + at, Frame::Command))
     }
 
-    /// A command on a line of its own.
-    fn line<'b>(&mut self, bytes: &'b [u8], arguments: &mut Arguments<'b>) -> Result<(usize, Decoded), ProtocolError> {
+    /// Reads a line.
+    fn read_line<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        arguments: &mut Arguments<'b>,
+    ) -> Result<(usize, Frame), ProtocolError> {
         let from = mem::take(&mut self.searched);
-        let looked_at = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
-        let end = looked_at.get(from..).and_then(|new| new.iter().position(|byte| *byte == b'\n'));
+        let searchable = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
+        let end = searchable.get(from..).and_then(|new| new.iter().position(|byte| *byte == b'\n'));
         let Some(end) = end.map(|end| from + end) else {
             if bytes.len() >= LINE_BYTES_MAX {
                 return Err(ProtocolError::LongLine);
             }
             self.searched = bytes.len();
-            return Ok((0, Decoded::Part));
+            return Ok((0, Frame::Incomplete));
         };
-        Ok((end + 1, words(&bytes[..end], arguments)))
+        Ok((end + 1, split_words(&bytes[..end], arguments)))
     }
 
-    fn throw_away(&mut self, bytes: &[u8]) -> Result<(usize, Decoded), ProtocolError> {
+    /// Discards the arguments of a command with too many.
+    fn discard(&mut self, bytes: &[u8]) -> Result<(usize, Frame), ProtocolError> {
         let mut at = 0;
-        while let Some(of) = &mut self.thrown_away {
-            let Some((_, length)) = bulk(&bytes[at..])? else { return Ok((at, Decoded::Part)) };
+        while let Some(command) = &mut self.discarded {
+            let Some((_, length)) = read_bulk(&bytes[at..])? else { return Ok((at, Frame::Incomplete)) };
             at += length;
-            of.bytes += length;
-            of.left -= 1;
-            if of.bytes > COMMAND_BYTES_MAX {
+            command.bytes += length;
+            command.arguments_left -= 1;
+            if command.bytes > COMMAND_BYTES_MAX {
                 return Err(ProtocolError::LongCommand);
             }
-            if of.left == 0 {
-                self.thrown_away = None;
+            if command.arguments_left == 0 {
+                self.discarded = None;
             }
         }
-        Ok((at, Decoded::TooMany))
+        Ok((at, Frame::TooMany))
     }
 }
 
-/// An argument, and its length with its framing; `None`: not all of it is there.
-fn bulk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
+/// Reads a bulk string. Returns it with its length and framing; `None` where not all of it has come.
+fn read_bulk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let Some((first, rest)) = bytes.split_first() else { return Ok(None) };
     if *first != b'$' {
         return Err(ProtocolError::NotBulk(*first));
     }
-    let Some((length, head)) = number(rest).ok_or(ProtocolError::Length)? else { return Ok(None) };
+    let Some((length, head)) = read_number(rest).ok_or(ProtocolError::Length)? else { return Ok(None) };
     let length = usize::try_from(length).ok().filter(|length| *length <= COMMAND_BYTES_MAX);
     let length = length.ok_or(ProtocolError::Length)?;
     let Some(argument) = rest.get(head..head + length) else { return Ok(None) };
@@ -190,24 +209,24 @@ fn bulk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     }
 }
 
-/// Returns the number at the beginning of a header, and the header's length from there. Outer `None`: there is none; inner: not all of
-/// it is there.
+/// Reads the number of a header. Returns it with the length of the header. The outer option is `None` where there is no
+/// number, the inner one where not all of it has come.
 #[expect(clippy::option_option, reason = "there is none, or it is not all there")]
 #[inline]
-fn number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
-    // Most have one digit or two.
+fn read_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
+    // Most numbers have one digit or two.
     match *bytes {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(Some((i64::from(ones - b'0'), 3))),
         [tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
             Some(Some((i64::from(tens - b'0') * 10 + i64::from(ones - b'0'), 4)))
         }
-        _ => any_number(bytes),
+        _ => read_any_number(bytes),
     }
 }
 
-/// Reads such a number of any length.
+/// Reads a number of any length, see [`read_number`].
 #[expect(clippy::option_option, reason = "there is none, or it is not all there")]
-fn any_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
+fn read_any_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
     let (sign, from) = if bytes.first() == Some(&b'-') { (-1, 1) } else { (1, 0) };
     let mut number = 0;
     for (place, byte) in bytes.iter().enumerate().skip(from) {
@@ -226,17 +245,17 @@ fn any_number(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
     Some(None)
 }
 
-/// The words of a line: those with blanks in them stand in quotes.
-fn words<'b>(line: &'b [u8], arguments: &mut Arguments<'b>) -> Decoded {
+/// Splits a line into words. A word with blanks stands in quotes.
+fn split_words<'b>(line: &'b [u8], arguments: &mut Arguments<'b>) -> Frame {
     let mut rest = line.trim_ascii();
     while let Some(first) = rest.first().copied() {
         let word;
         if matches!(first, b'"' | b'\'') {
-            let Some(close) = rest[1..].iter().position(|byte| *byte == first) else { return Decoded::Quotes };
+            let Some(close) = rest[1..].iter().position(|byte| *byte == first) else { return Frame::Quotes };
             (word, rest) = (&rest[1..=close], &rest[close + 2..]);
             let is_plain = first == b'\'' || !word.contains(&b'\\');
             if !is_plain || rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-                return Decoded::Quotes;
+                return Frame::Quotes;
             }
         } else {
             let close = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
@@ -244,10 +263,10 @@ fn words<'b>(line: &'b [u8], arguments: &mut Arguments<'b>) -> Decoded {
         }
         rest = rest.trim_ascii_start();
         if arguments.try_push(word).is_err() {
-            return Decoded::TooMany;
+            return Frame::TooMany;
         }
     }
-    Decoded::Command
+    Frame::Command
 }
 
 #[cfg(test)]

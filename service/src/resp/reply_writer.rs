@@ -1,19 +1,20 @@
-//! Writes replies, as version 2 of the protocol has them, and version 3 where the client asked for it.
+//! Writes replies in version 2 of the Redis protocol, or in version 3 where the client asked for that.
 
-/// Replies that wait to be written together.
+/// A buffer of replies that are written together.
 #[derive(Debug, Default)]
-pub(super) struct Replies {
+pub(super) struct ReplyWriter {
     pub(super) bytes: Vec<u8>,
-    /// Did the client ask for version 3?
+    /// Whether the client asked for version 3.
     pub(super) is_version_3: bool,
 }
 
-impl Replies {
+impl ReplyWriter {
+    /// Appends a simple string.
     pub(super) fn simple(&mut self, text: &'static str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// A code of capitals, and a message; what would end the line is left out.
+    /// Appends an error: a code in capitals, and a message. Control characters, which could end the line, become blanks.
     pub(super) fn error(&mut self, text: &str) {
         self.bytes.push(b'-');
         self.bytes.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
@@ -30,6 +31,7 @@ impl Replies {
         }
     }
 
+    /// Appends a bulk string.
     pub(super) fn bulk(&mut self, text: &[u8]) {
         self.length(b'$', text.len());
         self.bytes.extend_from_slice(text);
@@ -40,12 +42,12 @@ impl Replies {
         self.bytes.extend_from_slice(if self.is_version_3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// So many replies follow, which are its elements.
+    /// Appends the head of an array, whose elements are the following replies.
     pub(super) fn array(&mut self, elements: usize) {
         self.length(b'*', elements);
     }
 
-    /// So many pairs of replies follow.
+    /// Appends the head of a map, whose entries are the following pairs of replies.
     pub(super) fn map(&mut self, pairs: usize) {
         if self.is_version_3 {
             self.length(b'%', pairs);
@@ -59,9 +61,9 @@ impl Replies {
         self.number(kind, i64::try_from(length).unwrap_or(i64::MAX));
     }
 
-    /// Appends a line with a number, from its end, so that it is copied once.
+    /// Appends a line with a number. The line is built from its end, so that it is copied once.
     fn number(&mut self, kind: u8, number: i64) {
-        // Nineteen digits, a sign, the kind and the line's end are 23 bytes.
+        // Nineteen digits, a sign, the kind and the end of the line take 23 bytes.
         let mut line = [b'\n'; 24];
         let mut at = line.len() - 2;
         line[at] = b'\r';
@@ -99,7 +101,7 @@ mod tests {
     proptest! {
         #[test]
         fn integers_are_written_in_full(number in prop_oneof![any::<i64>(), -12..12_i64, Just(i64::MIN), Just(i64::MAX)]) {
-            let mut replies = Replies::default();
+            let mut replies = ReplyWriter::default();
             replies.integer(number);
             prop_assert_eq!(replies.bytes, format!(":{number}\r\n").into_bytes());
         }

@@ -1,7 +1,7 @@
-//! Callers, and tables of fixed size of which each caller has a share.
+//! Identifies callers, and divides tables of fixed size fairly among them.
 //!
-//! A caller is a peer, as the body budget tells peers apart, with the token that it brought where the server asks for one. So
-//! callers behind one proxy are told apart by their tokens, and services that share a token by their addresses.
+//! A caller is a peer network, as the body budget knows peers, with the token that it sent where the server asks for
+//! one. So callers behind one proxy differ by their tokens, and services that share a token by their addresses.
 
 use std::{
     collections::BTreeMap,
@@ -12,30 +12,30 @@ use std::{
 use hashlink::LinkedHashMap;
 use tidegate_listener::{OwnerCounts, PeerNetwork};
 
-use crate::shared::tokens::{Good, Rights, TokenDigest};
+use super::tokens::{Rights, TokenDigest, ValidToken};
 
-/// A caller: what sends a request, and what it may do.
+/// The sender of a request, with its rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) peer: PeerNetwork,
-    /// `None`: the server asks for none there.
+    /// The token; `None` where the server asks for none.
     pub(crate) token: Option<TokenDigest>,
     pub(crate) rights: Rights,
 }
 
 impl Caller {
-    /// Makes the caller at this peer, with the usual rights.
+    /// Creates the caller at this peer, with the usual rights.
     pub(crate) fn without_token(peer: PeerNetwork) -> Self {
         Self { peer, token: None, rights: Rights::default() }
     }
 
-    /// Makes the caller at this peer that brought this token, with the rights of that.
-    pub(crate) fn with_token(peer: PeerNetwork, good: &Good) -> Self {
-        Self { peer, token: Some(good.digest), rights: good.rights.clone() }
+    /// Creates the caller at this peer that sent this token, with the rights of the token.
+    pub(crate) fn with_token(peer: PeerNetwork, token: &ValidToken) -> Self {
+        Self { peer, token: Some(token.digest), rights: token.rights.clone() }
     }
 }
 
-/// A caller in a table: a keyed hash, since a table has many entries.
+/// The key of a caller in tables: a keyed hash, which is short, since a table has many entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct CallerKey(u64);
 
@@ -44,15 +44,15 @@ impl CallerKey {
         Self(secret.hash_one((caller.peer, caller.token)))
     }
 
-    /// Returns the group that this caller is in, of the 65,535 of a [`RatedLimiter`](tidegate::RatedLimiter). Callers cannot find
-    /// out which group that is.
+    /// Returns the group of this caller, one of the 65,535 groups of a [`RatedLimiter`](tidegate::RatedLimiter).
+    /// Callers cannot find out which group it is.
     pub(crate) fn group(self) -> NonZeroU16 {
         NonZeroU16::MIN.saturating_add((self.0 % u64::from(u16::MAX)) as u16)
     }
 
-    /// Makes the key of a caller of a test.
+    /// Creates the key of a caller of a test.
     #[cfg(test)]
-    pub(crate) const fn made_up(number: u64) -> Self {
+    pub(crate) const fn for_test(number: u64) -> Self {
         Self(number)
     }
 }
@@ -62,14 +62,14 @@ impl CallerKey {
 pub(crate) struct CallerShare(usize);
 
 impl CallerShare {
-    /// Makes a share of so many percent, from 1 to 100; what is beyond counts as the nearest of these.
+    /// Creates a share of 1 to 100 percent; other numbers count as the nearest of these.
     pub(crate) fn percent(percent: u8) -> Self {
         Self(usize::from(percent.clamp(1, 100)))
     }
 
-    /// Returns whether a caller that has so many entries may have no more where so many places are free. The more others have,
-    /// the smaller the share of each is, so that one who comes later finds a place: at 50 percent a caller may have as many
-    /// as are free.
+    /// Returns whether a caller with this many entries may have no more while this many places are free. The more
+    /// entries others have, the smaller the share of each caller is, so that a later caller finds a place: at 50
+    /// percent a caller may have as many entries as places are free.
     fn is_taken(self, entries: usize, free: usize) -> bool {
         entries * (100 - self.0) >= free * self.0
     }
@@ -78,9 +78,9 @@ impl CallerShare {
 /// The reason why there is no room for an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoRoom {
-    /// Its caller has its share.
+    /// The caller has its share.
     Caller,
-    /// Its caller has not, but no place is free.
+    /// The caller has less than its share, and no place is free.
     Table,
 }
 
@@ -96,8 +96,8 @@ impl NoRoom {
     }
 }
 
-/// A table of fixed size, in the order of insertion, which knows the entries of each caller. Its memory is bounded by its
-/// places, whichever callers had entries before.
+/// A table of fixed size, in the order of insertion, which knows the entries of each caller. Its memory is bounded by its places,
+/// however many callers had entries before.
 #[derive(Debug)]
 pub(crate) struct CallerTable<K, V> {
     places: usize,
@@ -105,15 +105,16 @@ pub(crate) struct CallerTable<K, V> {
     entries: LinkedHashMap<K, CallerEntry<V>>,
     /// The keys of the entries, by caller and number.
     by_caller: BTreeMap<(CallerKey, u64), K>,
-    /// How many entries each caller has.
+    /// The number of entries of each caller.
     counts: OwnerCounts<CallerKey>,
     next_number: u64,
 }
 
+/// An entry with its caller.
 #[derive(Debug)]
 struct CallerEntry<V> {
     caller: CallerKey,
-    /// Larger than those of older entries.
+    /// The number of the insertion: larger than the numbers of older entries.
     number: u64,
     value: V,
 }
@@ -150,14 +151,14 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
     /// Checks that a caller may have another entry.
     pub(crate) fn check_room(&self, caller: CallerKey) -> Result<(), NoRoom> {
         let free = self.places.saturating_sub(self.len());
-        // Where no place is free, a caller has its share if it would have it beside one that is.
+        // Where no place is free, a caller counts as having its share if it would have its share with one place free.
         if self.share.is_taken(self.len_of(caller), free.max(1)) {
             return Err(NoRoom::Caller);
         }
         if free == 0 { Err(NoRoom::Table) } else { Ok(()) }
     }
 
-    /// Adds an entry as the newest, whether there is room or not. It replaces one of the same key, also of another caller.
+    /// Adds an entry as the newest, whether there is room or not. It replaces an entry with the same key, also of another caller.
     pub(crate) fn insert(&mut self, key: K, caller: CallerKey, value: V) {
         self.remove(&key);
         let number = self.next_number;
@@ -186,7 +187,7 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
         self.remove(&key)
     }
 
-    /// Returns how many entries each caller has, counted anew.
+    /// Counts the entries of each caller again, and checks the counts that the table has.
     #[cfg(test)]
     pub(crate) fn shares(&self) -> OwnerCounts<CallerKey> {
         let mut shares = OwnerCounts::default();

@@ -1,4 +1,5 @@
-//! Looks at what the doors count, and says how well it is.
+//! Monitors the server's health: samples the counts of all listeners and applies the health rules; has the engine
+//! follow wall time.
 
 use std::{
     convert::Infallible,
@@ -17,50 +18,48 @@ use tidegate::{
 use tidegate_net::tls::Trouble;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{
-    resp::Throttled,
-    shared::{
-        decider::Decider,
-        health_rules::{Fault, Health, Look},
-        latency::DoorLatencies,
-    },
+use super::{
+    decider::Decider,
+    health_rules::{HealthFault, HealthHistory, HealthSample},
+    latency::ListenerLatencies,
+    throttle_metrics::ThrottleMetrics,
 };
 
-/// Where policies come from.
+/// The process that policies come from, where that is another one.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// Is it heard?
+    /// Returns whether messages of the source arrive.
     fn is_heard(&self) -> bool;
 }
 
-/// Watches the doors.
+/// Monitors the health of all listeners of a process.
 #[derive(Debug)]
-pub(crate) struct Watch<C> {
+pub(crate) struct HealthMonitor<C> {
     decider: Arc<Decider<C>>,
-    latencies: Vec<DoorLatencies>,
-    throttled: Option<Throttled<C>>,
+    latencies: Vec<ListenerLatencies>,
+    throttle: Option<ThrottleMetrics<C>>,
     source: Option<Arc<dyn Source>>,
     pub(crate) certificate: Trouble,
     failures: AtomicU64,
-    health: Health,
+    history: HealthHistory,
     clock: SystemClock,
-    seen: Mutex<Seen>,
+    policy: Mutex<PolicyState>,
 }
 
-/// By the watch's clock.
+/// The policy version in force, with times of the monitor's clock.
 #[derive(Debug)]
-struct Seen {
+struct PolicyState {
     version: u64,
-    /// When this version came.
+    /// The time at which this version was first seen.
     since: Nanos,
-    /// When the source was heard last.
+    /// The time at which messages of the source last arrived.
     heard: Nanos,
 }
 
-impl<C: Clock> Watch<C> {
+impl<C: Clock> HealthMonitor<C> {
     pub(crate) fn new(
         decider: Arc<Decider<C>>,
-        latencies: Vec<DoorLatencies>,
-        throttled: Option<Throttled<C>>,
+        latencies: Vec<ListenerLatencies>,
+        throttle: Option<ThrottleMetrics<C>>,
         source: Option<Arc<dyn Source>>,
     ) -> Self {
         let clock = SystemClock::new();
@@ -68,36 +67,36 @@ impl<C: Clock> Watch<C> {
         Self {
             decider,
             latencies,
-            throttled,
+            throttle,
             source,
             certificate: Trouble::default(),
             failures: AtomicU64::new(0),
-            health: Health::default(),
+            history: HealthHistory::default(),
             clock,
-            seen: Mutex::new(Seen { version: 0, since: now, heard: now }),
+            policy: Mutex::new(PolicyState { version: 0, since: now, heard: now }),
         }
     }
 
-    /// An answer says that something failed here.
-    pub(crate) fn failed(&self) {
+    /// Counts a response that reports an error of the server.
+    pub(crate) fn count_failure(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a sample of the counts again and again, this long after the last one, and has the engine follow wall time.
-    pub(crate) async fn follow(self: Arc<Self>, period: Duration) -> Infallible {
+    /// Samples the counts after each period, and has the engine follow wall time. It never ends.
+    pub(crate) async fn run(self: Arc<Self>, period: Duration) -> Infallible {
         let mut logged = None;
         loop {
             sleep(period).await;
-            drop(self.seen());
-            self.health.look(self.look());
+            drop(self.policy_state());
+            self.history.add(self.sample());
             self.follow_wall_time(&mut logged).await;
         }
     }
 
-    /// `logged` is the step of wall time that was logged last.
+    /// Has the engine follow wall time, and logs a new step of it. `logged` is the step that was logged last.
     async fn follow_wall_time(&self, logged: &mut Option<WallStep>) {
         let decider = Arc::clone(&self.decider);
-        // Where windows change in a large table, this takes a while. What panics there is in the log.
+        // It takes a while where windows change in a large table. An error is a panic, which was logged.
         let _ = spawn_blocking(move || decider.engine().follow_wall_time()).await;
         let last = self.decider.engine().clock().wall_steps().last;
         if let Some(WallStep { ns, is_back, .. }) = last.filter(|_| last != *logged) {
@@ -106,57 +105,59 @@ impl<C: Clock> Watch<C> {
         }
     }
 
-    /// What is wrong now.
-    pub(crate) fn faults(&self) -> Vec<Fault> {
-        let silence = self.source.is_some().then(|| self.since(self.seen().heard));
-        let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
-        faults.extend(self.decider.store().and_then(|store| Fault::of_store(store.stats())));
+    /// Returns the present faults.
+    pub(crate) fn faults(&self) -> Vec<HealthFault> {
+        let silence = self.source.is_some().then(|| self.elapsed(self.policy_state().heard));
+        let mut faults = self.history.faults(&self.sample(), silence, self.certificate.now().is_none());
+        faults.extend(self.decider.store().and_then(|store| HealthFault::of_store(store.stats())));
         let (open, _) = self.decider.reservations().counts();
-        faults.extend(Fault::of_reservations(open));
+        faults.extend(HealthFault::of_reservations(open));
         let engine = self.decider.engine();
-        faults.extend(Fault::of_limits(engine.known_limits()));
+        faults.extend(HealthFault::of_limits(engine.known_limits()));
         let (clock, steps) = (engine.clock(), engine.clock().wall_steps());
-        // The time is asked for only where there was a step.
-        faults.extend(steps.last.and_then(|_| Fault::of_clock(&steps, clock.now())));
+        // Reads the clock only where there was a step.
+        faults.extend(steps.last.and_then(|_| HealthFault::of_clock(&steps, clock.now())));
         faults
     }
 
-    /// How long the policy is in force; `None`: there is none.
+    /// Returns how long the policy has been in force; `None` where there is none.
     pub(crate) fn policy_age(&self) -> Option<Duration> {
-        let seen = self.seen();
-        (seen.version > 0).then(|| self.since(seen.since))
+        let policy = self.policy_state();
+        (policy.version > 0).then(|| self.elapsed(policy.since))
     }
 
-    fn since(&self, then: Nanos) -> Duration {
+    fn elapsed(&self, then: Nanos) -> Duration {
         Duration::from_nanos(self.clock.now().saturating_sub(then))
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    /// Returns the policy state, updated to now.
+    fn policy_state(&self) -> MutexGuard<'_, PolicyState> {
         let now = self.clock.now();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.decider.engine().version();
-        if seen.version != version {
-            (seen.version, seen.since) = (version, now);
+        if policy.version != version {
+            (policy.version, policy.since) = (version, now);
         }
         if self.source.as_ref().is_some_and(|source| source.is_heard()) {
-            seen.heard = now;
+            policy.heard = now;
         }
-        seen
+        policy
     }
 
-    fn look(&self) -> Look {
+    /// Samples the counts.
+    fn sample(&self) -> HealthSample {
         let engine = self.decider.engine();
-        let doors = self.latencies.iter().map(DoorLatencies::deciding);
-        let (answers, ns) = doors.fold((0, 0), |(answers, ns), (more, longer)| (answers + more, ns + longer));
+        let listeners = self.latencies.iter().map(ListenerLatencies::deciding);
+        let (responses, ns) = listeners.fold((0, 0), |(sum, ns), (more, longer)| (sum + more, ns + longer));
         let totals = engine.totals();
-        let throttled = self.throttled.as_ref().map(Throttled::counts).unwrap_or_default();
-        Look {
-            answers,
+        let throttle = self.throttle.as_ref().map(ThrottleMetrics::counts).unwrap_or_default();
+        HealthSample {
+            responses,
             ns,
             errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
-            checks: totals.allowed + totals.denied + throttled.decided,
-            overflow: engine.overflow_charges() + throttled.overflow,
-            without_room: engine.denied_without_room() + throttled.without_room,
+            checks: totals.allowed + totals.denied + throttle.decided,
+            overflow: engine.overflow_charges() + throttle.overflow,
+            without_room: engine.denied_without_room() + throttle.without_room,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Is the server well? By what it counted in the last minute, and by how old its policy is.
+//! The rules of the server's health: the faults that follow from the counts of the last minute, the age of the policy,
+//! and the states of the store, the certificate and the clock.
 
 use std::{
     collections::VecDeque,
@@ -14,72 +15,73 @@ use tidegate::{
 };
 use tidegate_fleet::store::{StoreFault, StoreStats};
 
-use crate::shared::reservations::OPEN_MAX;
+use super::reservations::OPEN_MAX;
 
-/// What the counts are compared with: those of so many samples ago, which is a minute, or of the start.
-const LOOKS: usize = 12;
-/// Below so many answers shares say nothing.
-const ANSWERS_MIN: u64 = 100;
-/// Per cent of the answers that are errors, or given without a decision.
+/// The samples that are kept. Counts are compared with the oldest of them, which is a minute old, or that of the start.
+const SAMPLES: usize = 12;
+/// The fewest responses of which a percentage is meaningful.
+const RESPONSES_MIN: u64 = 100;
+/// The percentage of checks that end in an error or without a decision, from which on that is a fault.
 const ERRORS_PERCENT: u64 = 1;
-/// Mean time to an answer.
+/// The mean latency from which on it is a fault.
 const MEAN_NS: u64 = 2_000_000;
-/// Per cent of the checks whose keys found no slot in the table.
+/// The percentage of checks whose keys find no slot in the table, from which on that is a fault.
 const OVERFLOW_PERCENT: u64 = 10;
-/// The part of the places for open reservations that is taken.
+/// The percentage of taken places for open reservations from which on it is a fault.
 const RESERVATIONS_PERCENT: usize = 80;
-/// Without a word of the admin server.
+/// The time without a message of the admin server from which on it is a fault.
 const STALE: Duration = Duration::from_mins(1);
-/// Per cent of the limits that an engine can know.
+/// The percentage of the limits that an engine can know above which it is a fault.
 const KNOWN_LIMITS_PERCENT: usize = 80;
-/// How long a step of wall time is shown.
+/// The time for which a step of wall time is shown.
 const CLOCK_SHOWN: Duration = Duration::from_mins(10);
 
-/// What was counted since the start.
+/// The counts since the start, at one time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
-    /// Answers of one decision, and the time that they took.
-    pub(crate) answers: u64,
+pub(crate) struct HealthSample {
+    /// Responses of one decision.
+    pub(crate) responses: u64,
+    /// The sum of their latencies.
     pub(crate) ns: u64,
-    /// Errors of ours, and answers without a decision.
+    /// Errors of the server, and outcomes without a decision.
     pub(crate) errors: u64,
-    /// Decisions, also those of a batch.
+    /// Decisions, with those of batches.
     pub(crate) checks: u64,
-    /// New keys that found no slot: each took an overflow bucket, or was denied.
+    /// New keys that found no slot. Each took an overflow bucket, or was denied.
     pub(crate) overflow: u64,
-    /// Those that were denied.
+    /// New keys that were denied for want of a slot and an overflow bucket.
     pub(crate) without_room: u64,
 }
 
-/// What is wrong.
+/// A fault of the server.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Fault {
-    /// So many of so many that were to be decided.
+pub(crate) enum HealthFault {
+    /// The first number of checks ended in an error or without a decision, of the second number.
     Errors(u64, u64),
-    /// The mean.
+    /// Responses had this mean latency.
     Slow(Duration),
-    /// So many of so many checks.
+    /// The first number of charges found no slot, of the second number of checks.
     Overflow(u64, u64),
-    /// So many were denied for want of a bucket.
+    /// Charges, in this number, were denied for want of an overflow bucket.
     WithoutRoom(u64),
-    /// So long without the admin server.
+    /// The admin server was silent for this time.
     Stale(Duration),
-    /// Whose certificate cannot be used.
+    /// The files of the certificate cannot be used.
     Certificate,
-    /// The faults of the store. `is_away`: limits that nodes share are decided without it.
+    /// The store has these faults. Where `is_away`, shared limits are decided without it.
     Store { is_away: bool, faults: Vec<StoreFault> },
-    /// So many reservations are open, nearly as many as there can be.
+    /// Nearly all places for open reservations are taken: this many.
     Reservations(usize),
-    /// The engine knows so many limits, of as many as it can.
+    /// The engine knows this many limits, nearly as many as it can.
     Limits(usize),
-    /// Waits for wall time, which was set back by so much.
+    /// The clock waits for wall time, which was set back by this much.
     ClockStands(Duration),
-    /// How far wall time was set, in which direction (back: true), and how long ago.
+    /// Wall time was set by the first duration, backwards if true, and that long ago.
     Clock(Duration, bool, Duration),
 }
 
-impl Fault {
-    /// As a label of a metric; all of them in [`NAMES`](Self::NAMES).
+impl HealthFault {
+    /// Returns the label of the fault in metrics, which is one of [`NAMES`](Self::NAMES).
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Errors(..) => "errors",
@@ -108,25 +110,25 @@ impl Fault {
         "clock",
     ];
 
-    /// What is wrong where so many reservations are open, if anything is.
+    /// Returns the fault of too many open reservations, if there is one.
     pub(crate) fn of_reservations(open: usize) -> Option<Self> {
         (open * 100 >= OPEN_MAX * RESERVATIONS_PERCENT).then_some(Self::Reservations(open))
     }
 
-    /// What is wrong with a store of these figures, if anything is.
-    pub(crate) fn of_store(figures: StoreStats) -> Option<Self> {
-        let StoreStats { is_open: is_away, faults, .. } = figures;
-        // The store's own words are not for everyone who may ask for the health.
+    /// Returns the fault of a store with these statistics, if there is one.
+    pub(crate) fn of_store(stats: StoreStats) -> Option<Self> {
+        let StoreStats { is_open: is_away, faults, .. } = stats;
+        // The health page shows the codes alone: the store's own messages are not for all who may read the page.
         let faults: Vec<_> = faults.iter().map(|fault| fault.code).collect();
         (is_away || !faults.is_empty()).then_some(Self::Store { is_away, faults })
     }
 
-    /// What is wrong where an engine knows so many limits.
+    /// Returns the fault of an engine that knows too many limits, if there is one.
     pub(crate) fn of_limits(known: usize) -> Option<Self> {
         (known * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT).then_some(Self::Limits(known))
     }
 
-    /// What is wrong with a clock that shows `now` and has met these steps of wall time.
+    /// Returns the fault of a clock that shows `now` and has met these steps of wall time, if there is one.
     pub(crate) fn of_clock(steps: &WallSteps, now: Nanos) -> Option<Self> {
         let WallStep { at, ns, is_back } = steps.last?;
         let (by, ago) = (Duration::from_nanos(ns), Duration::from_nanos(now.saturating_sub(at)));
@@ -137,11 +139,11 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for HealthFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Errors(errors, answers) => {
-                write!(f, "{errors} of {answers} checks ended in an error or without a decision in the last minute")
+            Self::Errors(errors, checks) => {
+                write!(f, "{errors} of {checks} checks ended in an error or without a decision in the last minute")
             }
             Self::Slow(mean) => write!(f, "answers took {mean:.1?} on average in the last minute"),
             Self::Overflow(overflow, checks) => write!(
@@ -197,55 +199,61 @@ impl fmt::Display for Fault {
 
 /// The samples of the last minute. The first one, of zeros, is that of the start.
 #[derive(Debug)]
-pub(crate) struct Health(Mutex<VecDeque<Look>>);
+pub(crate) struct HealthHistory(Mutex<VecDeque<HealthSample>>);
 
-impl Default for Health {
+impl Default for HealthHistory {
     fn default() -> Self {
-        Self(Mutex::new([Look::default()].into()))
+        Self(Mutex::new([HealthSample::default()].into()))
     }
 }
 
-impl Health {
-    /// Takes in what is counted now; at the period [`health_sample`](crate::Periods::health_sample).
-    pub(crate) fn look(&self, now: Look) {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if looks.len() == LOOKS {
-            looks.pop_front();
+impl HealthHistory {
+    /// Adds a sample, which is taken after each [`health_sample`](crate::Periods::health_sample).
+    pub(crate) fn add(&self, now: HealthSample) {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() == SAMPLES {
+            samples.pop_front();
         }
-        looks.push_back(now);
+        samples.push_back(now);
     }
 
-    /// What is wrong, `now` being what is counted now, and `silence` how long the admin server was not heard.
-    pub(crate) fn faults(&self, now: &Look, silence: Option<Duration>, has_certificate: bool) -> Vec<Fault> {
+    /// Returns the faults. `now` has the present counts, and `silence` is the time since the last message of the admin server.
+    pub(crate) fn faults(
+        &self,
+        now: &HealthSample,
+        silence: Option<Duration>,
+        has_certificate: bool,
+    ) -> Vec<HealthFault> {
         let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).front().copied().unwrap_or_default();
-        let stale = silence.filter(|silence| *silence >= STALE).map(Fault::Stale);
-        let certificate = (!has_certificate).then_some(Fault::Certificate);
+        let stale = silence.filter(|silence| *silence >= STALE).map(HealthFault::Stale);
+        let certificate = (!has_certificate).then_some(HealthFault::Certificate);
         between(&before, now).into_iter().chain(stale).chain(certificate).collect()
     }
 }
 
-fn between(before: &Look, now: &Look) -> Vec<Fault> {
-    // A look that came in between may be newer than `now`.
-    let grew = |of: fn(&Look) -> u64| of(now).saturating_sub(of(before));
-    let (answers, errors) = (grew(|look| look.answers), grew(|look| look.errors));
-    let (checks, overflow) = (grew(|look| look.checks), grew(|look| look.overflow));
-    let asked = checks + errors;
+/// Returns the faults that follow from what was counted between two samples.
+fn between(before: &HealthSample, now: &HealthSample) -> Vec<HealthFault> {
+    // A sample that was added in between may be newer than `now`.
+    let grew = |of: fn(&HealthSample) -> u64| of(now).saturating_sub(of(before));
+    let (responses, errors) = (grew(|sample| sample.responses), grew(|sample| sample.errors));
+    let (checks, overflow) = (grew(|sample| sample.checks), grew(|sample| sample.overflow));
+    let all_checks = checks + errors;
     let mut faults = Vec::new();
-    if asked >= ANSWERS_MIN && errors * 100 >= asked * ERRORS_PERCENT {
-        faults.push(Fault::Errors(errors, asked));
+    if all_checks >= RESPONSES_MIN && errors * 100 >= all_checks * ERRORS_PERCENT {
+        faults.push(HealthFault::Errors(errors, all_checks));
     }
-    if answers >= ANSWERS_MIN {
-        let mean_ns = grew(|look| look.ns) / answers;
+    if responses >= RESPONSES_MIN {
+        let mean_ns = grew(|sample| sample.ns) / responses;
         if mean_ns >= MEAN_NS {
-            faults.push(Fault::Slow(Duration::from_nanos(mean_ns)));
+            faults.push(HealthFault::Slow(Duration::from_nanos(mean_ns)));
         }
     }
-    if checks >= ANSWERS_MIN && overflow * 100 >= checks * OVERFLOW_PERCENT {
-        faults.push(Fault::Overflow(overflow, checks));
+    if checks >= RESPONSES_MIN && overflow * 100 >= checks * OVERFLOW_PERCENT {
+        faults.push(HealthFault::Overflow(overflow, checks));
     }
-    let denied = grew(|look| look.without_room);
+    let denied = grew(|sample| sample.without_room);
     if denied > 0 {
-        faults.push(Fault::WithoutRoom(denied));
+        faults.push(HealthFault::WithoutRoom(denied));
     }
     faults
 }
@@ -254,76 +262,76 @@ fn between(before: &Look, now: &Look) -> Vec<Fault> {
 mod tests {
     use super::*;
 
-    const WELL: Look =
-        Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99, without_room: 0 };
+    const HEALTHY: HealthSample =
+        HealthSample { responses: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99, without_room: 0 };
 
     #[test]
-    fn it_is_well_below_each_bound_and_not_at_it() {
+    fn a_fault_is_shown_at_each_bound_and_not_below_it() {
         for (now, fault) in [
-            (WELL, None),
-            (Look { errors: 10, checks: 990, overflow: 98, ..WELL }, Some("10 of 1000 checks")),
-            (Look { ns: 2_000_000_000, ..WELL }, Some("2.0ms on average")),
-            (Look { overflow: 100, ..WELL }, Some("100 charges of 991 checks")),
-            (Look { without_room: 1, ..WELL }, Some("1 charges were denied")),
-            (Look { answers: 99, checks: 50, overflow: 50, errors: 49, ns: u64::MAX, without_room: 0 }, None),
+            (HEALTHY, None),
+            (HealthSample { errors: 10, checks: 990, overflow: 98, ..HEALTHY }, Some("10 of 1000 checks")),
+            (HealthSample { ns: 2_000_000_000, ..HEALTHY }, Some("2.0ms on average")),
+            (HealthSample { overflow: 100, ..HEALTHY }, Some("100 charges of 991 checks")),
+            (HealthSample { without_room: 1, ..HEALTHY }, Some("1 charges were denied")),
+            (HealthSample { responses: 99, checks: 50, overflow: 50, errors: 49, ns: u64::MAX, without_room: 0 }, None),
         ] {
-            let health = Health::default();
+            let health = HealthHistory::default();
             let faults = health.faults(&now, None, true);
             assert_eq!(faults.len(), usize::from(fault.is_some()), "{faults:?}");
             assert!(fault.is_none_or(|fault| faults[0].to_string().contains(fault)), "{faults:?}");
         }
-        let health = Health::default();
-        assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
-        assert_eq!(health.faults(&WELL, Some(Duration::from_secs(59)), false), [Fault::Certificate]);
+        let health = HealthHistory::default();
+        assert_eq!(health.faults(&HEALTHY, Some(STALE), true), [HealthFault::Stale(STALE)]);
+        assert_eq!(health.faults(&HEALTHY, Some(Duration::from_secs(59)), false), [HealthFault::Certificate]);
     }
 
     #[test]
-    fn open_reservations_are_told_when_few_places_are_left() {
-        assert_eq!(Fault::of_reservations(79_999), None);
-        let fault = Fault::of_reservations(80_000).expect("few are left");
-        assert!(fault.to_string().starts_with("80000 of 100000 places") && Fault::NAMES.contains(&fault.name()));
+    fn open_reservations_are_a_fault_when_few_places_are_left() {
+        assert_eq!(HealthFault::of_reservations(79_999), None);
+        let fault = HealthFault::of_reservations(80_000).expect("few are left");
+        assert!(fault.to_string().starts_with("80000 of 100000 places") && HealthFault::NAMES.contains(&fault.name()));
     }
 
     #[test]
-    fn limits_are_too_many_above_four_fifths() {
+    fn known_limits_are_a_fault_above_four_fifths() {
         let most = KNOWN_LIMITS_MAX / 5 * 4;
-        assert_eq!(Fault::of_limits(most), None);
-        let fault = Fault::of_limits(most + 1).expect("too many");
-        assert!(Fault::NAMES.contains(&fault.name()));
+        assert_eq!(HealthFault::of_limits(most), None);
+        let fault = HealthFault::of_limits(most + 1).expect("too many");
+        assert!(HealthFault::NAMES.contains(&fault.name()));
         assert!(fault.to_string().starts_with("the engine knows 838861 limits, "), "{fault}");
     }
 
     #[test]
     fn a_step_of_wall_time_is_shown_while_the_clock_stands_and_for_ten_minutes() {
         const AT: Nanos = 1_790_000_000_000_000_000;
-        let after = |steps: &WallSteps, ago: Duration| Fault::of_clock(steps, AT + ago.as_nanos() as Nanos);
+        let after = |steps: &WallSteps, ago: Duration| HealthFault::of_clock(steps, AT + ago.as_nanos() as Nanos);
         let mut steps = WallSteps::default();
         assert_eq!(after(&steps, Duration::ZERO), None);
         for (is_back, way) in [(true, "back"), (false, "forward")] {
             steps.last = Some(WallStep { at: AT, ns: 3_600_000_000_000, is_back });
             let fault = after(&steps, Duration::from_secs(7)).expect("it is shown");
-            assert_eq!((fault.name(), Fault::NAMES.contains(&fault.name())), ("clock", true));
+            assert_eq!((fault.name(), HealthFault::NAMES.contains(&fault.name())), ("clock", true));
             let message = format!("the system's clock was set {way} by 3600.0s 7 s ago: check its time service");
             assert_eq!(fault.to_string(), message);
             assert!(after(&steps, Duration::from_mins(9)).is_some());
             assert_eq!(after(&steps, CLOCK_SHOWN), None);
         }
         steps.is_standing = true;
-        assert_eq!(after(&steps, CLOCK_SHOWN), Some(Fault::ClockStands(Duration::from_hours(1))));
+        assert_eq!(after(&steps, CLOCK_SHOWN), Some(HealthFault::ClockStands(Duration::from_hours(1))));
     }
 
     #[test]
-    fn what_was_a_minute_ago_is_forgotten() {
-        let bad = Look { errors: 1_000, checks: 0, overflow: 0, ..WELL };
-        let health = Health::default();
+    fn faults_end_a_minute_after_their_cause() {
+        let bad = HealthSample { errors: 1_000, checks: 0, overflow: 0, ..HEALTHY };
+        let health = HealthHistory::default();
         assert_eq!(health.faults(&bad, None, true).len(), 1);
-        for _ in 1..LOOKS {
-            health.look(bad);
+        for _ in 1..SAMPLES {
+            health.add(bad);
             assert_eq!(health.faults(&bad, None, true).len(), 1);
         }
-        health.look(bad);
-        let well = Look { answers: 3_000, ns: bad.ns + 1, checks: 2_000, ..bad };
-        assert_eq!(health.faults(&well, None, true), []);
-        assert_eq!(health.faults(&Look::default(), None, true), [], "older than the looks that there are");
+        health.add(bad);
+        let healthy = HealthSample { responses: 3_000, ns: bad.ns + 1, checks: 2_000, ..bad };
+        assert_eq!(health.faults(&healthy, None, true), []);
+        assert_eq!(health.faults(&HealthSample::default(), None, true), [], "older than the samples that there are");
     }
 }

@@ -1,5 +1,5 @@
-//! Open reservations, each under an id that cannot be guessed, for an hour: settled or refunded once. Each caller has a share
-//! of the places.
+//! Keeps open reservations for an hour, each under an ID that cannot be guessed. A reservation is settled or refunded once. Each
+//! caller has a share of the places.
 
 use std::{
     fmt,
@@ -15,25 +15,25 @@ use tidegate::{
 };
 use tidegate_fleet::store::Reserved;
 
-use crate::shared::caller_shares::{CallerKey, CallerShare, CallerTable, NoRoom};
+use super::caller_shares::{CallerKey, CallerShare, CallerTable, NoRoom};
 
-/// The most that are open, some 300 bytes each and 100 for each limit that one was charged to.
+/// The most open reservations, some 300 bytes each and 100 for each limit that a reservation was charged to.
 pub(crate) const OPEN_MAX: usize = 100_000;
-/// The most of which it is kept that they were settled, some 60 bytes each.
+/// The most settled reservations that are remembered, some 60 bytes each.
 const SETTLED_MAX: usize = 1_000_000;
-/// After so long a reservation stands as it was charged.
+/// The life of a reservation. After it the charge stands.
 const LIFE_NS: u64 = 3_600 * SECOND_NS;
-/// Each call takes at most so many away that are over.
-const CLEARED_MAX: usize = 4;
-/// 144 bits: a whole number of characters.
+/// The most expired entries of each table that one call removes.
+const EXPIRED_REMOVED_MAX: usize = 4;
+/// Bytes of an ID: 144 bits, which are a whole number of characters of base64.
 const ID_BYTES: usize = 18;
 
-/// Names a reservation. Whoever has it may settle it.
+/// The ID of a reservation. Any caller that has it may settle the reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ReservationId([u8; ID_BYTES]);
 
 impl ReservationId {
-    /// From the system's source of secrets.
+    /// Creates an ID from the system's source of secrets.
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; ID_BYTES];
         getrandom::fill(&mut bytes)?;
@@ -47,7 +47,7 @@ impl fmt::Display for ReservationId {
     }
 }
 
-/// Logs do not show it.
+/// Hides the ID, which is a secret, from logs.
 impl fmt::Debug for ReservationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ReservationId")
@@ -63,79 +63,80 @@ impl FromStr for ReservationId {
     }
 }
 
-/// Why there is nothing to settle.
+/// The reason why there is nothing to settle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gone {
-    /// Nobody gave this id, or more than an hour ago.
+    /// The ID was never given, or more than an hour ago.
     Unknown,
-    /// It was settled or refunded.
+    /// The reservation was settled or refunded.
     Settled,
 }
 
-/// What was charged, by whom it is settled.
+/// The charge of a reservation, by what settles it.
 #[derive(Debug)]
-pub(crate) enum Held {
-    /// The engine alone.
-    Here(Reservation),
-    /// The store has a part of it.
+pub(crate) enum ReservedCharge {
+    /// A charge that the engine alone settles.
+    Local(Reservation),
+    /// A charge of which the store has a part.
     Stored(Reserved),
 }
 
-impl Held {
+impl ReservedCharge {
     /// Returns whether nothing was charged, so that there is nothing to settle.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
-            Self::Here(reservation) => reservation.is_empty(),
+            Self::Local(reservation) => reservation.is_empty(),
             Self::Stored(reserved) => reserved.is_empty(),
         }
     }
 
     fn actual_max(&self, multiple: u64) -> u64 {
         match self {
-            Self::Here(reservation) => reservation.actual_max(multiple),
+            Self::Local(reservation) => reservation.actual_max(multiple),
             Self::Stored(reserved) => reserved.actual_max(multiple),
         }
     }
 }
 
-/// What was made of a request to settle a charge later.
+/// The reservation that a request led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReservationOutcome {
-    /// Nothing: it was a check, or was denied, or nothing was charged.
+    /// No reservation: the call was a check, or was denied, or charged nothing.
     None,
-    /// A reservation.
+    /// An open reservation.
     Kept(ReservationId),
-    /// Nothing, for there was no room: the charge stands.
+    /// No reservation, since there was no room: the charge stands.
     NoRoom,
 }
 
-/// A refusal to reserve: the caller has its share of the places.
+/// The refusal of a reservation whose caller has its share of the places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShareTaken {
-    /// Its open reservations.
+    /// The number of open reservations of the caller.
     pub(crate) open: usize,
 }
 
 /// The reservations of the last hour.
 #[derive(Debug)]
-pub(crate) struct Reservations(Mutex<Kept>);
+pub(crate) struct Reservations(Mutex<ReservationTables>);
 
-/// Both oldest first.
+/// Open and settled reservations, each oldest first.
 #[derive(Debug)]
-struct Kept {
-    open: CallerTable<ReservationId, Open>,
-    /// When they were made.
+struct ReservationTables {
+    open: CallerTable<ReservationId, OpenReservation>,
+    /// The times at which the settled reservations were made.
     settled: LinkedHashMap<ReservationId, Nanos>,
     settled_max: usize,
     expired: u64,
-    /// How often there was no room, in the order of [`NoRoom::ALL`].
+    /// The counts of reservations without room, by reason in the order of [`NoRoom::ALL`].
     refused: [u64; NoRoom::ALL.len()],
 }
 
+/// A reservation that can be settled.
 #[derive(Debug)]
-struct Open {
+struct OpenReservation {
     at: Nanos,
-    held: Held,
+    charge: ReservedCharge,
 }
 
 impl Reservations {
@@ -143,9 +144,9 @@ impl Reservations {
         Self::with_places(OPEN_MAX, SETTLED_MAX, share)
     }
 
-    /// Returns an empty table with places for so many that are open, and so many that were settled.
+    /// Returns empty tables with places for this many open reservations, and this many settled ones.
     fn with_places(open: usize, settled_max: usize, share: CallerShare) -> Self {
-        Self(Mutex::new(Kept {
+        Self(Mutex::new(ReservationTables {
             open: CallerTable::new(open, share),
             settled: LinkedHashMap::new(),
             settled_max,
@@ -154,62 +155,69 @@ impl Reservations {
         }))
     }
 
-    /// Returns whether a caller is to be refused: it has its share, and no less than callers have on average. A share is small
+    /// Returns the refusal of a caller that has its share, and no less than callers have on average. A share is small
     /// where others have nearly all places, which is no fault of a caller with few.
     pub(crate) fn share_taken(&self, caller: CallerKey, now: Nanos) -> Option<ShareTaken> {
-        let mut kept = self.lock();
-        kept.clear(now);
-        let is_taken = kept.open.check_room(caller) == Err(NoRoom::Caller) && kept.open.is_large(caller);
-        is_taken.then(|| ShareTaken { open: kept.open.len_of(caller) })
+        let mut tables = self.lock();
+        tables.remove_expired(now);
+        let is_taken = tables.open.check_room(caller) == Err(NoRoom::Caller) && tables.open.is_large(caller);
+        is_taken.then(|| ShareTaken { open: tables.open.len_of(caller) })
     }
 
-    /// Counts that a caller with its share was refused before anything was charged.
-    pub(crate) fn refuse(&self) {
+    /// Counts a caller that was refused for its share before anything was charged.
+    pub(crate) fn count_refusal(&self) {
         self.lock().refused[NoRoom::Caller as usize] += 1;
     }
 
-    /// Keeps one that was made at `now`. An error: there is no room, so it stands as it was charged.
-    pub(crate) fn put(&self, id: ReservationId, held: Held, caller: CallerKey, now: Nanos) -> Result<(), NoRoom> {
-        let mut kept = self.lock();
-        kept.clear(now);
-        let room = kept.open.check_room(caller);
+    /// Keeps a reservation that was made at `now`. Returns an error where there is no room: the charge stands.
+    pub(crate) fn put(
+        &self,
+        id: ReservationId,
+        charge: ReservedCharge,
+        caller: CallerKey,
+        now: Nanos,
+    ) -> Result<(), NoRoom> {
+        let mut tables = self.lock();
+        tables.remove_expired(now);
+        let room = tables.open.check_room(caller);
         match room {
-            Ok(()) => kept.open.insert(id, caller, Open { at: now, held }),
-            Err(reason) => kept.refused[reason as usize] += 1,
+            Ok(()) => tables.open.insert(id, caller, OpenReservation { at: now, charge }),
+            Err(reason) => tables.refused[reason as usize] += 1,
         }
         room
     }
 
-    /// Returns the largest cost at which one is settled, by this multiple of its estimate; `None` where it is not open.
+    /// Returns the largest cost at which a reservation may be settled, by this multiple of its estimate; `None` where
+    /// it is not open.
     pub(crate) fn actual_max(&self, id: &ReservationId, multiple: u64, now: Nanos) -> Option<u64> {
-        let kept = self.lock();
-        let open = kept.open.get(id).filter(|open| !is_over(open.at, now))?;
-        Some(open.held.actual_max(multiple))
+        let tables = self.lock();
+        let open = tables.open.get(id).filter(|open| !is_expired(open.at, now))?;
+        Some(open.charge.actual_max(multiple))
     }
 
-    /// Takes one out, to be settled: once.
-    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<Held, Gone> {
-        let mut kept = self.lock();
-        kept.clear(now);
-        let Some(Open { at, held }) = kept.open.remove(&id) else {
-            let is_settled = kept.settled.get(&id).is_some_and(|&at| !is_over(at, now));
+    /// Removes a reservation, to be settled. It is removed once.
+    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<ReservedCharge, Gone> {
+        let mut tables = self.lock();
+        tables.remove_expired(now);
+        let Some(OpenReservation { at, charge }) = tables.open.remove(&id) else {
+            let is_settled = tables.settled.get(&id).is_some_and(|&at| !is_expired(at, now));
             return Err(if is_settled { Gone::Settled } else { Gone::Unknown });
         };
-        if is_over(at, now) {
-            kept.expired += 1;
+        if is_expired(at, now) {
+            tables.expired += 1;
             return Err(Gone::Unknown);
         }
-        if kept.settled.len() >= kept.settled_max {
-            kept.settled.pop_front();
+        if tables.settled.len() >= tables.settled_max {
+            tables.settled.pop_front();
         }
-        kept.settled.insert(id, at);
-        Ok(held)
+        tables.settled.insert(id, at);
+        Ok(charge)
     }
 
-    /// Returns how many are open, and how many were not settled in their hour.
+    /// Returns how many reservations are open, and how many were not settled in their hour.
     pub(crate) fn counts(&self) -> (usize, u64) {
-        let kept = self.lock();
-        (kept.open.len(), kept.expired)
+        let tables = self.lock();
+        (tables.open.len(), tables.expired)
     }
 
     /// Returns how often there was no room, by reason.
@@ -218,29 +226,29 @@ impl Reservations {
         NoRoom::ALL.map(|reason| (reason.name(), refused[reason as usize]))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Nothing in here panics.
+    fn lock(&self) -> MutexGuard<'_, ReservationTables> {
+        // A poisoned lock is sound: nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    /// Takes away what is over.
-    fn clear(&mut self, now: Nanos) {
-        for _ in 0..CLEARED_MAX {
-            if self.open.front().is_some_and(|open| is_over(open.at, now)) {
+impl ReservationTables {
+    /// Removes expired entries.
+    fn remove_expired(&mut self, now: Nanos) {
+        for _ in 0..EXPIRED_REMOVED_MAX {
+            if self.open.front().is_some_and(|open| is_expired(open.at, now)) {
                 self.open.pop_front();
                 self.expired += 1;
             }
-            // In the order in which they were settled: what is over may wait behind what is not.
-            if self.settled.front().is_some_and(|(_, &at)| is_over(at, now)) {
+            // They are in the order in which they were settled, so an expired one may wait behind one that is not.
+            if self.settled.front().is_some_and(|(_, &at)| is_expired(at, now)) {
                 self.settled.pop_front();
             }
         }
     }
 }
 
-fn is_over(at: Nanos, now: Nanos) -> bool {
+fn is_expired(at: Nanos, now: Nanos) -> bool {
     now.saturating_sub(at) >= LIFE_NS
 }
 

@@ -1,55 +1,56 @@
-//! How long the listeners wait, and how often they look at what changes without them.
+//! The timeouts and polling periods of the listeners.
 
 use std::time::Duration;
 
-/// The periods of the listeners. The defaults are what a server runs with and what the documentation states; tests choose
-/// shorter ones, or longer ones for what must not happen while they look. Those of HTTP connections that actix-http measures
-/// (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
+/// The timeouts and polling periods of the listeners. The defaults are what a server runs with and what the documentation states;
+/// tests choose shorter ones, or longer ones for what must not happen while they look. Those that actix-http measures on HTTP
+/// connections (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Periods {
-    /// How long a connection may rest before it is closed: over HTTP without a request, over gRPC without a call or an open
-    /// stream, over the Redis protocol without a byte. On connections that worker threads watch it is measured in twelfths,
-    /// so that one is closed up to a twelfth late.
+    /// The time after which an idle connection is closed: over HTTP one without a request, over gRPC one without a call
+    /// or an open stream, over the Redis protocol one without a byte. On connections of worker threads it is measured
+    /// in twelfths, so that a connection is closed up to a twelfth late.
     pub idle: Duration,
-    /// How long a TLS handshake may take.
+    /// The timeout of a TLS handshake.
     pub handshake: Duration,
-    /// How long a connection over the Redis protocol may take to authenticate, where the server asks for a token.
+    /// The time in which a connection over the Redis protocol must authenticate, where the server asks for a token.
     pub authentication: Duration,
-    /// How long the head of an HTTP request may take: of a connection's first one from its beginning, of later ones from their
-    /// first byte.
+    /// The timeout of the head of an HTTP request: for the first one of a connection from the connection's beginning,
+    /// for later ones from their first byte.
     pub request_head: Duration,
-    /// How long the rest of a body, of a message, or of a command may take once it has begun.
+    /// The timeout of the rest of a body, a message or a command that has begun.
     pub request: Duration,
-    /// How often the peer of a gRPC connection is pinged. It is shorter than `idle`: a connection over which not even answers
-    /// to pings come is closed although a stream is open.
+    /// The period between pings of the peer of a gRPC connection. It is shorter than `idle`: a connection without
+    /// answers to pings is closed although a stream is open.
     pub ping: Duration,
-    /// How long the answer to a ping may take.
+    /// The timeout of the answer to a ping.
     pub ping_answer: Duration,
-    /// How long a connection that is being closed has until it is cut off: over HTTP for the rest of a request that is not
-    /// read, on connections that worker threads watch for the answers under way.
+    /// The time until a connection that is being closed is cut off: over HTTP for the rest of a request that is not read, on
+    /// connections of worker threads for the responses under way.
     pub linger: Duration,
-    /// How long the Redis protocol throws away what comes after its last reply, so that the peer can read that reply.
+    /// The time for which a connection over the Redis protocol discards bytes after its last reply, so that the peer
+    /// can read that reply.
     pub discard: Duration,
-    /// How long a peer that goes on sending after its connection has ended must send nothing until the socket is closed.
+    /// The time without a byte after which the socket is closed of a peer that goes on sending after its connection has ended.
     pub quiet: Duration,
-    /// How long a stream of gRPC may go on with answers after its connection is told to end.
+    /// The time for which a gRPC stream may go on with responses after its connection has begun to end.
     pub stream_end: Duration,
-    /// How long a peer may read nothing of what is written to it before its connection ends; and how long a long answer, or the
-    /// replies to a long command, may hold part of the body budget until they are read.
+    /// The time after which the connection of a peer that reads nothing ends; and the time for which a long response,
+    /// or the replies to a long command, may hold part of the body budget until they are read.
     pub unread_replies: Duration,
-    /// How long a body or an answer holds part of the body budget until it may be dropped for another one.
+    /// The time after which a body or a response that holds part of the body budget may be dropped for another one.
     pub body_grace: Duration,
-    /// How long the question whether a token is an operator's may take.
+    /// The timeout of the query whether a token is an operator's.
     pub operator_answer: Duration,
-    /// How long the answer to that question is believed; the next command after it asks again.
+    /// The time for which the answer to that query is trusted; the next command after it queries again.
     pub operator_trust: Duration,
-    /// How often the files of tokens and of certificates are read again.
+    /// The period after which the files of tokens and of certificates are read again.
     pub files: Duration,
-    /// How often the state of a service is compared for the clients that watch it over gRPC.
+    /// The period after which the health of a service is compared for the clients that watch it over gRPC.
     pub health_watch: Duration,
-    /// How often the counts behind `/healthz` are sampled; the server's health is that of the last twelve samples.
+    /// The period of the samples behind `/healthz`; the server's health is that of the last twelve samples.
     pub health_sample: Duration,
-    /// How old a page of metrics may be that a scrape reads: no more than one is written in this time.
+    /// The age up to which a scrape reads the last page of metrics: at most one page is written in this time.
     pub metrics_page: Duration,
 }
 
@@ -85,7 +86,7 @@ mod tests {
 
     /// The documentation and other programs rely on these: clients keep connections for less than `idle`, for example.
     #[test]
-    fn the_defaults_are_the_documented_periods() {
+    fn the_defaults_are_the_documented_timeouts() {
         let Periods {
             idle,
             handshake,

@@ -1,5 +1,4 @@
-//! Tokens that callers have to bring, where the server was given some: a file with one in each line, with what its bearer may
-//! do; it is read again when it changes.
+//! Check tokens: a file with one token a line and its rights, read again when it changes.
 
 use std::{
     collections::HashMap,
@@ -16,31 +15,32 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time};
 
-/// Characters of a token; what is shorter can be guessed.
+/// The fewest characters of a token. Shorter ones could be guessed.
 const CHARACTERS_MIN: usize = 16;
 
-/// The setting of the tokens by which calls are made, and of those that open the metrics, as messages name them.
+/// The setting of the file of tokens for checks, as error messages name it.
 pub(crate) const CHECK_TOKENS: &str = "--check-tokens";
+/// The setting of the file of tokens for the metrics, as error messages name it.
 pub(crate) const METRICS_TOKENS: &str = "--metrics-tokens";
 
-/// What stands before a domain in the line of a token.
+/// The prefix of a domain in the line of a token.
 const DOMAIN: &str = "domain=";
 
-/// A kind of call that takes a right.
+/// A right, which a kind of calls takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Right {
-    /// Checks, one by one or in batches and streams, and the questions of proxies and of Envoy.
+    /// Checks, one by one or in batches and streams, and the requests of proxies and of Envoy.
     Check,
-    /// Reservations, and what becomes of them.
+    /// Reservations, their settlements and refunds.
     Reserve,
-    /// Making a server forget what was used.
+    /// Resets of what was used.
     Reset,
 }
 
 impl Right {
     const ALL: [Self; 3] = [Self::Check, Self::Reserve, Self::Reset];
 
-    /// As a file has it.
+    /// Returns the name in a file.
     const fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -54,24 +54,24 @@ impl Right {
     }
 }
 
-/// What a caller may do. Clones share the domains.
+/// The rights of a caller. Clones share the domains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rights {
     /// A bit for each [`Right`].
     calls: u8,
-    /// In which domains; `None`: in all.
+    /// The domains in which the caller has them; `None` for all domains.
     domains: Option<Arc<[Box<str>]>>,
 }
 
 impl Default for Rights {
-    /// The rights of a token without any in its line, and of all callers where no token is asked for.
+    /// Returns the rights of a token without rights in its line, and of all callers where the server asks for no token.
     fn default() -> Self {
         Self { calls: Right::Check.bit() | Right::Reserve.bit(), domains: None }
     }
 }
 
 impl Rights {
-    /// Returns an error unless calls of this kind are among them.
+    /// Returns an error unless this right is among them.
     pub(crate) fn permit(&self, right: Right) -> Result<(), Forbidden> {
         if self.calls & right.bit() == 0 { Err(Forbidden::Call(right)) } else { Ok(()) }
     }
@@ -85,12 +85,12 @@ impl Rights {
     }
 }
 
-/// What a token has no right to.
+/// The right that a token lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Forbidden {
-    /// Calls of this kind.
+    /// A right to calls of this kind.
     Call(Right),
-    /// Anything in this domain.
+    /// Any right in this domain.
     Domain(String),
 }
 
@@ -115,30 +115,32 @@ impl fmt::Display for Forbidden {
 #[derive(Clone, Debug)]
 pub struct Tokens {
     file: Arc<Path>,
+    /// Whether rights may stand behind a token.
     has_rights: bool,
-    known: Arc<Known>,
+    table: Arc<TokenTable>,
 }
 
+/// The tokens that the file had last.
 #[derive(Debug)]
-struct Known {
-    /// By the digest of each: looking one up takes no longer for a nearer guess.
+struct TokenTable {
+    /// The rights by the digest of the token, so that a lookup takes no longer for a nearer guess.
     rights: RwLock<HashMap<TokenDigest, Rights>>,
-    /// Changes after them.
+    /// A number that changes after the rights have changed.
     generation: AtomicU64,
 }
 
 /// The SHA-256 of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
-/// A token that was good, to be looked up again.
+/// A token that was valid when it was looked up.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Good {
+pub(crate) struct ValidToken {
     pub(crate) digest: TokenDigest,
     generation: u64,
     pub(crate) rights: Rights,
 }
 
-/// Why a file gives no tokens.
+/// The reason why a file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokensError(String);
 
@@ -151,38 +153,38 @@ impl fmt::Display for TokensError {
 impl error::Error for TokensError {}
 
 impl Tokens {
-    /// Reads the file: a token in each line, of 16 characters at least and without white space; lines that are empty or begin
-    /// with `#` say nothing. Behind a token, with white space between them, may stand its rights, `check`, `reserve` and
-    /// `reset`, and domains in which alone it has them, `domain=NAME`. Unless any right stands there it has `check` and
-    /// `reserve`. Of a token that stands there twice the last line counts.
+    /// Reads the file: a token in each line, of 16 characters at least and without white space. Lines that are empty or
+    /// begin with `#` are skipped. Behind a token may stand, with white space between them, its rights (`check`,
+    /// `reserve` and `reset`), and the domains in which alone it has them (`domain=NAME`). Without any right there it
+    /// has `check` and `reserve`. Where a token stands in two lines, the last counts.
     ///
     /// # Errors
     ///
-    /// It cannot be read, has no token, one that is too short, or something else behind one.
+    /// The file cannot be read, has no token, has one that is too short, or something else behind a token.
     pub fn open(file: PathBuf) -> Result<Self, TokensError> {
-        Self::opened(file, true)
+        Self::open_file(file, true)
     }
 
-    /// Reads a file in which nothing stands behind a token: those that open the metrics.
+    /// Reads a file in which nothing stands behind a token, such as the tokens for the metrics.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// The same as of [`open`](Self::open).
     pub fn open_without_rights(file: PathBuf) -> Result<Self, TokensError> {
-        Self::opened(file, false)
+        Self::open_file(file, false)
     }
 
-    fn opened(file: PathBuf, has_rights: bool) -> Result<Self, TokensError> {
-        let known = by_digest(read(&file, has_rights)?);
-        let known = Known { rights: RwLock::new(known), generation: AtomicU64::new(0) };
-        Ok(Self { file: file.into(), has_rights, known: Arc::new(known) })
+    fn open_file(file: PathBuf, has_rights: bool) -> Result<Self, TokensError> {
+        let rights = by_digest(read(&file, has_rights)?);
+        let table = TokenTable { rights: RwLock::new(rights), generation: AtomicU64::new(0) };
+        Ok(Self { file: file.into(), has_rights, table: Arc::new(table) })
     }
 
     /// Returns the first token of the file that may check in this domain, for a client of such a server.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); or none of them may.
+    /// The same as of [`open`](Self::open), or no token of the file may check in this domain.
     pub fn first(file: &Path, domain: &str) -> Result<String, TokensError> {
         let may_check = |rights: &Rights| rights.permit(Right::Check).is_ok() && rights.permit_domain(domain).is_ok();
         let first = read(file, true)?.into_iter().find(|(_, rights)| may_check(rights));
@@ -190,73 +192,76 @@ impl Tokens {
         first.map(|(token, _)| token).ok_or_else(none)
     }
 
-    /// Is this one of them?
+    /// Returns whether this is one of the tokens.
     #[must_use]
     pub fn has(&self, token: &[u8]) -> bool {
         self.find(token).is_some()
     }
 
-    /// The same, to be asked again, with its rights.
-    pub(crate) fn find(&self, token: &[u8]) -> Option<Good> {
-        self.known.find(Sha256::digest(token).into())
+    /// Looks a token up.
+    pub(crate) fn find(&self, token: &[u8]) -> Option<ValidToken> {
+        self.table.find(Sha256::digest(token).into())
     }
 
-    /// Is it good still? Its rights are those of now then. It costs next to nothing while the file is as it was.
-    pub(crate) fn is_still(&self, good: &mut Good) -> bool {
-        if self.known.generation.load(Ordering::Acquire) == good.generation {
+    /// Returns whether the token is still valid, and updates its rights. While the file does not change, it only compares two
+    /// numbers.
+    pub(crate) fn refresh(&self, token: &mut ValidToken) -> bool {
+        if self.table.generation.load(Ordering::Acquire) == token.generation {
             return true;
         }
-        let found = self.known.find(good.digest);
-        let is_good = found.is_some();
-        *good = found.unwrap_or_else(|| good.clone());
-        is_good
+        let found = self.table.find(token.digest);
+        let is_valid = found.is_some();
+        *token = found.unwrap_or_else(|| token.clone());
+        is_valid
     }
 
-    /// Reads the file again and again, this long after the last time. While it cannot be used, the tokens of before are good.
+    /// Reads the file again after each period. While the file cannot be used, the tokens of before stay valid. It never ends.
     pub async fn follow(self, period: Duration) -> Infallible {
-        let mut is_told = false;
+        let mut was_logged = false;
         loop {
             time::sleep(period).await;
             let (file, has_rights) = (Arc::clone(&self.file), self.has_rights);
-            let Ok(known) = spawn_blocking(move || read(&file, has_rights)).await else { continue };
-            let is_wrong = known.is_err();
-            match known {
-                Ok(tokens) => self.known.replace(by_digest(tokens)),
-                Err(why) if !is_told => {
+            let Ok(tokens) = spawn_blocking(move || read(&file, has_rights)).await else { continue };
+            let is_wrong = tokens.is_err();
+            match tokens {
+                Ok(tokens) => self.table.replace(by_digest(tokens)),
+                Err(why) if !was_logged => {
                     tracing::error!(%why, "the file of tokens cannot be used; those of before are good");
                 }
                 Err(_) => {}
             }
-            if mem::replace(&mut is_told, is_wrong) && !is_wrong {
+            if mem::replace(&mut was_logged, is_wrong) && !is_wrong {
                 tracing::info!("the file of tokens can be used again");
             }
         }
     }
 }
 
-impl Known {
-    fn find(&self, digest: TokenDigest) -> Option<Good> {
-        // Before the rights: a change in between is looked at again.
+impl TokenTable {
+    fn find(&self, digest: TokenDigest) -> Option<ValidToken> {
+        // The generation is read before the rights, so that a change in between is noticed at the next refresh.
         let generation = self.generation.load(Ordering::Acquire);
-        // Nothing panics while it is held.
+        // A poisoned lock is sound: nothing panics while it is held.
         let rights = self.rights.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()?;
-        Some(Good { digest, generation, rights })
+        Some(ValidToken { digest, generation, rights })
     }
 
     fn replace(&self, new: HashMap<TokenDigest, Rights>) {
         let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
         if *rights != new {
             *rights = new;
-            // A thread that sees it sees the rights, too: it takes the lock that is held.
+            // A thread that sees the new number sees the new rights, too, since it takes the lock that is held here.
             self.generation.fetch_add(1, Ordering::Release);
         }
     }
 }
 
+/// Returns the rights by the digest of their token.
 fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<TokenDigest, Rights> {
     tokens.into_iter().map(|(token, rights)| (Sha256::digest(token).into(), rights)).collect()
 }
 
+/// Reads the tokens of a file with their rights.
 fn read(file: &Path, has_rights: bool) -> Result<Vec<(String, Rights)>, TokensError> {
     let wrong = |why: &dyn fmt::Display| TokensError(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
@@ -272,7 +277,7 @@ fn read(file: &Path, has_rights: bool) -> Result<Vec<(String, Rights)>, TokensEr
         if !has_rights && !behind.is_empty() {
             return Err(wrong(&format_args!("line {number}: nothing stands behind a token in this file")));
         }
-        // What stands there may be part of a secret, and is not shown.
+        // The message does not quote the text, which may be part of a secret.
         let rights = rights(behind).ok_or_else(|| {
             wrong(&format_args!(
                 "line {number}: behind a token stand rights, check, reserve and reset, and domains, {DOMAIN}NAME; nothing else"
@@ -283,7 +288,7 @@ fn read(file: &Path, has_rights: bool) -> Result<Vec<(String, Rights)>, TokensEr
     if tokens.is_empty() { Err(wrong(&"there is no token in it; write one in each line")) } else { Ok(tokens) }
 }
 
-/// Reads what stands behind a token. `None`: something of it is not known.
+/// Reads the rights and domains behind a token; `None` where a word of it is neither.
 fn rights(text: &str) -> Option<Rights> {
     let (mut calls, mut domains) = (0, Vec::<Box<str>>::new());
     for word in text.split_whitespace() {
@@ -304,7 +309,7 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_file_has_a_token_in_each_line() {
+    fn each_line_of_a_file_has_a_token() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("tokens");
         let open = |text: &str| {
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn rights_that_change_hold_for_tokens_that_are_in_use() {
+    async fn changed_rights_hold_for_tokens_in_use() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("tokens");
         fs::write(&file, "morning-star-0001").expect("room for a file");
@@ -382,7 +387,7 @@ mod tests {
         assert!(morning.rights.permit(Right::Check).is_ok());
         fs::write(&file, "morning-star-0001 reset").expect("room for a file");
         time::sleep(3 * PERIOD).await;
-        assert!(tokens.is_still(&mut morning));
+        assert!(tokens.refresh(&mut morning));
         assert_eq!(morning.rights.permit(Right::Check), Err(Forbidden::Call(Right::Check)));
         assert_eq!(morning.rights.permit(Right::Reset), Ok(()));
         following.abort();
@@ -404,7 +409,7 @@ mod tests {
             fs::write(&file, text).expect("room for a file");
             time::sleep(3 * PERIOD).await;
             assert!(tokens.has(good.as_bytes()) && !tokens.has(bad.as_bytes()), "{text}");
-            assert_eq!(tokens.is_still(&mut morning), good.starts_with("morning"), "{text}");
+            assert_eq!(tokens.refresh(&mut morning), good.starts_with("morning"), "{text}");
         }
         following.abort();
     }

@@ -1,5 +1,5 @@
-//! Spans of requests, for OpenTelemetry: a request that is sampled has one, below the span of whoever sent it. It says how the
-//! request was asked and answered, and never who came. Where the spans go is the business of whoever made the tracer.
+//! OpenTelemetry spans of requests: a sampled request has one, below the span of its sender. The span says which call
+//! it was and how it was decided, and never the identities. The maker of the tracer decides where spans are exported.
 
 use std::fmt;
 
@@ -14,31 +14,31 @@ use opentelemetry_sdk::{
 };
 use tidegate::{Decision, Degraded};
 
-use crate::shared::decider::Answer;
+use super::decider::CheckOutcome;
 
-/// What everybody passes on; a longer one is left out, since spans wait in memory.
+/// The longest `tracestate` that is kept, which OpenTelemetry asks everyone to pass on. A longer one is left out, since
+/// spans wait in memory.
 const TRACESTATE_BYTES_MAX: usize = 512;
-/// Others are anybody's words (the list of OpenTelemetry's conventions for HTTP).
+/// The methods that a span names, by OpenTelemetry's conventions for HTTP. Other methods are free text of the caller.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// Begins the spans of requests that are sampled.
 #[derive(Clone, Debug)]
 pub struct Traces(SdkTracer);
 
-/// The span of one request. It ends when it is told to, or when it is dropped; clones are the same.
+/// The span of one request. It ends by a call, or when its last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct RequestSpan(Context);
 
 impl Traces {
-    /// By a tracer, whose provider samples them and sends them on.
+    /// Creates spans by a tracer, whose provider samples and exports them.
     #[must_use]
     pub fn new(tracer: SdkTracer) -> Self {
         Self(tracer)
     }
 
-    /// Of a request over HTTP. `route`: its path, where that is known; `header` finds the first value of a header.
-    ///
-    /// `None`: it is not sampled.
+    /// Begins the span of an HTTP request; `None` where the request is not sampled. `route` is its path, if it is a known one;
+    /// `header` finds the first value of a header.
     pub(crate) fn begin<'h>(
         &self,
         method: &str,
@@ -59,9 +59,8 @@ impl Traces {
         Some(RequestSpan(parent.with_span(span)))
     }
 
-    /// Of a call over gRPC of this service and method; `header` finds the first value of its metadata.
-    ///
-    /// `None`: it is not sampled.
+    /// Begins the span of a gRPC call of this service and method; `None` where the call is not sampled. `header` finds
+    /// the first value of a metadata key.
     pub(crate) fn begin_call<'h>(
         &self,
         (service, method): (&'static str, &'static str),
@@ -75,7 +74,7 @@ impl Traces {
         Some(RequestSpan(parent.with_span(span)))
     }
 
-    /// A span, if it is sampled, and what it is below.
+    /// Creates a span and its parent; `None` where it is not sampled.
     fn sampled<'h>(&self, header: &dyn Fn(&str) -> Option<&'h str>) -> Option<(Context, SdkSpan)> {
         let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(header));
         let builder = self.0.span_builder("").with_kind(SpanKind::Server);
@@ -85,11 +84,11 @@ impl Traces {
 }
 
 impl RequestSpan {
-    /// Says how the request was decided. The name of a limit that one client has for himself would say who that is.
-    pub(crate) fn decided(&self, answer: &Answer<'_>) {
+    /// Records how the request was decided. The limit of a single client is left out, since its name identifies the client.
+    pub(crate) fn record(&self, outcome: &CheckOutcome<'_>) {
         let span = self.0.span();
-        span.set_attribute(KeyValue::new("tidegate.allowed", answer.is_allowed));
-        if let Some(limit) = answer.decision.as_ref().and_then(Decision::limit_id)
+        span.set_attribute(KeyValue::new("tidegate.allowed", outcome.is_allowed));
+        if let Some(limit) = outcome.decision.as_ref().and_then(Decision::limit_id)
             && let Some((domain, owner)) = limit.split_once('/')
         {
             span.set_attribute(KeyValue::new("tidegate.domain", domain.to_owned()));
@@ -97,15 +96,15 @@ impl RequestSpan {
                 span.set_attribute(KeyValue::new("tidegate.limit", limit.to_owned()));
             }
         }
-        if let Some(reason) = answer.degraded.map(Degraded::name) {
+        if let Some(reason) = outcome.degraded.map(Degraded::name) {
             span.set_attribute(KeyValue::new("tidegate.degraded", reason));
         }
-        if let Some(waited) = answer.waited {
+        if let Some(waited) = outcome.waited {
             span.set_attribute(KeyValue::new("tidegate.store.wait", waited.as_secs_f64()));
         }
     }
 
-    /// It was answered with this status.
+    /// Ends the span of an HTTP request with the status of its response.
     pub(crate) fn end(&self, status: u16) {
         let span = self.0.span();
         span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
@@ -116,11 +115,11 @@ impl RequestSpan {
         span.end();
     }
 
-    /// A call was answered with this code of gRPC.
-    pub(crate) fn end_call(&self, code: u16, is_ours: bool) {
+    /// Ends the span of a gRPC call with its status code.
+    pub(crate) fn end_call(&self, code: u16, is_server_error: bool) {
         let span = self.0.span();
         span.set_attribute(KeyValue::new("rpc.grpc.status_code", i64::from(code)));
-        if is_ours {
+        if is_server_error {
             span.set_attribute(KeyValue::new("error.type", code.to_string()));
             span.set_status(Status::error(""));
         }
@@ -134,7 +133,7 @@ impl fmt::Debug for RequestSpan {
     }
 }
 
-/// Headers as the propagator reads them.
+/// The headers of a request, as the propagator reads them.
 struct Headers<'a, 'h>(&'a dyn Fn(&str) -> Option<&'h str>);
 
 impl Extractor for Headers<'_, '_> {

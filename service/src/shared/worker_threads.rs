@@ -1,6 +1,7 @@
-//! Lanes: threads that serve the connections of a door, each by a runtime of its own, so that what one connection does touches
-//! no other thread. One listener hands them out in turn: unlike listeners of each thread (`SO_REUSEPORT`), all lanes have
-//! as many, and a second server at the same address is told that it is taken.
+//! Worker threads that serve the connections of the gRPC and RESP listeners. Each has a runtime of its own, so that
+//! nothing that a connection does is shared between threads. One socket accepts connections and hands them to the
+//! threads in turn. Unlike a socket for each thread (`SO_REUSEPORT`), that gives all threads equally many, and a second
+//! server at the same address fails to bind.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,85 +29,87 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::shared::timeouts::Periods;
+use super::timeouts::Periods;
 
-/// A connection is idle after this many looks in a row that find it unused.
-const IDLE_LOOKS: u32 = 12;
-/// After a connection that could not be taken: the system has no more descriptors, say.
-const BREATH: Duration = Duration::from_millis(100);
+/// A connection is idle after this many polls in a row that find it unused.
+const IDLE_POLLS: u32 = 12;
+/// The pause after an error of `accept`: the system may have no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that cost one unit of the budget that tokio gives a task for a turn. The budget has 128 units, so a turn reads 64 KiB.
 /// Tokio itself takes one unit for each read, whatever it brings: turns would be of 1 MiB.
 const UNIT_BYTES: usize = 512;
 
-/// What a lane does with its connections.
-pub(crate) trait Door: Sized + 'static {
-    /// Serves a connection to its end; from when `leave` is told, what came is still answered, and nothing more is read.
-    /// Where connections authenticate, `permit` is told so. What runs in tasks of its own runs in `turns`, as this does.
+/// Serves the connections of a worker thread.
+pub(crate) trait ConnectionHandler: Sized + 'static {
+    /// Serves a connection to its end. Once `stop` resolves, it answers what came and reads nothing more. A connection that
+    /// authenticates says so to `permit`. Further tasks of the connection must run within `turns`, as this one does.
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: Rc<Self>,
         stream: S,
         peer: SocketAddr,
         permit: Rc<ConnectionPermit>,
         turns: Rc<PeerTurns>,
-        leave: Leave,
+        stop: StopSignal,
     );
 }
 
-/// Resolves when a connection is to end.
-pub(crate) type Leave = oneshot::Receiver<Infallible>;
+/// A future that resolves when a connection is to end.
+pub(crate) type StopSignal = oneshot::Receiver<Infallible>;
 
-/// Where a door's connections come in.
-pub(crate) struct Lanes {
+/// The worker threads of a listener, before they start.
+pub(crate) struct WorkerThreads {
     pub(crate) listener: net::TcpListener,
     pub(crate) tls: Option<ServerConfig>,
     /// Counts the connections.
     pub(crate) connections: Arc<ConnectionLimiter>,
-    /// What a peer is told whose connection is refused, unless it speaks TLS.
+    /// The bytes that are sent to a peer whose connection is refused, unless the listener has TLS.
     pub(crate) refusal: &'static [u8],
-    /// Of the threads.
+    /// The name of the listener, with which the names of the threads begin.
     pub(crate) name: &'static str,
-    /// How many of them.
+    /// The number of threads.
     pub(crate) count: usize,
-    /// True: stop.
+    /// Becomes true when the listener is to stop.
     pub(crate) stop: watch::Receiver<bool>,
-    /// How long open connections may take then.
+    /// The time in which open connections must end then.
     pub(crate) drain: Duration,
-    pub(crate) periods: Periods,
+    pub(crate) timeouts: Periods,
 }
 
-/// A connection on its way to a lane.
-struct Accepted {
+/// A connection on its way to a worker thread.
+struct AcceptedConnection {
     socket: net::TcpStream,
     peer: SocketAddr,
     permit: ConnectionPermit,
 }
 
-impl Lanes {
-    /// Starts the lanes, each with a door of its own; what it returns takes connections until all is over.
-    pub(crate) fn open<D: Door>(
+impl WorkerThreads {
+    /// Starts the threads, each with a handler of its own. The future that it returns accepts connections, and resolves when the
+    /// listener has stopped and all connections have ended.
+    pub(crate) fn start<H: ConnectionHandler>(
         self,
-        door: impl Fn() -> D + Clone + Send + 'static,
+        handler: impl Fn() -> H + Clone + Send + 'static,
     ) -> io::Result<impl Future<Output = ()> + Send> {
-        let Self { listener, tls, connections, refusal, name, count, stop, drain, periods } = self;
+        let Self { listener, tls, connections, refusal, name, count, stop, drain, timeouts } = self;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let refusal = if tls.is_none() { refusal } else { &[] };
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let (living, mut ended) = mpsc::channel::<Infallible>(1);
-        let mut lanes = Vec::with_capacity(count);
+        let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let (lane, accepted) = mpsc::unbounded_channel();
+            let (worker, accepted) = mpsc::unbounded_channel();
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let (door, tls, stop, living) = (door.clone(), tls.clone(), stop.clone(), living.clone());
+            let (handler, tls, stop, living) = (handler.clone(), tls.clone(), stop.clone(), living.clone());
             thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                LocalSet::new().block_on(&runtime, run(accepted, &Rc::new(door()), tls.as_ref(), &stop, &periods));
+                LocalSet::new()
+                    .block_on(&runtime, serve_accepted(accepted, &Rc::new(handler()), tls.as_ref(), &stop, &timeouts));
                 drop(living);
             })?;
-            lanes.push(lane);
+            workers.push(worker);
         }
         drop(living);
         Ok(async move {
-            accept(&listener, lanes, name, (&connections, refusal), stop).await;
+            accept(&listener, workers, name, (&connections, refusal), stop).await;
             drop(listener);
             if timeout(drain, ended.recv()).await.is_err() {
                 tracing::warn!(door = name, "connections that did not end in time are cut off");
@@ -115,29 +118,29 @@ impl Lanes {
     }
 }
 
-/// Hands connections out that are not refused, until it is to stop.
+/// Hands accepted connections to the threads in turn, until it is to stop. Connections above a cap are refused.
 async fn accept(
     listener: &TcpListener,
-    lanes: Vec<mpsc::UnboundedSender<Accepted>>,
+    workers: Vec<mpsc::UnboundedSender<AcceptedConnection>>,
     name: &'static str,
     (connections, refusal): (&Arc<ConnectionLimiter>, &'static [u8]),
     mut stop: watch::Receiver<bool>,
 ) {
     let accept = async {
-        for lane in lanes.iter().cycle() {
+        for worker in workers.iter().cycle() {
             let accepted = loop {
                 match listener.accept().await.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
                     Ok((socket, peer)) => match connections.admit(peer.ip()) {
-                        Ok(permit) => break Accepted { socket, peer, permit },
+                        Ok(permit) => break AcceptedConnection { socket, peer, permit },
                         Err(_) => refuse(socket, refusal),
                     },
                     Err(error) => {
                         tracing::warn!(door = name, %error, "a connection could not be taken");
-                        sleep(BREATH).await;
+                        sleep(ACCEPT_PAUSE).await;
                     }
                 }
             };
-            if lane.send(accepted).is_err() {
+            if worker.send(accepted).is_err() {
                 tracing::error!(door = name, "a thread that serves connections has ended");
             }
         }
@@ -148,23 +151,23 @@ async fn accept(
     }
 }
 
-/// A lane: serves what it is handed, until there is no more.
-async fn run<D: Door>(
-    mut connections: mpsc::UnboundedReceiver<Accepted>,
-    door: &Rc<D>,
+/// Serves the connections of one worker thread, until no more are accepted and all have ended.
+async fn serve_accepted<H: ConnectionHandler>(
+    mut connections: mpsc::UnboundedReceiver<AcceptedConnection>,
+    handler: &Rc<H>,
     tls: Option<&TlsAcceptor>,
     stop: &watch::Receiver<bool>,
-    periods: &Periods,
+    timeouts: &Periods,
 ) {
     let mut open = JoinSet::new();
-    let (periods, turns) = (Rc::new(*periods), Turns::new());
+    let (timeouts, turns) = (Rc::new(*timeouts), Turns::new());
     loop {
         tokio::select! {
             accepted = connections.recv() => match accepted {
                 Some(accepted) => {
                     let turns = turns.peer_turns(accepted.peer.ip().into());
-                    let (door, tls, periods) = (Rc::clone(door), tls.cloned(), Rc::clone(&periods));
-                    open.spawn_local(connection(accepted, door, tls, stop.clone(), periods, turns))
+                    let (handler, tls, timeouts) = (Rc::clone(handler), tls.cloned(), Rc::clone(&timeouts));
+                    open.spawn_local(serve_connection(accepted, handler, tls, stop.clone(), timeouts, turns))
                 }
                 None => break,
             },
@@ -174,83 +177,85 @@ async fn run<D: Door>(
     while open.join_next().await.is_some() {}
 }
 
-async fn connection<D: Door>(
-    Accepted { socket, peer, permit }: Accepted,
-    door: Rc<D>,
+/// Serves one connection: its TLS handshake, its handler, and its end, be that by the peer, a stop, or a timeout.
+async fn serve_connection<H: ConnectionHandler>(
+    AcceptedConnection { socket, peer, permit }: AcceptedConnection,
+    handler: Rc<H>,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
-    periods: Rc<Periods>,
+    timeouts: Rc<Periods>,
     turns: Rc<PeerTurns>,
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
-    let moved = Rc::new(Cell::new(false));
-    let socket = Rc::new(RefCell::new(WriteDeadline::new(socket, periods.unread_replies)));
-    let watched = Watched { socket: Rc::clone(&socket), moved: Rc::clone(&moved) };
-    let (tell, leave) = oneshot::channel();
+    let was_used = Rc::new(Cell::new(false));
+    let socket = Rc::new(RefCell::new(WriteDeadline::new(socket, timeouts.unread_replies)));
+    let tracked = TrackedSocket { socket: Rc::clone(&socket), was_used: Rc::clone(&was_used) };
+    let (stop_handler, stop_signal) = oneshot::channel();
     let permit = Rc::new(permit);
-    let (serving_permit, handshake) = (Rc::clone(&permit), periods.handshake);
+    let (serving_permit, handshake) = (Rc::clone(&permit), timeouts.handshake);
     let serving_turns = Rc::clone(&turns);
     let serve = async move {
         match tls {
-            None => door.serve(watched, peer, serving_permit, serving_turns, leave).await,
-            Some(tls) => match timeout(handshake, tls.accept(watched)).await {
-                Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, serving_turns, leave).await,
+            None => handler.serve(tracked, peer, serving_permit, serving_turns, stop_signal).await,
+            Some(tls) => match timeout(handshake, tls.accept(tracked)).await {
+                Ok(Ok(stream)) => handler.serve(stream, peer, serving_permit, serving_turns, stop_signal).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
             },
         }
     };
-    // A task of its own: what is sent wakes it alone, and not the timers beside it.
+    // Its own task, so that bytes on the socket wake that alone and not the timers beside it.
     let mut serving = spawn_local(turns.run(serve));
     let overdue = async {
         tokio::select! {
-            () = idle(periods.idle, || moved.take()) => {}
-            () = unauthenticated(&permit, periods.authentication) => permit.refuse_overdue(),
+            () = idle(timeouts.idle, || was_used.take()) => {}
+            () = unauthenticated(&permit, timeouts.authentication) => permit.refuse_overdue(),
         }
     };
     tokio::select! {
         _ = &mut serving => {}
         _ = stop.wait_for(|is_stopping| *is_stopping) => {
-            drop(tell);
-            // As long as something moves: the door's stop is bounded as a whole.
+            drop(stop_handler);
+            // As long as bytes move: the stop of the listener is bounded as a whole.
             tokio::select! {
-                _ = &mut serving => hear_out(&socket, &periods).await,
-                () = idle(periods.idle, || moved.take()) => {}
+                _ = &mut serving => discard_input(&socket, &timeouts).await,
+                () = idle(timeouts.idle, || was_used.take()) => {}
             }
         }
         () = overdue => {
-            drop(tell);
-            // An error: it was cut off, or it panicked, which was logged.
-            let _ = timeout(periods.linger, &mut serving).await;
+            drop(stop_handler);
+            // An error: the handler took too long, or it panicked, which was logged.
+            let _ = timeout(timeouts.linger, &mut serving).await;
         }
     }
     serving.abort();
 }
 
-/// Reads and drops what a peer still sends, until it closes, sends nothing for the period `quiet`, or has sent for the period
-/// `linger`: where a socket is closed with something unread, it is reset, and the peer may lose what was written to it last.
-async fn hear_out<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, periods: &Periods) {
-    let heard_out = async {
+/// Reads and drops what a peer still sends, until it closes, sends nothing for the time `quiet`, or has sent for the
+/// time `linger`. The system resets a socket that is closed with unread bytes, and then the peer may lose what was
+/// written to it last.
+async fn discard_input<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, timeouts: &Periods) {
+    let discard = async {
         let _ = poll_fn(|context| Pin::new(&mut *socket.borrow_mut()).poll_shutdown(context)).await;
-        let mut room = vec![0; 4 << 10];
+        let mut buffer = vec![0; 4 << 10];
         loop {
             let read = poll_fn(|context| {
-                let mut part = ReadBuf::new(&mut room);
+                let mut part = ReadBuf::new(&mut buffer);
                 ready!(Pin::new(&mut *socket.borrow_mut()).poll_read(context, &mut part))?;
                 Poll::Ready(io::Result::Ok(part.filled().len()))
             });
-            let Ok(Ok(1..)) = timeout(periods.quiet, read).await else { break };
+            let Ok(Ok(1..)) = timeout(timeouts.quiet, read).await else { break };
         }
     };
-    let _ = timeout(periods.linger, heard_out).await;
+    let _ = timeout(timeouts.linger, discard).await;
 }
 
-/// Waits until a connection has not been used for this period; `was_used` returns whether it was since the last look.
+/// Resolves when a connection has not been used for this period. `was_used` returns whether it was used since the last call.
 pub(crate) async fn idle(period: Duration, was_used: impl Fn() -> bool) {
-    let mut looks = 0;
-    while looks < IDLE_LOOKS {
-        sleep(period / IDLE_LOOKS).await;
-        looks = if was_used() { 0 } else { looks + 1 };
+    let mut polls = 0;
+    while polls < IDLE_POLLS {
+        sleep(period / IDLE_POLLS).await;
+        polls = if was_used() { 0 } else { polls + 1 };
     }
 }
 
@@ -264,21 +269,21 @@ async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
     }
 }
 
-/// A socket that notes when something is sent. Its reads are paid for by the byte, so that a connection that always has more to
-/// read leaves the others of its lane their turns.
-struct Watched<S> {
-    /// Shared with what hears the peer out at the end.
+/// A socket that notes when bytes are read or written. Its reads use tokio's budget of a turn by the byte, so that a
+/// connection that always has more to read leaves the other connections of its thread their turns.
+struct TrackedSocket<S> {
+    /// The socket, shared with the function that discards the peer's input at the end.
     socket: Rc<RefCell<S>>,
-    moved: Rc<Cell<bool>>,
+    was_used: Rc<Cell<bool>>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_read(context, buffer))?;
-        self.moved.set(true);
+        self.was_used.set(true);
         for _ in 0..(buffer.filled().len() - before) / UNIT_BYTES {
-            // Pending: the budget is spent, and the next read waits for the next turn.
+            // Pending means that the budget is spent: the next read waits for the next turn.
             let Poll::Ready(unit) = coop::poll_proceed(context) else { break };
             unit.made_progress();
         }
@@ -286,10 +291,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_write(context, bytes))?;
-        self.moved.set(true);
+        self.was_used.set(true);
         Poll::Ready(Ok(written))
     }
 
@@ -299,7 +304,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut *self.socket.borrow_mut()).poll_write_vectored(context, bytes))?;
-        self.moved.set(true);
+        self.was_used.set(true);
         Poll::Ready(Ok(written))
     }
 
@@ -334,7 +339,7 @@ mod tests {
         sender.write_all(&vec![0; SENT_BYTES]).await.expect("there is room");
         drop(sender);
         let socket = Rc::new(RefCell::new(socket));
-        let mut socket = Watched { socket, moved: Rc::default() };
+        let mut socket = TrackedSocket { socket, was_used: Rc::default() };
         let (mut turns, mut turn, mut room) = (Vec::new(), 0, [0_u8; 8 << 10]);
         poll_fn(|context| {
             loop {
@@ -356,14 +361,15 @@ mod tests {
         })
         .await;
         assert_eq!(turns.iter().sum::<usize>() + turn, SENT_BYTES);
-        // Not much less, either: a long message is to be read in few turns.
+        // Not much less, so that a long message is read in few turns.
         assert!(turns.iter().all(|bytes| (48 << 10..=64 << 10).contains(bytes)), "{turns:?}");
     }
 
-    /// Returns for how long a peer is heard out that sends a byte every 100 ms for this long, and then neither sends nor closes.
-    async fn heard_for(sending: Duration) -> Duration {
+    /// Returns for how long the input of a peer is discarded that sends a byte every 100 ms for this time, and then
+    /// neither sends nor closes.
+    async fn discarded_for(sending: Duration) -> Duration {
         let (mut peer, socket) = duplex(1);
-        let (socket, periods) = (RefCell::new(socket), Periods::default());
+        let (socket, timeouts) = (RefCell::new(socket), Periods::default());
         let began = Instant::now();
         let send = async {
             while began.elapsed() < sending && peer.write_all(b"x").await.is_ok() {
@@ -372,22 +378,22 @@ mod tests {
             pending::<()>().await;
         };
         tokio::select! {
-            () = hear_out(&socket, &periods) => began.elapsed(),
+            () = discard_input(&socket, &timeouts) => began.elapsed(),
             () = send => unreachable!("it does not end"),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_is_heard_out_until_it_is_quiet_closes_or_has_had_its_time() {
+    async fn input_is_discarded_until_the_peer_is_quiet_closes_or_has_sent_for_too_long() {
         let Periods { quiet, linger, .. } = Periods::default();
-        assert_eq!(heard_for(Duration::ZERO).await, quiet);
-        let heard = heard_for(Duration::from_secs(2)).await;
-        assert!(heard >= Duration::from_secs(2) && heard <= Duration::from_secs(2) + quiet, "{heard:?}");
-        assert_eq!(heard_for(Duration::from_mins(1)).await, linger);
+        assert_eq!(discarded_for(Duration::ZERO).await, quiet);
+        let discarded = discarded_for(Duration::from_secs(2)).await;
+        assert!(discarded >= Duration::from_secs(2) && discarded <= Duration::from_secs(2) + quiet, "{discarded:?}");
+        assert_eq!(discarded_for(Duration::from_mins(1)).await, linger);
         let (peer, socket) = duplex(1);
         drop(peer);
         let began = Instant::now();
-        hear_out(&RefCell::new(socket), &Periods::default()).await;
+        discard_input(&RefCell::new(socket), &Periods::default()).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! What requests charge, or why they charge nothing.
+//! Charges of requests, and errors that charge nothing.
 
 use super::*;
 
@@ -7,12 +7,12 @@ fn all_descriptors_are_charged_or_none() {
     let (decider, _) = decider(POLICY);
     let two = message(vec![descriptor(&[("user", "a")]), descriptor(&[("user", "a"), ("remote_address", "x")])]);
     for left in [2, 1, 0] {
-        let response = ask(&decider, &two);
+        let response = respond(&decider, &two);
         assert_eq!(codes(&response), (Code::Ok, vec![Code::Ok; 2]));
         assert_eq!(response.statuses[1].limit_remaining, left);
     }
     for _ in 0..3 {
-        let response = ask(&decider, &two);
+        let response = respond(&decider, &two);
         assert_eq!(codes(&response), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
         let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
         assert_eq!(left, [2, 0], "as it was before");
@@ -21,7 +21,7 @@ fn all_descriptors_are_charged_or_none() {
 }
 
 #[test]
-fn hits_are_of_the_request_or_the_descriptor_and_none_is_a_peek() {
+fn hits_come_from_the_descriptor_or_else_the_request_and_zero_hits_charge_nothing() {
     let (decider, _) = decider(POLICY);
     let left = |hits_addend, own: &[Option<u64>]| {
         let each = |hits_addend: &Option<u64>| RateLimitDescriptor {
@@ -29,7 +29,7 @@ fn hits_are_of_the_request_or_the_descriptor_and_none_is_a_peek() {
             ..descriptor(&[("path", "/all")])
         };
         let message = RateLimitRequest { hits_addend, ..message(own.iter().map(each).collect()) };
-        let response = ask(&decider, &message);
+        let response = respond(&decider, &message);
         let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
         (response.overall_code(), left)
     };
@@ -45,11 +45,11 @@ fn hits_are_of_the_request_or_the_descriptor_and_none_is_a_peek() {
 }
 
 #[test]
-fn the_limit_of_a_descriptor_stands_instead_of_the_policy_s() {
+fn the_limit_of_a_descriptor_replaces_that_of_the_policy() {
     let (decider, _) = decider(POLICY);
-    let ask = |entries: &[(&str, &str)], requests_per_unit, unit: RateLimitUnit| {
+    let decide_rated = |entries: &[(&str, &str)], requests_per_unit, unit: RateLimitUnit| {
         let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into(), unit_multiplier: None });
-        let response = ask(&decider, &message(vec![RateLimitDescriptor { limit, ..descriptor(entries) }]));
+        let response = respond(&decider, &message(vec![RateLimitDescriptor { limit, ..descriptor(entries) }]));
         let status = &response.statuses[0];
         let limit = status.current_limit.clone().expect("there is one");
         assert_eq!((limit.requests_per_unit, &*limit.name), (requests_per_unit, "override"));
@@ -57,11 +57,15 @@ fn the_limit_of_a_descriptor_stands_instead_of_the_policy_s() {
     };
     let user = [("user", "a")];
     for (left, code) in [(1, Code::Ok), (0, Code::Ok), (0, Code::OverLimit)] {
-        assert_eq!(ask(&user, 2, RateLimitUnit::Minute), (code, left, Unit::Minute));
+        assert_eq!(decide_rated(&user, 2, RateLimitUnit::Minute), (code, left, Unit::Minute));
     }
-    assert_eq!(met(&decider, &user), Some(("edge/tier:free/minute".to_owned(), 4)), "the policy's is untouched");
-    assert_eq!(ask(&[("nobody", "x")], 7, RateLimitUnit::Day), (Code::Ok, 6, Unit::Day), "where the policy has none");
-    assert_eq!(ask(&[("nobody", "y")], 0, RateLimitUnit::Second).0, Code::OverLimit, "0 denies");
+    assert_eq!(limit_of(&decider, &user), Some(("edge/tier:free/minute".to_owned(), 4)), "the policy's is untouched");
+    assert_eq!(
+        decide_rated(&[("nobody", "x")], 7, RateLimitUnit::Day),
+        (Code::Ok, 6, Unit::Day),
+        "where the policy has none"
+    );
+    assert_eq!(decide_rated(&[("nobody", "y")], 0, RateLimitUnit::Second).0, Code::OverLimit, "0 denies");
     for (number, (unit, shown)) in [
         (RateLimitUnit::Second, Unit::Second),
         (RateLimitUnit::Hour, Unit::Hour),
@@ -72,24 +76,24 @@ fn the_limit_of_a_descriptor_stands_instead_of_the_policy_s() {
     .enumerate()
     {
         let value = number.to_string();
-        assert_eq!(ask(&[("unit", &value)], 1_000, unit), (Code::Ok, 999, shown));
+        assert_eq!(decide_rated(&[("unit", &value)], 1_000, unit), (Code::Ok, 999, shown));
     }
 }
 
 #[test]
-fn the_unit_of_a_limit_is_taken_so_many_times() {
+fn the_unit_multiplier_multiplies_the_period() {
     let (decider, _) = decider(POLICY);
     let limit =
         RateLimitOverride { requests_per_unit: 2, unit: RateLimitUnit::Minute.into(), unit_multiplier: Some(3) };
     let two = RateLimitDescriptor { limit: Some(limit), hits_addend: Some(2), ..descriptor(&[("user", "a")]) };
-    let status = ask(&decider, &message(vec![two])).statuses.remove(0);
+    let status = respond(&decider, &message(vec![two])).statuses.remove(0);
     assert_eq!(status.duration_until_reset.map(|it| it.seconds), Some(180));
     let limit = status.current_limit.expect("there is one");
     assert_eq!((limit.requests_per_unit, limit.unit(), limit.unit_multiplier), (2, Unit::Minute, Some(3)));
 }
 
 #[test]
-fn what_is_wrong_is_named_and_charges_nothing() {
+fn an_error_names_the_field_and_charges_nothing() {
     let (decider, _) = decider(POLICY);
     let good = || descriptor(&[("path", "/all")]);
     let limit = |unit, unit_multiplier| RateLimitDescriptor {
@@ -123,23 +127,23 @@ fn what_is_wrong_is_named_and_charges_nothing() {
         let error = now(decide(&decider, &message)).expect_err(field).told();
         assert_eq!((error.field.as_deref(), error.status.as_u16()), (Some(field), 400), "{error:?}");
     }
-    assert_eq!(met(&decider, &[("path", "/all")]).map(|(_, left)| left), Some(6));
+    assert_eq!(limit_of(&decider, &[("path", "/all")]).map(|(_, left)| left), Some(6));
 }
 
 #[test]
-fn where_it_cannot_be_decided_it_is_unavailable() {
+fn a_request_that_cannot_be_decided_is_unavailable() {
     let (decider, is_broken) = decider(POLICY);
-    let request = of(&[("user", "a")]);
+    let request = request_of(&[("user", "a")]);
     is_broken.store(true, Ordering::SeqCst);
     let error = now(decide(&decider, &request)).expect_err("nobody decided");
     assert_eq!((error.told().status.as_u16(), decider.degraded().failures()), (503, 1));
     is_broken.store(false, Ordering::SeqCst);
-    assert_eq!(ask(&decider, &request).statuses[0].limit_remaining, 4);
+    assert_eq!(respond(&decider, &request).statuses[0].limit_remaining, 4);
 }
 
 proptest! {
     #[test]
-    fn every_status_is_filled_and_whoever_is_refused_charges_nobody(
+    fn every_descriptor_has_a_status_and_a_denied_request_charges_nothing(
         messages in proptest::collection::vec((proptest::collection::vec(any_descriptor(), 0..4), any::<u32>()), 1..9),
     ) {
         let (decider, _) = decider(POLICY);
@@ -147,11 +151,11 @@ proptest! {
             let message = RateLimitRequest { hits_addend, ..message(descriptors) };
             let before = decider.engine().totals();
             match now(decide(&decider, &message)) {
-                Ok((answer, response)) => {
+                Ok((outcome, response)) => {
                     let (overall, codes) = codes(&response);
                     prop_assert_eq!(codes.len(), message.descriptors.len());
                     prop_assert_eq!(overall == Code::Ok, codes.iter().all(|code| *code == Code::Ok));
-                    prop_assert_eq!(overall == Code::Ok, answer.is_allowed);
+                    prop_assert_eq!(overall == Code::Ok, outcome.is_allowed);
                     prop_assert!(codes.iter().all(|code| matches!(code, Code::Ok | Code::OverLimit)));
                     for status in &response.statuses {
                         prop_assert_eq!(status.current_limit.is_some(), status.duration_until_reset.is_some());

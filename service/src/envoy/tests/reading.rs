@@ -2,32 +2,33 @@
 
 use super::*;
 
-/// A refusal as it is told, and the place of what is wrong; none, where the bytes are no message.
-type ToldRefusal = (String, Option<String>);
+/// The message of an error and the wrong field; no field where the bytes are no message.
+type ReportedError = (String, Option<String>);
 
-/// Decides the bytes of a message by a new decider. Of the response the time to come again is left out, which chance prolongs.
-fn decided(bytes: &[u8]) -> Result<(bool, RateLimitResponse), ToldRefusal> {
+/// Decides the bytes of a message by a new decider. The response is returned without `retry-after`, to which a random
+/// time is added.
+fn decided(bytes: &[u8]) -> Result<(bool, RateLimitResponse), ReportedError> {
     let (decider, _) = decider(POLICY);
     let caller = Caller::without_token(IpAddr::from([192, 0, 2, 1]).into());
     let mut written = BytesMut::new();
-    match now(super::super::decide(&decider, bytes, &caller, &mut written)) {
-        Ok(answer) => {
+    match now(decide::decide(&decider, bytes, &caller, &mut written)) {
+        Ok(outcome) => {
             let mut response = RateLimitResponse::decode(&*written).expect("a message");
             assert_eq!(response.encode_to_vec(), written);
             response.response_headers_to_add.retain(|header| header.key != "retry-after");
-            Ok((answer.is_allowed, response))
+            Ok((outcome.is_allowed, response))
         }
-        Err(refusal) => {
+        Err(error) => {
             assert!(written.is_empty());
-            Err(match refusal {
-                Refusal::NoMessage(why) => (why, None),
-                Refusal::Wrong(error) => (error.told().message, Some(error.told().field.expect("a place"))),
+            Err(match error {
+                MessageError::Malformed(why) => (why, None),
+                MessageError::Invalid(error) => (error.told().message, Some(error.told().field.expect("a place"))),
             })
         }
     }
 }
 
-/// A `RateLimitRequest` whose descriptors are not read.
+/// A `RateLimitRequest` whose descriptors are not decoded.
 #[derive(Clone, PartialEq, Message)]
 struct UnreadRequest {
     #[prost(string, tag = "1")]
@@ -38,13 +39,13 @@ struct UnreadRequest {
     hits_addend: u32,
 }
 
-/// Asserts that a message is read as prost reads it. What prost cannot read is refused in its words, unless something in front of
-/// the descriptor that cannot be read is refused: the domain, or another descriptor.
+/// Asserts that a message is read as prost reads it. A message that prost cannot read is refused with the reason that
+/// prost gives, unless something before the malformed descriptor is refused: the domain, or another descriptor.
 #[track_caller]
 fn assert_read_as_by_prost(bytes: &[u8]) {
     let ours = decided(bytes);
     match RateLimitRequest::decode(bytes) {
-        // As it is, and as prost would have written it: the fields in their order, and each once.
+        // Compares the message with the form that prost writes, where the fields are in their order and each stands once.
         Ok(message) => assert_eq!(ours, decided(&message.encode_to_vec()), "{}", bytes.escape_ascii()),
         Err(why) => {
             let refusal = ours.expect_err("it is no message");
@@ -52,7 +53,8 @@ fn assert_read_as_by_prost(bytes: &[u8]) {
                 let is_no_message = |bytes: &Vec<u8>| RateLimitDescriptor::decode(&**bytes).is_err();
                 let place = request.descriptors.iter().position(is_no_message).expect("one that prost cannot read");
                 request.descriptors.truncate(place);
-                let is_before = |(_, field): &ToldRefusal| field.as_deref().is_some_and(|field| field != "descriptors");
+                let is_before =
+                    |(_, field): &ReportedError| field.as_deref().is_some_and(|field| field != "descriptors");
                 decided(&request.encode_to_vec()).err().filter(is_before)
             });
             let is_as_by_prost = refusal == (why.to_string(), None);
@@ -62,7 +64,7 @@ fn assert_read_as_by_prost(bytes: &[u8]) {
 }
 
 #[test]
-fn prost_explains_what_cannot_be_read_unless_that_takes_much_memory() {
+fn prost_gives_the_reason_of_a_malformed_message_unless_that_takes_much_memory() {
     let explained = |bytes: &[u8]| {
         let (why, field) = decided(bytes).expect_err("it is no message");
         assert_eq!(field, None);
@@ -95,7 +97,7 @@ fn number_field(number: u32, value: u64) -> Vec<u8> {
     field
 }
 
-/// Generates a field of a number that no message of these has, in each form that there is, also a group.
+/// Generates a field with a number that none of these messages has, of each wire type, groups included.
 fn unknown_field() -> impl Strategy<Value = Vec<u8>> {
     (9_u32..40, proptest::collection::vec(any::<u8>(), 0..9), 0..5_u8).prop_map(|(number, value, form)| {
         let tag = |wire: u32| {
@@ -118,29 +120,29 @@ fn fields_that_come_twice_or_are_wrong_are_read_as_prost_reads_them() {
     let user = bytes_field(1, &[bytes_field(1, b"user"), bytes_field(2, b"a")].concat());
     let domain = bytes_field(1, b"edge");
     // With these fields in the descriptor, and after it in the message.
-    let of = |within: &[Vec<u8>], after: &[Vec<u8>]| {
+    let with_fields = |within: &[Vec<u8>], after: &[Vec<u8>]| {
         let descriptor = [&user[..], &within.concat()].concat();
         [&domain[..], &bytes_field(2, &descriptor), &after.concat()].concat()
     };
     let limit = [number_field(1, 2), number_field(2, 2)].map(|part| bytes_field(2, &part));
     let hits = |hits| bytes_field(3, &number_field(1, hits));
     for (name, bytes) in [
-        ("domain twice", of(&[], &[bytes_field(1, b"other"), bytes_field(1, b"edge")])),
-        ("hits twice", of(&[], &[number_field(3, 9), number_field(3, 2)])),
-        ("hits above 32 bits", of(&[], &[number_field(3, (1 << 32) + 2)])),
-        ("hits above 32 bits that are none", of(&[], &[number_field(3, 1 << 32)])),
-        ("limit in two parts", of(&limit, &[])),
-        ("own hits twice", of(&[hits(9), hits(2)], &[])),
-        ("own hits twice, the second empty", of(&[hits(2), bytes_field(3, b"")], &[])),
-        ("own hits, empty", of(&[bytes_field(3, b"")], &[])),
-        ("a group", of(&[vec![0x7b, 0x08, 0x01, 0x7c]], &[vec![0x7b, 0x7c]])),
-        ("key and value twice", of(&[bytes_field(1, &[&user[2..], &user[2..]].concat())], &[])),
-        ("a number that is not negative", of(&[number_field(4, 0)], &[])),
+        ("domain twice", with_fields(&[], &[bytes_field(1, b"other"), bytes_field(1, b"edge")])),
+        ("hits twice", with_fields(&[], &[number_field(3, 9), number_field(3, 2)])),
+        ("hits above 32 bits", with_fields(&[], &[number_field(3, (1 << 32) + 2)])),
+        ("hits above 32 bits that are none", with_fields(&[], &[number_field(3, 1 << 32)])),
+        ("limit in two parts", with_fields(&limit, &[])),
+        ("own hits twice", with_fields(&[hits(9), hits(2)], &[])),
+        ("own hits twice, the second empty", with_fields(&[hits(2), bytes_field(3, b"")], &[])),
+        ("own hits, empty", with_fields(&[bytes_field(3, b"")], &[])),
+        ("a group", with_fields(&[vec![0x7b, 0x08, 0x01, 0x7c]], &[vec![0x7b, 0x7c]])),
+        ("key and value twice", with_fields(&[bytes_field(1, &[&user[2..], &user[2..]].concat())], &[])),
+        ("a number that is not negative", with_fields(&[number_field(4, 0)], &[])),
     ] {
         assert!(RateLimitRequest::decode(&*bytes).is_ok() && decided(&bytes).is_ok(), "{name}: {:?}", decided(&bytes));
         assert_read_as_by_prost(&bytes);
     }
-    let limited = decided(&of(&limit, &[])).expect("a message").1;
+    let limited = decided(&with_fields(&limit, &[])).expect("a message").1;
     assert_eq!(limited.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit), Some(2), "both parts");
     let group = |end: u8| vec![0x7b, 0x08, 0x01, end];
     // Each form that a field may have, of each number.
@@ -158,12 +160,12 @@ fn fields_that_come_twice_or_are_wrong_are_read_as_prost_reads_them() {
         ]
     };
     let mut wrong = vec![
-        of(&[group(0x08)], &[]),
-        of(&[group(0x74)], &[]),
-        of(&[], &[group(0x08)]),
-        of(&[], &[vec![0x7b]]),
-        of(&[], &[bytes_field(1, b"\xff")]),
-        of(&[bytes_field(1, &bytes_field(1, b"\xff"))], &[]),
+        with_fields(&[group(0x08)], &[]),
+        with_fields(&[group(0x74)], &[]),
+        with_fields(&[], &[group(0x08)]),
+        with_fields(&[], &[vec![0x7b]]),
+        with_fields(&[], &[bytes_field(1, b"\xff")]),
+        with_fields(&[bytes_field(1, &bytes_field(1, b"\xff"))], &[]),
     ];
     for number in 1..=4 {
         let known_form = |place| match number {
@@ -174,10 +176,10 @@ fn fields_that_come_twice_or_are_wrong_are_read_as_prost_reads_them() {
         for (form, field) in forms(number).into_iter().enumerate() {
             let is_wrong = |place| form != known_form(place) && (known_form(place) != 8 || form == 4 || form > 5);
             if is_wrong(0) {
-                wrong.push(of(&[], slice::from_ref(&field)));
+                wrong.push(with_fields(&[], slice::from_ref(&field)));
             }
             if is_wrong(1) {
-                wrong.push(of(slice::from_ref(&field), &[]));
+                wrong.push(with_fields(slice::from_ref(&field), &[]));
             }
         }
     }
@@ -188,8 +190,8 @@ fn fields_that_come_twice_or_are_wrong_are_read_as_prost_reads_them() {
     }
     // A value is bytes: any are one.
     let value = bytes_field(1, &[bytes_field(1, b"path"), bytes_field(2, b"\xff\xfe")].concat());
-    assert!(decided(&of(slice::from_ref(&value), &[])).is_ok());
-    assert_read_as_by_prost(&of(&[value], &[]));
+    assert!(decided(&with_fields(slice::from_ref(&value), &[])).is_ok());
+    assert_read_as_by_prost(&with_fields(&[value], &[]));
 }
 
 proptest! {
@@ -218,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn unknown_fields_are_passed_over(
+    fn unknown_fields_are_skipped(
         fields in proptest::collection::vec((1..5_usize, unknown_field()), 0..5),
         hits in 0..9_u64,
     ) {

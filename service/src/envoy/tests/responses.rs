@@ -1,11 +1,11 @@
-//! Statuses and headers.
+//! Statuses and headers of responses.
 
 use super::*;
 
 #[test]
-fn a_status_has_the_numbers_that_envoy_tells() {
+fn a_status_has_the_numbers_that_envoy_shows() {
     let (decider, _) = decider(POLICY);
-    let response = ask(
+    let response = respond(
         &decider,
         &message(vec![
             descriptor(&[("path", "/all")]),
@@ -36,7 +36,7 @@ fn a_status_has_the_numbers_that_envoy_tells() {
 }
 
 #[test]
-fn headers_are_those_that_the_domain_asks_for() {
+fn headers_follow_the_settings_of_the_domain() {
     let told = |settings: &str| {
         let (decider, _) = decider(&POLICY.replacen("[domains.edge]", &format!("[domains.edge]\n{settings}"), 1));
         // What has more left comes first, and what has no limit.
@@ -45,8 +45,8 @@ fn headers_are_those_that_the_domain_asks_for() {
             descriptor(&[("nobody", "x")]),
             descriptor(&[("user", "a")]),
         ]);
-        let allowed = ask(&decider, &message);
-        let denied = ask(&decider, &RateLimitRequest { hits_addend: 6, ..message });
+        let allowed = respond(&decider, &message);
+        let denied = respond(&decider, &RateLimitRequest { hits_addend: 6, ..message });
         let header = |HeaderValue { key, value }| format!("{key}: {value}");
         [allowed, denied].map(|it| it.response_headers_to_add.into_iter().map(header).collect::<Vec<_>>())
     };
@@ -59,14 +59,14 @@ fn headers_are_those_that_the_domain_asks_for() {
     assert_eq!(told("headers = \"none\""), [Vec::<String>::new(), Vec::new()]);
     let (decider, _) = decider(POLICY);
     let twice = message(vec![RateLimitDescriptor { hits_addend: Some(5), ..descriptor(&[("user", "a")]) }]);
-    assert_eq!(ask(&decider, &twice).overall_code(), Code::Ok);
-    let denied = ask(&decider, &twice);
+    assert_eq!(respond(&decider, &twice).overall_code(), Code::Ok);
+    let denied = respond(&decider, &twice);
     let wait = denied.response_headers_to_add.iter().find(|header| header.key == "retry-after").expect("it ends");
     assert!((60..=66).contains(&wait.value.parse::<u64>().expect("seconds")), "{wait:?}");
 }
 
 #[test]
-fn whoever_is_denied_by_several_is_told_the_longest_wait() {
+fn a_request_that_several_limits_deny_has_the_longest_wait() {
     let (decider, _) = decider(POLICY);
     // Some seconds; the rest of the minute; the rest of the day.
     let all = RateLimitDescriptor { hits_addend: Some(7), ..descriptor(&[("path", "/all")]) };
@@ -74,12 +74,12 @@ fn whoever_is_denied_by_several_is_told_the_longest_wait() {
     let pair = RateLimitDescriptor { hits_addend: Some(3), ..descriptor(&[("user", "a"), ("remote_address", "x")]) };
     let wait = |descriptors: &[&RateLimitDescriptor]| {
         let descriptors = descriptors.iter().map(|&it| RateLimitDescriptor { hits_addend: Some(1), ..it.clone() });
-        let denied = ask(&decider, &message(descriptors.collect()));
+        let denied = respond(&decider, &message(descriptors.collect()));
         assert_eq!(denied.overall_code(), Code::OverLimit);
         let header = denied.response_headers_to_add.iter().find(|header| header.key == "retry-after");
         header.map(|header| header.value.parse::<u64>().expect("seconds"))
     };
-    assert_eq!(ask(&decider, &message(vec![all.clone(), user.clone(), pair.clone()])).overall_code(), Code::Ok);
+    assert_eq!(respond(&decider, &message(vec![all.clone(), user.clone(), pair.clone()])).overall_code(), Code::Ok);
     let alone = [&all, &user, &pair].map(|one| wait(&[one]));
     assert!(alone[0] > alone[1] && alone[1] < alone[2], "{alone:?}");
     let (longest, never) = (
@@ -98,20 +98,20 @@ fn whoever_is_denied_by_several_is_told_the_longest_wait() {
 }
 
 #[test]
-fn a_shadow_denies_nobody() {
+fn a_limit_in_shadow_mode_denies_nothing() {
     let (decider, _) = decider(POLICY);
     for _ in 0..3 {
-        assert_eq!(codes(&ask(&decider, &of(&[("seen", "x")]))), (Code::Ok, vec![Code::Ok]));
+        assert_eq!(codes(&respond(&decider, &request_of(&[("seen", "x")]))), (Code::Ok, vec![Code::Ok]));
     }
     assert_eq!(decider.engine().limit_counts().iter().map(|(_, counts)| counts.shadow_denied).sum::<u64>(), 2);
 }
 
-/// As upstream does.
+/// Envoy's own service does the same.
 #[test]
-fn a_shadow_is_told_with_its_numbers_where_no_limit_is_enforced() {
+fn the_status_has_the_numbers_of_a_shadow_limit_where_no_limit_is_enforced() {
     let (decider, _) = decider(POLICY);
     let told = |entries: &[(&str, &str)]| {
-        let status = ask(&decider, &of(entries)).statuses.remove(0);
+        let status = respond(&decider, &request_of(entries)).statuses.remove(0);
         let limit =
             status.current_limit.clone().map(|limit| (limit.name.clone(), limit.requests_per_unit, limit.unit()));
         (status.code(), limit, status.limit_remaining)
@@ -122,23 +122,23 @@ fn a_shadow_is_told_with_its_numbers_where_no_limit_is_enforced() {
     // What an import lets pass on purpose has no limit.
     let unlimited =
         POLICY.replace("limit = 1, period = \"1h\", mode", "limit = 86_400_000_000_000, period = \"1d\", mode");
-    assert_eq!(met(&self::decider(&unlimited).0, &[("seen", "x")]), None);
+    assert_eq!(limit_of(&self::decider(&unlimited).0, &[("seen", "x")]), None);
 }
 
 #[test]
-fn the_unit_of_a_limit_of_nothing_is_known() {
+fn the_unit_of_a_limit_of_zero_is_known() {
     let (decider, _) = decider(&POLICY.replace("limit = 3, period = \"1d\"", "limit = 0, period = \"1m\""));
-    let response = ask(&decider, &of(&[("user", "a"), ("remote_address", "x")]));
+    let response = respond(&decider, &request_of(&[("user", "a"), ("remote_address", "x")]));
     let limit = response.statuses[0].current_limit.clone().expect("there is one");
     assert_eq!((response.overall_code(), limit.requests_per_unit, limit.unit()), (Code::OverLimit, 0, Unit::Minute));
     let own = RateLimitOverride { requests_per_unit: 0, unit: RateLimitUnit::Hour.into(), unit_multiplier: None };
     let own = RateLimitDescriptor { limit: Some(own), ..descriptor(&[("user", "a")]) };
-    let limit = ask(&decider, &message(vec![own])).statuses.remove(0).current_limit.expect("there is one");
+    let limit = respond(&decider, &message(vec![own])).statuses.remove(0).current_limit.expect("there is one");
     assert_eq!((limit.requests_per_unit, limit.unit()), (0, Unit::Hour));
 }
 
 #[test]
-fn a_period_is_so_many_of_the_longest_unit_or_unknown() {
+fn a_period_is_a_multiple_of_the_longest_unit_or_unknown() {
     for (seconds, times, unit) in [
         (1, 1, Unit::Second),
         (10, 10, Unit::Second),
@@ -168,13 +168,13 @@ fn a_period_is_so_many_of_the_longest_unit_or_unknown() {
         id = "free"
         limits = [{ id = "month", algorithm = "fixed_window", limit = 5, period = "month" }]
     "#;
-    let response = ask(&decider(month).0, &of(&[("user", "a")]));
+    let response = respond(&decider(month).0, &request_of(&[("user", "a")]));
     assert_eq!(response.statuses[0].current_limit.as_ref().map(RateLimit::unit), Some(Unit::Month));
 }
 
 proptest! {
     #[test]
-    fn names_fit_between_quotes_and_differ_as_before(one in ".{0,9}", other in ".{0,9}") {
+    fn printable_names_fit_between_quotes_and_differ_where_the_names_did(one in ".{0,9}", other in ".{0,9}") {
         let [told, others] = [&one, &other].map(|name| response::printable(name));
         prop_assert!(told.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')));
         prop_assert_eq!(one == other, told == others);

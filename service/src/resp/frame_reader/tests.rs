@@ -1,18 +1,21 @@
+//! Tests of the frame reader with input that comes in pieces.
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
-/// What was read, owned: a command's words, or what it was instead.
+/// An owned result of reading: the words of a command, or the other frame.
 #[derive(PartialEq, Eq, Debug)]
 enum Read {
     Command(Vec<Vec<u8>>),
-    Else(Decoded),
+    Else(Frame),
     Wrong(ProtocolError),
 }
 
-/// Reads these pieces as they come, as a connection does; also how many bytes are left that are no whole command.
+/// Reads input that comes in these pieces, as a connection does. Returns the results, and how many bytes are left of an
+/// incomplete command.
 fn read(pieces: &[&[u8]]) -> (Vec<Read>, usize) {
-    let (mut decoder, mut input, mut read) = (Decoder::default(), Vec::new(), Vec::new());
+    let (mut decoder, mut input, mut read) = (FrameReader::default(), Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
         let mut done = 0;
@@ -23,8 +26,8 @@ fn read(pieces: &[&[u8]]) -> (Vec<Read>, usize) {
                     assert!(done + bytes <= input.len());
                     done += bytes;
                     match what {
-                        Decoded::Part => break,
-                        Decoded::Command => read.push(Read::Command(words.iter().map(|word| word.to_vec()).collect())),
+                        Frame::Incomplete => break,
+                        Frame::Command => read.push(Read::Command(words.iter().map(|word| word.to_vec()).collect())),
                         other => read.push(Read::Else(other)),
                     }
                 }
@@ -64,9 +67,9 @@ fn commands_are_arrays_or_lines() {
         ("AUTH 'a b' \"c d\"\r\n", vec![command(&["AUTH", "a b", "c d"])]),
         ("AUTH ''\r\n", vec![command(&["AUTH", ""])]),
         ("\r\n\n*0\r\n*-1\r\n*-7\r\nPING\r\n", vec![command(&["PING"])]),
-        ("AUTH \"a\r\nPING\r\n", vec![Read::Else(Decoded::Quotes), command(&["PING"])]),
-        ("AUTH \"a\"b\r\n", vec![Read::Else(Decoded::Quotes)]),
-        ("AUTH \"a\\n\"\r\n", vec![Read::Else(Decoded::Quotes)]),
+        ("AUTH \"a\r\nPING\r\n", vec![Read::Else(Frame::Quotes), command(&["PING"])]),
+        ("AUTH \"a\"b\r\n", vec![Read::Else(Frame::Quotes)]),
+        ("AUTH \"a\\n\"\r\n", vec![Read::Else(Frame::Quotes)]),
         ("AUTH 'a\\n'\r\n", vec![command(&["AUTH", "a\\n"])]),
     ] {
         assert_eq!(read(&[bytes.as_bytes()]), (reads, 0), "{bytes:?}");
@@ -74,7 +77,7 @@ fn commands_are_arrays_or_lines() {
 }
 
 #[test]
-fn what_is_no_command_says_why() {
+fn input_that_is_no_command_has_an_error_with_the_reason() {
     for (bytes, wrong) in [
         ("*x\r\n", ProtocolError::Count),
         ("*\r\n", ProtocolError::Count),
@@ -95,14 +98,14 @@ fn what_is_no_command_says_why() {
 }
 
 #[test]
-fn bounds_are_met_exactly() {
+fn bounds_are_exact() {
     let words = vec!["a"; ARGUMENTS_MAX];
     assert_eq!(read(&[&array(&words)]), (vec![command(&words)], 0));
-    // What has more is thrown away, and what follows it is read.
+    // A command with more arguments is discarded, and the command behind it is read.
     let many = [array(&vec!["a"; ARGUMENTS_MAX + 1]), array(&["PING"])].concat();
-    assert_eq!(read(&[&many]), (vec![Read::Else(Decoded::TooMany), command(&["PING"])], 0));
+    assert_eq!(read(&[&many]), (vec![Read::Else(Frame::TooMany), command(&["PING"])], 0));
     let line = [vec!["a"; ARGUMENTS_MAX + 1].join(" "), "\nPING\n".to_owned()].concat();
-    assert_eq!(read(&[line.as_bytes()]), (vec![Read::Else(Decoded::TooMany), command(&["PING"])], 0));
+    assert_eq!(read(&[line.as_bytes()]), (vec![Read::Else(Frame::TooMany), command(&["PING"])], 0));
 
     let longest = array(&[vec![b'a'; COMMAND_BYTES_MAX - 20]]);
     assert!(longest.len() <= COMMAND_BYTES_MAX, "with its framing");
@@ -112,7 +115,7 @@ fn bounds_are_met_exactly() {
     for long in [&long[..], &long[..long.len() - 1]] {
         assert_eq!(read(&[long]).0, [Read::Wrong(ProtocolError::LongCommand)]);
     }
-    // Also of what is thrown away.
+    // The bound holds for discarded commands, too.
     let long = array(&vec![vec![b'a'; COMMAND_BYTES_MAX / ARGUMENTS_MAX]; ARGUMENTS_MAX + 1]);
     assert_eq!(read(&[&long]).0, [Read::Wrong(ProtocolError::LongCommand)]);
 
@@ -130,10 +133,10 @@ proptest! {
             vec(prop_oneof![Just(b'0'), Just(b'9'), Just(b'/'), Just(b':'), Just(b'\r'), Just(b'\n'), any::<u8>()], 0..6),
         ],
     ) {
-        prop_assert_eq!(number(&bytes), any_number(&bytes));
+        prop_assert_eq!(read_number(&bytes), read_any_number(&bytes));
     }
 
-    /// Whatever the words, and wherever what was sent is cut.
+    /// Commands of any words are read, wherever the input is cut.
     #[test]
     fn commands_are_read_as_they_were_written(
         commands in vec(vec(vec(any::<u8>(), 0..20), 1..8), 0..6),
@@ -148,9 +151,9 @@ proptest! {
         prop_assert_eq!(read(&pieces), (reads, 0));
     }
 
-    /// Whatever comes, byte by byte it reads as it does at once.
+    /// Any input has the same result when it comes byte by byte as when it comes at once.
     #[test]
-    fn what_is_read_does_not_hang_on_when_it_comes(bytes in "([*$:][0-9-]{1,3}\r\n|[a-z \"'\\\\]{0,6}\r?\n|[ -~]|\r\n){0,12}") {
+    fn the_result_does_not_depend_on_how_the_input_is_cut(bytes in "([*$:][0-9-]{1,3}\r\n|[a-z \"'\\\\]{0,6}\r?\n|[ -~]|\r\n){0,12}") {
         let bytes = bytes.as_bytes();
         let each: Vec<&[u8]> = bytes.chunks(1).collect();
         prop_assert_eq!(read(&[bytes]), read(&each));

@@ -1,37 +1,39 @@
+//! Tests of the ledger with a virtual time, and of permits.
+
 use std::{
     net::Ipv4Addr,
     pin::pin,
-    task::{Wake, Waker},
+    task::{Context, Poll, Wake, Waker},
 };
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
 
-use super::*;
+use super::{ledger::BodyHolder, *};
 
 const GRACE: Duration = Duration::from_secs(1);
 const BODY: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_mins(1);
+const RESPONSE: Duration = Duration::from_mins(1);
 
 const LIMITS: BudgetLimits =
-    BudgetLimits { budget: 100, peer: 40, connection: 20, grace: GRACE, body: BODY, answer: ANSWER };
+    BudgetLimits { budget: 100, peer: 40, connection: 20, grace: GRACE, body: BODY, answer: RESPONSE };
 
 fn peer(number: u8) -> PeerNetwork {
     IpAddr::from([192, 0, 2, number]).into()
 }
 
-/// A ledger with a clock.
-struct Clocked {
+/// A ledger with a virtual time.
+struct TimedLedger {
     ledger: BudgetLedger,
     now: Instant,
 }
 
-impl Clocked {
+impl TimedLedger {
     fn new() -> Self {
         Self { ledger: BudgetLedger::new(LIMITS), now: Instant::now() }
     }
 
-    /// A new holder of a connection, whose hundreds are its peer. Returns its number, or why it was refused.
+    /// Admits a new holder of a connection, whose hundreds are the number of its peer. Returns its number, or the refusal.
     fn admit(&mut self, connection: u64, bytes: usize) -> Result<u64, BudgetRefusal> {
         let peer = peer(u8::try_from(connection / 100).expect("a peer"));
         let state = Arc::default();
@@ -50,7 +52,7 @@ impl Clocked {
 
 #[test]
 fn a_connection_a_peer_and_all_have_their_bounds() {
-    let mut budget = Clocked::new();
+    let mut budget = TimedLedger::new();
     let first = budget.admit(101, 20).expect("room");
     assert_eq!(budget.admit(101, 1), Err(BudgetRefusal::Connection));
     assert_eq!(budget.resize(first, 21), Err(BudgetRefusal::Connection));
@@ -71,7 +73,7 @@ fn a_connection_a_peer_and_all_have_their_bounds() {
 
 #[test]
 fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer() {
-    let mut budget = Clocked::new();
+    let mut budget = TimedLedger::new();
     let [other, _, second, third] = [301, 101, 101, 102].map(|connection| budget.admit(connection, 10).expect("room"));
     budget.now += GRACE;
     // The connection has 20 of 20, the peer 30 of 40.
@@ -87,8 +89,8 @@ fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer() {
 }
 
 #[test]
-fn where_all_is_taken_the_peer_that_has_most_makes_room_then_the_same_peer_then_any() {
-    let mut budget = Clocked::new();
+fn in_a_full_budget_the_peer_with_most_makes_room_then_the_same_peer_then_any() {
+    let mut budget = TimedLedger::new();
     let [_, first, second, third, fourth] =
         [101, 102, 201, 301, 401].map(|connection| budget.admit(connection, 20).expect("room"));
     let fifth = budget.admit(501, 10).expect("another peer has more, and makes room at any age");
@@ -105,8 +107,8 @@ fn where_all_is_taken_the_peer_that_has_most_makes_room_then_the_same_peer_then_
 }
 
 #[test]
-fn what_is_young_or_does_not_wait_for_its_caller_is_not_dropped() {
-    let mut budget = Clocked::new();
+fn young_holders_and_those_that_do_not_wait_for_their_caller_are_not_dropped() {
+    let mut budget = TimedLedger::new();
     let working = budget.admit(101, 10).expect("room");
     budget.ledger.enter(working, PermitPhase::Work, budget.now);
     budget.now += GRACE;
@@ -118,25 +120,25 @@ fn what_is_young_or_does_not_wait_for_its_caller_is_not_dropped() {
     assert_eq!(budget.admit(101, 11), Err(BudgetRefusal::Connection));
     assert_eq!(budget.numbers(), [working, young], "none is dropped in vain");
     // The time of another phase begins with it.
-    budget.ledger.enter(young, PermitPhase::Answer, budget.now);
+    budget.ledger.enter(young, PermitPhase::Response, budget.now);
     assert_eq!(budget.admit(101, 1), Err(BudgetRefusal::Connection));
     budget.now += GRACE;
-    budget.ledger.enter(young, PermitPhase::Answer, budget.now);
+    budget.ledger.enter(young, PermitPhase::Response, budget.now);
     budget.admit(101, 1).expect("the phase was the same");
 }
 
 #[test]
-fn what_waits_for_too_long_is_revoked() {
-    let mut budget = Clocked::new();
+fn overdue_holders_are_revoked() {
+    let mut budget = TimedLedger::new();
     let [body, answer, working] = [101, 201, 301].map(|connection| budget.admit(connection, 10).expect("room"));
-    budget.ledger.enter(answer, PermitPhase::Answer, budget.now);
+    budget.ledger.enter(answer, PermitPhase::Response, budget.now);
     budget.ledger.enter(working, PermitPhase::Work, budget.now);
     let state = Arc::clone(&budget.ledger.holders[&body].state);
     for (period, left) in [
         (BODY.saturating_sub(Duration::from_nanos(1)), vec![body, answer, working]),
         (Duration::from_nanos(1), vec![answer, working]),
-        (ANSWER.saturating_sub(BODY), vec![working]),
-        (ANSWER, vec![working]),
+        (RESPONSE.saturating_sub(BODY), vec![working]),
+        (RESPONSE, vec![working]),
     ] {
         budget.now += period;
         budget.ledger.sweep(budget.now);
@@ -151,7 +153,7 @@ proptest! {
     fn no_bound_is_exceeded_and_shares_add_up(
         steps in prop::collection::vec((0_u64..12, 0_usize..25, 0_u64..1_500), 1..200)
     ) {
-        let mut budget = Clocked::new();
+        let mut budget = TimedLedger::new();
         for (choice, bytes, pause_ms) in steps {
             budget.now += Duration::from_millis(pause_ms);
             let numbers = budget.numbers();
@@ -229,7 +231,7 @@ fn the_free_blocks_of_a_connection_are_bounded() {
 }
 
 #[test]
-fn a_revoked_permit_holds_nothing_and_what_runs_its_holder_knows_until_that_has_seen_it() {
+fn a_revoked_permit_holds_nothing_and_its_revocation_resolves_until_the_owner_has_seen_it() {
     let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
     let context = &mut Context::from_waker(Waker::noop());
     let mut first = BodyPermit::new(&connection);
@@ -248,7 +250,7 @@ fn a_revoked_permit_holds_nothing_and_what_runs_its_holder_knows_until_that_has_
 }
 
 #[test]
-fn an_answer_is_kept_until_it_is_taken_or_its_permit_is_revoked() {
+fn a_response_is_kept_until_it_is_taken_or_its_permit_is_revoked() {
     const ANSWER_BYTES: usize = 3 * BLOCK_BYTES - 1;
     let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
     let keep = || {
@@ -267,10 +269,10 @@ fn an_answer_is_kept_until_it_is_taken_or_its_permit_is_revoked() {
     assert!(unread.take_piece().is_some());
     let mut other = BodyPermit::new(&connection);
     other.hold(CONNECTION_BYTES).expect("the oldest makes room");
-    assert!(unread.take_piece().is_none() && unread.state.as_ref().is_some_and(|state| state.answer().is_empty()));
+    assert!(unread.take_piece().is_none() && unread.state.as_ref().is_some_and(|state| state.response().is_empty()));
 }
 
-/// Counts how often it was woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -281,9 +283,9 @@ impl Wake for Woken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_is_not_polled_is_revoked_when_its_time_is_over() {
+async fn an_overdue_owner_that_is_not_polled_is_revoked() {
     let (budget, connection) = budget_with(&Periods::default());
-    let sweeping = tokio::spawn(Arc::clone(&budget).follow());
+    let sweeping = tokio::spawn(Arc::clone(&budget).revoke_overdue());
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let context = &mut Context::from_waker(&waker);
@@ -297,13 +299,13 @@ async fn a_holder_that_is_not_polled_is_revoked_when_its_time_is_over() {
     sweeping.abort();
 }
 
-/// A permit of another connection of this peer.
+/// Returns a permit of a new connection of this peer.
 fn permit_of(budget: &Arc<BodyBudget>, number: u8) -> BodyPermit {
     BodyPermit::new(&ConnectionShare::new(budget, IpAddr::from([192, 0, 2, number])))
 }
 
 #[test]
-fn answers_that_are_worked_out_have_a_part_of_the_share_of_their_peer() {
+fn responses_that_are_being_made_have_a_part_of_the_share_of_their_peer() {
     const HALF: usize = WORK_BYTES / 2;
     let (budget, _) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
     let [mut first, mut second, mut short] = [(); 3].map(|()| permit_of(&budget, 1));
@@ -344,7 +346,7 @@ fn answers_that_are_worked_out_have_a_part_of_the_share_of_their_peer() {
 }
 
 #[test]
-fn peers_that_worked_take_no_memory_for_ever() {
+fn peers_without_responses_under_way_take_no_memory() {
     let (budget, _) = budget_with(&Periods::default());
     for number in 0..=u8::MAX {
         permit_of(&budget, number).begin_work(0, WORK_BYTES).now_or_never().expect("room").expect("room");

@@ -1,3 +1,5 @@
+//! Tests of shares, and of the table against a model.
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -13,7 +15,7 @@ fn table(places: usize, percent: u8) -> CallerTable<u64, ()> {
     CallerTable::new(places, CallerShare::percent(percent))
 }
 
-/// Adds entries of a caller until it has no room; returns how many, and why there are no more.
+/// Adds entries of a caller until it has no room. Returns how many it has, and why it may have no more.
 fn fill(table: &mut CallerTable<u64, ()>, caller: u64) -> (usize, NoRoom) {
     let mut added = 0;
     loop {
@@ -40,7 +42,7 @@ fn a_caller_may_have_as_many_entries_as_places_are_free() {
 }
 
 #[test]
-fn a_share_is_as_large_as_it_is_set() {
+fn a_share_is_as_large_as_its_setting() {
     for (percent, entries) in [(0, 10), (1, 10), (10, 100), (90, 900), (99, 990)] {
         assert_eq!(fill(&mut table(1_000, percent), 1), (entries, NoRoom::Caller), "{percent}");
     }
@@ -52,7 +54,7 @@ fn a_share_is_as_large_as_it_is_set() {
 }
 
 #[test]
-fn of_a_table_without_a_free_place_one_that_has_its_share_is_told_so() {
+fn in_a_full_table_a_caller_with_its_share_is_refused_for_that() {
     let mut table = table(10, HALF);
     for caller in 1..=9 {
         fill(&mut table, caller);
@@ -63,7 +65,7 @@ fn of_a_table_without_a_free_place_one_that_has_its_share_is_told_so() {
 }
 
 #[test]
-fn a_caller_is_large_that_has_no_less_than_the_others_on_average() {
+fn a_caller_with_no_less_than_the_average_is_large() {
     let mut table = table(1_000, HALF);
     assert_eq!(fill(&mut table, 1), (500, NoRoom::Caller));
     assert!(table.is_large(CallerKey(1)), "it is alone");
@@ -139,9 +141,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The model is a list of entries, oldest first.
+    /// Compares the table with a model: a list of entries, oldest first.
     #[test]
-    fn the_shares_are_those_of_the_entries(steps in steps(), places in 1..30_usize, percent in 1..=100_u8) {
+    fn the_counts_of_callers_are_those_of_their_entries(steps in steps(), places in 1..30_usize, percent in 1..=100_u8) {
         let share = CallerShare::percent(percent);
         let mut table = CallerTable::new(places, share);
         let mut model: Vec<(u8, CallerKey)> = Vec::new();

@@ -1,3 +1,5 @@
+//! Tests of open reservations over an engine with a manual clock.
+
 use proptest::prelude::*;
 use tidegate::{Engine, Identity, Request, clock::ManualClock};
 use tidegate_listener::OwnerCounts;
@@ -5,15 +7,15 @@ use tidegate_listener::OwnerCounts;
 use super::*;
 
 const NOW: Nanos = 1_700_000_000 * SECOND_NS;
-const GOOD: CallerKey = CallerKey::made_up(1);
-const HOSTILE: CallerKey = CallerKey::made_up(2);
+const GOOD: CallerKey = CallerKey::for_test(1);
+const HOSTILE: CallerKey = CallerKey::for_test(2);
 
-fn reservation(engine: &Engine<ManualClock>) -> Held {
+fn reservation(engine: &Engine<ManualClock>) -> ReservedCharge {
     let who = [Identity::new("user", "ada").expect("valid")];
-    Held::Here(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
+    ReservedCharge::Local(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
 }
 
-/// Without shares.
+/// Returns empty tables of which one caller may have everything.
 fn unshared() -> Reservations {
     Reservations::new(CallerShare::percent(100))
 }
@@ -27,7 +29,7 @@ fn random() -> ReservationId {
 }
 
 #[test]
-fn an_id_is_text_that_is_read_back_and_nothing_else_is() {
+fn an_id_is_read_back_from_its_text_and_other_text_is_refused() {
     let id = random();
     let text = id.to_string();
     assert_eq!(text.len(), 24);
@@ -40,7 +42,7 @@ fn an_id_is_text_that_is_read_back_and_nothing_else_is() {
 }
 
 #[test]
-fn one_is_taken_once_and_within_its_hour() {
+fn a_reservation_is_taken_once_and_within_its_hour() {
     let (engine, reservations) = (engine(), unshared());
     let [settled, late, last] = [random(), random(), random()];
     for id in [settled, late, last] {
@@ -59,7 +61,7 @@ fn one_is_taken_once_and_within_its_hour() {
 }
 
 #[test]
-fn there_is_room_for_so_many_and_again_when_they_are_over() {
+fn the_places_are_free_again_when_reservations_expire() {
     let (engine, reservations) = (engine(), unshared());
     let put = |id, now| reservations.put(id, reservation(&engine), GOOD, now);
     let first = random();
@@ -72,7 +74,7 @@ fn there_is_room_for_so_many_and_again_when_they_are_over() {
     assert!(reservations.take(first, NOW + 1).is_ok());
     assert_eq!(put(random(), NOW + 1), Ok(()));
     assert_eq!(put(random(), NOW + 1 + LIFE_NS), Ok(()));
-    assert_eq!(reservations.counts(), (OPEN_MAX - CLEARED_MAX + 1, CLEARED_MAX as u64));
+    assert_eq!(reservations.counts(), (OPEN_MAX - EXPIRED_REMOVED_MAX + 1, EXPIRED_REMOVED_MAX as u64));
     assert_eq!(reservations.refused(), [("caller", 0), ("table", 1)]);
 }
 
@@ -94,11 +96,11 @@ fn a_caller_that_has_its_share_leaves_room_for_others() {
 }
 
 #[test]
-fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
+fn a_caller_with_few_reservations_is_not_refused_where_others_have_the_rest() {
     let (engine, reservations) = (engine(), Reservations::with_places(1_000, 1_000, CallerShare::percent(50)));
     let put = |caller| reservations.put(random(), reservation(&engine), caller, NOW);
     assert_eq!(put(GOOD), Ok(()));
-    for hostile in (2..12).map(CallerKey::made_up) {
+    for hostile in (2..12).map(CallerKey::for_test) {
         while put(hostile).is_ok() {}
     }
     assert_eq!(reservations.counts().0, 1_000, "they have all the others");
@@ -107,9 +109,9 @@ fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
     assert_eq!(put(GOOD), Err(NoRoom::Caller), "what it is charged stands");
 }
 
-/// A reservation that was settled and is forgotten cannot be settled again, no more than before.
+/// A settled reservation cannot be settled again, also once it is forgotten.
 #[test]
-fn a_caller_that_settles_without_end_leaves_others_what_they_reserve() {
+fn a_caller_that_settles_without_end_leaves_others_their_reservations() {
     const SETTLED: usize = 100;
     let (engine, reservations) = (engine(), Reservations::with_places(1_000, SETTLED, CallerShare::percent(50)));
     let put = |caller| {
@@ -133,16 +135,16 @@ fn a_caller_that_settles_without_end_leaves_others_what_they_reserve() {
 #[derive(Clone, Debug)]
 enum Step {
     Reserve(CallerKey),
-    /// The place of the one that is settled, or refunded, among all that were made.
+    /// Settles or refunds the reservation with this index among all that were made.
     Settle(usize),
     Wait(u64),
-    /// Forgets what was used of all limits.
+    /// Resets what was used of all limits.
     Reset,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        5 => (0..4_u64).prop_map(|caller| Step::Reserve(CallerKey::made_up(caller))),
+        5 => (0..4_u64).prop_map(|caller| Step::Reserve(CallerKey::for_test(caller))),
         3 => any::<usize>().prop_map(Step::Settle),
         1 => prop_oneof![0..SECOND_NS, 0..LIFE_NS / 2].prop_map(Step::Wait),
         1 => Just(Step::Reset),
@@ -181,7 +183,7 @@ proptest! {
         }
         now += LIFE_NS;
         for _ in 0..20 {
-            reservations.lock().clear(now);
+            reservations.lock().remove_expired(now);
         }
         prop_assert_eq!(reservations.counts().0, 0);
         prop_assert!(reservations.lock().open.shares() == OwnerCounts::default());

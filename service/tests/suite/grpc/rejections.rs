@@ -1,4 +1,4 @@
-//! What is refused: it is said which field is wrong, and nothing is charged.
+//! Rejected calls: an error names the wrong field, and nothing is charged; tokens and their rights.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn the_field_that_is_wrong_is_named() {
+async fn an_error_names_the_wrong_field() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     let also = |kinds: &[&str]| {
@@ -79,7 +79,7 @@ async fn a_message_above_a_mebibyte_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_where_there_are_some() {
+async fn a_token_is_required_where_the_server_has_tokens() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
     std::fs::write(&file, "morning-star-0001\n").expect("room for a file");
@@ -111,7 +111,7 @@ async fn a_token_is_asked_for_where_there_are_some() {
     assert!(server.health().await.get_health_status(GetHealthStatusRequest {}).await.is_ok(), "it takes none");
 }
 
-/// Opens tokens of a file with this text, which goes; they stay.
+/// Opens the tokens of a file with this text. The file is removed, and its tokens stay valid.
 fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Tokens {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
@@ -119,7 +119,7 @@ fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> To
     open(file).expect("they are good")
 }
 
-/// A call by this token.
+/// Returns a call with this token.
 fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("x-tidegate-token", token.parse().expect("ASCII"));
@@ -130,7 +130,7 @@ fn in_shop(request: RateLimitRequest) -> RateLimitRequest {
     RateLimitRequest { domain: "shop".to_owned(), ..request }
 }
 
-/// `None`: it was answered.
+/// Returns the code of an error; `None` where the call was answered.
 fn code<T>(answer: Result<T, Status>) -> Option<Code> {
     answer.err().map(|refusal| {
         assert!(
@@ -154,7 +154,7 @@ fn with_rights() -> Server {
 }
 
 #[tokio::test]
-async fn a_token_does_what_its_rights_say_and_nothing_else() {
+async fn a_token_permits_the_calls_of_its_rights_and_no_others() {
     let server = with_rights();
     let mut limiter = server.limiter().await;
     let settle = || SettleRequest { reservation: "4PAiuPiZD2sVHnYQAqVNK5vH".to_owned(), actual: 1 };
@@ -195,12 +195,12 @@ async fn a_token_does_what_its_rights_say_and_nothing_else() {
     assert_eq!(code(envoy.should_rate_limit(of("default")).await), denied);
 }
 
-/// The admin server is away.
+/// The admin server of this test cannot be reached.
 #[tokio::test]
 async fn a_token_with_the_right_resets_this_server_without_the_admin_server() {
     let server = with_rights();
     let (mut limiter, mut health) = (server.limiter().await, server.health().await);
-    // Of a hundred, after one more.
+    // The rest of a hundred after one more check.
     let left = async |limiter: &mut RateLimiterClient<Channel>| {
         let peek = RateLimitRequest { peek: true, ..user("ada") };
         limiter.check_rate_limit(by(CHECKS, peek)).await.expect("an answer").into_inner().remaining
@@ -219,14 +219,14 @@ async fn a_token_with_the_right_resets_this_server_without_the_admin_server() {
     let told = health.reset_rate_limit(by(RESETS, reset(""))).await.expect("it may").into_inner();
     assert_eq!((told.keys, told.nodes.len(), &told.missing[..]), (1, 0, &["the other nodes".to_owned()][..]));
     assert_eq!(left(&mut limiter).await, Some(99));
-    // With a token for the admin server beside one without the right, that server is asked.
+    // With a token of the admin server beside one without the right, the admin server is called.
     let mut both = by(CHECKS, reset(""));
     both.metadata_mut().insert("authorization", "Bearer anybody".parse().expect("ASCII"));
     assert_eq!(code(health.reset_rate_limit(both).await), Some(Code::Unavailable));
 }
 
 #[tokio::test]
-async fn metrics_and_descriptions_take_tokens_where_there_are_some() {
+async fn metrics_and_reflection_require_tokens_where_the_server_has_some() {
     let tokens = Some(tokens_of("checks-0000000001 domain=shop\n", Tokens::open));
     let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
     let server = Server::listening(HUNDRED, Settings { tokens, metrics_tokens, ..Settings::default() });

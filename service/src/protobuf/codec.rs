@@ -1,4 +1,4 @@
-//! Messages on their way in and out of the services that tonic makes.
+//! The codec of the generated services: encodes and decodes their messages by prost.
 
 use std::marker::PhantomData;
 
@@ -8,9 +8,9 @@ use tonic::{
     codec::{DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// What the services in `proto/` read and write by.
+/// The codec that the generated services name.
 #[derive(Debug)]
-pub struct Codec<T, U>(PhantomData<(T, U)>);
+pub(crate) struct Codec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for Codec<T, U> {
     fn default() -> Self {
@@ -25,23 +25,23 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = Writer<T>;
-    type Decoder = Reader<U>;
+    type Encoder = MessageEncoder<T>;
+    type Decoder = MessageDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        Writer(PhantomData)
+        MessageEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        Reader(PhantomData)
+        MessageDecoder(PhantomData)
     }
 }
 
-/// Writes messages.
+/// Encodes messages.
 #[derive(Debug)]
-pub struct Writer<T>(PhantomData<T>);
+pub(crate) struct MessageEncoder<T>(PhantomData<T>);
 
-impl<T: Message> Encoder for Writer<T> {
+impl<T: Message> Encoder for MessageEncoder<T> {
     type Item = T;
     type Error = Status;
 
@@ -52,11 +52,12 @@ impl<T: Message> Encoder for Writer<T> {
     }
 }
 
-/// Reads messages. One that is none is its sender's mistake; prost's own reader would say that it was ours.
+/// Decodes messages. Bytes that are no message are the sender's error (`INVALID_ARGUMENT`); tonic's own codec for prost would
+/// report an internal error.
 #[derive(Debug)]
-pub struct Reader<U>(PhantomData<U>);
+pub(crate) struct MessageDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Default> Decoder for Reader<U> {
+impl<U: Message + Default> Decoder for MessageDecoder<U> {
     type Item = U;
     type Error = Status;
 

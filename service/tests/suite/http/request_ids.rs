@@ -1,4 +1,4 @@
-//! Request ids: a repeat is free, within bounds.
+//! Request IDs over HTTP: a repeat is not charged, within bounds.
 
 use std::{sync::Barrier, thread};
 
@@ -7,13 +7,13 @@ use tidegate::time::SECOND_NS;
 
 use super::{HUNDRED, support::Server, user};
 
-/// A check of one user under a request id, with more fields.
+/// Returns a check of one user with a request ID and further fields.
 fn named(user: &str, id: &str, more: &str) -> String {
     format!(r#"{{"identities":[{{"kind":"user","value":"{user}"}}],"request_id":"{id}"{more}}}"#)
 }
 
 #[test]
-fn a_repeat_is_free_and_told_the_same_for_a_minute() {
+fn a_repeat_is_not_charged_and_has_the_same_outcome_for_a_minute() {
     let server = Server::with(&HUNDRED.replace("1m", "2m"));
     let first = server.check(&named("ada", "r-1", ""));
     assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(99)));
@@ -50,7 +50,7 @@ fn the_same_id_with_another_request_is_refused_and_charges_nothing() {
         assert_eq!(told, (400, Some("request_id_reused"), Some("request_id")), "{other}");
     }
     assert_eq!((server.remaining("ada"), server.remaining("bob")), (json!(99), json!(100)));
-    // What means the same is the same; ids of other domains are others'.
+    // Requests that mean the same are equal; the IDs of domains are separate.
     assert_eq!(
         server.check(&named("ada", "r-1", r#","cost":1,"domain":"default","peek":false"#)).json()["remaining"],
         99
@@ -59,7 +59,7 @@ fn the_same_id_with_another_request_is_refused_and_charges_nothing() {
 }
 
 #[test]
-fn what_charged_nothing_is_not_remembered() {
+fn requests_that_charged_nothing_are_not_remembered() {
     let server = Server::with(HUNDRED);
     server.check(&named("ada", "r-1", r#","cost":100"#));
     assert_eq!(server.check(&named("ada", "r-2", "")).status, 429);
@@ -77,7 +77,7 @@ fn what_charged_nothing_is_not_remembered() {
 }
 
 #[test]
-fn ids_count_in_batches_too() {
+fn request_ids_work_in_batches() {
     let server = Server::with(HUNDRED);
     let checks = [
         named("ada", "r-1", ""),
@@ -102,7 +102,7 @@ fn ids_count_in_batches_too() {
 }
 
 #[test]
-fn connections_that_send_one_id_at_once_are_charged_once() {
+fn concurrent_connections_with_one_id_are_charged_once() {
     const CONNECTIONS: usize = 4;
     const IDS: usize = 100;
     let server = Server::with(HUNDRED);

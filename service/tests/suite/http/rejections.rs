@@ -1,4 +1,4 @@
-//! Bad requests: each is told with its status, its code and its field, and charges nothing.
+//! Rejected requests over HTTP: each has a status, a code and the wrong field, and charges nothing.
 
 use std::{fmt::Write, io};
 
@@ -101,7 +101,7 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
 }
 
 #[test]
-fn bad_bodies_are_refused_by_name_and_charge_nothing() {
+fn wrong_bodies_are_refused_with_their_field_and_charge_nothing() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     for (what, body, code, field, says) in bad_bodies() {
@@ -179,7 +179,7 @@ fn an_unknown_path_is_404() {
     assert_eq!(server.remaining("ada"), 100, "nothing was charged");
 }
 
-/// A check that is right but for its length.
+/// Returns a check that is right except for its length.
 fn large() -> String {
     format!("{}{}", user("ada"), " ".repeat(4 << 20))
 }
@@ -207,7 +207,7 @@ fn a_large_body_is_413_for_a_client_that_sends_all_of_it_first() {
 #[test]
 fn a_large_body_is_413_for_a_client_that_reads_early() {
     let server = Server::with(HUNDRED);
-    // It announces a gigabyte, and sends nothing of it.
+    // The client announces a gigabyte, and sends nothing of it.
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 1073741824\r\n\r\n");
     expect(&answer, 413, "too_large", "", "1048576 bytes", "announced");
