@@ -1,10 +1,10 @@
-//! Makes the messages and services of the gRPC door from `proto/`, by a compiler of its own: no `protoc` has to be installed.
+//! Generates the messages and services of the gRPC API from `proto/`, with the compiler protox: `protoc` need not be installed.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message;
 
-/// What the door serves; what they import is found beside them.
+/// The files of the services; what they import is found beside them.
 const FILES: [&str; 4] = [
     "tidegate/v1/rate_limiter.proto",
     "tidegate/v1/rate_limiter_config.proto",
@@ -15,11 +15,11 @@ const FILES: [&str; 4] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(FILES, ["proto"])?;
-    // For clients that ask what is served.
+    // For the reflection service.
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
-        .codec_path("crate::grpc::codec::Codec")
+        .codec_path("crate::protobuf::codec::Codec")
         .include_file("packages.rs")
         .compile_fds(descriptors)?;
     Ok(())

@@ -1,52 +1,37 @@
-//! The front doors of a Tidegate server: where other services ask it. Each door turns what it reads into the engine's
-//! [`Request`](tidegate::Request), and the [`Decision`](tidegate::Decision) on it into what it writes; none decides anything
-//! itself.
+//! The listeners of a Tidegate server, by which other services check requests: HTTP, gRPC with Envoy's rate limit service, and the Redis
+//! protocol (RESP). Each turns what it reads into the engine's [`Request`](tidegate::Request), and writes the
+//! [`Decision`](tidegate::Decision) as its response. None decides anything itself.
 //!
-//! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
-//!   answered to request ids), `reservations` (those that are open), `callers` (the share of each caller of both) and
-//!   `degraded` (answers that are not what they should have been); `doors` (opens them), `lanes` (threads for connections that
-//!   are no HTTP), `body_budget` (memory for what waits for its caller; [`tidegate_listener`] caps connections), `tokens` (who
-//!   may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`,
-//!   `traces` (spans of requests), `running` (until they have stopped).
-//! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
-//!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
-//!   [`tidegate_middleware::headers`].
-//! * [`grpc`]: checks over gRPC, of Envoy too, and what goes on to the admin server.
-//! * [`resp`]: checks over the Redis protocol.
+//! The files, from the ground up: a file uses only what stands before it in the list of its folder, which a test checks.
+//!
+//! * `src`: `shared`, `http`, `protobuf`, `envoy`, `grpc`, `resp`, `running`, `listeners`;
+//! * `shared` (what the listeners of all protocols share): `timeouts`, `log_limiter`, `metric_encoding`, `tokens`, `caller_shares`, `reservations`, `request_id_cache`, `store_concurrency`, `degraded`, `decider`, `body_budget`, `latency`, `listener_counts`, `rejection_counts`, `throttle_metrics`, `health_rules`, `health_monitor`, `metrics`, `traces`, `operators`, `service_state`, `worker_threads`;
+//! * `shared/decider` (the only way to the engine, for single checks, batches, and several checks all or nothing): `batch`, `all_or_nothing`;
+//! * `shared/body_budget` (the memory of bodies and responses that wait for their callers): `permit_state`, `ledger`, `permit`;
+//! * `http` (checks as JSON over HTTP, health and metrics): `error`, `response_body`, `body_reader`, `request_body`, `routes`, `known_headers`, `authorize_settings`, `browsers`, `held_bodies`, `responses`, `worker`, `authorize`, `listener`;
+//! * `protobuf` (messages, generated and by hand): `codec`, `generated`, `error`, `reader`, `writer`;
+//! * `envoy` (Envoy's rate limit service): `request`, `response`, `decide`, `offline`;
+//! * `grpc` (checks over gRPC, and calls of the admin server): `methods`, `status`, `request_body`, `response_body`, `check_request`, `check_response`, `limiter`, `response_buffer`, `check_stream`, `admin_client`, `config`, `health`, `admission`, `call_handler`, `connection`, `listener`;
+//! * `resp` (checks over the Redis protocol): `frame_reader`, `reply_writer`, `error`, `throttle`, `command_table`, `check_command`, `worker`, `session`, `connection`, `listener`.
 
-mod answer;
-mod body;
-mod body_budget;
-mod callers;
-mod decider;
-mod degraded;
-mod doors;
-mod error;
+mod envoy;
 pub mod grpc;
-mod health;
 pub mod http;
-mod lanes;
-mod latency;
-mod metrics;
-mod periods;
-mod refusals;
-mod reservations;
+mod listeners;
+mod protobuf;
 pub mod resp;
-mod retries;
 mod running;
-mod store_places;
-mod tokens;
-mod traces;
-mod watch;
-mod wire;
+mod shared;
 
-pub use decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider};
-pub use degraded::tell_panics_seldom;
-pub use doors::{DRAIN_DELAY_MAX, Doors, Settings};
-pub use periods::Periods;
-pub use refusals::Errors;
+pub use listeners::{DRAIN_DELAY_MAX, Doors, Settings};
 pub use running::{Handle, Running};
+pub use shared::{
+    decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider},
+    health_monitor::Source,
+    log_limiter::tell_panics_seldom,
+    rejection_counts::Errors,
+    timeouts::Periods,
+    tokens::{Tokens, TokensError},
+    traces::Traces,
+};
 pub use tidegate_listener::{CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS};
-pub use tokens::{Tokens, TokensError};
-pub use traces::Traces;
-pub use watch::Source;

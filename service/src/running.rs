@@ -1,4 +1,4 @@
-//! Doors that are open, until they have stopped.
+//! Running listeners: a future that resolves when they have stopped, and the handle that stops them.
 
 use std::{
     convert::Infallible,
@@ -17,20 +17,20 @@ use std::{
 use actix_web::dev::{Server, ServerHandle};
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-/// The doors of a process, with what is done beside answering. They run while this is awaited, on a runtime of tokio, and
-/// leave signals to the process: stop them through the handle.
+/// The running listeners of a process, with their background tasks. They run while this future is awaited, on a runtime
+/// of tokio. They do not handle signals: the process stops them through the handle.
 #[must_use = "they run while it is awaited"]
 pub struct Running {
-    /// HTTP; it ends with the process's doors. `None`: it has.
+    /// The HTTP listener; `None` once it has ended.
     pub(crate) http: Option<Server>,
-    /// The doors on lanes.
-    pub(crate) lanes: JoinSet<()>,
-    /// They end with the doors.
-    pub(crate) beside: JoinSet<Infallible>,
+    /// The listeners on worker threads.
+    pub(crate) on_threads: JoinSet<()>,
+    /// The background tasks, which end with the listeners.
+    pub(crate) background: JoinSet<Infallible>,
     pub(crate) http_handle: ServerHandle,
-    /// True tells the doors on lanes to stop.
+    /// Becomes true when the listeners on worker threads are to stop.
     pub(crate) stop: watch::Sender<bool>,
-    pub(crate) is_leaving: Arc<AtomicBool>,
+    pub(crate) is_draining: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Running {
@@ -40,11 +40,11 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// To stop them.
+    /// Returns a handle that stops the listeners.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let (http, stop, is_leaving) = (self.http_handle.clone(), self.stop.clone(), Arc::clone(&self.is_leaving));
-        Handle { http, stop, is_leaving }
+        let (http, stop, is_draining) = (self.http_handle.clone(), self.stop.clone(), Arc::clone(&self.is_draining));
+        Handle { http, stop, is_draining }
     }
 }
 
@@ -52,7 +52,7 @@ impl Future for Running {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        while let Poll::Ready(Some(Err(error))) = self.beside.poll_join_next(context) {
+        while let Poll::Ready(Some(Err(error))) = self.background.poll_join_next(context) {
             tracing::error!(%error, "what follows files, or looks at how well the server is, has ended");
         }
         if let Some(http) = &mut self.http
@@ -61,19 +61,19 @@ impl Future for Running {
             self.http = None;
             ended?;
         }
-        while let Poll::Ready(Some(ended)) = self.lanes.poll_join_next(context) {
+        while let Poll::Ready(Some(ended)) = self.on_threads.poll_join_next(context) {
             ended.map_err(io::Error::other)?;
         }
-        if self.http.is_none() && self.lanes.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if self.http.is_none() && self.on_threads.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
-/// Stops the doors.
+/// A handle that stops the listeners.
 #[derive(Clone)]
 pub struct Handle {
     http: ServerHandle,
     stop: watch::Sender<bool>,
-    is_leaving: Arc<AtomicBool>,
+    is_draining: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Handle {
@@ -83,10 +83,10 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// From now on the server says that it is not ready; for `delay` it goes on as before, so that whoever sends requests here
-    /// sees that and sends them elsewhere. Then it takes no more connections, and ends when the open requests have.
+    /// Stops the listeners. From now on the server reports that it is not ready. For `delay` it goes on as before, so that load
+    /// balancers notice and send requests elsewhere. Then it takes no more connections, and ends when the open requests have.
     pub async fn drain(&self, delay: Duration) {
-        self.is_leaving.store(true, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::Relaxed);
         sleep(delay).await;
         self.stop.send_replace(true);
         self.http.stop(true).await;

@@ -10,6 +10,7 @@ pub mod cluster;
 mod documents;
 pub mod fault_proxy;
 pub mod hostile;
+pub mod layers;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -1,4 +1,4 @@
-//! `RateLimiterConfig`: rules of one limit, by way of the admin server.
+//! The service `RateLimiterConfig`: changes rules of one limit, by calls of the admin server.
 
 use std::sync::Arc;
 
@@ -11,23 +11,22 @@ use tidegate::{
 };
 use tonic::{Code, Request, Response, Status};
 
-use super::{
-    admin::{Admin, Caller, Told},
-    proto::tidegate::v1::{
-        CreateRateLimitRequest, DeleteRateLimitRequest, DeleteRateLimitResponse, ListRateLimitsRequest,
-        ListRateLimitsResponse, RateLimit, UpdateRateLimitRequest, rate_limiter_config_server::RateLimiterConfig,
-    },
+use super::admin_client::{Admin, AdminCall, AdminResponse};
+use crate::protobuf::generated::tidegate::v1::{
+    CreateRateLimitRequest, DeleteRateLimitRequest, DeleteRateLimitResponse, ListRateLimitsRequest,
+    ListRateLimitsResponse, RateLimit, UpdateRateLimitRequest, rate_limiter_config_server::RateLimiterConfig,
 };
 
 const RULES: &str = "/api/v1/rules";
-/// The longest id.
+/// The longest ID of a rule.
 const ID_BYTES_MAX: usize = 64;
-/// The only limit of a new rule.
+/// The ID of the only limit of a new rule.
 const LIMIT_ID: &str = "limit";
 
-pub(super) struct Config(pub(super) Arc<Admin>);
+/// The service `RateLimiterConfig`.
+pub(super) struct ConfigService(pub(super) Arc<Admin>);
 
-/// A rule that can be told as a [`RateLimit`]: whatever has more than this is richer.
+/// A rule that a [`RateLimit`] can express. A rule with more fields than these is richer.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PlainRule {
@@ -37,10 +36,11 @@ struct PlainRule {
     endpoint: String,
     per: PlainPer,
     limits: [PlainLimit; 1],
-    #[serde(default = "yes")]
+    #[serde(default = "default_enabled")]
     enabled: bool,
 }
 
+/// The kind that a rule counts, in either notation of the document.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 enum PlainPer {
@@ -48,6 +48,7 @@ enum PlainPer {
     Each([String; 1]),
 }
 
+/// The limit of a plain rule.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PlainLimit {
@@ -57,11 +58,11 @@ struct PlainLimit {
     period: String,
 }
 
-fn yes() -> bool {
+fn default_enabled() -> bool {
     true
 }
 
-/// A page of rules, each as it is.
+/// A page of rules.
 #[derive(Deserialize)]
 struct Page {
     items: Vec<Item>,
@@ -74,20 +75,21 @@ struct Item {
 }
 
 impl PlainRule {
-    /// `None`: it is richer.
-    fn of(rule: &Value) -> Option<Self> {
+    /// Reads a rule of a document; `None` where it is richer.
+    fn from_document(rule: &Value) -> Option<Self> {
         let plain = Self::deserialize(rule).ok()?;
         plain.window_seconds()?;
         Some(plain)
     }
 
-    /// `None`: not whole ones, or of the calendar.
+    /// Returns the period in seconds; `None` where it is no whole number of seconds, or of the calendar.
     fn window_seconds(&self) -> Option<u64> {
         let ns = parse_period(&self.limits[0].period).ok()?;
         ns.is_multiple_of(SECOND_NS).then_some(ns / SECOND_NS)
     }
 
-    fn told(self) -> Option<RateLimit> {
+    /// Returns the message of the rule.
+    fn into_message(self) -> Option<RateLimit> {
         let window_seconds = self.window_seconds()?;
         let [PlainLimit { algorithm, limit, .. }] = self.limits;
         let (PlainPer::One(identifier_type) | PlainPer::Each([identifier_type])) = self.per;
@@ -95,23 +97,23 @@ impl PlainRule {
         Some(RateLimit { id, endpoint, identifier_type, limit, window_seconds, algorithm, enabled })
     }
 
-    /// What a message says, with the id of its limit.
-    fn from(told: &RateLimit, limit_id: &str) -> Result<Self, Status> {
-        let given = |field: &str, value: &str| match value {
+    /// Returns the rule of a message, whose limit has this ID.
+    fn from_message(message: &RateLimit, limit_id: &str) -> Result<Self, Status> {
+        let non_empty = |field: &str, value: &str| match value {
             "" => Err(Status::invalid_argument(format!("{field}: say which; it is empty"))),
             value => Ok(value.to_owned()),
         };
-        let algorithm = match &*given("algorithm", &told.algorithm)? {
+        let algorithm = match &*non_empty("algorithm", &message.algorithm)? {
             "sliding_window" => "sliding_window_log".to_owned(),
             algorithm => algorithm.to_owned(),
         };
-        let window_ns = told.window_seconds.checked_mul(SECOND_NS).filter(|ns| *ns > 0);
+        let window_ns = message.window_seconds.checked_mul(SECOND_NS).filter(|ns| *ns > 0);
         let window_ns = window_ns.ok_or_else(|| {
-            Status::invalid_argument(format!("window_seconds: {} is out of range; from 1 on", told.window_seconds))
+            Status::invalid_argument(format!("window_seconds: {} is out of range; from 1 on", message.window_seconds))
         })?;
-        // The admin server says what does not fit; here it is also said what does.
+        // The admin server reports the error; this message also says which algorithm is possible.
         if algorithm == "sliding_window_log"
-            && let Err(unfit) = SlidingWindowLog::new(told.limit.max(1), window_ns)
+            && let Err(unfit) = SlidingWindowLog::new(message.limit.max(1), window_ns)
         {
             return Err(Status::invalid_argument(format!(
                 "{unfit}, as a log keeps every request; use sliding_window_counter"
@@ -120,51 +122,54 @@ impl PlainRule {
         let limit = PlainLimit {
             id: limit_id.to_owned(),
             algorithm,
-            limit: told.limit,
-            period: format!("{}s", told.window_seconds),
+            limit: message.limit,
+            period: format!("{}s", message.window_seconds),
         };
         Ok(Self {
-            id: told.id.clone(),
+            id: message.id.clone(),
             note: None,
-            endpoint: given("endpoint", &told.endpoint)?,
-            per: PlainPer::One(given("identifier_type", &told.identifier_type)?),
+            endpoint: non_empty("endpoint", &message.endpoint)?,
+            per: PlainPer::One(non_empty("identifier_type", &message.identifier_type)?),
             limits: [limit],
-            enabled: told.enabled,
+            enabled: message.enabled,
         })
     }
 }
 
-/// Is it for this endpoint, and does it count these, whatever else it says?
-fn is_of(rule: &Value, told: &RateLimit) -> bool {
+/// Returns whether a rule has the endpoint and identifier type of a message.
+fn has_same_scope(rule: &Value, message: &RateLimit) -> bool {
     let per = &rule["per"];
-    let counts = per == &json!(told.identifier_type) || per == &json!([told.identifier_type]);
-    counts && rule["endpoint"] == told.endpoint
+    let counts = per == &json!(message.identifier_type) || per == &json!([message.identifier_type]);
+    counts && rule["endpoint"] == message.endpoint
 }
 
-/// An id for a rule that was given none: what it counts and where, as far as fits, and not one of these.
-fn new_id(told: &RateLimit, taken: &[Value]) -> String {
-    let mut id: String = told.identifier_type.chars().filter(char::is_ascii_alphanumeric).collect();
-    for part in told.endpoint.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()) {
+/// Returns an ID for a rule without one: its identifier type and endpoint, cut to the longest ID, and different from
+/// the IDs of these rules.
+fn new_id(message: &RateLimit, taken: &[Value]) -> String {
+    let mut id: String = message.identifier_type.chars().filter(char::is_ascii_alphanumeric).collect();
+    for part in message.endpoint.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()) {
         id.push('-');
         id.push_str(&part.to_ascii_lowercase());
     }
-    // Room for a number.
+    // Leaves room for a number.
     id.truncate(ID_BYTES_MAX - 8);
     let is_taken = |id: &str| taken.iter().any(|rule| rule["id"] == id);
     let numbered = (2_u32..).map(|number| format!("{id}-{number}"));
     [id.clone()].into_iter().chain(numbered).find(|id| !is_taken(id)).unwrap_or(id)
 }
 
-fn path(id: &str) -> String {
+/// Returns the path of a rule in the REST API.
+fn rule_path(id: &str) -> String {
     format!("{RULES}/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))
 }
 
-fn taken(id: &str) -> Status {
+/// Returns the error where a rule has the same endpoint and identifier type.
+fn already_exists(id: &str) -> Status {
     Status::already_exists(format!("endpoint: rule `{id}` has this endpoint and identifier_type; update that one"))
 }
 
-impl Caller<'_> {
-    /// All rules of the domain `default`.
+impl AdminCall<'_> {
+    /// Reads all rules of the domain `default`.
     async fn rules(&self) -> Result<Vec<Value>, Status> {
         let (mut rules, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -172,8 +177,8 @@ impl Caller<'_> {
                 format!("&cursor={}", utf8_percent_encode(&cursor, NON_ALPHANUMERIC))
             });
             let page = match self.get::<Page>(&format!("{RULES}?sort=name&limit=500{after}")).await {
-                Ok(told) => told.body,
-                // There is no such domain.
+                Ok(response) => response.body,
+                // There is no such domain, so it has no rules.
                 Err(status) if status.code() == Code::NotFound => return Ok(rules),
                 Err(status) => return Err(status),
             };
@@ -185,13 +190,13 @@ impl Caller<'_> {
         }
     }
 
-    /// A rule that can be changed here, with its entity tag.
-    async fn plain(&self, id: &str) -> Result<(PlainRule, String), Status> {
+    /// Reads a rule that a message can express, with its entity tag.
+    async fn plain_rule(&self, id: &str) -> Result<(PlainRule, String), Status> {
         if id.is_empty() {
             return Err(Status::invalid_argument("id: say which rule; it is empty"));
         }
-        let Told { etag, body: Item { value } } = self.get::<Item>(&path(id)).await?;
-        let rule = PlainRule::of(&value).ok_or_else(|| {
+        let AdminResponse { etag, body: Item { value } } = self.get::<Item>(&rule_path(id)).await?;
+        let rule = PlainRule::from_document(&value).ok_or_else(|| {
             Status::failed_precondition(format!(
                 "id: rule `{id}` says more than one limit in whole seconds; change it in the dashboard, or by the admin \
                  server's REST"
@@ -202,8 +207,9 @@ impl Caller<'_> {
     }
 }
 
-fn given(told: Option<RateLimit>) -> Result<RateLimit, Status> {
-    told.ok_or_else(|| Status::invalid_argument("rate_limit: say which; it is absent"))
+/// Returns the rule of a request, or an error where it is absent.
+fn required(message: Option<RateLimit>) -> Result<RateLimit, Status> {
+    message.ok_or_else(|| Status::invalid_argument("rate_limit: say which; it is absent"))
 }
 
 fn as_body(rule: &PlainRule) -> Result<Value, Status> {
@@ -211,23 +217,26 @@ fn as_body(rule: &PlainRule) -> Result<Value, Status> {
 }
 
 #[tonic::async_trait]
-impl RateLimiterConfig for Config {
+impl RateLimiterConfig for ConfigService {
     async fn create_rate_limit(&self, request: Request<CreateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
-        let mut told = given(request.get_ref().rate_limit.clone())?;
-        // What is wrong with it is said before anything is asked.
-        PlainRule::from(&told, LIMIT_ID)?;
-        let rules = caller.rules().await?;
-        if let Some(rule) = rules.iter().find(|rule| is_of(rule, &told)) {
-            return Err(taken(rule["id"].as_str().unwrap_or_default()));
+        let call = AdminCall::begin(&self.0, &request)?;
+        let mut message = required(request.get_ref().rate_limit.clone())?;
+        // A wrong message is refused before the admin server is called.
+        PlainRule::from_message(&message, LIMIT_ID)?;
+        let rules = call.rules().await?;
+        if let Some(rule) = rules.iter().find(|rule| has_same_scope(rule, &message)) {
+            return Err(already_exists(rule["id"].as_str().unwrap_or_default()));
         }
-        if told.id.is_empty() {
-            told.id = new_id(&told, &rules);
+        if message.id.is_empty() {
+            message.id = new_id(&message, &rules);
         }
-        let rule = PlainRule::from(&told, LIMIT_ID)?;
-        match caller.post::<Value>(RULES, &as_body(&rule)?).await {
-            Ok(_) => rule.told().map(Response::new).ok_or_else(|| Status::internal("it was made, and cannot be told")),
-            // Given or made up here, since the rules were read.
+        let rule = PlainRule::from_message(&message, LIMIT_ID)?;
+        match call.post::<Value>(RULES, &as_body(&rule)?).await {
+            Ok(_) => rule
+                .into_message()
+                .map(Response::new)
+                .ok_or_else(|| Status::internal("it was made, and cannot be told")),
+            // Another rule took the ID since the rules were read. The message differs where the ID was chosen here.
             Err(status)
                 if status.code() == Code::Aborted
                     && request.get_ref().rate_limit.as_ref().is_none_or(|given| given.id.is_empty()) =>
@@ -235,35 +244,35 @@ impl RateLimiterConfig for Config {
                 Err(Status::aborted("another rule was made meanwhile; send this one again"))
             }
             Err(status) if status.code() == Code::Aborted => {
-                Err(Status::already_exists(format!("id: there is a rule `{}`; give it another id", told.id)))
+                Err(Status::already_exists(format!("id: there is a rule `{}`; give it another id", message.id)))
             }
             Err(status) => Err(status),
         }
     }
 
     async fn update_rate_limit(&self, request: Request<UpdateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
-        let told = given(request.get_ref().rate_limit.clone())?;
-        PlainRule::from(&told, LIMIT_ID)?;
-        let (before, etag) = caller.plain(&told.id).await?;
-        let rules = caller.rules().await?;
-        if let Some(rule) = rules.iter().find(|rule| is_of(rule, &told) && rule["id"] != told.id) {
-            return Err(taken(rule["id"].as_str().unwrap_or_default()));
+        let call = AdminCall::begin(&self.0, &request)?;
+        let message = required(request.get_ref().rate_limit.clone())?;
+        PlainRule::from_message(&message, LIMIT_ID)?;
+        let (before, etag) = call.plain_rule(&message.id).await?;
+        let rules = call.rules().await?;
+        if let Some(rule) = rules.iter().find(|rule| has_same_scope(rule, &message) && rule["id"] != message.id) {
+            return Err(already_exists(rule["id"].as_str().unwrap_or_default()));
         }
-        // Under the id that the limit had, what was used stays used.
-        let rule = PlainRule { note: before.note, ..PlainRule::from(&told, &before.limits[0].id)? };
-        caller.put(&path(&told.id), &etag, &as_body(&rule)?).await?;
-        rule.told().map(Response::new).ok_or_else(|| Status::internal("it was changed, and cannot be told"))
+        // The limit keeps its ID, so that what was used stays used.
+        let rule = PlainRule { note: before.note, ..PlainRule::from_message(&message, &before.limits[0].id)? };
+        call.put(&rule_path(&message.id), &etag, &as_body(&rule)?).await?;
+        rule.into_message().map(Response::new).ok_or_else(|| Status::internal("it was changed, and cannot be told"))
     }
 
     async fn delete_rate_limit(
         &self,
         request: Request<DeleteRateLimitRequest>,
     ) -> Result<Response<DeleteRateLimitResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
+        let call = AdminCall::begin(&self.0, &request)?;
         let id = &request.get_ref().id;
-        let (_, etag) = caller.plain(id).await?;
-        caller.delete(&path(id), &etag).await?;
+        let (_, etag) = call.plain_rule(id).await?;
+        call.delete(&rule_path(id), &etag).await?;
         Ok(Response::new(DeleteRateLimitResponse {}))
     }
 
@@ -271,9 +280,9 @@ impl RateLimiterConfig for Config {
         &self,
         request: Request<ListRateLimitsRequest>,
     ) -> Result<Response<ListRateLimitsResponse>, Status> {
-        let caller = Caller::of(&self.0, &request)?;
-        let rules = caller.rules().await?;
-        let rate_limits = rules.iter().filter_map(|rule| PlainRule::of(rule)?.told()).collect();
+        let call = AdminCall::begin(&self.0, &request)?;
+        let rules = call.rules().await?;
+        let rate_limits = rules.iter().filter_map(|rule| PlainRule::from_document(rule)?.into_message()).collect();
         Ok(Response::new(ListRateLimitsResponse { rate_limits }))
     }
 }

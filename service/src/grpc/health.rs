@@ -1,4 +1,4 @@
-//! How the server is: gRPC's own health service, and `RateLimiterHealth`.
+//! The services that report the server's health: the standard health service of gRPC, and `RateLimiterHealth`.
 
 use std::{
     fmt,
@@ -16,21 +16,23 @@ use tonic_health::pb::{
 };
 
 use super::{
-    admin::{Admin, Caller},
-    door::SERVICES,
-    proto::tidegate::v1::{
+    admin_client::{Admin, AdminCall},
+    methods::SERVICES,
+};
+use crate::{
+    protobuf::generated::tidegate::v1::{
         GetHealthStatusRequest, GetHealthStatusResponse, GetMetricsRequest, GetMetricsResponse, ResetRateLimitRequest,
         ResetRateLimitResponse, get_health_status_response::Status as Level,
         rate_limiter_health_server::RateLimiterHealth,
     },
+    shared::service_state::ServiceState,
 };
-use crate::doors::Shared;
 
-/// The standard service.
-pub(super) struct Standard<C>(pub(super) Arc<Shared<C>>);
+/// The standard health service of gRPC.
+pub(super) struct HealthService<C>(pub(super) Arc<ServiceState<C>>);
 
-impl<C: Clock> Standard<C> {
-    /// Of a service by its name, or of all; `None`: it is not known.
+impl<C: Clock> HealthService<C> {
+    /// Returns the status of a service, or of all where the name is empty; `None` where there is no service of this name.
     fn status(&self, service: &str) -> Option<ServingStatus> {
         let is_known = service.is_empty() || SERVICES.contains(&service);
         let now = if is_ready(&self.0) { ServingStatus::Serving } else { ServingStatus::NotServing };
@@ -38,14 +40,14 @@ impl<C: Clock> Standard<C> {
     }
 }
 
-/// As `GET /readyz`.
-fn is_ready<C: Clock>(shared: &Shared<C>) -> bool {
-    !shared.is_leaving.load(Ordering::Relaxed) && shared.decider.engine().version() > 0
+/// Returns whether the server is ready, as `GET /readyz` reports it.
+fn is_ready<C: Clock>(shared: &ServiceState<C>) -> bool {
+    !shared.is_draining.load(Ordering::Relaxed) && shared.decider.engine().version() > 0
 }
 
 #[tonic::async_trait]
-impl<C: Clock> Health for Standard<C> {
-    type WatchStream = Statuses<C>;
+impl<C: Clock> Health for HealthService<C> {
+    type WatchStream = StatusStream<C>;
 
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let status = self.status(&request.get_ref().service);
@@ -53,35 +55,35 @@ impl<C: Clock> Health for Standard<C> {
         Ok(Response::new(HealthCheckResponse { status: status.into() }))
     }
 
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Statuses<C>>, Status> {
-        let mut looks = interval(self.0.periods.health_watch);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<StatusStream<C>>, Status> {
+        let mut polls = interval(self.0.timeouts.health_watch);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let service = request.into_inner().service;
-        Ok(Response::new(Statuses { of: Standard(Arc::clone(&self.0)), service, looks, last: None }))
+        Ok(Response::new(StatusStream { health: HealthService(Arc::clone(&self.0)), service, polls, last: None }))
     }
 }
 
-/// The state of a service, and whatever it changes to.
-pub(super) struct Statuses<C> {
-    of: Standard<C>,
+/// The status of a service, and each change of it.
+pub(super) struct StatusStream<C> {
+    health: HealthService<C>,
     service: String,
-    looks: Interval,
+    polls: Interval,
     last: Option<ServingStatus>,
 }
 
-impl<C> fmt::Debug for Statuses<C> {
+impl<C> fmt::Debug for StatusStream<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Statuses")
+        f.write_str("StatusStream")
     }
 }
 
-impl<C: Clock> Stream for Statuses<C> {
+impl<C: Clock> Stream for StatusStream<C> {
     type Item = Result<HealthCheckResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            ready!(self.looks.poll_tick(context));
-            let now = self.of.status(&self.service).unwrap_or(ServingStatus::ServiceUnknown);
+            ready!(self.polls.poll_tick(context));
+            let now = self.health.status(&self.service).unwrap_or(ServingStatus::ServiceUnknown);
             if self.last.replace(now) != Some(now) {
                 return Poll::Ready(Some(Ok(HealthCheckResponse { status: now.into() })));
             }
@@ -89,19 +91,19 @@ impl<C: Clock> Stream for Statuses<C> {
     }
 }
 
-/// Tidegate's own.
-pub(super) struct Own<C> {
-    pub(super) shared: Arc<Shared<C>>,
+/// The service `RateLimiterHealth`.
+pub(super) struct RateLimiterHealthService<C> {
+    pub(super) shared: Arc<ServiceState<C>>,
     pub(super) admin: Arc<Admin>,
 }
 
 #[tonic::async_trait]
-impl<C: Clock> RateLimiterHealth for Own<C> {
+impl<C: Clock> RateLimiterHealth for RateLimiterHealthService<C> {
     async fn get_health_status(
         &self,
         _: Request<GetHealthStatusRequest>,
     ) -> Result<Response<GetHealthStatusResponse>, Status> {
-        let faults: Vec<String> = self.shared.watch.faults().iter().map(ToString::to_string).collect();
+        let faults: Vec<String> = self.shared.health_monitor.faults().iter().map(ToString::to_string).collect();
         let status = match () {
             () if !is_ready(&self.shared) => Level::NotReady,
             () if faults.is_empty() => Level::Ok,
@@ -116,10 +118,10 @@ impl<C: Clock> RateLimiterHealth for Own<C> {
     }
 
     async fn get_metrics(&self, _: Request<GetMetricsRequest>) -> Result<Response<GetMetricsResponse>, Status> {
-        let Shared { decider, metrics, periods, .. } = &*self.shared;
+        let ServiceState { decider, metrics, timeouts, .. } = &*self.shared;
         let engine = decider.engine();
         let totals = engine.totals();
-        let page = metrics.page(engine, periods.metrics_page).await;
+        let page = metrics.page(engine, timeouts.metrics_page).await;
         let page = page.ok_or_else(|| Status::internal("the metrics could not be written"))?;
         Ok(Response::new(GetMetricsResponse {
             allowed: totals.allowed,
@@ -134,6 +136,6 @@ impl<C: Clock> RateLimiterHealth for Own<C> {
         &self,
         request: Request<ResetRateLimitRequest>,
     ) -> Result<Response<ResetRateLimitResponse>, Status> {
-        Caller::of(&self.admin, &request)?.reset(request.get_ref()).await.map(Response::new)
+        AdminCall::begin(&self.admin, &request)?.reset(request.get_ref()).await.map(Response::new)
     }
 }

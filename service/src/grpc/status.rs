@@ -1,35 +1,59 @@
-//! Refusals as gRPC tells them.
+//! Converts errors to gRPC statuses, and counts the rejected calls.
 
 use actix_web::http::StatusCode;
 use tonic::{Code, Status, metadata::MetadataValue};
 
-use crate::error::{Error, ErrorReport};
+use super::methods::KIND;
+use crate::{
+    http::error::{Error, ErrorReport},
+    protobuf::error::MessageError,
+    shared::service_state::ServiceState,
+};
 
-/// Metadata of a refusal: its stable code, as over HTTP.
+/// The metadata key of an error's stable code, which is the same as over HTTP.
 pub(super) const CODE: &str = "tidegate-code";
 
-/// A refusal; of a part of a message, which stands at `within`.
-pub(super) fn status(error: &Error, within: Option<&str>) -> (Status, &'static str) {
+/// Counts and logs a rejected call, and returns its status. `within` is the place of the part of a message that the
+/// error is about.
+pub(super) fn reject<C>(shared: &ServiceState<C>, error: &Error, within: Option<&str>) -> Status {
+    let (status, code) = status(error, within);
+    tracing::debug!(code, message = status.message(), "refused");
+    shared.metrics.count_rejection(KIND.name, code);
+    status
+}
+
+/// Returns the status of a message that is malformed or has a wrong request; the latter is counted and logged. `within`
+/// is the place of the part of a message that the error is about.
+pub(super) fn reject_message<C>(shared: &ServiceState<C>, error: MessageError, within: Option<&str>) -> Status {
+    match (error, within) {
+        (MessageError::Malformed(why), Some(place)) => Status::invalid_argument(format!("{place}: {why}")),
+        (MessageError::Malformed(why), None) => Status::invalid_argument(why),
+        (MessageError::Invalid(error), _) => reject(shared, &error, within),
+    }
+}
+
+/// Returns the status of an error, and its code. `within` is the place of the part of a message that the error is about.
+fn status(error: &Error, within: Option<&str>) -> (Status, &'static str) {
     let told = error.report();
     let ErrorReport { status, code, message, field } = match within {
         Some(place) => told.within(place),
         None => told,
     };
     let message = match field {
-        // Messages begin with the field's own name, which here is a part of another one.
+        // The message begins with the name of the field, which here is a part of a longer one.
         Some(field) => {
             let problem = message.split_once(": ").map_or(&*message, |(_, problem)| problem);
             format!("{field}: {problem}")
         }
         None => message,
     };
-    let mut status = Status::new(grpc(status), message);
+    let mut status = Status::new(grpc_code(status), message);
     status.metadata_mut().insert(CODE, MetadataValue::from_static(code));
     (status, code)
 }
 
-/// What a status of HTTP is in gRPC.
-fn grpc(status: StatusCode) -> Code {
+/// Returns the gRPC code of an HTTP status.
+fn grpc_code(status: StatusCode) -> Code {
     match status {
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN => Code::PermissionDenied,

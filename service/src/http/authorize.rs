@@ -1,5 +1,6 @@
-//! `/v1/authorize`: what a proxy asks before it lets a request through (forward auth, `auth_request`). The proxy repeats the
-//! head of the request; its body is not read, whatever the method. Nothing that an end user may send is an error here.
+//! Answers `/v1/authorize`: a proxy asks there before it lets a request through (forward auth, `auth_request`). The
+//! proxy repeats the head of the request; a body is not read, whatever the method. Nothing that an end user may send is
+//! an error here.
 
 use std::{any::Any, borrow::Cow, net::IpAddr};
 
@@ -16,53 +17,20 @@ use tidegate::{
     CountedIdentity, DEFAULT_DOMAIN, Degraded, IDENTITIES_MAX, Identity, Request, RequestError, clock::Clock,
     fitting_path,
 };
-use tidegate_middleware::{extract::Extractors, request_head::RequestHead};
+use tidegate_middleware::request_head::RequestHead;
 
-use super::door::{AUTHORIZE, Door, decision_as};
-use crate::{callers::Caller, error::Error, traces::RequestSpan};
+use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::Worker};
+use crate::shared::{caller_shares::Caller, traces::RequestSpan};
 
-/// Says that a request was let through or denied without the decision that it should have had, and why.
+/// The header of a degraded outcome, with the reason.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
 
-/// How the requests are read that proxies ask about.
-#[derive(Clone, Debug)]
-pub struct Authorize {
-    /// Who comes.
-    pub identities: Extractors,
-    /// In which header the proxy says where to: a path, with or without query. The proxy must write it itself, over whatever
-    /// its client sent under this name.
-    pub endpoint_header: HeaderName,
-    /// In which it says the method.
-    pub method_header: HeaderName,
-}
-
-impl Default for Authorize {
-    /// Whoever asks is the one who comes.
-    fn default() -> Self {
-        Self::new(Extractors::default())
-    }
-}
-
-impl Authorize {
-    /// Where most proxies write the path.
-    pub const ENDPOINT_HEADER: &str = "x-forwarded-uri";
-    /// Where they write the method.
-    pub const METHOD_HEADER: &str = "x-forwarded-method";
-
-    /// Reads these identities, and path and method where most proxies write them.
-    #[must_use]
-    pub fn new(identities: Extractors) -> Self {
-        let name = HeaderName::from_static;
-        Self { identities, endpoint_header: name(Self::ENDPOINT_HEADER), method_header: name(Self::METHOD_HEADER) }
-    }
-}
-
-/// The query, which whoever set up the proxy wrote.
+/// The options in the query, which the operator of the proxy wrote.
 #[derive(Debug)]
 struct Options<'q> {
     domain: Cow<'q, str>,
     cost: u64,
-    /// Status of a denial.
+    /// The status of a denial.
     deny: StatusCode,
 }
 
@@ -85,36 +53,37 @@ impl<'q> Options<'q> {
             Some("403") => StatusCode::FORBIDDEN,
             Some(_) => return Err(Error::query("deny", "is the status of a denial; write 429 or 403")),
         };
-        // Its range is the engine's to judge.
+        // The engine checks the range.
         let number = |text: Cow<'_, str>| text.parse().map_err(|_| Error::query("cost", "is no whole number"));
         let cost = cost.map_or(Ok(1), number)?;
         Ok(Self { domain: domain.unwrap_or(Cow::Borrowed(DEFAULT_DOMAIN)), cost, deny })
     }
 }
 
-impl<C: Clock> Door<C> {
+impl<C: Clock> Worker<C> {
     pub(super) async fn authorize(
         &self,
         request: &HttpRequest,
         caller: &Caller,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
-        self.answer(AUTHORIZE, self.authorized(request, caller, span).await)
+        self.respond(AUTHORIZE, self.decide_authorize(request, caller, span).await)
     }
 
-    async fn authorized(
+    async fn decide_authorize(
         &self,
-        asked: &HttpRequest,
+        original: &HttpRequest,
         caller: &Caller,
         span: Option<&RequestSpan>,
     ) -> Result<HttpResponse, Error> {
-        let options = Options::read(asked.uri().query().unwrap_or_default())?;
+        let options = Options::read(original.uri().query().unwrap_or_default())?;
         caller.rights.permit_domain(&options.domain)?;
-        let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let text = |name| original.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
-        let endpoint = endpoint.as_deref().map(path);
+        let endpoint = endpoint.as_deref().map(path_of);
         let endpoint = endpoint.as_deref();
-        let head = Head { asked, path: endpoint.unwrap_or_default(), method: method.as_deref().unwrap_or_default() };
+        let head =
+            ProxiedHead { original, path: endpoint.unwrap_or_default(), method: method.as_deref().unwrap_or_default() };
         let found = self.authorize.identities.found(&head);
         // A value of the kind `ip` that is no address counts as it is: it is never an error.
         let engine = self.shared.decider.engine();
@@ -123,25 +92,27 @@ impl<C: Clock> Door<C> {
         let counted: ArrayVec<_, IDENTITIES_MAX> = identities.iter().copied().map(counted).collect();
         let identities: ArrayVec<_, IDENTITIES_MAX> = counted.iter().map(CountedIdentity::identity).collect();
         if identities.is_empty() {
-            self.shared.metrics.unidentified();
+            self.shared.metrics.count_unidentified();
             return Ok(HttpResponse::NoContent().finish());
         }
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
-        // Without an id of the request there is none that was used before.
-        let answer = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
+        // Without a request ID the error does not occur.
+        let outcome = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
         if let Some(span) = span {
-            span.decided(&answer);
+            span.record(&outcome);
         }
-        let status = if answer.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
-        let mut told = decision_as(status, &answer, self.shared.decider.engine().door_settings(&options.domain));
-        if let Some(reason) = answer.degraded.map(Degraded::name) {
-            told.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
+        let status = if outcome.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
+        let mut response =
+            decision_with_status(status, &outcome, self.shared.decider.engine().door_settings(&options.domain));
+        if let Some(reason) = outcome.degraded.map(Degraded::name) {
+            response.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }
-        Ok(told)
+        Ok(response)
     }
 }
 
+/// Returns the request to the engine.
 fn request<'a>(
     identities: &'a [Identity<'a>],
     endpoint: Option<&'a str>,
@@ -155,29 +126,29 @@ fn request<'a>(
     Ok(method.map_or(request, |method| request.method(method)))
 }
 
-/// Without the query.
-fn path(uri: &str) -> Cow<'_, str> {
+/// Returns the path of a URI, without the query, cut to the length that the engine takes.
+fn path_of(uri: &str) -> Cow<'_, str> {
     fitting_path(uri.split(['?', '#']).next().unwrap_or_default())
 }
 
-/// The request that the proxy asks about, as far as it repeats it.
-struct Head<'a> {
-    asked: &'a HttpRequest,
+/// The head of the request that the proxy asks about, as far as the proxy repeats it.
+struct ProxiedHead<'a> {
+    original: &'a HttpRequest,
     path: &'a str,
     method: &'a str,
 }
 
-impl RequestHead for Head<'_> {
+impl RequestHead for ProxiedHead<'_> {
     fn header(&self, name: &str) -> Vec<&[u8]> {
-        self.asked.headers().get_all(name).map(HeaderValue::as_bytes).collect()
+        self.original.headers().get_all(name).map(HeaderValue::as_bytes).collect()
     }
 
     fn first(&self, name: &str) -> Option<&[u8]> {
-        self.asked.headers().get(name).map(HeaderValue::as_bytes)
+        self.original.headers().get(name).map(HeaderValue::as_bytes)
     }
 
     fn peer(&self) -> Option<IpAddr> {
-        self.asked.peer_addr().map(|peer| peer.ip())
+        self.original.peer_addr().map(|peer| peer.ip())
     }
 
     fn path(&self) -> &str {
@@ -189,6 +160,6 @@ impl RequestHead for Head<'_> {
     }
 
     fn original(&self) -> &dyn Any {
-        self.asked
+        self.original
     }
 }

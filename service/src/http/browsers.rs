@@ -1,5 +1,5 @@
-//! Keeps pages in browsers from calling: pages of other origins, and pages whose host name was pointed at this machine (DNS
-//! rebinding). Of the headers that are looked at, callers other than browsers send `Host` alone.
+//! Refuses requests of pages in browsers: pages of other origins, and pages whose host name was pointed at this machine (DNS
+//! rebinding). Of the headers that it reads, callers other than browsers send `Host` alone.
 //!
 //! | path | pages of other origins | `Host`, where the listener is on loopback |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | `/metrics` | answered: a page can read no answer of another origin, and nothing is charged | checked: under a name that was pointed here, a page reads it |
 //! | `/healthz`, `/readyz` | answered | not checked: balancers probe under any name, and the answer holds no secret |
 //!
-//! gRPC and the Redis protocol need none of this. No page can send a call of gRPC: a browser speaks HTTP/2 over TLS alone, and
-//! asks by a preflight before it sends the content type of gRPC. What a page sends to the listener of the Redis protocol ends
-//! the connection.
+//! gRPC and the Redis protocol need none of this. No page can send a gRPC call: a browser speaks HTTP/2 over TLS alone,
+//! and sends a preflight before the content type of gRPC. A request that a page sends to the listener of the Redis
+//! protocol ends the connection.
 
 use std::{
     borrow::Cow,
@@ -21,25 +21,26 @@ use actix_http::{HttpMessage as _, Request};
 use actix_web::http::header::{HeaderValue, X_FORWARDED_FOR};
 
 use super::{
-    authorize::Authorize,
-    door::{AUTHORIZE, HEALTHZ, KnownHeaders, METRICS, READYZ},
+    authorize_settings::Authorize,
+    error::Error,
+    known_headers::KnownHeaders,
+    routes::{AUTHORIZE, HEALTHZ, METRICS, READYZ},
 };
-use crate::error::Error;
 
 /// The port of a `Host` that names none.
 const DEFAULT_PORT: u16 = 80;
 
-/// Which pages in browsers may call, and under which names.
+/// The pages in browsers that may call, and the host names under which they may.
 #[derive(Clone, Debug, Default)]
 pub struct Browsers {
-    /// Origins whose pages may call, as browsers write them: `https://app.example`.
+    /// The origins whose pages may call, as browsers write them: `https://app.example`.
     pub origins: Vec<String>,
-    /// Names under which a listener on loopback may be called, beside `localhost` and addresses of loopback; without a port.
+    /// The names, without a port, under which a listener on loopback may be called, beside `localhost` and loopback addresses.
     pub hosts: Vec<String>,
 }
 
 impl Browsers {
-    /// Returns an error where a page may have sent this request that must not.
+    /// Returns an error where a page may have sent this request that may not send it.
     pub(super) fn admit(
         &self,
         route: &str,
@@ -51,7 +52,7 @@ impl Browsers {
             return Ok(());
         }
         let host = host(known);
-        // Without a `Host` it is HTTP/1.0, which no browser speaks.
+        // A request without a `Host` is HTTP/1.0, which no browser speaks.
         if let Some(host) = host.as_deref()
             && listener.ip().to_canonical().is_loopback()
         {
@@ -66,7 +67,7 @@ impl Browsers {
             AUTHORIZE => authorize.is_of_proxy(known.request),
             _ => false,
         };
-        if !may_be_cross_origin && is_cross_origin(known, host.as_deref()) && !self.has_origin_of(known) {
+        if !may_be_cross_origin && is_cross_origin(known, host.as_deref()) && !self.allows_origin(known) {
             let origin = known.origin.map(|origin| String::from_utf8_lossy(origin.as_bytes()));
             return Err(Error::Origin(origin.map(Cow::into_owned)));
         }
@@ -84,15 +85,16 @@ impl Browsers {
             || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    fn has_origin_of(&self, known: &KnownHeaders<'_>) -> bool {
+    /// Returns whether pages of the request's origin may call.
+    fn allows_origin(&self, known: &KnownHeaders<'_>) -> bool {
         let origin = known.origin.map(HeaderValue::as_bytes);
         origin.is_some_and(|origin| self.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin)))
     }
 }
 
 impl Authorize {
-    /// Returns whether a request has a header that the recipes have proxies write. A page cannot have a browser send one to
-    /// another origin: the browser would ask by a preflight, which gets no permission here.
+    /// Returns whether a request has a header that proxies write by the documented recipes. A page cannot make a
+    /// browser send one to another origin: the browser would send a preflight, which gets no permission here.
     fn is_of_proxy(&self, request: &Request) -> bool {
         let headers = request.headers();
         headers.contains_key(&self.endpoint_header)
@@ -101,7 +103,7 @@ impl Authorize {
     }
 }
 
-/// Returns the name and port under which the request came; over HTTP/2 they are part of its target.
+/// Returns the host name and port of the request; over HTTP/2 they are part of its target.
 fn host<'r>(known: &KnownHeaders<'r>) -> Option<Cow<'r, str>> {
     match known.host {
         Some(host) => Some(String::from_utf8_lossy(host.as_bytes())),
@@ -109,7 +111,7 @@ fn host<'r>(known: &KnownHeaders<'r>) -> Option<Cow<'r, str>> {
     }
 }
 
-/// An address of IPv6 keeps its brackets. `None`: what stands for the port is none.
+/// Splits a host into name and port. An IPv6 address keeps its brackets. The port is `None` where it is no number.
 fn name_and_port(host: &str) -> (&str, Option<u16>) {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_known_however_it_is_written() {
+    fn loopback_is_recognized_in_every_spelling() {
         let browsers = Browsers { hosts: vec!["limits.internal".to_owned()], ..Browsers::default() };
         for (host, is_own, port) in [
             ("localhost", true, Some(80)),

@@ -1,81 +1,88 @@
-//! What this door refuses: one enum, and one table that gives each case the word that a Redis reply begins with and the stable
-//! code that is counted. A denial is not an error.
+//! The errors of the RESP listener, and the table of each error's prefix in a reply and stable code in metrics. A
+//! denial is not an error.
 
 use std::fmt;
 
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 
-use super::{
-    command::{ARGUMENTS_MAX, ProtocolError},
-    throttle::Dialect,
-};
-use crate::{
+use super::frame_reader::{ARGUMENTS_MAX, ProtocolError};
+use crate::shared::{
     body_budget::BudgetRefusal,
-    retries::{BadRequestId, RequestId},
+    request_id_cache::{BadRequestId, RequestId},
     tokens::Forbidden,
 };
 
-/// Callers may send anything, and messages quote it: so much of it, in characters.
+/// The longest quotation of what a caller sent, in characters.
 const QUOTED_CHARACTERS_MAX: usize = 128;
 
-/// What was wrong with a command. Nothing was charged.
+/// The limiter whose arguments and replies a command has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Dialect {
+    /// The dialect of redis-cell: a bucket holds one more than `max_burst`, and the reply begins with 0 when it is allowed.
+    RedisCell,
+    /// The dialect of throttlecrab: a bucket holds `max_burst`, and the reply begins with 1 when it is allowed and ends
+    /// with the wait.
+    Throttlecrab,
+}
+
+/// The error of a command. Nothing was charged.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// What is no command; the connection ends.
+    /// Bytes that are no command. The connection ends.
     Protocol(ProtocolError),
-    /// A command that did not come to its end; the connection ends.
+    /// A command that did not come whole in time. The connection ends.
     TooSlow,
-    /// The body budget has no room for the command; the connection ends.
+    /// The body budget has no room for the command. The connection ends.
     Overload,
     /// A command that is not known.
     Unknown(String),
     /// A subcommand that is not known.
     UnknownOf { command: &'static str, given: String },
-    /// Not so many arguments as the command takes.
+    /// A number of arguments that the command does not take.
     Count(&'static str),
     /// More arguments than any command takes.
     TooMany,
-    /// Quotes of a line that end nothing.
+    /// Unbalanced quotes or an escape in a line.
     Quotes,
-    /// Not so many arguments as a limit takes whose numbers come with it.
+    /// A number of arguments that `CL.THROTTLE` or `THROTTLE` does not take.
     Usage(Dialect),
-    /// Not a whole number.
+    /// An argument that is no whole number.
     NotWhole(Dialect, String),
-    /// A number that cannot be used: its name, and why.
+    /// A number that cannot be used, with its name and the reason.
     Number(Dialect, String),
-    /// An argument that is to be text.
+    /// An argument that must be UTF-8 and is not.
     NotUtf8(&'static str),
     /// A cost that is no whole number.
     Cost(String),
-    /// The engine cannot decide it.
+    /// The engine does not take the request.
     Request(RequestError),
-    /// An id of a request that is empty or too long.
+    /// A request ID that is empty or too long.
     RequestId(BadRequestId),
-    /// An id of a request that came with another one.
+    /// A request ID that came with another request before.
     Reused,
-    /// Nobody has said who asks.
+    /// The connection has not authenticated.
     NoAuth,
-    /// The same, and the command is long; the connection ends.
+    /// The connection has not authenticated, and the command is long. The connection ends.
     LongNoAuth,
-    /// The same of `HELLO`, which may say it.
+    /// The connection has not authenticated, and `HELLO` did not authenticate it.
     HelloNoAuth,
-    /// A token that nobody knows.
+    /// A token that is not known.
     WrongToken,
-    /// There is nothing that a token could be for.
+    /// A token, where the server asks for none.
     NoTokens,
-    /// Whoever knows tokens cannot be asked; why.
+    /// The query for an operator's token failed, with the reason.
     Away(String),
-    /// Too many tokens at once, which nobody knew.
+    /// Too many tokens in a second that the server's file does not have.
     TooManyTries,
-    /// A token of the file that has no right to it.
+    /// A token of the file that lacks the right.
     Forbidden(Forbidden),
-    /// It takes a token of an operator.
+    /// The command requires an operator's token.
     NotOperator,
-    /// It takes a token of an operator, and nobody here knows those.
+    /// The command requires an operator's token, and the server has no admin server that knows those.
     NoOperators,
     /// A command in a transaction.
     Transaction,
-    /// The end of one.
+    /// The end of a transaction.
     Discarded,
     /// A version of the protocol that is not spoken.
     Version,
@@ -100,7 +107,7 @@ impl From<BudgetRefusal> for Error {
 }
 
 impl Error {
-    /// The table: the word that tells clients what it is, and the code.
+    /// Returns the prefix of the reply, by which clients tell errors apart, and the code.
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Self::Protocol(_) => ("ERR", "bad_protocol"),
@@ -135,19 +142,20 @@ impl Error {
         }
     }
 
-    /// As metrics count it.
+    /// Returns the code in metrics.
     pub(super) fn code(&self) -> &'static str {
         self.kind().1
     }
 
-    /// Does the connection end with it?
+    /// Returns whether the connection ends with the error.
     pub(super) fn is_last(&self) -> bool {
         matches!(self, Self::Protocol(_) | Self::TooSlow | Self::Overload | Self::LongNoAuth)
     }
 }
 
-/// As a reply has it: the word, what is wrong, and what to do.
+/// Writes the reply: the prefix, what is wrong, and what to do.
 impl fmt::Display for Error {
+    // Long, since it has one arm for each error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.kind().0)?;
         match self {
@@ -216,7 +224,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What somebody sent, within bounds.
+/// Returns what a caller sent in a form that a message can quote: short, and without control characters.
 fn quoted(text: &str) -> String {
     text.chars().take(QUOTED_CHARACTERS_MAX).map(|one| if one.is_control() { ' ' } else { one }).collect()
 }

@@ -1,166 +1,153 @@
-//! Runs the commands of one connection.
+//! The session of one RESP connection: authenticates its caller and runs its commands.
 
-use std::{fmt, net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, str, sync::Arc};
+use std::{fmt, net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, Retry, clock::Clock, time::Nanos};
+use tidegate::{DEFAULT_DOMAIN, clock::Clock, time::Nanos};
 use tidegate_listener::ConnectionPermit;
 
 use super::{
-    commands::{COMMANDS, Command, OTHER, Verb, find},
-    door::Door,
-    error::Error,
-    reply::Replies,
-    throttle::{Dialect, Throttle, seconds, whole},
+    check_command::{CHECK, check},
+    command_table::{Command, OTHER, Status, Verb, describe_commands, find, unknown_subcommand},
+    error::{Dialect, Error},
+    reply_writer::ReplyWriter,
+    throttle::{Throttle, to_integer},
+    worker::Worker,
 };
-use crate::{
-    callers::Caller,
-    decider::{Answer, Decider, caught},
-    retries::RequestId,
-    tokens::{Good, Right},
+use crate::shared::{
+    caller_shares::Caller,
+    decider::{CheckOutcome, catch_panic},
+    tokens::{Right, ValidToken},
 };
 
-/// The check by the policy, as metrics know it.
-const CHECK: &str = "tidegate.check";
-
-/// One connection, and who is at its other end.
-pub(super) struct Session<'d, C> {
-    door: &'d Door<C>,
+/// The session of one connection.
+pub(super) struct Session<'w, C> {
+    worker: &'w Worker<C>,
     peer: SocketAddr,
     connection_permit: Rc<ConnectionPermit>,
     id: i64,
-    who: Who,
-    /// The group of the caller, for limits that come with the command. It follows from `who`.
+    authentication: Authentication,
+    /// The group of the caller, for limits that come with the command. It follows from the authentication.
     group: NonZeroU16,
-    /// Is what comes part of a transaction that was refused?
+    /// Whether the commands belong to a transaction that was refused.
     is_discarding: bool,
 }
 
-/// By what somebody may ask.
-enum Who {
-    /// Nothing. Where no token is asked for, he may ask all the same.
-    Stranger,
-    /// A token of the file.
-    Caller(Good),
-    /// One that others said was an operator's, at this time; `is_good`: the last time that they were asked, too.
-    Operator { token: String, since: Nanos, is_good: bool },
+/// The authentication of a connection.
+enum Authentication {
+    /// No token. Where the server asks for none, the connection may check all the same.
+    None,
+    /// A token of the server's file.
+    Token(ValidToken),
+    /// An operator's token, which was verified at this time. `is_verified` is false where the last query for it failed.
+    Operator { token: String, since: Nanos, is_verified: bool },
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
-pub(super) struct Ran {
-    /// As metrics know the command.
+pub(super) struct CommandResult {
+    /// The route of the command in metrics.
     pub(super) route: &'static str,
     pub(super) status: Status,
-    pub(super) then: Then,
+    pub(super) next: NextStep,
 }
 
-/// How a command was answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Status {
-    Done = 200,
-    Denied = 429,
-    Refused = 400,
-    Failed = 500,
-}
-
-/// What comes after a command.
+/// The step after a command.
 #[derive(Debug)]
-pub(super) enum Then {
-    Next,
+pub(super) enum NextStep {
+    /// The next command.
+    Continue,
     /// The end of the connection.
     Close,
-    /// Who this is must be asked elsewhere; the answer goes to [`Session::told`].
-    Ask(Asked),
-    /// It waits for the store; what it comes to is told by [`Session::waited`].
-    Wait(Waiting),
+    /// A query whether a token is an operator's; its answer goes to [`Session::finish_authentication`].
+    Authenticate(PendingAuthentication),
+    /// A wait for the store; [`Session::finish_check`] ends it.
+    Wait(PendingCheck),
 }
 
-/// A check that waits: its reply, and whether it is allowed.
-pub(super) struct Waiting(LocalBoxFuture<'static, (Vec<u8>, Result<bool, Error>)>);
+/// A check that waits for the store: its reply, and whether it is allowed.
+pub(super) struct PendingCheck(LocalBoxFuture<'static, (Vec<u8>, Result<bool, Error>)>);
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for PendingCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waiting")
+        f.write_str("PendingCheck")
     }
 }
 
-/// A token that is not known here.
+/// An authentication by a token that the server's file does not have.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingAuthentication {
     pub(super) token: String,
-    /// `HELLO` brought it, for version 3, or 2.
+    /// Whether `HELLO` asked for version 3 of the protocol; `None` where the command was `AUTH`.
     hello: Option<bool>,
 }
 
-/// What came of a command that was not refused.
-enum Done {
-    Next,
-    Denied,
-    Close,
-    Ask(Asked),
-    Wait(Waiting),
+/// The status and next step of a command that was not refused.
+type Done = (Status, NextStep);
+
+const DONE: Done = (Status::Done, NextStep::Continue);
+
+/// Returns the status and next step of a decision.
+fn decided(is_allowed: bool) -> Done {
+    (if is_allowed { Status::Done } else { Status::Denied }, NextStep::Continue)
 }
 
-impl Done {
-    fn of(is_allowed: bool) -> Self {
-        if is_allowed { Self::Next } else { Self::Denied }
-    }
-}
-
-impl<'d, C: Clock> Session<'d, C> {
-    pub(super) fn new(door: &'d Door<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
-        let group = door.shared.decider.key_of(&Caller::without_token(peer.ip().into())).group();
-        Self { door, peer, connection_permit, id: door.next_id(), who: Who::Stranger, group, is_discarding: false }
+impl<'w, C: Clock> Session<'w, C> {
+    pub(super) fn new(worker: &'w Worker<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
+        let group = worker.shared.decider.key_of(&Caller::without_token(peer.ip().into())).group();
+        let id = worker.next_connection_id();
+        Self { worker, peer, connection_permit, id, authentication: Authentication::None, group, is_discarding: false }
     }
 
     /// Runs a command, and appends its reply.
-    pub(super) fn run(&mut self, words: &[&[u8]], to: &mut Replies) -> Ran {
+    pub(super) fn run(&mut self, words: &[&[u8]], to: &mut ReplyWriter) -> CommandResult {
         let Some((name, arguments)) = words.split_first() else {
-            return Ran { route: OTHER, status: Status::Done, then: Then::Next };
+            return CommandResult { route: OTHER, status: Status::Done, next: NextStep::Continue };
         };
-        if let Some(ran) = self.transaction(name, to) {
-            return ran;
+        if let Some(result) = self.refuse_transaction(name, to) {
+            return result;
         }
         let Some(command) = find(name) else {
-            let ran = self.refuse(OTHER, &Error::Unknown(String::from_utf8_lossy(name).into_owned()), to);
-            // Somebody makes a browser talk to us: what follows may be a body of his.
+            let result = self.refuse(OTHER, &Error::Unknown(String::from_utf8_lossy(name).into_owned()), to);
+            // A page in a browser sends this, and the following bytes may be a body that the page chose.
             let is_http = name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:");
-            return if is_http { Ran { then: Then::Close, ..ran } } else { ran };
+            return if is_http { CommandResult { next: NextStep::Close, ..result } } else { result };
         };
         let before = to.bytes.len();
-        let done = caught(|| self.dispatch(command, arguments, to)).unwrap_or_else(|| {
+        let done = catch_panic(|| self.dispatch(command, arguments, to)).unwrap_or_else(|| {
             to.bytes.truncate(before);
             Err(Error::Internal)
         });
-        let (status, then) = match done {
-            Ok(Done::Next) => (Status::Done, Then::Next),
-            Ok(Done::Denied) => (Status::Denied, Then::Next),
-            Ok(Done::Close) => (Status::Done, Then::Close),
-            Ok(Done::Ask(asked)) => (Status::Done, Then::Ask(asked)),
-            Ok(Done::Wait(waiting)) => (Status::Done, Then::Wait(waiting)),
-            Err(error) => return self.refuse(command.name, &error, to),
-        };
-        Ran { route: command.name, status, then }
+        match done {
+            Ok((status, next)) => CommandResult { route: command.name, status, next },
+            Err(error) => self.refuse(command.name, &error, to),
+        }
     }
 
-    /// Appends the reply to what cannot be done.
-    pub(super) fn refuse(&self, route: &'static str, error: &Error, to: &mut Replies) -> Ran {
+    /// Appends the reply of an error, and counts it.
+    pub(super) fn refuse(&self, route: &'static str, error: &Error, to: &mut ReplyWriter) -> CommandResult {
         to.error(&error.to_string());
-        self.door.refused(route, error);
+        self.worker.count_rejection(route, error);
         let status = if matches!(error, Error::Internal) { Status::Failed } else { Status::Refused };
-        Ran { route, status, then: if error.is_last() { Then::Close } else { Then::Next } }
+        CommandResult { route, status, next: if error.is_last() { NextStep::Close } else { NextStep::Continue } }
     }
 
-    /// Whether a token is one of an operator.
-    pub(super) fn told(&mut self, asked: &Asked, answer: Result<bool, String>, to: &mut Replies) -> Ran {
-        let route = if asked.hello.is_some() { "hello" } else { "auth" };
+    /// Finishes an authentication by the answer whether the token is an operator's, and appends the reply.
+    pub(super) fn finish_authentication(
+        &mut self,
+        pending: PendingAuthentication,
+        answer: Result<bool, String>,
+        to: &mut ReplyWriter,
+    ) -> CommandResult {
+        let PendingAuthentication { token, hello } = pending;
+        let route = if hello.is_some() { "hello" } else { "auth" };
         match answer {
             Ok(true) => {
-                self.set_who(Who::Operator { token: asked.token.clone(), since: self.door.clock.now(), is_good: true });
+                let since = self.worker.clock.now();
+                self.set_authentication(Authentication::Operator { token, since, is_verified: true });
                 self.connection_permit.authenticate();
-                self.welcome(asked.hello, to);
-                Ran { route, status: Status::Done, then: Then::Next }
+                self.append_welcome(hello, to);
+                CommandResult { route, status: Status::Done, next: NextStep::Continue }
             }
             Ok(false) => self.refuse(route, &Error::WrongToken, to),
             Err(why) => self.refuse(route, &Error::Away(why), to),
@@ -168,79 +155,87 @@ impl<'d, C: Clock> Session<'d, C> {
     }
 
     /// Waits for a check, and appends its reply.
-    pub(super) async fn waited(&self, Waiting(waiting): Waiting, to: &mut Replies) -> Ran {
-        // As in `run`.
-        let waited = AssertUnwindSafe(waiting).catch_unwind().await;
-        let (reply, decided) = waited.unwrap_or_else(|_| (Vec::new(), Err(Error::Internal)));
+    pub(super) async fn finish_check(
+        &self,
+        PendingCheck(pending): PendingCheck,
+        to: &mut ReplyWriter,
+    ) -> CommandResult {
+        // A panic is an internal error, as in `run`.
+        let finished = AssertUnwindSafe(pending).catch_unwind().await;
+        let (reply, checked) = finished.unwrap_or_else(|_| (Vec::new(), Err(Error::Internal)));
         to.bytes.extend_from_slice(&reply);
-        match decided {
+        match checked {
             Ok(is_allowed) => {
-                let status = if is_allowed { Status::Done } else { Status::Denied };
-                Ran { route: CHECK, status, then: Then::Next }
+                let (status, next) = decided(is_allowed);
+                CommandResult { route: CHECK, status, next }
             }
             Err(error) => self.refuse(CHECK, &error, to),
         }
     }
 
-    /// Has he said a token, where one is asked for?
-    pub(super) fn is_known(&self) -> bool {
-        self.door.shared.tokens.is_none() || !matches!(self.who, Who::Stranger)
+    /// Returns whether the connection has authenticated, where the server asks for a token.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.worker.shared.tokens.is_none() || !matches!(self.authentication, Authentication::None)
     }
 
-    /// Returns an error unless the token of the file that the caller brought, if any, has this right, and in the domain whose
-    /// response settings these commands have.
+    /// Returns an error unless the caller's token of the file, if it sent one, has this right, and has it in the domain
+    /// whose response settings these commands have.
     fn permit(&self, right: Right) -> Result<(), Error> {
-        if let Who::Caller(Good { rights, .. }) = &self.who {
+        if let Authentication::Token(ValidToken { rights, .. }) = &self.authentication {
             rights.permit(right)?;
             rights.permit_domain(DEFAULT_DOMAIN)?;
         }
         Ok(())
     }
 
-    /// Returns an error unless the caller may reset keys: by a token of an operator, or by one of the file that has the right.
+    /// Returns an error unless the caller may reset keys, by an operator's token or by a token of the file with the right.
     fn permit_reset(&self) -> Result<(), Error> {
-        match &self.who {
-            Who::Caller(Good { rights, .. }) if rights.permit(Right::Reset).is_ok() => self.permit(Right::Reset),
-            who => self.door.may_reset(matches!(who, Who::Operator { is_good: true, .. })),
+        match &self.authentication {
+            Authentication::Token(ValidToken { rights, .. }) if rights.permit(Right::Reset).is_ok() => {
+                self.permit(Right::Reset)
+            }
+            Authentication::Operator { is_verified: true, .. } => Ok(()),
+            _ => Err(self.worker.reset_error()),
         }
     }
 
-    /// Looks whether his token is good still. Some: others are to be asked about it; the answer goes to
-    /// [`told_again`](Self::told_again).
-    pub(super) fn look_again(&mut self) -> Option<String> {
-        match &mut self.who {
-            Who::Stranger => None,
-            Who::Caller(good) => {
-                if !self.door.shared.tokens.as_ref().is_some_and(|tokens| tokens.is_still(good)) {
-                    self.set_who(Who::Stranger);
+    /// Checks whether the token is still valid. Returns an operator's token that must be verified again; the answer goes to
+    /// [`finish_reverification`](Self::finish_reverification).
+    pub(super) fn token_to_reverify(&mut self) -> Option<String> {
+        match &mut self.authentication {
+            Authentication::None => None,
+            Authentication::Token(token) => {
+                if !self.worker.shared.tokens.as_ref().is_some_and(|tokens| tokens.refresh(token)) {
+                    self.set_authentication(Authentication::None);
                 }
                 None
             }
-            Who::Operator { token, since, .. } => {
-                let trusted = self.door.shared.periods.operator_trust.as_nanos();
-                let is_over = u128::from(self.door.clock.now().saturating_sub(*since)) >= trusted;
-                is_over.then(|| token.clone())
+            Authentication::Operator { token, since, .. } => {
+                let trusted = self.worker.shared.timeouts.operator_trust.as_nanos();
+                let is_expired = u128::from(self.worker.clock.now().saturating_sub(*since)) >= trusted;
+                is_expired.then(|| token.clone())
             }
         }
     }
 
-    /// While others cannot be asked, an operator goes on as a caller.
-    pub(super) fn told_again(&mut self, token: &str, answer: Result<bool, String>) {
-        self.set_who(match answer {
-            Ok(false) => Who::Stranger,
-            answer => Who::Operator { token: token.to_owned(), since: self.door.clock.now(), is_good: answer.is_ok() },
+    /// Finishes a verification of an operator's token. Where the query failed, the operator goes on with the rights of a caller.
+    pub(super) fn finish_reverification(&mut self, token: String, answer: Result<bool, String>) {
+        let since = self.worker.clock.now();
+        self.set_authentication(match answer {
+            Ok(false) => Authentication::None,
+            answer => Authentication::Operator { token, since, is_verified: answer.is_ok() },
         });
     }
 
-    /// There are no transactions. What is sent as one is refused as a whole, so that nothing of it is charged; client libraries
-    /// believe that only if `MULTI` itself is not refused.
-    fn transaction(&mut self, name: &[u8], to: &mut Replies) -> Option<Ran> {
+    /// Refuses transactions, of which there are none, as a whole, so that no command of one is charged. `MULTI` itself
+    /// is not refused, since client libraries would take the commands for run.
+    fn refuse_transaction(&mut self, name: &[u8], to: &mut ReplyWriter) -> Option<CommandResult> {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         let is_discarding = self.is_discarding;
-        if !is_discarding && is("multi") && self.is_known() || is_discarding && is("discard") {
+        if !is_discarding && is("multi") && self.is_authenticated() || is_discarding && is("discard") {
             self.is_discarding = !is_discarding;
             to.simple("OK");
-            return Some(Ran { route: OTHER, status: Status::Done, then: Then::Next });
+            return Some(CommandResult { route: OTHER, status: Status::Done, next: NextStep::Continue });
         }
         if !is_discarding || is("quit") {
             return None;
@@ -250,8 +245,9 @@ impl<'d, C: Clock> Session<'d, C> {
         Some(self.refuse(OTHER, &error, to))
     }
 
-    fn dispatch(&mut self, command: &Command, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
-        if !self.is_known() && !command.is_open() {
+    /// Runs a command, and appends its reply unless it returns an error.
+    fn dispatch(&mut self, command: &Command, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
+        if !self.is_authenticated() && !command.is_open() {
             return Err(Error::NoAuth);
         }
         if !command.takes(arguments.len() + 1) {
@@ -275,78 +271,88 @@ impl<'d, C: Clock> Session<'d, C> {
                 let ([token] | [_, token]) = arguments else { return Err(Error::Count(command.name)) };
                 return self.authenticate(token, None, to);
             }
-            Verb::Command => commands(arguments, to)?,
-            Verb::Info => to.bulk(self.door.info(arguments).as_bytes()),
+            Verb::Command => describe_commands(arguments, to)?,
+            Verb::Info => to.bulk(self.worker.info(arguments).as_bytes()),
             Verb::Del => {
                 self.permit_reset()?;
-                let count = arguments.iter().filter(|key| self.door.whole.throttle.reset(**key)).count();
+                let count = arguments.iter().filter(|key| self.worker.resp.throttle.reset(**key)).count();
                 let (peer, keys) = (self.peer, arguments.len());
                 tracing::info!(%peer, keys, forgotten = count, "keys were reset over the Redis protocol");
-                to.integer(whole(count as u64));
+                to.integer(to_integer(count as u64));
             }
             Verb::Quit => {
                 to.simple("OK");
-                return Ok(Done::Close);
+                return Ok((Status::Done, NextStep::Close));
             }
             Verb::Client => match arguments[0] {
-                of if of.eq_ignore_ascii_case(b"setinfo") || of.eq_ignore_ascii_case(b"setname") => to.simple("OK"),
-                of if of.eq_ignore_ascii_case(b"id") => to.integer(self.id),
-                of if of.eq_ignore_ascii_case(b"getname") => to.null(),
-                of => return Err(unknown(command.name, of)),
+                name if name.eq_ignore_ascii_case(b"setinfo") || name.eq_ignore_ascii_case(b"setname") => {
+                    to.simple("OK");
+                }
+                name if name.eq_ignore_ascii_case(b"id") => to.integer(self.id),
+                name if name.eq_ignore_ascii_case(b"getname") => to.null(),
+                name => return Err(unknown_subcommand(command.name, name)),
             },
             Verb::Select => match arguments {
                 [b"0"] => to.simple("OK"),
                 _ => return Err(Error::Database),
             },
         }
-        Ok(Done::Next)
+        Ok(DONE)
     }
 
-    fn throttle(&self, dialect: Dialect, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
+    /// Runs `CL.THROTTLE` or `THROTTLE`.
+    fn throttle(&self, dialect: Dialect, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
         let throttle = Throttle::read(dialect, arguments)?;
-        let (is_allowed, answer) =
-            if let Some(outcome) = caught(|| throttle.charge(&self.door.whole.throttle, self.group)) {
-                (outcome.is_allowed(), throttle.answer(&outcome))
+        let (is_allowed, numbers) =
+            if let Some(outcome) = catch_panic(|| throttle.charge(&self.worker.resp.throttle, self.group)) {
+                (outcome.is_allowed(), throttle.reply(&outcome))
             } else {
-                let Answer { is_allowed, .. } = self.door.shared.decider.undecided(DEFAULT_DOMAIN);
-                (is_allowed, throttle.undecided(is_allowed, Answer::CLOSED_WAIT))
+                let CheckOutcome { is_allowed, .. } = self.worker.shared.decider.undecided(DEFAULT_DOMAIN);
+                (is_allowed, throttle.undecided_reply(is_allowed, CheckOutcome::CLOSED_WAIT))
             };
-        to.array(answer.len());
-        to.integers(answer);
-        Ok(Done::of(is_allowed))
+        to.array(numbers.len());
+        to.integers(numbers);
+        Ok(decided(is_allowed))
     }
 
-    fn check(&self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
-        let (shared, caller) = (&self.door.shared, self.caller());
-        if !shared.decider.waits() {
-            let decided = check(&shared.decider, &caller, arguments, to).now_or_never();
-            return decided.unwrap_or(Err(Error::Internal)).map(Done::of);
+    /// Runs `TIDEGATE.CHECK`, or begins to where it must wait for the store.
+    fn check(&self, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
+        let (shared, caller) = (&self.worker.shared, self.caller());
+        if !shared.decider.can_wait() {
+            let checked = check(&shared.decider, &caller, arguments, to).now_or_never();
+            return checked.unwrap_or(Err(Error::Internal)).map(decided);
         }
         let (shared, is_version_3) = (Arc::clone(shared), to.is_version_3);
         let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_vec()).collect();
-        let waiting = async move {
+        let pending = async move {
             let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
-            let mut to = Replies { bytes: Vec::new(), is_version_3 };
-            let decided = check(&shared.decider, &caller, &arguments, &mut to).await;
-            (to.bytes, decided)
+            let mut to = ReplyWriter { bytes: Vec::new(), is_version_3 };
+            let checked = check(&shared.decider, &caller, &arguments, &mut to).await;
+            (to.bytes, checked)
         };
-        let mut waiting = waiting.boxed_local();
-        let Some((reply, decided)) = (&mut waiting).now_or_never() else { return Ok(Done::Wait(Waiting(waiting))) };
+        let mut pending = pending.boxed_local();
+        let Some((reply, checked)) = (&mut pending).now_or_never() else {
+            return Ok((Status::Done, NextStep::Wait(PendingCheck(pending))));
+        };
         to.bytes.extend_from_slice(&reply);
-        decided.map(Done::of)
+        checked.map(decided)
     }
 
-    fn set_who(&mut self, who: Who) {
-        self.who = who;
-        self.group = self.door.shared.decider.key_of(&self.caller()).group();
+    fn set_authentication(&mut self, authentication: Authentication) {
+        self.authentication = authentication;
+        self.group = self.worker.shared.decider.key_of(&self.caller()).group();
     }
 
     fn caller(&self) -> Caller {
         let peer = self.peer.ip().into();
-        if let Who::Caller(good) = &self.who { Caller::with_token(peer, good) } else { Caller::without_token(peer) }
+        match &self.authentication {
+            Authentication::Token(token) => Caller::with_token(peer, token),
+            _ => Caller::without_token(peer),
+        }
     }
 
-    fn hello(&mut self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
+    /// Runs `HELLO`.
+    fn hello(&mut self, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
         let mut options = arguments.iter().skip(1);
         let is_version_3 = match arguments.first().copied() {
             None => to.is_version_3,
@@ -364,29 +370,30 @@ impl<'d, C: Clock> Session<'d, C> {
                 return Err(Error::Hello(String::from_utf8_lossy(option).into_owned()));
             }
         }
-        if token.is_none() && !self.is_known() {
+        if token.is_none() && !self.is_authenticated() {
             return Err(Error::HelloNoAuth);
         }
         if let Some(token) = token {
             return self.authenticate(token, Some(is_version_3), to);
         }
-        self.welcome(Some(is_version_3), to);
-        Ok(Done::Next)
+        self.append_welcome(Some(is_version_3), to);
+        Ok(DONE)
     }
 
-    fn authenticate(&mut self, token: &[u8], hello: Option<bool>, to: &mut Replies) -> Result<Done, Error> {
-        if let Some(good) = self.door.shared.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
-            self.set_who(Who::Caller(good));
+    /// Authenticates by a token of the file, or begins to by a token of an operator.
+    fn authenticate(&mut self, token: &[u8], hello: Option<bool>, to: &mut ReplyWriter) -> Result<Done, Error> {
+        if let Some(valid) = self.worker.shared.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
+            self.set_authentication(Authentication::Token(valid));
             self.connection_permit.authenticate();
-            self.welcome(hello, to);
-            return Ok(Done::Next);
+            self.append_welcome(hello, to);
+            return Ok(DONE);
         }
-        let token = self.door.to_ask(token, self.peer)?;
-        Ok(Done::Ask(Asked { token, hello }))
+        let token = self.worker.operator_token(token, self.peer)?;
+        Ok((Status::Done, NextStep::Authenticate(PendingAuthentication { token, hello })))
     }
 
-    /// The reply to whoever may ask; by `HELLO`, from now on in its version.
-    fn welcome(&self, hello: Option<bool>, to: &mut Replies) {
+    /// Appends the reply to an authentication. Replies to `HELLO` and those after it have the version that it asked for.
+    fn append_welcome(&self, hello: Option<bool>, to: &mut ReplyWriter) {
         let Some(is_version_3) = hello else { return to.simple("OK") };
         to.is_version_3 = is_version_3;
         to.map(7);
@@ -405,109 +412,4 @@ impl<'d, C: Clock> Session<'d, C> {
         to.bulk(b"modules");
         to.array(0);
     }
-}
-
-/// Appends the decision. Is it allowed?
-async fn check<C: Clock>(
-    decider: &Decider<C>,
-    caller: &Caller,
-    arguments: &[&[u8]],
-    to: &mut Replies,
-) -> Result<bool, Error> {
-    let text = |place: usize, field| match arguments.get(place) {
-        Some(argument) => str::from_utf8(argument).map(Some).map_err(|_| Error::NotUtf8(field)),
-        None => Ok(None),
-    };
-    let (kind, value) = (text(0, "kind")?.unwrap_or_default(), text(1, "value")?.unwrap_or_default());
-    let identity = Identity::new(kind, value).map_err(Error::Request)?;
-    let counted = decider.engine().counted(DEFAULT_DOMAIN, identity).map_err(Error::Request)?;
-    let identity = [counted.identity()];
-    let mut request = Request::new(&identity).map_err(Error::Request)?;
-    if let Some(endpoint) = text(2, "endpoint")?.filter(|endpoint| !matches!(*endpoint, "" | "*")) {
-        request = request.endpoint(endpoint).map_err(Error::Request)?;
-    }
-    let cost = text(3, "cost")?;
-    let cost = cost.map_or(Ok(1), |cost| cost.parse().map_err(|_| Error::Cost(cost.to_owned())))?;
-    request = if cost == 0 { request.without_cost() } else { request.cost(cost).map_err(Error::Request)? };
-    let id = text(4, "request_id")?.map(RequestId::new).transpose().map_err(Error::RequestId)?;
-    if arguments.len() > 5 {
-        return Err(Error::Count(CHECK));
-    }
-    let answer = if cost == 0 {
-        decider.peek(&request, caller).await
-    } else {
-        decider.check(&request, id, caller).await.map_err(|_| Error::Reused)?
-    };
-    decision(&answer, to);
-    Ok(answer.is_allowed)
-}
-
-/// The five numbers of redis-cell, and the name of the limit that decided. Where there is none: -1 for its numbers.
-fn decision(answer: &Answer<'_>, to: &mut Replies) {
-    let decision = answer.decision.as_ref().filter(|decision| decision.limit_id().is_some());
-    let wait = match decision.map(Decision::retry) {
-        Some(Retry::After(wait)) => seconds(wait),
-        None if !answer.is_allowed => seconds(Answer::CLOSED_WAIT),
-        _ => -1,
-    };
-    let numbers = [
-        i64::from(!answer.is_allowed),
-        decision.and_then(Decision::limit).map_or(-1, whole),
-        decision.and_then(Decision::remaining).map_or(-1, whole),
-        wait,
-        decision.and_then(Decision::reset_after).map_or(0, seconds),
-    ];
-    to.array(numbers.len() + 1);
-    to.integers(numbers);
-    match decision.and_then(Decision::limit_id) {
-        Some(limit) => to.bulk(limit.as_bytes()),
-        None => to.null(),
-    }
-}
-
-/// `COMMAND`, and its subcommands.
-fn commands(arguments: &[&[u8]], to: &mut Replies) -> Result<(), Error> {
-    let all = |to: &mut Replies| {
-        to.array(COMMANDS.len());
-        for command in &COMMANDS {
-            command.info(to);
-        }
-    };
-    let Some((of, names)) = arguments.split_first() else {
-        all(to);
-        return Ok(());
-    };
-    if of.eq_ignore_ascii_case(b"count") {
-        to.integer(whole(COMMANDS.len() as u64));
-    } else if of.eq_ignore_ascii_case(b"list") {
-        to.array(COMMANDS.len());
-        for command in &COMMANDS {
-            to.bulk(command.name.as_bytes());
-        }
-    } else if of.eq_ignore_ascii_case(b"info") && names.is_empty() {
-        all(to);
-    } else if of.eq_ignore_ascii_case(b"info") {
-        to.array(names.len());
-        for name in names {
-            match find(name) {
-                Some(command) => command.info(to),
-                None => to.null(),
-            }
-        }
-    } else if of.eq_ignore_ascii_case(b"docs") {
-        let is_asked = |command: &&Command| {
-            names.is_empty() || names.iter().any(|name| command.name.as_bytes().eq_ignore_ascii_case(name))
-        };
-        to.map(COMMANDS.iter().filter(is_asked).count());
-        for command in COMMANDS.iter().filter(is_asked) {
-            command.docs(to);
-        }
-    } else {
-        return Err(unknown("command", of));
-    }
-    Ok(())
-}
-
-fn unknown(command: &'static str, given: &[u8]) -> Error {
-    Error::UnknownOf { command, given: String::from_utf8_lossy(given).into_owned() }
 }

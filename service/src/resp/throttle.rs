@@ -1,24 +1,15 @@
-//! `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab: limits whose numbers come with the command.
+//! The commands `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab: limits whose numbers come with the command.
 
 use std::{num::NonZeroU16, time::Duration};
 
 use tidegate::{Outcome, RatedLimiter, Retry, algorithm::TokenBucket, clock::Clock, time::SECOND_NS};
 
-use super::error::Error;
+use super::error::{Dialect, Error};
 
-/// A year, in seconds: the longest period, and the longest time in which a key fills.
+/// A year, in seconds: the longest period, and the longest time in which a bucket may fill.
 const PERIOD_MAX_S: u64 = 366 * 24 * 60 * 60;
 
-/// Whose words are used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Dialect {
-    /// Holds one more than `max_burst`; answers 0 when it is allowed.
-    RedisCell,
-    /// Holds `max_burst`; answers 1 when it is allowed, and the wait last.
-    Throttlecrab,
-}
-
-/// What is asked: of which bucket, and how many tokens.
+/// The arguments of a command: the bucket of a key, and the tokens to take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Throttle<'a> {
     dialect: Dialect,
@@ -29,7 +20,7 @@ pub(super) struct Throttle<'a> {
 }
 
 impl<'a> Throttle<'a> {
-    /// From `key max_burst count period [quantity]`: `count` tokens come back in `period` seconds.
+    /// Reads `key max_burst count period [quantity]`: `count` tokens come back in `period` seconds.
     pub(super) fn read(dialect: Dialect, arguments: &[&'a [u8]]) -> Result<Self, Error> {
         let (key, max_burst, count, period, quantity) = match *arguments {
             [key, max_burst, count, period] => (key, max_burst, count, period, None),
@@ -37,7 +28,7 @@ impl<'a> Throttle<'a> {
             _ => return Err(Error::Usage(dialect)),
         };
         let number = |field, argument: &[u8]| {
-            let number = whole_number(argument);
+            let number = parse_integer(argument);
             let number =
                 number.ok_or_else(|| Error::NotWhole(dialect, String::from_utf8_lossy(argument).into_owned()))?;
             u64::try_from(number).map_err(|_| Error::Number(dialect, format!("{field}: {number} is below 0")))
@@ -51,7 +42,7 @@ impl<'a> Throttle<'a> {
             return Err(unfit(&format!("period: {period} is out of range; from 1 to {PERIOD_MAX_S} seconds fit")));
         }
         let bucket = TokenBucket::new(count, period * SECOND_NS, burst).map_err(|why| {
-            // Here they have other names.
+            // The arguments have other names than the fields of the bucket.
             let field = match why.field {
                 "limit" => "count",
                 "burst" => "max_burst",
@@ -69,29 +60,29 @@ impl<'a> Throttle<'a> {
         Ok(Self { dialect, key, bucket, burst, quantity })
     }
 
-    /// Charges it for a caller of this group, if it is allowed; a quantity of 0 asks what is left.
+    /// Takes the tokens, if the bucket has them, for a caller of this group. A quantity of 0 takes none and returns the state.
     pub(super) fn charge<C: Clock>(&self, limiter: &RatedLimiter<C>, group: NonZeroU16) -> Outcome {
         limiter.check_n_by(group, self.key, self.bucket, self.quantity)
     }
 
-    /// The five numbers of an answer.
-    pub(super) fn answer(&self, outcome: &Outcome) -> [i64; 5] {
+    /// Returns the five numbers of the reply.
+    pub(super) fn reply(&self, outcome: &Outcome) -> [i64; 5] {
         let wait = match outcome.retry() {
             Retry::Now => Wait::None,
             Retry::After(wait) => Wait::For(wait),
             Retry::Never => Wait::Never,
         };
-        self.told(outcome.is_allowed(), outcome.remaining(), wait, outcome.reset_after())
+        self.numbers(outcome.is_allowed(), outcome.remaining(), wait, outcome.reset_after())
     }
 
-    /// The same where there is no decision.
-    pub(super) fn undecided(&self, is_allowed: bool, wait: Duration) -> [i64; 5] {
+    /// Returns the five numbers of the reply where there is no decision.
+    pub(super) fn undecided_reply(&self, is_allowed: bool, wait: Duration) -> [i64; 5] {
         let wait = if is_allowed { Wait::None } else { Wait::For(wait) };
-        self.told(is_allowed, 0, wait, Duration::ZERO)
+        self.numbers(is_allowed, 0, wait, Duration::ZERO)
     }
 
-    fn told(&self, is_allowed: bool, remaining: u64, wait: Wait, reset: Duration) -> [i64; 5] {
-        let (limit, remaining, reset) = (whole(self.burst), whole(remaining), seconds(reset));
+    fn numbers(&self, is_allowed: bool, remaining: u64, wait: Wait, reset: Duration) -> [i64; 5] {
+        let (limit, remaining, reset) = (to_integer(self.burst), to_integer(remaining), seconds(reset));
         match self.dialect {
             Dialect::RedisCell => {
                 let wait = if let Wait::For(wait) = wait { seconds(wait) } else { -1 };
@@ -109,16 +100,16 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// Reads a whole number, as `str::parse` does; `None`: the argument is no number, or one that does not fit.
-fn whole_number(argument: &[u8]) -> Option<i64> {
-    // So many digits fit.
+/// Reads a whole number, as `str::parse` does. Returns `None` where the argument is no number, or out of range.
+fn parse_integer(argument: &[u8]) -> Option<i64> {
+    // Numbers of up to 18 digits are in range.
     if (1..=18).contains(&argument.len()) && argument.iter().all(u8::is_ascii_digit) {
         return Some(argument.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')));
     }
     str::from_utf8(argument).ok()?.parse().ok()
 }
 
-/// When to come again.
+/// The time until a retry.
 #[derive(Clone, Copy)]
 enum Wait {
     None,
@@ -126,14 +117,14 @@ enum Wait {
     Never,
 }
 
-/// A number as the protocol has them.
-pub(super) fn whole(number: u64) -> i64 {
+/// Returns a number as an integer of the protocol, which is signed.
+pub(super) fn to_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Seconds, rounded up: whoever waits for so long does not come too early.
+/// Returns seconds, rounded up, so that a retry after that time is not too early.
 pub(super) fn seconds(time: Duration) -> i64 {
-    whole(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+    to_integer(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 #[cfg(test)]

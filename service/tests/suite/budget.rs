@@ -1,5 +1,5 @@
-//! The body budget, over real sockets: peers that hold all they can get at the HTTP API, the gRPC API and the Redis protocol,
-//! beside one that behaves.
+//! Tests of the body budget over real sockets: peers that hold all that they can get over HTTP, gRPC and the Redis
+//! protocol, beside a well-behaved one.
 
 use std::{
     convert::Infallible,
@@ -56,14 +56,14 @@ use crate::{
 pub(crate) const LONG: Duration = Duration::from_mins(10);
 
 pub(crate) const MIB: usize = 1 << 20;
-/// The bytes by which the budget is given out, and which each body has for free.
+/// The size of a block of the budget. The first block of each body is free.
 const BLOCK: usize = 16 << 10;
 /// The part of the budget that a body of nearly a mebibyte holds. The share of a peer is enough for eight of them.
 const NEARLY_MIB: usize = MIB - BLOCK;
 
-/// A peer that takes all it can get.
+/// A peer that takes all that it can get.
 pub(crate) const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// A peer that behaves.
+/// A well-behaved peer.
 pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
@@ -97,7 +97,7 @@ impl Server {
         Self::sharing(DEFAULT_CALLER_SHARE, settings)
     }
 
-    /// Starts one of which each caller has this share.
+    /// Starts a server with this share for each caller.
     pub(crate) fn sharing(caller_share: u8, settings: Settings) -> Self {
         let absent_admin = ReservedPort::new();
         let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
@@ -125,18 +125,18 @@ impl Server {
         RespConnection::over(blocking(connect(source, self.resp).await))
     }
 
-    /// Begins a check over HTTP, whose body has so many bytes and comes but for its last byte, a blank.
+    /// Begins a check over HTTP whose body has this length. All of it is sent but the last byte, a blank.
     async fn begin_body(&self, source: Ipv4Addr, path: &str, bytes: usize) -> HttpConnection {
         let mut body = user("ada").into_bytes();
         body.resize(bytes, b' ');
         let whole = request(path, "", body);
         let mut stream = blocking(connect(source, self.http).await);
-        // What is refused may be gone before it has all.
+        // An error: a connection that is refused may have ended before all was sent.
         let _ = stream.write_all(&whole[..whole.len() - 1]);
         HttpConnection::over(stream)
     }
 
-    /// Begins so many bodies of a mebibyte, which all have room.
+    /// Begins this many bodies of a mebibyte, which all have room.
     async fn begin_bodies(&self, source: Ipv4Addr, count: usize) -> Vec<HttpConnection> {
         let before = self.taken();
         let mut begun = Vec::new();
@@ -152,12 +152,12 @@ impl Server {
         let mut command = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
         let rest = command.split_off(600_000);
         let connection = self.resp_from(source).await;
-        // What is refused may be gone before it has all.
+        // An error: a connection that is refused may have ended before all was sent.
         let _ = connection.socket().write_all(&command);
         (connection, rest)
     }
 
-    /// A client of HTTP/2 that lets so many bytes of each answer come unasked.
+    /// Returns an HTTP/2 client with this flow-control window for each response.
     pub(crate) async fn calls_from(&self, source: Ipv4Addr, window_bytes: u32) -> SendRequest<Body> {
         let stream = TokioIo::new(connect(source, self.grpc).await);
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -167,7 +167,7 @@ impl Server {
         calls
     }
 
-    /// Shows that the peer that behaves is decided by its limit, over HTTP and over gRPC, also with bodies that need room.
+    /// Asserts that the well-behaved peer is decided by its limit, over HTTP and over gRPC, also with bodies that need room.
     pub(crate) async fn gives_others_their_quota(&self) {
         self.gives_others_their_quota_over_http().await;
         self.gives_others_their_quota_over_grpc().await;
@@ -191,7 +191,7 @@ impl Server {
         let mut limiter = RateLimiterClient::new(channel);
         let (mut allowed, padding) = (0, "t".repeat(4 * BLOCK));
         for number in 0..110 {
-            // Some need room.
+            // Some bodies need room.
             let tier = if number % 10 == 0 { padding.clone() } else { String::new() };
             let answer = limiter.check_rate_limit(RateLimitRequest { tier, ..check_of("heidi") }).await;
             let answer = answer.expect("it is decided").into_inner();
@@ -232,7 +232,7 @@ pub(crate) fn check_of(user: &str) -> RateLimitRequest {
     RateLimitRequest { identifier: user.to_owned(), identifier_type: "user".to_owned(), ..RateLimitRequest::default() }
 }
 
-/// The head of a message of this length.
+/// Returns the head of a message of this length.
 fn head(length: usize) -> Vec<u8> {
     [&[0], &u32::try_from(length).expect("it is short").to_be_bytes()[..]].concat()
 }
@@ -241,7 +241,7 @@ pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     [&head(message.len())[..], message].concat()
 }
 
-/// A check on a stream, with so many bytes that mean nothing.
+/// Returns a check on a stream, with this many bytes of padding.
 pub(crate) fn padded_check(padding: usize) -> Vec<u8> {
     let asked = CheckStreamRequest { correlation_id: 1, request: Some(check_of("mallory")) };
     let mut message = asked.encode_to_vec();
@@ -249,7 +249,7 @@ pub(crate) fn padded_check(padding: usize) -> Vec<u8> {
     framed(&message)
 }
 
-/// A body that begins with these bytes and does not end.
+/// Returns a body that begins with these bytes and does not end.
 pub(crate) fn unfinished(bytes: Vec<u8>) -> Body {
     let first = tokio_stream::once(Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))));
     Body::new(StreamBody::new(first.chain(tokio_stream::pending())))
@@ -262,7 +262,7 @@ pub(crate) async fn call(calls: &mut SendRequest<Body>, path: &str, body: Body) 
     timeout(PATIENCE, calls.send_request(request)).await.expect("in time").expect("an answer")
 }
 
-/// The code of a call, and the stable code of its refusal.
+/// Returns the code of a call, and the stable code of its error.
 pub(crate) async fn end_of(answer: Response<Incoming>) -> (Code, String) {
     let (head, body) = answer.into_parts();
     let body = timeout(PATIENCE, body.collect()).await.expect("in time").expect("an end");
@@ -272,35 +272,35 @@ pub(crate) async fn end_of(answer: Response<Incoming>) -> (Code, String) {
     (Code::from_bytes(find("grpc-status").expect("a status")), String::from_utf8_lossy(code).into_owned())
 }
 
-/// The refusal over HTTP.
+/// Returns whether an HTTP request was refused for want of budget.
 fn is_overload(answer: &Answer) -> bool {
     answer.status == 503 && answer.json()["code"] == "overload"
 }
 
-/// The refusal over the Redis protocol.
+/// Returns whether a command was refused for want of budget.
 fn is_overload_error(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(said) if said.starts_with("ERR too many long commands"))
 }
 
-/// The refusal over gRPC.
+/// Returns the codes of a gRPC call that is refused for want of budget.
 fn overload() -> (Code, String) {
     (Code::Unavailable, "overload".to_owned())
 }
 
-/// The beginning of a message that holds as much of the budget as a body of a mebibyte.
+/// Returns the beginning of a message that holds as much of the budget as a body of a mebibyte.
 fn nearly_a_message() -> Body {
     unfinished([head(MIB), vec![7; 1_040_000]].concat())
 }
 
 #[tokio::test]
-async fn calls_whose_answers_are_not_read_leave_other_peers_their_quota() {
+async fn calls_with_unread_responses_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 305;
     let server = Server::with(&Periods { request: LONG, ..Periods::default() });
     let (mut clients, mut open) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         let mut calls = server.calls_from(HOSTILE, 0).await;
         for _ in 0..2 {
-            // The answer to the check waits, and the stream is not read on.
+            // The response to the check waits, and no more of the stream is read.
             let begun = [padded_check(0), head(MIB), vec![7; 130_000]].concat();
             open.push(call(&mut calls, STREAM, unfinished(begun)).await);
         }
@@ -326,7 +326,7 @@ async fn slow_bodies_leave_other_peers_their_quota() {
     server.gives_others_their_quota().await;
 }
 
-/// First blocks take nothing of the budget: each connection has room for its own.
+/// First blocks take nothing of the budget: each connection has its own.
 #[tokio::test]
 async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 200;
@@ -356,10 +356,10 @@ async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quot
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_read_on_ends_when_its_message_is_overdue() {
+async fn a_stream_with_unread_responses_ends_when_its_message_is_overdue() {
     let server = Server::with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
     let (mut clients, mut ends) = (Vec::new(), Vec::new());
-    // How much of one is read before its answer waits is chance.
+    // How much of a message is read before its response waits is random.
     for _ in 0..20 {
         let mut calls = server.calls_from(HOSTILE, 0).await;
         let begun = [padded_check(0), head(MIB), vec![7; 60_000]].concat();
@@ -377,7 +377,7 @@ async fn a_stream_that_is_not_read_on_ends_when_its_message_is_overdue() {
 }
 
 #[tokio::test]
-async fn a_batch_whose_answer_is_not_read_ends_when_that_is_overdue() {
+async fn a_batch_with_an_unread_response_ends_when_that_is_overdue() {
     let server = Server::with(&Periods { unread_replies: Duration::from_millis(500), ..Periods::default() });
     let requests = (0..10_000).map(|number| check_of(&(number % 100).to_string())).collect();
     let message = framed(&BatchRateLimitRequest { requests }.encode_to_vec());
@@ -419,7 +419,7 @@ async fn a_connection_has_its_share_while_another_of_its_peer_has_its_own() {
 }
 
 #[tokio::test]
-async fn the_oldest_of_a_peer_is_dropped_for_its_next_body_and_is_told_so() {
+async fn the_oldest_body_of_a_peer_is_dropped_for_its_next_one_and_reports_it() {
     let server = Server::with(&Periods { request: LONG, body_grace: Duration::ZERO, ..Periods::default() });
     let (mut command, _) = server.begin_command(HOSTILE).await;
     eventually("a command is read", || server.taken() == NEARLY_MIB).await;
@@ -444,7 +444,7 @@ async fn the_oldest_of_a_peer_is_dropped_for_its_next_body_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn eight_peers_that_fill_the_budget_make_room_for_one_that_has_less() {
+async fn eight_peers_that_fill_the_budget_make_room_for_a_peer_with_less() {
     let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut crowd = Vec::new();
     for host in 20..28 {
@@ -467,7 +467,7 @@ async fn small_bodies_are_read_while_the_budget_is_full_and_long_ones_are_refuse
     for host in 20..35 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 4).await);
     }
-    // No other peer has as much, so none makes room for this one. Less than two blocks are left.
+    // No other peer has as much as this one, so none makes room for it. Less than two blocks are left.
     crowd.extend(server.begin_bodies(GOOD, 5).await);
 
     for path in ["/v1/check", "/v1/reserve", "/v1/check/batch", "/v1/settle", "/v1/refund"] {

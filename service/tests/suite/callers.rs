@@ -1,5 +1,5 @@
-//! The shares of callers, over real sockets: one that takes all places for reservations, or for request ids, that it can get,
-//! beside one that behaves.
+//! Tests of the shares of callers over real sockets: a caller that takes all places for reservations or request IDs
+//! that it can get, beside a well-behaved one.
 
 use std::{fs, net::Ipv4Addr};
 
@@ -20,9 +20,9 @@ use crate::{
 
 /// One percent of the places of a table.
 const SHARE: u8 = 1;
-/// The reservations that one caller may have open then.
+/// The open reservations that one caller may have with this share.
 const OPEN_MAX: usize = 1_000;
-/// What a user may do in a minute: see [`HUNDRED`](crate::http::HUNDRED).
+/// The quota of a user in a minute: see [`HUNDRED`](crate::http::HUNDRED).
 const QUOTA: usize = 100;
 
 async fn http_from(server: &Server, source: Ipv4Addr) -> Connection {
@@ -35,7 +35,7 @@ async fn grpc_from(server: &Server, source: Ipv4Addr) -> RateLimiterClient<Chann
     RateLimiterClient::new(channel)
 }
 
-/// Reserves by `ask`, which is told a user with quota, until that is refused. Returns the reservations, and the refusal.
+/// Reserves by `ask` for a user with quota, until that is refused. Returns the reservations, and the refusal.
 fn reserve_all(mut ask: impl FnMut(&str) -> Answer) -> (Vec<String>, Answer) {
     let mut held = Vec::new();
     loop {
@@ -53,7 +53,7 @@ fn is_refused(answer: &Answer) -> bool {
     answer.status == 503 && error["code"] == "too_many_reservations" && error["errors"][0]["pointer"] == "/reservation"
 }
 
-/// Returns whether these are the answers to a user's requests that came to more than its quota.
+/// Returns whether these are the responses to more requests of a user than its quota.
 fn are_of_quota(answers: &[Answer], is_whole: impl Fn(&Answer) -> bool) -> bool {
     let (allowed, denied) = answers.split_at(QUOTA);
     let is_undegraded = |answer: &Answer| answer.json()["degraded"].is_null();
@@ -63,7 +63,7 @@ fn are_of_quota(answers: &[Answer], is_whole: impl Fn(&Answer) -> bool) -> bool 
 }
 
 #[tokio::test]
-async fn a_caller_with_all_reservations_that_it_can_get_leaves_others_their_quota() {
+async fn a_caller_with_all_the_reservations_that_it_can_get_leaves_others_their_quota() {
     let server = Server::sharing(SHARE, Settings::default());
     let mut hostile = http_from(&server, HOSTILE).await;
     let (held, refusal) = reserve_all(|name| hostile.post("/v1/reserve", user(name)));
@@ -89,11 +89,11 @@ async fn a_caller_with_all_reservations_that_it_can_get_leaves_others_their_quot
     }
     assert_eq!(reserved, QUOTA);
 
-    // The one that is refused was charged nothing, and may check and settle.
+    // The refused caller was charged nothing, and may check and settle.
     let peek = user("ivan").replace("]}", r#"],"peek":true,"cost":0}"#);
     assert_eq!(hostile.post("/v1/check", peek).json()["remaining"], QUOTA);
     assert_eq!(hostile.post("/v1/check", user("ivan")).json()["remaining"], QUOTA - 1);
-    // Its share is one percent of what the other one leaves.
+    // Its share is one percent of the places that the other caller leaves.
     let share = OPEN_MAX - 2 * QUOTA / 100;
     for reservation in &held[..=OPEN_MAX - share] {
         assert_eq!(hostile.post("/v1/refund", format!(r#"{{"reservation":"{reservation}"}}"#)).status, 204);
@@ -111,7 +111,7 @@ async fn a_caller_with_all_reservations_that_it_can_get_leaves_others_their_quot
 }
 
 #[tokio::test]
-async fn a_caller_with_all_request_ids_that_it_can_get_leaves_others_theirs() {
+async fn a_caller_with_all_the_request_ids_that_it_can_get_leaves_others_theirs() {
     const BATCH: usize = 10_000;
     const BATCHES: usize = 2;
     let server = Server::sharing(SHARE, Settings::default());
@@ -150,7 +150,7 @@ async fn a_caller_with_all_request_ids_that_it_can_get_leaves_others_theirs() {
 }
 
 #[tokio::test]
-async fn callers_behind_one_proxy_are_told_apart_by_their_tokens() {
+async fn callers_behind_one_proxy_differ_by_their_tokens() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\nevening-star-0002").expect("room for a file");
@@ -162,7 +162,7 @@ async fn callers_behind_one_proxy_are_told_apart_by_their_tokens() {
     assert!(held.len() == OPEN_MAX && is_refused(&refusal), "{} {refusal:?}", held.len());
     let answers: Vec<_> = (0..QUOTA + 10).map(|_| proxy.send(by("evening-star-0002", "grace"))).collect();
     assert!(are_of_quota(&answers, |answer| answer.json()["reservation"].is_string()));
-    // Services that share a token are told apart by their addresses.
+    // Services that share a token differ by their addresses.
     let mut service = http_from(&server, GOOD).await;
     let answers: Vec<_> = (0..QUOTA + 10).map(|_| service.send(by("morning-star-0001", "heidi"))).collect();
     assert!(are_of_quota(&answers, |answer| answer.json()["reservation"].is_string()));

@@ -1,6 +1,6 @@
-//! Files of other limiters against the policies that are made of them. The listener for Envoy decides random descriptors by the
-//! policy, and a slow model of the other limiter decides them by the file: where the report says nothing of changed decisions,
-//! both have to decide the same.
+//! Conformance of imported policies to the files of other limiters. The listener for Envoy decides random descriptors
+//! by the policy, and a slow model of the other limiter decides them by the file: where the report notes no changed
+//! decisions, both must decide the same.
 
 mod envoy;
 mod limitador;
@@ -26,7 +26,7 @@ use tidegate_service::{
     },
 };
 
-/// The beginning of some day, in seconds.
+/// The beginning of a day, in Unix seconds.
 const START: u64 = 20_000 * 86_400;
 
 /// The entries of a descriptor: keys with their values.
@@ -38,24 +38,24 @@ type Call<'e> = (Entries<'e>, u64);
 /// The status of a descriptor: whether it is within its limit, and the limit with what is left of it.
 type Status = (bool, Option<(u64, u64)>);
 
-/// How often cases of each kind were compared.
+/// The numbers of compared cases of each kind.
 #[derive(Debug, Default)]
 struct Coverage(RefCell<BTreeMap<&'static str, u32>>);
 
 impl Coverage {
-    /// Counts a case that is, or is not, of a kind.
+    /// Counts a case of a kind, if it is of that kind.
     fn count(&self, kind: &'static str, is_one: bool) {
         *self.0.borrow_mut().entry(kind).or_default() += u32::from(is_one);
     }
 
-    /// Returns whether there were as many of each kind.
+    /// Returns whether each kind has at least this many cases.
     fn is_enough(&self, least: &[(&str, u32)]) -> bool {
         let counts = self.0.borrow();
         least.iter().all(|(kind, least)| counts.get(kind).is_some_and(|count| count >= least))
     }
 }
 
-/// The listener for Envoy, with a policy and a clock that tests move.
+/// The Envoy service, with a policy and a manual clock.
 struct Listener {
     decider: Decider<ManualClock>,
     clock: ManualClock,
@@ -69,7 +69,7 @@ impl Listener {
         Self { decider: Decider::new(Arc::new(engine)).expect("metrics"), clock }
     }
 
-    /// Decides descriptors together at a moment, in seconds since the start.
+    /// Decides descriptors together at a time, in seconds since the start.
     fn decide(&self, domain: &str, calls: &[Call<'_>], seconds: u64) -> Result<Vec<Status>, String> {
         self.clock.set((START + seconds) * SECOND_NS);
         let (_, response) = decide_descriptors(&self.decider, &request(domain, calls))?;
@@ -86,7 +86,7 @@ impl Listener {
     }
 }
 
-/// Returns the cases that an importer makes about which the listener decides otherwise than they expect.
+/// Returns the cases of an importer that the listener decides otherwise than they expect.
 fn differing<'c>(policy: &Policy, cases: &'c [Case]) -> Result<Vec<&'c Case>, String> {
     let listener = Listener::new(policy);
     let mut differing = Vec::new();
@@ -101,7 +101,7 @@ fn differing<'c>(policy: &Policy, cases: &'c [Case]) -> Result<Vec<&'c Case>, St
     Ok(differing)
 }
 
-/// Makes the request that Envoy sends.
+/// Returns the request that Envoy sends.
 fn request(domain: &str, calls: &[Call<'_>]) -> RateLimitRequest {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).into() };
     let descriptor = |(entries, hits): &Call<'_>| RateLimitDescriptor {

@@ -1,5 +1,5 @@
-//! The caps of connections, over real sockets: peers that hold all they can get at the HTTP API, the gRPC API and the Redis
-//! protocol, beside one that behaves.
+//! Tests of the caps of connections over real sockets: peers that hold all that they can get over HTTP, gRPC and the
+//! Redis protocol, beside a well-behaved one.
 
 use std::{
     fs,
@@ -23,22 +23,22 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
 /// The refusal over the Redis protocol.
 const MAX_CLIENTS: &str = "-ERR max number of clients reached\r\n";
 
-/// Periods in which no test ends.
+/// Returns timeouts that no test reaches.
 fn patient() -> Periods {
     Periods { idle: LONG, request_head: LONG, authentication: LONG, ..Periods::default() }
 }
 
-/// Settings of a server that asks for a token.
+/// Returns the settings of a server that asks for a token.
 fn asking_for_a_token(periods: &Periods) -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
-    // The file goes, and its tokens stay.
+    // The file is removed, and its tokens stay valid.
     let tokens = Some(Tokens::open(file).expect("they are good"));
     Settings { tokens, periods: *periods, connections: CAPS, ..Settings::default() }
 }
 
-/// Returns what is sent on a new connection until the server has closed it.
+/// Returns the bytes that the server sends on a new connection until it closes it.
 async fn refusal(source: Ipv4Addr, to: SocketAddr) -> String {
     let mut said = String::new();
     if let Err(error) = blocking(connect(source, to).await).read_to_string(&mut said) {
@@ -55,7 +55,7 @@ fn refused_at(server: &Server, door: &str, reason: &str) -> u64 {
     server.metric(&format!(r#"tidegate_refused_connections_total{{door="{door}",reason="{reason}"}}"#))
 }
 
-/// Shows that a caller over the Redis protocol is decided by its limit, of a hundred.
+/// Asserts that a caller over the Redis protocol is decided by its limit of a hundred.
 fn gets_its_quota(connection: &mut RespConnection, user: &str) {
     let check = format!("TIDEGATE.CHECK user {user} *");
     let allowed = (0..110).filter(|_| connection.numbers(&check).first() == Some(&0)).count();
@@ -63,7 +63,7 @@ fn gets_its_quota(connection: &mut RespConnection, user: &str) {
 }
 
 #[tokio::test]
-async fn a_peer_that_holds_all_the_connections_it_gets_leaves_others_their_quota() {
+async fn a_peer_with_all_the_connections_that_it_can_get_leaves_others_their_quota() {
     let server = Server::listening(Settings { periods: patient(), connections: CAPS, ..Settings::default() });
     let (mut http, mut others) = (Vec::new(), Vec::new());
     for _ in 0..CAPS.peer {
@@ -94,7 +94,7 @@ async fn a_peer_that_holds_all_the_connections_it_gets_leaves_others_their_quota
 }
 
 #[tokio::test]
-async fn a_listener_that_is_full_refuses_at_once() {
+async fn a_full_listener_refuses_connections_at_once() {
     let connections = ConnectionCaps::new(12, 6);
     let server = Server::listening(Settings { periods: patient(), connections, ..Settings::default() });
     let mut held = Vec::new();

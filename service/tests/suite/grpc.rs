@@ -1,4 +1,4 @@
-//! The gRPC door, asked by tonic's own client: what is answered, what is refused, how connections are treated, what is counted.
+//! Tests of the gRPC API by tonic's own client: responses, rejections, connections, and counts.
 
 pub(crate) mod attacks;
 mod batches;
@@ -6,13 +6,13 @@ mod checks;
 mod connections;
 mod envoy;
 mod health;
-mod refusals;
+mod rejections;
 mod reservations;
 mod spans;
 mod streams;
 pub(crate) mod support;
 
-/// Every user gets 100 a minute.
+/// A policy of 100 requests a minute for each user.
 const HUNDRED: &str = r#"
     [domains.default]
     defaults = { user = "free" }

@@ -1,4 +1,4 @@
-//! The HTTP door, over real sockets: what is answered, what is refused, how connections are treated, what is counted.
+//! Tests of the HTTP API over real sockets: responses, rejections, connections, and counts.
 
 mod attacks;
 mod authorize;
@@ -10,13 +10,13 @@ mod counts;
 pub(crate) mod failures;
 mod headers;
 mod listening;
-mod refusals;
+mod rejections;
+mod request_ids;
 mod reservations;
-mod retries;
 mod spans;
 pub(crate) mod support;
 
-/// Every user gets 100 a minute.
+/// A policy of 100 requests a minute for each user.
 pub(crate) const HUNDRED: &str = r#"
     [domains.default]
     defaults = { user = "free" }
@@ -25,7 +25,7 @@ pub(crate) const HUNDRED: &str = r#"
     limits = [{ id = "minute", algorithm = "fixed_window", limit = 100, period = "1m" }]
 "#;
 
-/// A check of one user at the usual cost.
+/// Returns a check of one user at the usual cost.
 pub(crate) fn user(value: &str) -> String {
     format!(r#"{{"identities":[{{"kind":"user","value":"{value}"}}]}}"#)
 }

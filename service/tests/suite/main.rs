@@ -1,5 +1,4 @@
-//! The listeners, over real sockets: the HTTP API, the gRPC API and the Redis protocol; and limits that a store shares, asked for
-//! at all of them.
+//! Tests of the listeners over real sockets: HTTP, gRPC and the Redis protocol, and limits of a store over all of them.
 
 mod budget;
 mod callers;
@@ -7,6 +6,7 @@ mod conformance;
 mod connections;
 mod grpc;
 mod http;
+mod layers;
 mod process;
 mod resp;
 mod spellings;

@@ -1,4 +1,4 @@
-//! A process with its doors, in a thread of the test, with a clock that stands still.
+//! A server process with its listeners, in a thread of the test, with a manual clock.
 
 use std::{
     convert::Infallible,
@@ -26,16 +26,16 @@ use tidegate_service::{
 use tidegate_testkit::PATIENCE;
 use tokio::time::Instant;
 
-/// The time when a test begins, in Unix seconds: the first of a minute.
+/// The time at which a test begins, in Unix seconds: the beginning of a minute.
 pub(crate) const START: u64 = 1_700_000_040;
 
-/// So many keys have room.
+/// The number of keys that the table has room for.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
-/// A delay of a stop that no test waits for: long enough that it cannot pass meanwhile.
+/// The delay of a stop that no test waits for, long enough that it cannot pass during a test.
 pub(crate) const LONG_DELAY: Duration = Duration::from_mins(10);
 
-/// A clock that can be broken, or held up.
+/// A clock that can be made to panic or to block.
 #[derive(Clone)]
 pub(crate) struct TestClock {
     clock: ManualClock,
@@ -44,7 +44,7 @@ pub(crate) struct TestClock {
     wall_steps: Arc<Mutex<WallSteps>>,
 }
 
-/// What the next reading of a clock waits for, until it is dropped at the other end.
+/// The lock that the next reading of a clock waits for, until the other end is dropped.
 type Gate = Arc<Mutex<Option<mpsc::Receiver<Infallible>>>>;
 
 impl Clock for TestClock {
@@ -52,7 +52,7 @@ impl Clock for TestClock {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
         let gate = self.gate.lock().expect("no panic").take();
         if let Some(gate) = gate {
-            // An error: it was dropped.
+            // An error: the other end was dropped.
             let _ = gate.recv();
         }
         self.clock.now()
@@ -67,9 +67,9 @@ impl Clock for TestClock {
     }
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 pub(crate) struct Process {
-    /// Of the HTTP door.
+    /// The address of the HTTP listener.
     pub(crate) http: SocketAddr,
     pub(crate) engine: Arc<Engine<TestClock>>,
     pub(crate) clock: ManualClock,
@@ -81,8 +81,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Without a policy; `open` opens more doors than the one of HTTP. A scrape reads what is counted then, unless the settings
-    /// say how old a page of metrics may be.
+    /// Starts a process without a policy; `open` adds listeners to the HTTP listener. A scrape reads the present
+    /// counts, unless the settings have a period for pages of metrics.
     pub(crate) fn start(
         settings: Settings,
         authorize: Authorize,
@@ -91,7 +91,7 @@ impl Process {
         Self::start_with(DEFAULT_CALLER_SHARE, settings, authorize, open)
     }
 
-    /// Starts one of which each caller has this share.
+    /// Starts a process with this share for each caller.
     pub(crate) fn start_with(
         caller_share: u8,
         settings: Settings,
@@ -113,7 +113,7 @@ impl Process {
         let decider = Arc::new(decider.with_caller_share(caller_share));
         let workers = if settings.workers == 0 { 2 } else { settings.workers };
         let mut settings = Settings { workers, ..settings };
-        // As the tests call it.
+        // The name under which the tests call the process.
         settings.browsers.hosts.push("tidegate".to_owned());
         if settings.periods.metrics_page == Periods::default().metrics_page {
             settings.periods.metrics_page = Duration::ZERO;
@@ -133,30 +133,30 @@ impl Process {
         Self { http, engine, clock, is_clock_broken, gate, wall_steps, handle, thread: Some(thread) }
     }
 
-    /// TOML.
+    /// Publishes a policy in TOML.
     pub(crate) fn publish(&self, policy: &str) {
         let snapshot = Snapshot::parse(policy, Format::Toml).expect("a right policy");
         self.engine.publish(snapshot).expect("room for its limits");
     }
 
-    /// Whoever asks for the time panics, until the clock is mended.
+    /// Makes every reading of the clock panic, until the clock is repaired.
     pub(crate) fn break_clock(&self, is_broken: bool) {
         self.is_clock_broken.store(is_broken, Ordering::SeqCst);
     }
 
-    /// Has the next reading of the clock wait until what is returned is dropped.
+    /// Makes the next reading of the clock block until the returned value is dropped.
     pub(crate) fn hold_next_reading(&self) -> mpsc::Sender<Infallible> {
         let (sender, receiver) = mpsc::channel();
         *self.gate.lock().expect("no panic") = Some(receiver);
         sender
     }
 
-    /// Returns whether that reading has begun.
+    /// Returns whether a blocked reading has begun.
     pub(crate) fn is_reading_held(&self) -> bool {
         self.gate.lock().expect("no panic").is_none()
     }
 
-    /// Sets wall time back by `ns` nanoseconds, a minute or more.
+    /// Sets wall time back by `ns` nanoseconds, which must be a minute or more.
     pub(crate) fn set_wall_back(&self, ns: u64) {
         self.clock.set_wall_back(ns);
         let mut steps = self.wall_steps.lock().expect("no panic");
@@ -164,7 +164,7 @@ impl Process {
         steps.last = Some(WallStep { at: self.clock.now(), ns, is_back: true });
     }
 
-    /// The value of one line of the metrics.
+    /// Returns the value of one line of the metrics.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let text = self.metrics();
         let value = value(&text, series);
@@ -172,7 +172,7 @@ impl Process {
         value.unwrap_or_default()
     }
 
-    /// The value of one line of the metrics; `None` while nothing was counted there.
+    /// Returns the value of one line of the metrics; `None` where there is no such line yet.
     pub(crate) fn metric_if_counted(&self, series: &str) -> Option<u64> {
         value(&self.metrics(), series)
     }
@@ -184,13 +184,13 @@ impl Process {
         told.into_body().read_to_string().expect("text").starts_with("stopping")
     }
 
-    /// All of them.
+    /// Returns all metrics.
     pub(crate) fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.http);
         ureq::get(url).call().expect("an answer").body_mut().read_to_string().expect("text")
     }
 
-    /// Tells it to end after this delay, and does not wait.
+    /// Stops the process after this delay, without waiting for the end.
     pub(crate) fn drain(&self, delay: Duration) {
         let handle = self.handle.clone();
         thread::spawn(move || {
@@ -199,7 +199,7 @@ impl Process {
         });
     }
 
-    /// Waits until it has ended, and says how.
+    /// Waits until the process has ended, and returns its result.
     pub(crate) fn ended(&mut self) -> io::Result<()> {
         self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the server does not panic"))
     }
@@ -216,22 +216,22 @@ fn value(metrics: &str, series: &str) -> Option<u64> {
     Some(number.parse().expect("a number"))
 }
 
-/// Shows that of two connections the one that rests for `period` is closed, not earlier, and that the one that is used is not
-/// closed, until it is older than `period` by a quarter: each use begins its period again.
+/// Asserts that of two connections the idle one is closed after `period` and not earlier, and that the used one stays
+/// open until it is older than `period` by a quarter, since each use begins its period again.
 ///
-/// `ask` uses a connection, and returns whether that was answered; `closed` returns when the server has closed one, and whether
-/// it did.
+/// `ask` uses a connection, and returns whether it was answered. `closed` waits until the server has closed a
+/// connection, and returns whether it did.
 pub(crate) fn resting_connections_are_closed<C: Send>(
     period: Duration,
     connect: impl Fn() -> C,
     ask: impl Fn(&mut C) -> bool,
     closed: impl Fn(C) -> bool + Sync,
 ) {
-    // An attempt shows nothing if this thread, or the server's, stood still for too long to use the connection in time.
+    // An attempt is void if this thread or the server's was not scheduled for too long to use the connection in time.
     let is_shown = (0..50).any(|_| {
         let [mut used, mut resting] = [connect(), connect()];
         let begun = Instant::now();
-        // When the last two uses were sent. The last one alone may have been answered by a clock that stood still before it.
+        // The times at which the last two uses were sent. The last one alone may have been answered by a thread that was late.
         let mut sent = [begun; 2];
         let mut is_used = || {
             let before = sent[0];
@@ -265,7 +265,7 @@ pub(crate) fn resting_connections_are_closed<C: Send>(
                     end = Some(begun + period + period / 4);
                 }
                 if !is_used() {
-                    // The other one is closed some time, too.
+                    // The used connection is closed later, too.
                     return false;
                 }
                 if end.is_some_and(|end| Instant::now() >= end) {
@@ -278,7 +278,7 @@ pub(crate) fn resting_connections_are_closed<C: Send>(
     assert!(is_shown, "the machine stands still too often for a connection to be used in time");
 }
 
-/// On a free port.
+/// Listens on a free port.
 pub(crate) fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");

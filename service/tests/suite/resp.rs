@@ -1,4 +1,4 @@
-//! The door of the Redis protocol, over real sockets: what is answered, what is refused, how connections are treated.
+//! Tests of the RESP listener over real sockets: replies, rejections, and connections.
 
 mod attacks;
 mod commands;
@@ -7,7 +7,7 @@ mod failures;
 mod listening;
 pub(crate) mod support;
 
-/// Every user gets 100 a minute.
+/// A policy of 100 requests a minute for each user.
 const HUNDRED: &str = r#"
     [domains.default]
     defaults = { user = "free" }

@@ -1,4 +1,4 @@
-//! An address in several spellings is one identity at every listener, and what is no address is refused.
+//! Tests that an address in several spellings is one identity at every listener, and that other values are refused.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::{
     resp::support::Connection as RedisProtocol,
 };
 
-/// A thousand a minute for each address; one client and one condition are within a network.
+/// A policy of a thousand a minute for each address, with a client and a condition within one network.
 const POLICY: &str = r#"
     [domains.default]
     defaults = { ip = "free", remote_address = "free" }
@@ -52,7 +52,7 @@ const POLICY: &str = r#"
     limits = [{ id = "few", algorithm = "fixed_window", limit = 5, period = "1m" }]
 "#;
 
-/// Each listener of one process.
+/// A process with all listeners.
 struct Listeners {
     process: Process,
     grpc: String,
@@ -84,7 +84,7 @@ impl Listeners {
         (answer.status, answer.json())
     }
 
-    /// What is left of an address after a check in each way there is, in their order.
+    /// Checks an address over each listener, and returns what is left after each check.
     async fn checked_everywhere(&mut self, spelling: &str) -> Vec<i64> {
         let check = json!({ "identities": [{ "kind": "ip", "value": spelling }] });
         let mut left = vec![
@@ -139,7 +139,7 @@ fn descriptor(key: &str, value: &str) -> EnvoyRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_is_one_identity_in_every_spelling_at_every_listener() {
     let mut listeners = Listeners::start();
-    // Of IPv6 the network of 64 bits is counted.
+    // An IPv6 address counts as its network of 64 bits.
     for spellings in [
         ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201"],
         ["2001:DB8:1:2::1", "2001:db8:1:2:0:0:0:1", "2001:0db8:0001:0002:ffff::"],
@@ -188,7 +188,7 @@ async fn a_client_and_a_condition_hold_for_every_spelling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_address_is_refused_under_the_kind_ip() {
+async fn a_value_that_is_no_address_is_refused_under_the_kind_ip() {
     let mut listeners = Listeners::start();
     let channel =
         Endpoint::from_shared(listeners.grpc.clone()).expect("an address").connect().await.expect("it listens");
@@ -206,7 +206,7 @@ async fn what_is_no_address_is_refused_under_the_kind_ip() {
         assert!(refused.message().starts_with("identifier: `"), "{refused}");
         let refused = listeners.redis_protocol.refused(&format!("TIDEGATE.CHECK ip {value} *"));
         assert!(refused.starts_with("ERR value: `") && refused.contains("is no IP address"), "{refused}");
-        // An end user writes it, and Envoy lets pass on errors: it counts as it is.
+        // End users write the values of descriptors, and Envoy lets requests pass on errors, so this value counts as it is.
         for left in [999, 998] {
             let answer = envoy.should_rate_limit(descriptor("ip", value)).await.expect("an answer").into_inner();
             assert_eq!(answer.statuses[0].limit_remaining, left, "{value}");

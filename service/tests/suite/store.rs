@@ -1,4 +1,4 @@
-//! A limit of a store, asked for at all doors of one process.
+//! Tests of a limit of a store over all listeners of one process.
 
 use std::{
     io::{Read, Write},
@@ -56,7 +56,7 @@ struct Server {
     grpc: SocketAddr,
     resp: SocketAddr,
     handle: Handle,
-    /// Before the store.
+    /// The proxy before the store.
     proxy: FaultProxy,
     redis: Redis,
 }
@@ -72,7 +72,7 @@ impl Server {
             runtime().block_on(async {
                 let engine = Arc::new(Engine::with_max_keys(20_000));
                 engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room");
-                // The machine may be busy, and the store is made to wait.
+                // Patient, since the machine may be busy and the proxy delays the store.
                 let settings = StoreSettings { timeout: PATIENCE, ..StoreSettings::default() };
                 let store = Shared::new(Arc::clone(&engine), &address, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
@@ -135,7 +135,7 @@ fn who(user: &str) -> Value {
 }
 
 #[test]
-fn a_limit_of_a_store_is_kept_over_http() {
+fn a_limit_of_a_store_holds_over_http() {
     let server = Server::start();
     let ada = json!({"identities": who("ada")});
     assert_eq!([(); 4].map(|()| server.is_allowed(&ada)), [true, true, true, false]);
@@ -146,7 +146,7 @@ fn a_limit_of_a_store_is_kept_over_http() {
     let cyd = server.post("/v1/reserve", &json!({"identities": who("cyd"), "cost": 3}));
     assert_eq!(server.remaining("cyd"), 0);
     server.post("/v1/settle", &json!({"reservation": cyd["reservation"], "actual": 0}));
-    // It is given back beside the answer.
+    // The charge is given back after the response.
     wait_until("it is given back", || server.remaining("cyd") == 3);
     let dan = json!({"identities": who("dan"), "request_id": "1"});
     assert_eq!([(); 5].map(|()| server.is_allowed(&dan)), [true; 5]);
@@ -165,12 +165,12 @@ fn a_limit_of_a_store_is_kept_over_http() {
     }
 }
 
-/// The store answers nothing for a while, so what it was asked until then is all that each peer may ask at a time.
+/// The store answers nothing for a while, so the queries that it received by then are all that each peer may have at a time.
 #[test]
-fn a_peer_that_asks_the_store_for_much_leaves_others_their_quota() {
+fn a_peer_with_many_queries_of_the_store_leaves_others_their_quota() {
     const BATCHES: usize = 4;
     const CHECKS: usize = 1_000;
-    /// The places of a peer.
+    /// The places of one peer at the store.
     const PLACES: u64 = 16;
     let server = Server::start();
     let grace = json!({"identities": who("grace")});
@@ -205,7 +205,7 @@ fn a_peer_that_asks_the_store_for_much_leaves_others_their_quota() {
     assert_eq!(runtime.block_on(stream).expect("no panic"), CHECKS as u64);
 }
 
-/// Asks for so many checks of new users on a stream of the hostile peer. Returns how many were allowed.
+/// Sends checks of this many new users on a stream of the hostile peer. Returns how many were allowed.
 async fn hostile_stream(to: SocketAddr, checks: u64) -> u64 {
     let endpoint = Endpoint::try_from(format!("http://{to}")).expect("an address");
     let channel = endpoint.local_address(Some(hostile::ADDRESS.into())).connect().await.expect("it listens");
@@ -224,7 +224,7 @@ async fn hostile_stream(to: SocketAddr, checks: u64) -> u64 {
 }
 
 #[test]
-fn it_is_kept_over_grpc_and_for_envoy() {
+fn a_limit_of_a_store_holds_over_grpc_and_for_envoy() {
     let server = Server::start();
     runtime().block_on(async {
         let mut limiter = RateLimiterClient::new(channel(server.grpc).await);
@@ -269,7 +269,7 @@ fn it_is_kept_over_grpc_and_for_envoy() {
         assert_eq!(code(vec![descriptor("dan", 2), descriptor("ada", 1)]).await, 2, "ada has none left");
         let begun = Instant::now();
         while code(vec![descriptor("dan", 3)]).await != 1 {
-            // What dan was charged with ada is given back beside the answer.
+            // The charge of dan in the request with ada is given back after the response.
             assert!(begun.elapsed() < PATIENCE, "it is not given back");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -278,7 +278,7 @@ fn it_is_kept_over_grpc_and_for_envoy() {
 }
 
 #[test]
-fn it_is_kept_over_the_redis_protocol() {
+fn a_limit_of_a_store_holds_over_the_redis_protocol() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.resp).expect("it listens");
     stream.write_all(&[&b"TIDEGATE.CHECK user ada *\r\n"[..]; 4].concat()).expect("it is read");

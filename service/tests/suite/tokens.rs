@@ -1,4 +1,4 @@
-//! A token that a server asks for, and what is like it but is none.
+//! A token that a server asks for, and values that resemble it.
 
 use std::fs;
 
@@ -16,17 +16,17 @@ pub(crate) const FALSE_TOKENS: [&str; 9] = [
     "Bearer morning-star-0001",
     "\"morning-star-0001\"",
     "tg_morning-star-0001",
-    // Its SHA-256, which is what the server keeps of it.
+    // Its SHA-256, which the server stores.
     "6bc3e6daf3cb84637ef7d1fb2e6cb12ce545413aed6812d86401d1a8b3b140cc",
-    // A line of the file that is none.
+    // A line of the file that is no token.
     "# of the gateway",
 ];
 
-/// Settings of a server that asks for [`TOKEN`].
+/// Returns the settings of a server that asks for [`TOKEN`].
 pub(crate) fn settings_with_token() -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, format!("# of the gateway\n{TOKEN}\n")).expect("room for a file");
-    // The file goes, and its tokens stay.
+    // The file is removed, and its tokens stay valid.
     Settings { tokens: Some(Tokens::open(file).expect("they are good")), ..Settings::default() }
 }

@@ -1,7 +1,7 @@
-//! The time of a thread, over real sockets: a peer that keeps many connections busy at the HTTP API, the gRPC API or the Redis
-//! protocol, beside one that has a single connection there.
+//! Tests of the fair division of a thread's time over real sockets: a peer that keeps many connections busy over HTTP,
+//! gRPC or the Redis protocol, beside a peer with a single connection.
 //!
-//! All of them charge one limit, so what is left of it tells in which order they were decided.
+//! All of them charge one limit, so the remaining tokens show the order of the decisions.
 
 use std::{
     convert::Infallible,
@@ -42,19 +42,19 @@ use crate::{
 
 /// Connections of the hostile peer over HTTP and the Redis protocol.
 const CONNECTIONS: usize = 300;
-/// Checks of each of its batches, which one turn decides.
+/// Checks of each batch of the hostile peer, which one turn decides.
 const TURN: usize = 64;
-/// Its batches on each connection.
+/// Batches of the hostile peer on each connection.
 const BATCHES: usize = 12;
-/// Its connections over gRPC, where each call has turns of its own.
+/// Connections of the hostile peer over gRPC, where each call has turns of its own.
 const GRPC_CONNECTIONS: usize = 20;
-/// Its calls on each of them.
+/// Calls of the hostile peer on each gRPC connection.
 const CALLS: usize = 50;
-/// Its calls on each of them at once, where it waits for their answers.
+/// Concurrent calls of the hostile peer on each gRPC connection, where it waits for their responses.
 const CALLS_AT_ONCE: usize = 10;
-/// Its batches over HTTP on each connection at once, where it waits for their answers.
+/// Concurrent batches of the hostile peer on each HTTP connection, where it waits for their responses.
 const AHEAD: usize = 4;
-/// Checks of the peer that behaves, which it asks for at once. After each 128 of them others have their turns.
+/// Checks of the well-behaved peer, which it sends at once. After each 128 of them others have their turns.
 const CHECKS: usize = 1_000;
 /// The limit, which is not used up.
 const LIMIT: u64 = 1_000_000;
@@ -72,7 +72,7 @@ impl Deref for Target {
 
 impl Target {
     fn start() -> Self {
-        // No thread reads the clock but those of the listeners.
+        // Only the threads of the listeners read the clock.
         let periods = Periods { idle: LONG, health_sample: LONG, ..Periods::default() };
         let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
         let server = Server::listening(Settings { workers: 1, periods, connections, ..Settings::default() });
@@ -80,14 +80,14 @@ impl Target {
         Self(server)
     }
 
-    /// How many checks were decided.
+    /// Returns how many checks were decided.
     fn decided(&self) -> u64 {
         let ada = [Identity::new("user", "ada").expect("valid")];
         let left = self.engine.peek(&Request::new(&ada).expect("valid")).remaining();
         LIMIT - left.expect("a limit")
     }
 
-    /// Opens so many connections of the hostile peer. Each sends `opening`, and waits for an answer to it, if it is not empty.
+    /// Opens this many connections of the hostile peer. Each sends `opening`, and waits for a response if that is not empty.
     async fn connect_hostile(to: SocketAddr, count: usize, opening: &[u8]) -> Vec<TcpStream> {
         let mut connections = Vec::new();
         for _ in 0..count {
@@ -101,8 +101,8 @@ impl Target {
         connections
     }
 
-    /// Stops the thread of a listener at its next check, until the returned value is dropped, and meanwhile sends `requests` on
-    /// all connections. They are less than 48 KiB, so the system buffers them.
+    /// Blocks the thread of a listener at its next check, until the returned value is dropped, and meanwhile sends
+    /// `requests` on all connections. They have less than 48 KiB, so the system buffers them.
     async fn flood(&self, connections: &mut [TcpStream], requests: &[u8]) -> Sender<Infallible> {
         let held = self.hold_next_reading();
         for connection in connections {
@@ -112,9 +112,9 @@ impl Target {
         held
     }
 
-    /// Shows that another peer did not wait for the hostile one, all of whose checks came before its own: few of them were decided
-    /// before its last one. `left` is the rest of the limit after each check of the other peer, `hostile` the number of those of the
-    /// hostile one.
+    /// Asserts that another peer did not wait for the hostile one, all of whose checks came first: few of those were
+    /// decided before the other peer's last one. `left` has the remaining tokens after each check of the other peer,
+    /// and `hostile` is the number of checks of the hostile peer.
     async fn assert_fair(&self, left: &[u64], hostile: usize) {
         let hostile = hostile as u64;
         assert_eq!(left.len(), CHECKS);
@@ -133,7 +133,7 @@ fn batch(name: &str, checks: usize) -> Vec<u8> {
     request("/v1/check/batch", "Content-Type: application/json\r\n", format!(r#"{{"checks":[{checks}]}}"#))
 }
 
-/// A call for a batch on this stream of a connection. Its message fits into a frame, of 16 KiB.
+/// Returns a call for a batch on this stream of a connection. Its message fits into a frame of 16 KiB.
 fn grpc_batch(stream: u32, checks: usize) -> Vec<u8> {
     let message = framed(&BatchRateLimitRequest { requests: vec![check_of("ada"); checks] }.encode_to_vec());
     let head = frame(HEADERS, END_HEADERS, stream, &fields(BATCH, &[]));
@@ -167,7 +167,7 @@ async fn busy_connections_leave_another_peer_its_turns_over_grpc() {
     good.write(&grpc_batch(1, CHECKS));
     drop(held);
     let (mut message, mut heads) = (Vec::new(), 0);
-    // The last one has the status.
+    // The last frame has the status.
     while heads < 2 {
         let Frame { kind, payload } = good.frame().expect("an answer");
         match kind {
@@ -192,7 +192,7 @@ async fn busy_connections_leave_another_peer_its_turns_over_the_redis_protocol()
     good.write(check.repeat(CHECKS));
     drop(held);
     let left = (0..CHECKS).map(|_| match good.reply() {
-        // As `CL.THROTTLE` answers: whether it is limited, the limit, and what is left.
+        // The reply of `CL.THROTTLE`: whether it is limited, the limit, and the remaining tokens.
         Reply::Array(told) if let [_, _, Reply::Integer(left), ..] = told[..] => u64::try_from(left).expect("no debt"),
         other => panic!("{other:?}"),
     });
@@ -214,12 +214,12 @@ async fn a_busy_peer_is_refused_more_connections_at_once() {
         meanwhile.push(target.decided() - begin);
     }
     assert!(target.decided() < (CONNECTIONS * BATCHES * TURN) as u64, "its connections are busy");
-    // This thread may wait for a processor in some of the tries. In the queue of the peer it would wait for all connections.
+    // This thread may wait for a processor in some of the attempts. In the queue of the peer it would wait for all connections.
     let least = meanwhile.iter().min().expect("some");
     assert!(*least < (CONNECTIONS * TURN / 4) as u64, "{least} checks were decided meanwhile");
 }
 
-/// Writes these requests again and again and reads what comes, on many connections of the hostile peer.
+/// Writes these requests repeatedly and reads the responses, on many connections of the hostile peer.
 async fn keep_busy(to: SocketAddr, count: usize, requests: &Arc<[u8]>, answers: &Arc<AtomicUsize>) -> JoinSet<()> {
     let mut busy = JoinSet::new();
     for _ in 0..count {
@@ -238,7 +238,7 @@ async fn keep_busy(to: SocketAddr, count: usize, requests: &Arc<[u8]>, answers: 
     busy
 }
 
-/// Asks for one batch after the other over gRPC, by several calls at once on many connections of the hostile peer.
+/// Sends one batch after the other over gRPC, by several concurrent calls on many connections of the hostile peer.
 async fn keep_busy_over_grpc(to: SocketAddr, answers: &Arc<AtomicUsize>) -> JoinSet<()> {
     let batch = BatchRateLimitRequest { requests: vec![check_of("mallory"); TURN] };
     let mut busy = JoinSet::new();
@@ -258,7 +258,7 @@ async fn keep_busy_over_grpc(to: SocketAddr, answers: &Arc<AtomicUsize>) -> Join
     busy
 }
 
-/// Over HTTP and the Redis protocol it asks for more before it is answered.
+/// Over HTTP and the Redis protocol the hostile peer sends further requests before it has the responses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_connections_leave_another_peer_its_quota() {
     let target = Target::start();

@@ -1,5 +1,5 @@
-//! Answers that are not read, over real sockets: peers that ask and read nothing, at the HTTP API, the gRPC API and the Redis
-//! protocol, beside one that behaves.
+//! Tests of responses that are not read, over real sockets: peers that send requests and read nothing, over HTTP, gRPC
+//! and the Redis protocol, beside a well-behaved one.
 
 use std::{convert::Infallible, future::pending, io, net::SocketAddr, time::Duration};
 
@@ -20,22 +20,22 @@ use crate::{
 
 const METRICS: &str = "/tidegate.v1.RateLimiterHealth/GetMetrics";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-/// The most calls that are open on a connection.
+/// The most open calls of a connection.
 const CALLS_MAX: usize = 128;
 
-/// Periods in which nothing ends but what is not read for this one.
+/// Returns timeouts of which a test reaches only this one, of unread replies.
 fn unread_for(unread_replies: Duration) -> Periods {
     let (idle, request_head, request) = (LONG, LONG, LONG);
     Periods { idle, request_head, request, ping: LONG, ping_answer: LONG, unread_replies, ..Periods::default() }
 }
 
-/// A batch of as many checks as fit.
+/// Returns a batch of as many checks as fit.
 fn batch() -> Vec<u8> {
     let checks: Vec<String> = (0..10_000).map(|number| user(&(number % 100).to_string())).collect();
     request("/v1/check/batch", "", format!(r#"{{"checks":[{}]}}"#, checks.join(",")))
 }
 
-/// Sends `first`, then `again` so many times, and reads nothing. It ends when the connection has ended.
+/// Sends `first`, then `again` this many times, and reads nothing. It ends with the connection.
 fn send(to: SocketAddr, first: &'static [u8], again: Vec<u8>, times: usize) -> JoinHandle<io::Result<()>> {
     tokio::spawn(async move {
         let mut stream = connect(HOSTILE, to).await;
@@ -47,7 +47,7 @@ fn send(to: SocketAddr, first: &'static [u8], again: Vec<u8>, times: usize) -> J
     })
 }
 
-/// A body with this message.
+/// Returns a body with this message.
 fn whole(message: &[u8]) -> Body {
     Body::new(Full::new(Bytes::from(framed(message))))
 }
@@ -59,12 +59,12 @@ async fn is_answered(stream: &mut Incoming) -> bool {
 }
 
 #[tokio::test]
-async fn a_peer_that_asks_and_reads_nothing_is_dropped() {
+async fn a_peer_that_reads_nothing_is_dropped() {
     let server = Server::with(&unread_for(Duration::from_secs(3)));
     let short = b"GET /healthz HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
     let without_body = b"GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
     let ping = array(&[b"PING".to_vec(), vec![b'a'; 10_000]]);
-    // The preface of HTTP/2 and no settings, then pings, which are all answered.
+    // The preface of HTTP/2 and empty settings, then pings, which are all answered.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let http_ping = b"\0\0\x08\x06\0\0\0\0\0abcdefgh".repeat(100);
     let sending = [
@@ -84,9 +84,9 @@ async fn a_peer_that_asks_and_reads_nothing_is_dropped() {
 }
 
 #[tokio::test]
-async fn batches_over_http_whose_answers_are_not_read_leave_other_peers_their_quota() {
+async fn batches_over_http_with_unread_responses_leave_other_peers_their_quota() {
     let server = Server::with(&Periods { body_grace: LONG, ..unread_for(LONG) });
-    // The system takes the first answers of each; of what comes then, that of eight fits into the share.
+    // The system buffers the first responses of each connection; of the next ones, eight fit into the share.
     let sending: Vec<_> = (0..12).map(|_| send(server.http, b"", batch(), 16)).collect();
     eventually("the share of the peer is full", || server.refused("peer") > 0 && server.taken() > 4 * MIB).await;
     server.gives_others_their_quota().await;
@@ -118,7 +118,7 @@ async fn all_calls_of_a_connection_may_be_streams_of_checks() {
 }
 
 #[tokio::test]
-async fn streams_over_grpc_whose_answers_are_not_read_are_reset() {
+async fn streams_over_grpc_with_unread_responses_are_reset() {
     const STREAMS: usize = 3;
     let server = Server::with(&unread_for(Duration::from_secs(1)));
     let mut other = server.calls_from(HOSTILE, 65_535).await;
@@ -146,7 +146,7 @@ async fn metrics_over_grpc_that_are_not_read_hold_part_of_the_budget_until_they_
     let server = Server::with(&unread_for(Duration::from_secs(1)));
     let mut calls = server.calls_from(HOSTILE, 0).await;
     let mut answers = Vec::new();
-    // More than have their first 16 KiB for free.
+    // More calls than have a free first block of 16 KiB.
     for _ in 0..20 {
         answers.push(call(&mut calls, METRICS, whole(&[])).await);
     }
@@ -180,9 +180,9 @@ async fn pages_of_metrics_that_are_not_read_leave_other_peers_their_quota() {
     }
 }
 
-/// A connection may have sixteen of them.
+/// A connection may have sixteen such streams.
 #[tokio::test]
-async fn streams_of_reflection_that_say_nothing_leave_other_peers_their_quota() {
+async fn silent_streams_of_reflection_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 20;
     let server = Server::with(&unread_for(LONG));
     let (mut clients, mut streams) = (Vec::new(), Vec::new());

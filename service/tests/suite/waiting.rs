@@ -1,4 +1,4 @@
-//! Long batches that wait, since others of their peer are being decided: refused meanwhile, or left by their callers.
+//! Tests of long batches that wait while others of their peer are decided: refused meanwhile, or abandoned by their callers.
 
 use std::{convert::Infallible, net::Ipv4Addr, sync::mpsc::Sender, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// Checks of a batch whose answer takes all that a peer has for answers that are worked out.
+/// Checks of a batch whose response takes all that a peer has for responses that are being made.
 const CHECKS: usize = 10_000;
 
-/// A server with two threads for gRPC, one of which stands still while it decides a long batch of the hostile peer.
+/// A server with two threads for gRPC, one of which is blocked while it decides a long batch of the hostile peer.
 struct Target {
     server: Server,
     held: Sender<Infallible>,
@@ -47,7 +47,7 @@ impl Target {
         Self { server, held, deciding, _calls: calls }
     }
 
-    /// Lets the first batch be decided after its caller has gone, and shows that nothing is left of it and of others.
+    /// Lets the first batch be decided after its caller has gone, and asserts that nothing is left of any batch.
     async fn go_on(self) {
         self.deciding.abort();
         drop(self.held);
@@ -56,7 +56,7 @@ impl Target {
     }
 }
 
-/// Begins a batch over gRPC with so many bytes that mean nothing.
+/// Begins a batch over gRPC with this many bytes of padding.
 fn begin(calls: &SendRequest<Body>, padding: usize) -> impl Future<Output = Response<Incoming>> + use<> {
     let mut calls = calls.clone();
     let mut message = BatchRateLimitRequest { requests: vec![check_of("ada"); CHECKS] }.encode_to_vec();
@@ -64,7 +64,7 @@ fn begin(calls: &SendRequest<Body>, padding: usize) -> impl Future<Output = Resp
     async move { call(&mut calls, BATCH, Body::new(Full::new(Bytes::from(framed(&message))))).await }
 }
 
-/// A batch over HTTP of nearly a mebibyte.
+/// Returns a batch over HTTP of nearly a mebibyte.
 fn batch() -> Vec<u8> {
     let checks = vec![user("ada"); CHECKS].join(",");
     let mut body = format!(r#"{{"checks":[{checks}]}}"#).into_bytes();
@@ -76,7 +76,7 @@ async fn connection(server: &Server, source: Ipv4Addr) -> HttpConnection {
     HttpConnection::over(blocking(connect(source, server.http).await))
 }
 
-/// Sends a batch over HTTP, which waits, or is read at the cost of another one.
+/// Sends a batch over HTTP that waits, or for which another one is dropped.
 async fn wait_with_a_batch(server: &Server) -> HttpConnection {
     let before = server.taken();
     let mut waiting = connection(server, HOSTILE).await;
@@ -85,13 +85,13 @@ async fn wait_with_a_batch(server: &Server) -> HttpConnection {
     waiting
 }
 
-/// Waits until a batch holds room, or has taken that of another one.
+/// Waits until a batch holds budget, or has taken that of another one.
 async fn wait_for_more(server: &Server, before: usize) {
     eventually("a batch waits", || server.taken() > before + MIB / 4 || server.refused("dropped") > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_oldest_is_refused_for_the_next_of_its_peer_over_http() {
+async fn the_oldest_batch_is_refused_for_the_next_of_its_peer_over_http() {
     let target = Target::start().await;
     let mut waiting = Vec::new();
     while target.server.refused("dropped") == 0 {
@@ -107,7 +107,7 @@ async fn the_oldest_is_refused_for_the_next_of_its_peer_over_http() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_oldest_is_refused_for_the_next_of_its_connection_over_grpc() {
+async fn the_oldest_batch_is_refused_for_the_next_of_its_connection_over_grpc() {
     let target = Target::start().await;
     // Connections go to both threads in turn.
     let calls = target.server.calls_from(HOSTILE, 4 << 20).await;
@@ -119,16 +119,16 @@ async fn the_oldest_is_refused_for_the_next_of_its_connection_over_grpc() {
     }
     let refused = waiting.remove(0).await.expect("no panic");
     assert_eq!(end_of(refused).await, (Code::Unavailable, "overload".to_owned()));
-    // One on the thread that stands still, so that the next one is on the other.
+    // A connection on the blocked thread, so that the next one is on the other.
     let _still = connect(GOOD, target.server.grpc).await;
     target.server.gives_others_their_quota_over_grpc().await;
     waiting.iter().for_each(JoinHandle::abort);
     target.go_on().await;
 }
 
-/// Over HTTP that a caller has gone is seen when its answer is written, so its batch keeps its place in the queue.
+/// Over HTTP the server notices that a caller has gone when it writes the response, so the batch keeps its place in the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn callers_that_go_leave_their_places_to_others() {
+async fn callers_that_disconnect_leave_their_places_to_others() {
     let target = Target::start().await;
     let calls = target.server.calls_from(HOSTILE, 4 << 20).await;
     let waiting = [wait_with_a_batch(&target.server).await, wait_with_a_batch(&target.server).await];

@@ -1,3 +1,5 @@
+//! Tests of the commands over a limiter with a manual clock.
+
 use proptest::prelude::*;
 use tidegate::clock::ManualClock;
 
@@ -13,13 +15,13 @@ fn limiter() -> (RatedLimiter<ManualClock>, ManualClock) {
 fn ask(limiter: &RatedLimiter<ManualClock>, dialect: Dialect, arguments: &str) -> Result<[i64; 5], String> {
     let arguments: Vec<&[u8]> = arguments.split(' ').map(str::as_bytes).collect();
     let throttle = Throttle::read(dialect, &arguments).map_err(|error| error.to_string())?;
-    Ok(throttle.answer(&throttle.charge(limiter, NonZeroU16::MIN)))
+    Ok(throttle.reply(&throttle.charge(limiter, NonZeroU16::MIN)))
 }
 
-/// What redis-cell's own tests ask, one after the other: at so many milliseconds, of 5 at once and 1 a second, this quantity;
-/// limited, remaining, retry after, reset after, of whole seconds that are rounded up.
+/// The cases of redis-cell's own tests, in their order: the time in milliseconds, and the quantity of a bucket of 5
+/// with 1 a second; then limited, remaining, retry after and reset after, in whole seconds rounded up.
 #[test]
-fn it_answers_as_redis_cell_does() {
+fn replies_are_those_of_redis_cell() {
     let (limiter, clock) = limiter();
     let mut now_ms = 0;
     for (place, (at_ms, quantity, answer)) in [
@@ -50,7 +52,7 @@ fn it_answers_as_redis_cell_does() {
 }
 
 #[test]
-fn throttlecrab_has_other_words_for_it() {
+fn the_dialect_of_throttlecrab_has_its_own_order() {
     let (limiter, _) = limiter();
     for answer in [[1, 2, 1, 30, 0], [1, 2, 0, 60, 0], [0, 2, 0, 60, 30]] {
         assert_eq!(ask(&limiter, Dialect::Throttlecrab, "ada 2 2 60"), Ok(answer));
@@ -59,9 +61,9 @@ fn throttlecrab_has_other_words_for_it() {
     assert_eq!(ask(&limiter, Dialect::Throttlecrab, "ada 2 2 60 0"), Ok([1, 2, 0, 60, 0]), "only asked");
 }
 
-/// Below a millisecond, and above a million a second, where redis-cell forgets or counts nothing.
+/// Rates below a millisecond and above a million a second, at which redis-cell forgets keys or counts nothing.
 #[test]
-fn no_rate_is_too_fast_and_no_wait_is_told_too_short() {
+fn no_rate_is_too_fast_and_no_wait_is_too_short() {
     let (limiter, clock) = limiter();
     for _ in 0..10 {
         assert_eq!(ask(&limiter, Dialect::RedisCell, "fast 9 6000 1").map(|answer| answer[0]), Ok(0));
@@ -76,7 +78,7 @@ fn no_rate_is_too_fast_and_no_wait_is_told_too_short() {
 }
 
 #[test]
-fn what_cannot_be_a_limit_is_refused_and_charges_nothing() {
+fn numbers_that_make_no_limit_are_refused_and_charge_nothing() {
     for (arguments, says) in [
         ("a", "Cell error: Usage: cl.throttle <key>"),
         ("a 1 1 1 1 1", "Cell error: Usage"),
@@ -107,10 +109,10 @@ fn what_cannot_be_a_limit_is_refused_and_charges_nothing() {
 }
 
 proptest! {
-    /// Whatever the numbers: nothing panics; in no time no more than the burst is allowed, and what is told is true: after so
-    /// many seconds it is allowed.
+    /// Nothing panics with any numbers, no more than the burst is allowed at one time, and a check is allowed after the
+    /// wait of its reply.
     #[test]
-    fn promises_are_kept(
+    fn the_burst_and_the_wait_of_a_reply_hold(
         max_burst in 0_i64..40, count in 1_i64..20_000, period in 1_i64..100_000, quantity in 1_i64..5, asks in 1_usize..60,
     ) {
         let (limiter, clock) = limiter();
@@ -136,7 +138,7 @@ proptest! {
 
     #[test]
     fn numbers_are_read_as_rust_reads_them(text in prop_oneof!["[-+]?[0-9]{0,21}", ".{0,4}"]) {
-        prop_assert_eq!(whole_number(text.as_bytes()), text.parse().ok());
+        prop_assert_eq!(parse_integer(text.as_bytes()), text.parse().ok());
     }
 
     #[test]
@@ -148,7 +150,7 @@ proptest! {
                 Ok(answer) => {
                     prop_assert!(answer[1..].iter().all(|number| *number >= -1), "{answer:?}");
                     let full = answer[if dialect == Dialect::RedisCell { 4 } else { 3 }];
-                    prop_assert!(whole(PERIOD_MAX_S) >= full, "strangers may have to wait for it: {answer:?}");
+                    prop_assert!(to_integer(PERIOD_MAX_S) >= full, "strangers may have to wait for it: {answer:?}");
                 }
                 Err(said) => prop_assert!(said.contains(": "), "{said}"),
             }

@@ -1,5 +1,6 @@
-//! Configurations of envoyproxy/ratelimit. The model is written after the documentation and the behaviour of its release
-//! f2fb157: matching (`config_impl.go`), keys of counters (`cache_key.go`), and limits that replace others (`ratelimit.go`).
+//! Conformance to configurations of envoyproxy/ratelimit. The model is written after the documentation and the
+//! behaviour of its release f2fb157: matching (`config_impl.go`), keys of counters (`cache_key.go`), and limits that
+//! replace others (`ratelimit.go`).
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -16,7 +17,7 @@ struct Descriptor {
     key: &'static str,
     value: &'static str,
     limit: Limit,
-    /// The name of its limit, and the name of a limit that it replaces.
+    /// The name of the limit, and the name of a limit that it replaces.
     names: (Option<&'static str>, Option<&'static str>),
     is_shadow: bool,
     is_quota: bool,
@@ -25,7 +26,7 @@ struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns its name in its list: the key, with the value if it has one.
+    /// Returns the name of the descriptor in its list: the key, with the value if it has one.
     fn name(&self) -> String {
         if self.value.is_empty() { self.key.to_owned() } else { format!("{}_{}", self.key, self.value) }
     }
@@ -35,7 +36,7 @@ impl Descriptor {
 enum Limit {
     None,
     Unlimited,
-    /// Requests in a number of seconds, of this unit.
+    /// The requests in a unit of this many seconds.
     Per(u64, u64, &'static str),
 }
 
@@ -74,11 +75,11 @@ fn yaml(descriptors: &[Descriptor]) -> String {
     text
 }
 
-/// What envoyproxy/ratelimit does. Quotas are not in it: each is in the report.
+/// A model of envoyproxy/ratelimit without quotas, each of which is in the report.
 struct Model<'d> {
     descriptors: &'d [Descriptor],
     counters: HashMap<String, u64>,
-    /// Counters that took hits of a request that was denied, which here charges nothing; the report says so.
+    /// The counters that took hits of a denied request, which in Tidegate charges nothing; the report says so.
     tainted: HashSet<String>,
 }
 
@@ -87,7 +88,7 @@ impl<'d> Model<'d> {
         Self { descriptors, counters: HashMap::new(), tainted: HashSet::new() }
     }
 
-    /// Finds the node that a descriptor comes to, and the key of its counter without the window.
+    /// Returns the node that a descriptor matches, and the key of its counter without the window.
     fn find(&self, entries: &Entries<'_>) -> Option<(&'d Descriptor, String)> {
         let (mut level, mut counter) = (self.descriptors, "shop_".to_owned());
         for (depth, (key, value)) in entries.iter().enumerate() {
@@ -108,7 +109,7 @@ impl<'d> Model<'d> {
         None
     }
 
-    /// Decides the descriptors of a request at this second: the status of each, and whether the statuses can be compared.
+    /// Decides the descriptors of a request at this second. Returns the status of each, and whether the statuses can be compared.
     fn decide(&mut self, calls: &[Call<'_>], now: u64) -> (Vec<Status>, bool) {
         let found: Vec<_> = calls.iter().map(|(entries, _)| self.find(entries)).collect();
         let with_limit = || found.iter().flatten().filter(|(node, _)| node.limit != Limit::None);
@@ -149,7 +150,7 @@ fn import(text: &str) -> Imported {
     envoy(&[Source { name: "config.yaml", text }]).expect("what the original takes")
 }
 
-/// The sequences of keys of all descriptors, from the top.
+/// Returns the sequences of keys of all descriptors, from the top.
 fn sequences(descriptors: &[Descriptor]) -> BTreeSet<Vec<&'static str>> {
     let mut found = BTreeSet::new();
     for it in descriptors {
@@ -177,7 +178,7 @@ const KEYS: &[(&str, &[&str], &[&str])] = &[
 const DIVIDED: &str = "a";
 const JOINED: &str = "a_x";
 const VALUES: &[&str] = &["", "", "x", "xy", "xyz", "y", "x*", "xy*", "*", "y*", " x", "X"];
-/// The last is longer than identities are.
+/// Values, of which the last is longer than an identity may be.
 const ASKED: &[&str] =
     &["x", "xy", "xyz", "y", "x1", "x2", "xy1", "xy2", "xyz1", "y1", "z", "z1", "X", " x", "x ", "", LONG];
 const LONG: &str = match str::from_utf8(&LONG_BYTES) {
@@ -203,7 +204,7 @@ fn limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// Lists without two of one name, as the original takes them.
+/// Generates lists in which no name stands twice, as the original takes them.
 fn descriptors() -> impl Strategy<Value = Vec<Descriptor>> {
     let flags = (prop::bool::weighted(0.15), prop::bool::weighted(0.02), prop::bool::weighted(0.3));
     let name = || prop_oneof![4 => Just(None), 1 => select(&[Some("one"), Some("two")][..])];
@@ -234,20 +235,20 @@ fn descriptors() -> impl Strategy<Value = Vec<Descriptor>> {
     })
 }
 
-/// A descriptor to be made: which sequence of keys, which values, how it is bent, and its hits.
+/// The plan of a descriptor: its sequence of keys, its values, its difference from the file, and its hits.
 type Plan = (prop::sample::Index, Vec<prop::sample::Index>, Bend, u64);
 
-/// How the keys of a descriptor differ from a sequence of the file.
+/// The difference of a descriptor's keys from a sequence of the file.
 #[derive(Clone, Copy, Debug)]
 enum Bend {
     Straight,
-    /// One of the keys, by its number, is added at a place.
+    /// A key, by its number, is added at an index.
     Longer(usize, prop::sample::Index),
     /// The last key is left out.
     Shorter,
 }
 
-/// Requests: descriptors, and how many seconds pass before.
+/// Generates requests: descriptors, and the seconds that pass before.
 fn requests() -> impl Strategy<Value = Vec<(Vec<Plan>, u64)>> {
     let wait =
         prop_oneof![32 => Just(0_u64), 4 => Just(1), 2 => 0..90_u64, 1 => 0..1_000_000_u64, 1 => 0..40_000_000_u64];
@@ -262,8 +263,9 @@ fn requests() -> impl Strategy<Value = Vec<(Vec<Plan>, u64)>> {
     vec((plans, wait), 1..150)
 }
 
-/// Makes the descriptor of a plan; none where it would have no entries, or be one that the report speaks of: one of the file in
-/// another order of its keys, which is the same here, or one with a key that is a key of the file joined with a value, or divided.
+/// Returns the descriptor of a plan; `None` where it would have no entries, or is one that the report notes: a
+/// descriptor of the file with its keys in another order, which is the same in Tidegate, or one with a key that is a
+/// key of the file joined with a value, or divided.
 fn call(sequences: &[Vec<&'static str>], (sequence, values, bend, hits): &Plan) -> Option<Call<'static>> {
     let mut keys = sequence.get(sequences).clone();
     match bend {
@@ -277,8 +279,8 @@ fn call(sequences: &[Vec<&'static str>], (sequence, values, bend, hits): &Plan) 
         keys
     };
     let is_same = |named: &Vec<&'static str>| *named != keys && sorted(named) == sorted(&keys);
-    // Key and value are one text there: an entry of `a_x` meets a descriptor of `a`, and one of `a` with `x` a descriptor of
-    // `a_x`, which the report says of all files. A file that has both keys is marked.
+    // The original joins key and value: an entry of `a_x` matches a descriptor of `a`, and one of `a` with `x` a
+    // descriptor of `a_x`. The report notes that for all files, and marks a file that has both keys.
     let is_named = |key| sequences.iter().any(|named| named.contains(key));
     let is_joined = [(DIVIDED, JOINED), (JOINED, DIVIDED)]
         .iter()
@@ -320,8 +322,8 @@ fn random_configurations_decide_as_the_original() {
     assert!(coverage.is_enough(LEAST), "{coverage:#?}");
 }
 
-/// Compares this many random configurations with the model, and counts what was compared. The error is the smallest case that
-/// differs.
+/// Compares this many random configurations with the model, and counts the compared cases. The error is the smallest
+/// case that differs.
 fn compare_random_configurations(cases: u32, coverage: &Coverage) -> Result<(), String> {
     let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) });
     let outcome = runner.run(&(descriptors(), requests()), |(descriptors, requests)| {
@@ -331,7 +333,7 @@ fn compare_random_configurations(cases: u32, coverage: &Coverage) -> Result<(), 
         let is_reported = notes.iter().any(|note| note.changes_decisions);
         let has_no_rule = text.contains("quota_mode") || text.contains("replaces");
         prop_assert!(is_reported || !has_no_rule, "{}\n{:#?}", text, notes);
-        // What is said to decide otherwise may.
+        // A file that the report notes as deciding otherwise may do so.
         if is_reported {
             count("in the report", true);
             return Ok(());
@@ -356,7 +358,7 @@ fn compare_random_configurations(cases: u32, coverage: &Coverage) -> Result<(), 
             if !is_comparable {
                 continue;
             }
-            // Of a request that is denied the numbers are those without it; of a shadow limit, those after all descriptors.
+            // The numbers of a denied request are those without it; those of a shadow limit are the ones after all descriptors.
             let is_denied = wanted.iter().any(|(is_within, _)| !is_within);
             let has_several_hits = calls.iter().any(|(_, hits)| *hits > 1);
             let is_used_up = wanted.iter().any(|(_, limit)| limit.is_some_and(|(_, left)| left == 0));
@@ -395,7 +397,7 @@ fn compare_random_configurations(cases: u32, coverage: &Coverage) -> Result<(), 
 
 /// A limit that replaces others, and a quota, decide otherwise, and the report says where.
 #[test]
-fn what_no_rule_can_say_is_in_the_report() {
+fn parts_that_no_rule_can_express_are_in_the_report() {
     let of = |fields: &str| {
         let text = format!(
             "domain: shop\ndescriptors:\n- key: a\n  {fields}\n- key: b\n  rate_limit: {{ name: one, unit: day, requests_per_unit: 1 }}\n"

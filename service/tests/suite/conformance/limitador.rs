@@ -1,5 +1,5 @@
-//! Limits files of limitador. The model: every limit of the namespace holds whose conditions are met by the first descriptor and
-//! whose variables it has; all of them are charged, or none.
+//! Conformance to limits files of limitador. The model: every limit of the namespace holds whose conditions are met by
+//! the first descriptor and whose variables it has; all of them are charged, or none.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -8,9 +8,9 @@ use tidegate::import::{Imported, Source, limitador, limitador_cases};
 
 use super::{Coverage, Entries, Listener, START, differing};
 
-/// Keys of entries. That of a path is any other.
+/// Keys of entries. The key of a path is a key like any other.
 const KEYS: &[&str] = &["a", "b", "PATH", "req.method"];
-/// More than identities are. None is in a file.
+/// More keys than a request has identities, none of which is in a file.
 const OTHERS: &[&str] = &["o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8", "o9", "o10"];
 const SPACES: &[&str] = &["shop", "web"];
 
@@ -19,13 +19,13 @@ struct Limit {
     space: &'static str,
     max_value: u64,
     seconds: u64,
-    /// Key and value.
+    /// The key and value of each condition.
     conditions: Vec<(&'static str, &'static str)>,
     variables: Vec<&'static str>,
 }
 
 impl Limit {
-    /// Returns whether both are one limit to limitador, whatever their values are.
+    /// Returns whether limitador takes both for one limit, which does not depend on their numbers.
     fn is_as(&self, other: &Self) -> bool {
         let identity = |of: &Self| (of.space, of.seconds, of.conditions.clone(), of.variables.clone());
         identity(self) == identity(other)
@@ -64,7 +64,7 @@ impl Model {
         let of = |key: &str| entries.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         let mut counters = Vec::new();
         for (place, limit) in limits.iter().enumerate().filter(|(_, limit)| limit.space == space) {
-            // A set of limits takes no second one.
+            // A set of limits has no equal ones.
             if limits[..place].iter().any(|first| first.is_as(limit)) {
                 continue;
             }
@@ -107,7 +107,8 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
     })
 }
 
-/// Descriptors: values of the keys, how many others they have, hits, the domain, and the seconds that pass before.
+/// The plan of a descriptor: the values of its keys, the number of its other keys, its hits, its domain, and the
+/// seconds that pass before.
 type Plan = (Vec<Option<&'static str>>, usize, u64, &'static str, u64);
 
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
@@ -145,7 +146,7 @@ fn random_limits_decide_as_the_original() {
     assert!(coverage.is_enough(LEAST), "{coverage:#?}");
 }
 
-/// Compares this many random files with the model, and counts what was compared. The error is the smallest case that differs.
+/// Compares this many random files with the model, and counts the compared cases. The error is the smallest case that differs.
 fn compare_random_limits(cases: u32, coverage: &Coverage) -> Result<(), String> {
     /// Parts of the notes that each file has: windows, and requests that the model does not make.
     const OF_EVERY_FILE: [&str; 3] =

@@ -1,4 +1,4 @@
-//! Imported files as a process serves them to Envoy, over a socket.
+//! Tests of imported files that a process serves to Envoy over a socket.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,7 @@ use tidegate_service::grpc::proto::envoy::service::ratelimit::v3::{
 use super::{Entries, differing, request};
 use crate::grpc::support::Server;
 
-/// Asks a process with this policy about descriptors, one after the other.
+/// Sends descriptors to a process with this policy, one after the other, and returns the codes.
 async fn codes(policy: &Policy, domain: &str, descriptors: &[Entries<'_>]) -> Vec<Code> {
     let server = Server::with(&policy.write(Format::Toml).expect("it can be written"));
     let mut client = RateLimitServiceClient::new(server.channel().await);
@@ -27,7 +27,7 @@ async fn codes(policy: &Policy, domain: &str, descriptors: &[Entries<'_>]) -> Ve
 }
 
 #[tokio::test]
-async fn descriptors_are_those_that_the_file_was_written_for() {
+async fn served_descriptors_are_decided_as_the_file_says() {
     const OK: Code = Code::Ok;
     const OVER: Code = Code::OverLimit;
     let upper_path = "domain: mesh\ndescriptors:\n- key: PATH\n  value: /catalogue\n  rate_limit: { unit: minute, requests_per_unit: 1 }\n";
@@ -60,8 +60,8 @@ async fn descriptors_are_those_that_the_file_was_written_for() {
     assert_eq!(codes(&policy, "mesh", &descriptors).await, [OK, OVER, OK, OK]);
 }
 
-/// Small files of both limiters, kept beside the project: where one is not there, it is not tested. Cases of a file whose report
-/// says so may be decided otherwise.
+/// The files are small ones of both limiters, kept beside the project; a missing one is not tested. Cases of a file
+/// whose report notes changed decisions may be decided otherwise.
 #[test]
 fn kept_files_decide_as_the_original() {
     for (name, is_reported, count) in [
@@ -85,7 +85,7 @@ fn kept_files_decide_as_the_original() {
     }
 }
 
-/// A condition on a kind outside `per`.
+/// The file has a condition on a kind outside `per`.
 #[tokio::test]
 async fn kinds_of_conditions_are_compared_too() {
     let text = "[[domains.mesh.rules]]\nid = \"free\"\nendpoint = \"*\"\nper = \"user\"\nwhere = { plan = \"free\" }\nlimits = [{ id = \"day\", algorithm = \"fixed_window\", limit = 1, period = \"1d\" }]\n";

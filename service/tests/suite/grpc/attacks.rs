@@ -1,5 +1,5 @@
-//! Attacks on HTTP/2, frame by frame where no client library sends them, and on the calls over it: each gets what it must, and
-//! meanwhile a caller at another address gets exactly its quota.
+//! Attacks on HTTP/2 and on gRPC calls, written frame by frame where no client library sends them. Each is refused as
+//! it must be, while a caller at another address gets exactly its quota.
 
 use std::{
     future::poll_fn,
@@ -34,13 +34,13 @@ use super::{
 use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
-/// The user whose quota is exact. What an attack charges it is missing there.
+/// The user whose quota is checked: a charge by an attack would show there.
 const GRACE: &str = "grace";
 
 /// The preface of a connection.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Kinds of frames (RFC 9113).
+/// Types of frames (RFC 9113).
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -50,7 +50,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-/// Their flags.
+/// Flags of frames.
 pub(crate) const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
@@ -65,13 +65,13 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field as HPACK writes one that is in no table and comes into none.
+/// Returns a field in HPACK without indexing.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).ok().filter(|length| *length < 0x7f).expect("it is short");
     [&[0, length(name)], name.as_bytes(), &[length(value)], value.as_bytes()].concat()
 }
 
-/// The fields of a call, and more.
+/// Returns the fields of a call, and these further ones.
 pub(crate) fn fields(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let usual = [
         (":method", "POST"),
@@ -83,12 +83,12 @@ pub(crate) fn fields(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     usual.iter().chain(more).flat_map(|(name, value)| field(name, value)).collect()
 }
 
-/// The head of a check; its message may follow.
+/// Returns the frame with the head of a check, behind which its message may follow.
 fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &fields(CHECK, &[]))
 }
 
-/// The message of a check.
+/// Returns the message of a check.
 fn check_of(name: &str) -> Vec<u8> {
     let message = user(name).encode_to_vec();
     let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
@@ -116,11 +116,11 @@ impl RawConnection {
     }
 
     pub(crate) fn write(&mut self, frames: &[u8]) {
-        // An error: the server has ended the connection before it had all.
+        // An error: the server has ended the connection before all was sent.
         let _ = self.0.write_all(frames);
     }
 
-    /// Reads a frame; `None`: the server has ended the connection.
+    /// Reads a frame; `None` where the server has ended the connection.
     pub(crate) fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         if let Err(error) = self.0.read_exact(&mut head) {
@@ -140,11 +140,11 @@ impl RawConnection {
         frames.find(|frame| matches!(frame.kind, HEADERS | RST_STREAM | GOAWAY)).expect("an answer")
     }
 
-    /// Returns the code with which the server ends the connection; `None`: it ends without one.
+    /// Returns the code with which the server ends the connection; `None` where it ends without one.
     fn end(&mut self) -> Option<u32> {
         let frames = iter::from_fn(|| self.frame());
         let last = frames.filter(|frame| frame.kind == GOAWAY).last()?;
-        // The last stream stands before it.
+        // The number of the last stream stands before the code.
         Some(u32::from_be_bytes(last.payload[4..8].try_into().expect("four bytes")))
     }
 }
@@ -157,7 +157,7 @@ fn endpoint(address: SocketAddr) -> Endpoint {
     Endpoint::from_shared(format!("http://{address}")).expect("an address").timeout(PATIENCE)
 }
 
-/// Shows that [`GRACE`] is decided by its limit alone, on connections of both lanes.
+/// Asserts that [`GRACE`] is decided by its limit alone, on connections of both worker threads.
 fn gets_its_quota(address: SocketAddr) {
     runtime().block_on(async {
         let mut limiters = Vec::new();
@@ -174,19 +174,19 @@ fn gets_its_quota(address: SocketAddr) {
     });
 }
 
-/// Heads of `count` calls, each with the frame behind it that `then` makes for its stream.
+/// Returns the heads of `count` calls, each followed by the frame that `then` makes for its stream.
 fn heads(count: u32, then: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     (0..count).map(|number| 2 * number + 1).flat_map(|stream| [head(stream), then(stream)].concat()).collect()
 }
 
-/// Floods of frames, and the code with which the server ends the connection of each.
+/// Returns floods of frames, each with the code with which the server ends its connection.
 fn floods() -> [(&'static str, Vec<u8>, u32); 7] {
     let reset = |stream| frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
     let overflow = |stream| frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes());
     let open_head = frame(HEADERS, 0, 1, &fields(CHECK, &[]));
     let small = frame(CONTINUATION, 0, 1, &field("x-more", "more"));
     let large = frame(CONTINUATION, 0, 1, &field("x-more", &"m".repeat(100)).repeat(140));
-    // A field of 3,000 bytes, which comes into the table, and is then named by its index.
+    // A field of 3,000 bytes, which is added to the table and then named by its index.
     let bomb =
         [&fields(CHECK, &[])[..], &[0x40, 1, b'x', 0x7f, 0xb9, 0x16], "m".repeat(3_000).as_bytes(), &[0xbe; 10_000]]
             .concat();
@@ -219,9 +219,9 @@ fn a_flood_ends_only_its_own_connection() {
 /// The server acknowledges each of these frames before it reads on. A connection without a call is not kept, either.
 #[test]
 fn a_flood_whose_acknowledgements_are_not_read_stops_and_ends() {
-    /// More than the system holds of both.
+    /// More bytes than the system buffers in both directions.
     const BYTES_MAX: usize = 64 << 20;
-    // The floods end with it, and the connections of the caller beside them must not rest for as long.
+    // The floods end with this timeout, for which the connections of the caller beside them must not be idle.
     let periods = Periods { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Periods::default() };
     let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
     let address = server.address;
@@ -285,14 +285,14 @@ fn a_call_that_http_1_would_read_differently_is_refused() {
         }
     };
     beside(|| gets_its_quota(server.address), attack);
-    // A right one is answered.
+    // A correct call is answered.
     let mut connection = RawConnection::to(server.address);
     connection.write(&[head(1), message("mallory")].concat());
     assert_eq!(connection.answer().kind, HEADERS);
     assert_eq!(server.engine.totals().allowed, 101);
 }
 
-/// Returns the code with which a check is refused that the hostile caller sends to this path, with these headers.
+/// Sends a check of the hostile caller to this path with these headers, and returns the code with which it is refused.
 async fn refusal(channel: &mut Channel, path: &str, headers: &[(&str, &str)]) -> Code {
     let request = Request::post(path).header("content-type", "application/grpc");
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
@@ -304,7 +304,7 @@ async fn refusal(channel: &mut Channel, path: &str, headers: &[(&str, &str)]) ->
 }
 
 #[test]
-fn no_spelling_of_a_path_or_a_token_passes_by_the_token() {
+fn no_spelling_of_a_path_or_a_token_passes_without_the_token() {
     let server = Server::listening(HUNDRED, settings_with_token());
     let paths = [
         (CHECK, Code::Unauthenticated),
@@ -319,7 +319,7 @@ fn no_spelling_of_a_path_or_a_token_passes_by_the_token() {
         ("/tidegate.v1.ratelimiter/checkratelimit", Code::Unimplemented),
         ("/grpc.health.v1.Health/../tidegate.v1.RateLimiter/CheckRateLimit", Code::Unimplemented),
         ("/tidegate.v1.RateLimiter/../grpc.health.v1.Health/Check", Code::Unimplemented),
-        // The name of one service's call, and another service.
+        // A method of another service.
         ("/tidegate.v1.RateLimiter/Check", Code::Unimplemented),
         ("/grpc.health.v1.Health/CheckRateLimit", Code::Unimplemented),
     ];
@@ -328,7 +328,7 @@ fn no_spelling_of_a_path_or_a_token_passes_by_the_token() {
         (format!("{bearer}, {wrong}"), format!("Basic {TOKEN}"), format!("x-tidegate-token={TOKEN}"));
     let bearers = FALSE_TOKENS.map(|like| format!("Bearer {like}"));
     let mut headers = vec![
-        // Of several the first counts.
+        // Of several tokens the first counts.
         vec![("authorization", &*wrong), ("authorization", &*bearer)],
         vec![("x-tidegate-token", FALSE_TOKENS[0]), ("x-tidegate-token", TOKEN)],
         vec![("authorization", &*two)],
@@ -336,7 +336,7 @@ fn no_spelling_of_a_path_or_a_token_passes_by_the_token() {
         vec![("authorization", TOKEN)],
         vec![("proxy-authorization", &*bearer)],
         vec![("cookie", &*cookie)],
-        // In base64, as gRPC writes values that are no text.
+        // The token in base64, as gRPC encodes binary metadata.
         vec![("x-tidegate-token-bin", "bW9ybmluZy1zdGFyLTAwMDE")],
     ];
     headers.extend(FALSE_TOKENS.map(|like| vec![("x-tidegate-token", like)]));

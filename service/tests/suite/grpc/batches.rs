@@ -1,4 +1,4 @@
-//! Many checks in one call.
+//! Batches of checks over gRPC.
 
 use futures_util::future::join_all;
 use tidegate_service::grpc::proto::tidegate::v1::{BatchRateLimitRequest, Identity, RateLimitRequest};
@@ -14,10 +14,10 @@ fn batch(requests: Vec<RateLimitRequest>) -> BatchRateLimitRequest {
 }
 
 #[tokio::test]
-async fn later_ones_see_the_charges_of_earlier_ones() {
+async fn later_checks_see_the_charges_of_earlier_ones() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
-    // With an id or a peek in it, it goes another way.
+    // A batch with a request ID or a peek takes another path.
     for (who, also) in [
         ("ada", None),
         ("bob", Some(RateLimitRequest { peek: true, ..user("carol") })),
@@ -35,7 +35,7 @@ async fn later_ones_see_the_charges_of_earlier_ones() {
 }
 
 #[tokio::test]
-async fn where_one_is_wrong_nothing_is_charged() {
+async fn a_wrong_check_refuses_the_batch_and_nothing_is_charged() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     for (wrong, field) in [
@@ -55,7 +55,7 @@ async fn where_one_is_wrong_nothing_is_charged() {
 }
 
 #[tokio::test]
-async fn an_id_of_another_request_is_told_in_its_place() {
+async fn a_reused_request_id_is_reported_in_its_place() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     let id = |who: &str| RateLimitRequest { request_id: "1".to_owned(), ..user(who) };
@@ -72,7 +72,7 @@ async fn an_id_of_another_request_is_told_in_its_place() {
 }
 
 #[tokio::test]
-async fn ten_thousand_fit() {
+async fn a_batch_has_ten_thousand_checks_at_most() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await.max_decoding_message_size(8 << 20);
     let of = |count: usize| batch((0..count).map(|number| user(&(number % 100).to_string())).collect());
@@ -85,7 +85,7 @@ async fn ten_thousand_fit() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_decision_all_are_answered() {
+async fn all_checks_are_answered_where_there_is_no_decision() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     server.break_clock(true);
@@ -95,19 +95,20 @@ async fn where_there_is_no_decision_all_are_answered() {
     assert!(told.responses.iter().all(|response| response.allowed && response.degraded == "internal_error"));
 }
 
-/// The memory for their answers cannot be taken back meanwhile: a peer has 2 MiB of it, and an answer to 3,000 checks 0.6 MB.
+/// The memory for responses cannot be taken back while they are made: a peer has 2 MiB of it, and a response to 3,000
+/// checks 0.6 MB.
 #[tokio::test]
 async fn long_batches_of_one_peer_are_decided_three_at_a_time() {
     const CHECKS: i32 = 3_000;
     let server = Server::with(&HUNDRED.replace("100", &(6 * CHECKS).to_string()));
-    // One connection, so one thread.
+    // One connection is served by one thread.
     let limiter = server.limiter().await;
     let calls = (0..6).map(|_| {
         let mut limiter = limiter.clone();
         let long = batch(vec![user("ada"); CHECKS as usize]);
         async move { limiter.check_rate_limit_batch(long).await.expect("an answer").into_inner() }
     });
-    // The rest of the limit after the first and the last check of each batch.
+    // The remaining tokens after the first and the last check of each batch.
     let left: Vec<_> = join_all(calls)
         .await
         .into_iter()

@@ -1,4 +1,4 @@
-//! One check: what it says of the decision.
+//! Single checks over gRPC, and the fields of their responses.
 
 use tidegate::time::SECOND_NS;
 use tidegate_service::grpc::proto::tidegate::v1::{Identity, RateLimitRequest, RateLimitResponse};
@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn a_check_is_told_in_both_widths() {
+async fn a_response_has_the_numbers_in_both_widths() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     server.clock.advance(SECOND_NS / 2);
@@ -50,7 +50,7 @@ async fn a_check_is_told_in_both_widths() {
 }
 
 #[tokio::test]
-async fn numbers_that_do_not_fit_are_clamped_and_told_in_full() {
+async fn numbers_out_of_range_are_clamped_and_given_in_full() {
     const LIMIT: u64 = 1 << 34;
     let policy = HUNDRED
         .replace("limit = 100", &format!("limit = {LIMIT}"))
@@ -78,7 +78,7 @@ async fn a_peek_charges_nothing_and_a_repeat_is_charged_once() {
 }
 
 #[tokio::test]
-async fn a_request_says_all_that_one_over_http_does() {
+async fn a_request_has_all_the_fields_of_one_over_http() {
     let server = Server::with(
         r#"
         [domains.shop]
@@ -129,7 +129,7 @@ async fn a_request_says_all_that_one_over_http_does() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_decision_the_domain_says_what_is_answered() {
+async fn the_domain_decides_the_response_where_there_is_no_decision() {
     let policy = format!(
         "{HUNDRED}\n[domains.shop]\non_error = \"closed\"\n[[domains.shop.tiers]]\nid = \"all\"\nunlimited = true"
     );

@@ -1,4 +1,4 @@
-//! What clients of gRPC would not send; TLS.
+//! Connections and messages that no gRPC client would send; idle connections; TLS.
 
 use std::{convert::Infallible, fs, thread, time::Duration};
 
@@ -45,12 +45,12 @@ const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
-/// A server with these periods.
+/// Returns a server with these timeouts.
 fn server_with(periods: &Periods) -> Server {
     Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() })
 }
 
-/// The code and the words of the answer to this body.
+/// Sends this body, and returns the code and the message of the response.
 async fn told(channel: &mut Channel, path: &str, kind: &'static str, body: Body) -> (Code, String) {
     let request = Request::post(path).header("content-type", kind).body(body).expect("a request");
     std::future::poll_fn(|context| channel.poll_ready(context)).await.expect("it is open");
@@ -67,13 +67,13 @@ fn whole(bytes: &'static [u8]) -> Body {
     Body::new(Full::new(bytes.into()))
 }
 
-/// Begins as these bytes, and never ends.
+/// Returns a body that begins with these bytes and never ends.
 fn unfinished(bytes: &'static [u8]) -> Body {
     let first = tokio_stream::once(Ok::<_, Infallible>(http_body::Frame::data(bytes.into())));
     Body::new(StreamBody::new(first.chain(tokio_stream::pending())))
 }
 
-/// These bytes again and again, with a pause between.
+/// Returns a body of these bytes, repeated for ever with a pause between.
 fn endless(bytes: &'static [u8], pause: Duration) -> Body {
     let again = futures_util::stream::repeat(bytes).then(move |bytes| async move {
         sleep(pause).await;
@@ -83,30 +83,30 @@ fn endless(bytes: &'static [u8], pause: Duration) -> Body {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_its_senders_mistake() {
+async fn a_malformed_message_is_an_error_of_its_sender() {
     let server = Server::with(HUNDRED);
     let mut channel = server.channel().await;
     let grpc = "application/grpc";
     for (path, kind, body, code) in [
-        // A field of a type that is none.
+        // A field of an unknown wire type.
         (CHECK, grpc, whole(&[0, 0, 0, 0, 2, 0x0f, 0x01]), Code::InvalidArgument),
-        // Not UTF-8.
+        // A text that is not UTF-8.
         (CHECK, grpc, whole(&[0, 0, 0, 0, 3, 0x0a, 0x01, 0xff]), Code::InvalidArgument),
-        // None at all; compressed, as far as it says; shorter than it says.
+        // No message; one with the flag of compression; one shorter than its length.
         (CHECK, grpc, whole(&[]), Code::InvalidArgument),
         (CHECK, grpc, whole(&[1, 0, 0, 0, 0]), Code::Unimplemented),
         (STREAM, grpc, whole(&[7, 0, 0, 0, 0]), Code::Unimplemented),
         (CHECK, grpc, whole(&[0, 0, 0, 0, 9, 0x0a]), Code::InvalidArgument),
-        // Two; one, and the beginning of another; one after the other, for ever.
+        // Two messages; one, and the beginning of another; messages without end.
         (CHECK, grpc, whole(&[0; 10]), Code::InvalidArgument),
         (CHECK, grpc, whole(&[0; 6]), Code::InvalidArgument),
         (CHECK, grpc, endless(&[0; 16_000], Duration::ZERO), Code::InvalidArgument),
         (CHECK, "application/json", whole(b"{}"), Code::InvalidArgument),
-        // Longer than fits, by its head alone.
+        // A message whose head has a length above the bound.
         (CHECK, grpc, unfinished(&[0, 0, 0x10, 0, 1]), Code::ResourceExhausted),
         (STREAM, grpc, unfinished(&[0, 0, 0x10, 0, 1]), Code::ResourceExhausted),
         ("/tidegate.v1.RateLimiter/Guess", grpc, whole(&[0; 5]), Code::Unimplemented),
-        // Not that of gRPC over HTTP/1, nor messages as something else.
+        // The content types of gRPC-Web and of other codecs.
         (HEALTH, "application/grpc-web+proto", whole(&[0; 5]), Code::InvalidArgument),
         (HEALTH, "application/grpc+json", whole(&[0; 5]), Code::InvalidArgument),
         (HEALTH, "application/grpc+proto; charset=utf-8", whole(&[0; 5]), Code::Ok),
@@ -132,7 +132,7 @@ async fn what_is_no_message_is_its_senders_mistake() {
     let long = format!("/{}", "p".repeat(5_000));
     let (_, why) = told(&mut channel, &long, grpc, whole(&[0; 5])).await;
     assert!(why.len() < 1_000 && why.starts_with("nothing%20is%20called%20/ppp"), "{why}");
-    // None of it is the server's fault.
+    // None of these counts as an error of the server.
     let own = r#"tidegate_health_degraded{reason="errors"}"#;
     assert_eq!(server.metric(own), 0);
     assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="grpc",code="bad_message"}"#), 2);
@@ -141,13 +141,13 @@ async fn what_is_no_message_is_its_senders_mistake() {
 }
 
 #[tokio::test]
-async fn a_message_that_does_not_end_is_not_waited_for() {
+async fn an_unfinished_message_is_refused_after_its_timeout() {
     let server = server_with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
     let (mut channel, mut other) = (server.channel().await, server.channel().await);
     let [mut third, mut fourth] = [other.clone(), other.clone()];
     let grpc = "application/grpc";
     let trickle = || endless(&[1], Duration::from_millis(100));
-    // A mebibyte at most, of which ten bytes a second come: 1 is not a head's first byte.
+    // A message of a mebibyte at most, of which ten bytes a second come: a first byte of 1 would be the flag of compression.
     let begun = |rest: Body| {
         let head = tokio_stream::once(Ok::<_, Infallible>(http_body::Frame::data([0, 0, 0, 9, 0].as_slice().into())));
         let rest = http_body_util::BodyStream::new(rest).map(|frame| Ok(frame.expect("it is made here")));
@@ -164,18 +164,18 @@ async fn a_message_that_does_not_end_is_not_waited_for() {
     let told = timeout(PATIENCE, slow).await.expect("half a second");
     let codes = [told.0.0, told.1.0, told.2.0, told.3.0];
     assert_eq!(codes, [Code::DeadlineExceeded; 4]);
-    // Bytes of messages that never came to their end are given back.
+    // The bytes of unfinished messages are given back.
     assert_eq!(server.metric("tidegate_body_budget_bytes"), 0);
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_has_its_part_of_the_room() {
+async fn an_unread_response_holds_its_part_of_the_budget() {
     let server = Server::with(HUNDRED);
     let requests = (0..10_000).map(|number| user(&(number % 100).to_string())).collect();
     let message = BatchRateLimitRequest { requests }.encode_to_vec();
     let body = framed(&message);
     let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
-    // A single byte would be enough to have all of it taken by the connection, if it were given as a whole.
+    // With a window of a single byte, the connection would buffer all of a response that is sent as a whole.
     let mut channel = endpoint.initial_stream_window_size(1).connect().await.expect("it listens");
     let request = Request::post(BATCH).header("content-type", "application/grpc");
     let request = request.body(Body::new(Full::new(body.into()))).expect("a request");
@@ -192,21 +192,21 @@ async fn an_answer_that_nobody_reads_has_its_part_of_the_room() {
     given_back.await.expect("it is given back");
 }
 
-/// A message as it goes over the wire.
+/// Returns a message with its head.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
     [&[0], &length[..], message].concat()
 }
 
 #[tokio::test]
-async fn however_messages_of_a_stream_are_cut_each_is_answered_until_one_is_none() {
+async fn messages_of_a_stream_are_answered_however_they_are_cut_until_one_is_malformed() {
     let server = Server::with(HUNDRED);
     let mut channel = server.channel().await;
     let check =
         |correlation_id| framed(&CheckStreamRequest { correlation_id, request: Some(user("ada")) }.encode_to_vec());
     let right: Vec<u8> = (1..=20).flat_map(check).collect();
     for (round, size) in [1, 7, right.len() + 10].into_iter().enumerate() {
-        // The last is no message, and behind it is one that is not read.
+        // The last but one is malformed, and the one behind it is not read.
         let bytes = [&right[..], &framed(&[0x12, 2, 0x0a, 9]), &check(21)].concat();
         let pieces: Vec<_> = bytes
             .chunks(size)
@@ -232,11 +232,11 @@ async fn however_messages_of_a_stream_are_cut_each_is_answered_until_one_is_none
 }
 
 #[tokio::test]
-async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
-    // It is not given back because the rest does not come in time.
+async fn a_quiet_stream_holds_no_budget_for_answered_messages() {
+    // The timeout is long, so that it does not give the budget back.
     let server = server_with(&Periods { request: Duration::from_mins(10), ..Periods::default() });
     let mut channel = server.channel().await;
-    // With a field that nobody knows, and which is long; it comes in two parts, so it has to be waited for.
+    // A message with a long unknown field, which comes in two parts, so that the second must be waited for.
     let mut message = CheckStreamRequest { correlation_id: 1, request: Some(user("ada")) }.encode_to_vec();
     prost::encoding::bytes::encode(99, &vec![7; 500_000], &mut message);
     let mut first = framed(&message);
@@ -267,7 +267,7 @@ async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
 }
 
 #[tokio::test]
-async fn what_is_not_http2_ends_the_connection() {
+async fn bytes_that_are_not_http2_end_the_connection() {
     let server = Server::with(HUNDRED);
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
     stream.write_all(b"GET / HTTP/1.1\r\nHost: tidegate\r\n\r\n").await.expect("it reads");
@@ -292,7 +292,7 @@ async fn large_heads_are_not_read() {
 }
 
 #[tokio::test]
-async fn rules_are_managed_with_a_token_and_an_admin_server() {
+async fn rules_need_a_token_and_an_admin_server() {
     let server = Server::with(HUNDRED);
     let mut config = server.config().await;
     let refusal = config.list_rate_limits(ListRateLimitsRequest {}).await.expect_err("nobody asks");
@@ -304,7 +304,7 @@ async fn rules_are_managed_with_a_token_and_an_admin_server() {
 }
 
 #[tokio::test]
-async fn over_tls_it_speaks_http2() {
+async fn the_listener_speaks_http2_over_tls() {
     let folder = tempfile::tempdir().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
@@ -324,7 +324,7 @@ async fn over_tls_it_speaks_http2() {
     }
 }
 
-/// A connection of HTTP/2 that is not made again when it ends.
+/// An HTTP/2 connection that is not reopened when it ends.
 struct Connection {
     runtime: Handle,
     calls: SendRequest<Full<Bytes>>,
@@ -342,7 +342,7 @@ impl Connection {
         Self { runtime: runtime.handle().clone(), calls, ended }
     }
 
-    /// Calls a method of the standard health service without waiting for the end of its answer; `None`: the connection has
+    /// Calls a method of the standard health service without waiting for the end of its response; `None` where the connection has
     /// ended.
     fn call(&mut self, method: &str) -> Option<Response<Incoming>> {
         let path = format!("http://localhost/grpc.health.v1.Health/{method}");
@@ -354,14 +354,14 @@ impl Connection {
         })
     }
 
-    /// Makes a call, and returns whether all of its answer came.
+    /// Makes a call, and returns whether all of its response came.
     fn is_alive(&mut self) -> bool {
         let Some(answer) = self.call("Check") else { return false };
         let Ok(answer) = self.runtime.block_on(answer.into_body().collect()) else { return false };
         answer.trailers().and_then(|trailers| trailers.get("grpc-status")).is_some_and(|code| code == "0")
     }
 
-    /// Waits until the server has closed it, and returns whether it did so well.
+    /// Waits until the server has closed the connection, and returns whether it closed it gracefully.
     fn wait_for_close(self) -> bool {
         let ended = self.runtime.block_on(async { timeout(2 * PATIENCE, self.ended).await });
         ended.is_ok_and(|ended| ended.expect("it does not panic").is_ok())
@@ -372,7 +372,7 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-fn connections_that_rest_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Periods) {
     let (server, runtime) = (server_with(periods), runtime());
     resting_connections_are_closed(
         periods.idle,
@@ -382,16 +382,16 @@ fn connections_that_rest_are_closed(periods: &Periods) {
     );
 }
 
-/// Answers to pings do not count as use.
+/// Responses to pings do not count as use.
 #[test]
-fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
+fn an_idle_connection_is_closed_and_a_used_one_is_not() {
     let (idle, ping) = (Duration::from_millis(600), Duration::from_millis(100));
-    connections_that_rest_are_closed(&Periods { idle, ping, ..Periods::default() });
+    idle_connections_are_closed(&Periods { idle, ping, ..Periods::default() });
 }
 
 #[test]
-fn a_connection_with_an_open_stream_does_not_rest() {
-    // Pings show that the peer of a stream on which nothing comes is there.
+fn a_connection_with_an_open_stream_is_not_idle() {
+    // Pings show that the peer of a silent stream is alive.
     let (idle, ping) = (Duration::from_secs(3), Duration::from_millis(100));
     let (server, runtime) = (server_with(&Periods { idle, ping, ..Periods::default() }), runtime());
     let mut watching = Connection::to(&server, &runtime);
@@ -405,26 +405,26 @@ fn a_connection_with_an_open_stream_does_not_rest() {
     assert!(watching.wait_for_close(), "no stream is open any more");
 }
 
-/// A peer that is away answers nothing, not even pings.
+/// A peer that is gone answers nothing, not even pings.
 #[tokio::test]
 async fn a_peer_that_answers_no_pings_is_cut_off() {
     let ping = Duration::from_millis(200);
     let server = server_with(&Periods { ping, ping_answer: ping, ..Periods::default() });
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
-    // The preface, and settings that set nothing.
+    // The preface, and empty settings.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
     let mut said = Vec::new();
     let end = timeout(PATIENCE / 2, stream.read_to_end(&mut said)).await;
     assert!(end.is_ok() && !said.is_empty(), "long before it is idle: {end:?}");
 }
 
-/// Tests of the real periods.
+/// Tests of the real timeouts.
 mod long {
     use super::*;
 
     #[test]
     #[ignore = "long: a connection rests for a minute"]
-    fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(&Periods::default());
+    fn a_connection_is_closed_after_an_idle_minute() {
+        idle_connections_are_closed(&Periods::default());
     }
 }

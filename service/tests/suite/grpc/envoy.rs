@@ -1,4 +1,4 @@
-//! Envoy's rate limit service at the door: it counts with the others, and is refused, counted and guarded as they are.
+//! Envoy's rate limit service over the listener: its charges, rejections, counts and tokens.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn envoy_counts_where_everybody_else_does() {
+async fn envoy_charges_the_same_limits_as_other_callers() {
     let server = Server::with(HUNDRED);
     let (mut limiter, mut envoy) = (server.limiter().await, RateLimitServiceClient::new(server.channel().await));
     let checked = limiter.check_rate_limit(user("ada")).await.expect("an answer").into_inner();
@@ -53,7 +53,7 @@ async fn envoy_counts_where_everybody_else_does() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named_and_what_cannot_be_decided_is_unavailable() {
+async fn an_error_names_the_field_and_an_undecided_request_is_unavailable() {
     let server = Server::with(HUNDRED);
     let mut envoy = RateLimitServiceClient::new(server.channel().await);
     let mut many = of("a", "x");
@@ -73,15 +73,15 @@ async fn what_is_wrong_is_named_and_what_cannot_be_decided_is_unavailable() {
     assert_eq!((told.overall_code(), told.statuses[0].limit_remaining), (Code::Ok, 99));
 
     server.break_clock(true);
-    let nobody = ask(&mut envoy, of("user", "ada")).await.expect_err("nobody decides");
-    assert_eq!(nobody.code(), tonic::Code::Unavailable, "{nobody}");
+    let undecided = ask(&mut envoy, of("user", "ada")).await.expect_err("the clock is broken");
+    assert_eq!(undecided.code(), tonic::Code::Unavailable, "{undecided}");
     server.break_clock(false);
     let told = ask(&mut envoy, of("user", "ada")).await.expect("an answer");
     assert_eq!(told.statuses[0].limit_remaining, 99, "nothing was charged");
 }
 
 #[tokio::test]
-async fn envoy_brings_a_token_where_there_are_tokens() {
+async fn envoy_needs_a_token_where_the_server_asks_for_one() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let token = "a-token-of-the-fleet-0123456789";
     fs::write(&file, token).expect("it is ours");

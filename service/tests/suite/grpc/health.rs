@@ -1,4 +1,4 @@
-//! How the server says that it is, and what it serves.
+//! The health services, resets, and reflection.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -40,7 +40,7 @@ use super::{
 use crate::budget::GOOD;
 use crate::process::LONG_DELAY;
 
-/// What is served, as reflection lists it.
+/// The names of the services, in the order in which reflection lists them.
 const SERVICES: [&str; 7] = [
     "tidegate.v1.RateLimiter",
     "tidegate.v1.RateLimiterConfig",
@@ -56,7 +56,7 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 #[tokio::test]
-async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
+async fn the_health_is_serving_from_the_first_policy_until_the_stop() {
     let periods = Periods { health_watch: Duration::from_millis(50), ..Periods::default() };
     let server = Server::alone(Settings { periods, ..Settings::default() });
     let mut health = HealthClient::new(server.channel().await);
@@ -79,7 +79,7 @@ async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
         assert_eq!(status, ServingStatus::Serving, "{service}");
     }
     assert_eq!(health.check(of("nobody")).await.expect_err("unknown").code(), Code::NotFound);
-    // It says so at once, and goes on answering until the delay is over.
+    // The health changes at once, and calls are answered until the delay is over.
     server.drain(LONG_DELAY);
     assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
     assert_eq!(health.check(of("")).await.expect("it answers").into_inner().status(), ServingStatus::NotServing);
@@ -89,7 +89,7 @@ async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
 }
 
 #[tokio::test]
-async fn who_watches_or_asks_what_is_served_is_told_that_it_stops() {
+async fn open_streams_of_health_and_reflection_end_at_a_stop() {
     let mut server = Server::with(HUNDRED);
     let channel = server.channel().await;
     let mut watched = HealthClient::new(channel.clone()).watch(of("")).await.expect("a stream").into_inner();
@@ -115,7 +115,7 @@ async fn who_watches_or_asks_what_is_served_is_told_that_it_stops() {
 }
 
 #[tokio::test]
-async fn metrics_are_those_of_http() {
+async fn metrics_are_the_same_as_over_http() {
     let server = Server::with(HUNDRED);
     server.limiter().await.check_rate_limit(user("ada")).await.expect("an answer");
     let told = server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
@@ -126,7 +126,7 @@ async fn metrics_are_those_of_http() {
 }
 
 #[tokio::test]
-async fn a_page_of_metrics_is_written_once_in_its_period() {
+async fn a_page_of_metrics_is_written_once_a_period() {
     let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
     let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
     let metrics =
@@ -141,7 +141,7 @@ async fn a_page_of_metrics_is_written_once_in_its_period() {
 }
 
 #[tokio::test]
-async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
+async fn a_reset_needs_a_token_with_the_right_and_an_admin_server() {
     let server = Server::with(HUNDRED);
     let mut health = server.health().await;
     let reset = ResetRateLimitRequest {
@@ -156,7 +156,7 @@ async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
     assert_eq!(health.reset_rate_limit(request).await.expect_err("nobody is there").code(), Code::Unavailable);
 }
 
-/// An admin server that answers nothing but to this token, which it refuses.
+/// Starts an admin server that answers only calls with this token, which it refuses.
 fn refuse_only(token: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -186,7 +186,7 @@ async fn reset_with(channel: Channel, token: &str) -> Status {
 }
 
 #[tokio::test]
-async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
+async fn a_peer_with_calls_that_wait_for_the_admin_server_leaves_others_their_calls() {
     let server = Server::beside(&refuse_only("known"), Settings::default());
     server.publish(HUNDRED);
     let channel = server.channel().await;
@@ -212,7 +212,7 @@ async fn a_peer_that_waits_for_the_admin_server_leaves_others_their_calls() {
 }
 
 #[tokio::test]
-async fn clients_can_ask_what_is_served() {
+async fn reflection_lists_the_services() {
     let server = Server::with(HUNDRED);
     let mut reflection = ServerReflectionClient::new(server.channel().await);
     let ask = |message: MessageRequest| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
@@ -234,9 +234,9 @@ async fn clients_can_ask_what_is_served() {
     assert!(!file.file_descriptor_proto.is_empty());
 }
 
-/// Tools that know the earlier version alone.
+/// Many tools know the earlier version alone.
 #[tokio::test]
-async fn clients_can_ask_what_is_served_by_the_earlier_version() {
+async fn reflection_lists_the_services_in_its_earlier_version() {
     let server = Server::with(HUNDRED);
     let mut reflection = v1alpha::server_reflection_client::ServerReflectionClient::new(server.channel().await);
     let ask = |message| v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(message) };

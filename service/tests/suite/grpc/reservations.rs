@@ -1,4 +1,4 @@
-//! Estimates that are charged, and settled once.
+//! Reservations over gRPC.
 
 use tidegate::time::SECOND_NS;
 use tidegate_service::grpc::proto::tidegate::v1::{RateLimitRequest, RefundRequest, SettleRequest};
@@ -47,7 +47,7 @@ async fn a_reservation_is_settled_or_refunded_once() {
     assert_eq!(told.remaining_tokens, 89);
 }
 
-/// Everyone together gets 10 a minute.
+/// A policy of 10 a minute for everyone together.
 const EVERYONE: &str = r#"
     [domains.default]
     [[domains.default.rules]]
@@ -58,7 +58,7 @@ const EVERYONE: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_cost_that_is_too_large_to_be_believed_is_refused_and_none_denies_for_long() {
+async fn an_implausibly_large_cost_is_refused_and_no_cost_denies_for_long() {
     let server = Server::with(EVERYONE);
     let mut limiter = server.limiter().await;
     let mut reserved = Vec::new();
@@ -81,7 +81,7 @@ async fn a_cost_that_is_too_large_to_be_believed_is_refused_and_none_denies_for_
 }
 
 #[tokio::test]
-async fn a_reservation_cannot_be_peeked_at() {
+async fn a_reservation_with_peek_is_an_error() {
     let server = Server::with(HUNDRED);
     let mut limiter = server.limiter().await;
     let refusal = limiter.reserve(RateLimitRequest { peek: true, ..user("ada") }).await.expect_err("it charges");

@@ -1,4 +1,4 @@
-//! What the spans of calls say, and that they never say who came.
+//! Spans of gRPC calls: their attributes, none of which is an identity.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ const PARENT: &str = "00f067aa0ba902b7";
 /// A name that no identifier of a span contains by chance: it is not made of hexadecimal digits.
 const USER: &str = "olga";
 
-/// Keeps spans, when they have ended.
+/// An exporter that keeps ended spans.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<SpanData>>>);
 
@@ -43,7 +43,7 @@ fn sampled<T>(message: T) -> Request<T> {
 }
 
 #[tokio::test]
-async fn a_span_says_how_a_call_was_decided_and_answered() {
+async fn a_span_has_the_decision_and_the_status_of_a_call() {
     let kept = Kept::default();
     let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
     let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();

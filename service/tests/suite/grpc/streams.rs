@@ -1,4 +1,4 @@
-//! Checks as they come, on one stream.
+//! Streams of checks over gRPC.
 
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
@@ -32,7 +32,7 @@ fn left(told: &CheckStreamResponse) -> Option<i32> {
 }
 
 #[tokio::test]
-async fn each_is_answered_in_order_under_its_id() {
+async fn messages_are_answered_in_order_with_their_correlation_ids() {
     const COUNT: u64 = 5_000;
     let server = Server::with(HUNDRED);
     let requests = (0..COUNT).map(|number| asked(number * 3, Some(user(&(number % 50).to_string()))));
@@ -45,7 +45,7 @@ async fn each_is_answered_in_order_under_its_id() {
     }
 }
 
-/// A user gets 100 a minute; a team has to wait for its turn; of a robot it is only said what it would be denied.
+/// A policy of 100 a minute for each user, of a queue for teams, and of limits in shadow mode for robots.
 const ALL_KINDS: &str = r#"
     [domains.default]
     defaults = { user = "free", team = "waits", robot = "seen" }
@@ -60,7 +60,7 @@ const ALL_KINDS: &str = r#"
     limits = [{ id = "shadow", algorithm = "fixed_window", limit = 20, period = "1m", mode = "shadow" }]
 "#;
 
-/// Checks of all kinds: 43 that the policy alone decides, and four others; at the end some only look.
+/// Returns checks of all kinds: 43 that the policy alone decides, and four others, some of which at the end only peek.
 fn of_all_kinds() -> Vec<RateLimitRequest> {
     let request = |number: u64| {
         let kind = ["user", "user", "team", "robot"][number as usize % 4];
@@ -78,7 +78,7 @@ fn of_all_kinds() -> Vec<RateLimitRequest> {
 }
 
 #[tokio::test]
-async fn together_they_are_answered_as_one_by_one() {
+async fn checks_that_come_together_have_the_same_responses_as_one_by_one() {
     let (together, single) = (Server::with(ALL_KINDS), Server::with(ALL_KINDS));
     let requests = || (0..).zip(of_all_kinds()).map(|(id, request)| asked(id, Some(request)));
     let stream = together.limiter().await.check_rate_limit_stream(iter(requests())).await;
@@ -102,7 +102,7 @@ async fn together_they_are_answered_as_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_panic_is_of_its_check_alone() {
+async fn a_panic_affects_only_its_own_check() {
     hush();
     let server = Server::with(HUNDRED);
     server.engine.observe(NonZeroU32::MIN, Panics);
@@ -124,7 +124,7 @@ async fn a_panic_is_of_its_check_alone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_and_the_stream_goes_on() {
+async fn an_error_is_reported_and_the_stream_goes_on() {
     let server = Server::with(HUNDRED);
     let (send, requests) = mpsc::channel(8);
     let mut limiter = server.limiter().await;
@@ -137,7 +137,7 @@ async fn what_is_wrong_is_told_and_the_stream_goes_on() {
         (Some(RateLimitRequest { tokens_requested: -3, ..user("ada") }), Some("request/tokens_requested: ")),
         (Some(user("ada")), None),
     ] {
-        // Each is answered before the next is sent.
+        // Each message is answered before the next is sent.
         send.send(asked(7, request)).await.expect("it is read");
         let answer = timeout(PATIENCE, answers.next()).await.expect("at once").expect("one");
         match (answer.expect("it goes on").result.expect("a result"), field) {
@@ -154,12 +154,12 @@ async fn what_is_wrong_is_told_and_the_stream_goes_on() {
     assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="grpc",code="bad_kind"}"#), 1);
 }
 
-/// Reads the answers of a stream slowly: what was not read yet stays bounded by what the connection holds.
+/// The client reads the responses slowly: the number of unread ones is bounded by what the connection buffers.
 #[tokio::test]
-async fn who_does_not_read_is_not_read_from() {
+async fn a_stream_with_unread_responses_is_not_read_further() {
     let server = Server::with(HUNDRED);
     let (send, requests) = mpsc::channel(1);
-    // By default so much fits that the client's own HTTP/2 may end the connection over small frames that nobody took.
+    // With the default window the client's own HTTP/2 may end the connection over too many small frames that were not taken.
     let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
     let channel = endpoint.initial_stream_window_size(65_535).connect().await.expect("it listens");
     let mut limiter = RateLimiterClient::new(channel);
@@ -184,7 +184,7 @@ async fn who_does_not_read_is_not_read_from() {
                 }
                 panic!("the stream ended after {taken} requests: {end:?}");
             }
-            // A machine that is busy may only be slow to read: then all that was sent is decided some time.
+            // A busy machine may only be slow to read, and then all that was sent is decided later.
             Err(_) if decided() == taken || decided() > decided_before => decided_before = decided(),
             Err(_) => break,
         }
@@ -195,12 +195,12 @@ async fn who_does_not_read_is_not_read_from() {
     while let Some(answer) = answers.next().await {
         *seen.entry(answer.expect("it goes on").correlation_id).or_insert(0) += 1;
     }
-    // The one that waited was taken back.
+    // The message that waited was dropped.
     assert_eq!(seen.len() as u64, taken);
     assert!(seen.values().all(|count| *count == 1));
 }
 
-/// There is always something to answer.
+/// The stream always has a message to answer.
 #[tokio::test]
 async fn a_busy_stream_ends_when_the_server_stops() {
     let periods = Periods { stream_end: Duration::from_millis(300), ..Periods::default() };

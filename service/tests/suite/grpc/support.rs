@@ -1,4 +1,4 @@
-//! A process whose gRPC door is asked.
+//! A server process with a gRPC listener, for tests.
 
 use std::{
     net::SocketAddr,
@@ -30,7 +30,7 @@ use crate::process::{Process, listen};
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     process: Process,
-    /// Where its admin server does not listen.
+    /// The port on which no admin server listens.
     _absent_admin: Option<ReservedPort>,
 }
 
@@ -49,26 +49,26 @@ impl DerefMut for Server {
 }
 
 impl Server {
-    /// With this policy; TOML.
+    /// Starts a server with this policy in TOML.
     pub(crate) fn with(policy: &str) -> Self {
         Self::listening(policy, Settings::default())
     }
 
-    /// With this policy, in this way.
+    /// Starts a server with this policy and these settings.
     pub(crate) fn listening(policy: &str, settings: Settings) -> Self {
         let server = Self::alone(settings);
         server.publish(policy);
         server
     }
 
-    /// Without a policy, and its admin server is away.
+    /// Starts a server without a policy, whose admin server cannot be reached.
     pub(crate) fn alone(settings: Settings) -> Self {
         let admin = ReservedPort::new();
         let server = Self::beside(&format!("http://{}", admin.address()), settings);
         Self { _absent_admin: Some(admin), ..server }
     }
 
-    /// Without a policy, beside an admin server.
+    /// Starts a server without a policy, beside an admin server.
     pub(crate) fn beside(admin: &str, settings: Settings) -> Self {
         let authorize = Authorize::new(
             Extractors::new(["ip=address".parse::<Extractor>().expect("one")], Addresses::default()).expect("one"),
@@ -80,7 +80,7 @@ impl Server {
         Self { address, process, _absent_admin: None }
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub(crate) async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
         endpoint.timeout(PATIENCE).connect().await.expect("the server listens")
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-/// A check of one user.
+/// Returns a check of one user.
 pub(crate) fn user(value: &str) -> RateLimitRequest {
     RateLimitRequest { identifier: value.to_owned(), identifier_type: "user".to_owned(), ..RateLimitRequest::default() }
 }

@@ -1,5 +1,5 @@
-//! Attacks over HTTP/1.1, most of them by bytes that no client library sends: each gets what it must, and meanwhile a caller at
-//! another address gets exactly its quota.
+//! Attacks over HTTP/1.1, most of them with bytes that no client library sends. Each is refused as it must be, while a
+//! caller at another address gets exactly its quota.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
-/// The user whose quota is exact. What an attack charges it is missing there.
+/// The user whose quota is checked: a charge by an attack would show there.
 const GRACE: &str = "grace";
 
-/// Shows that [`GRACE`] is decided by its limit alone, on connections of both workers.
+/// Asserts that [`GRACE`] is decided by its limit alone, on connections of both workers.
 fn gets_its_quota(address: SocketAddr) {
     let check = request("/v1/check", &format!("X-Tidegate-Token: {TOKEN}\r\n"), user(GRACE));
     let mut connections = [(); 4].map(|()| Connection::to(address));
@@ -26,13 +26,13 @@ fn gets_its_quota(address: SocketAddr) {
     }
 }
 
-/// The statuses of all answers.
+/// Returns the statuses of all responses.
 fn statuses(received: &str) -> Vec<u16> {
     received.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().expect("a status")).collect()
 }
 
 #[test]
-fn no_spelling_of_a_path_passes_by_the_token() {
+fn no_spelling_of_a_path_passes_without_the_token() {
     let server = Server::listening(settings_with_token());
     server.publish(HUNDRED);
     let targets = [
@@ -61,7 +61,7 @@ fn no_spelling_of_a_path_passes_by_the_token() {
         ("/healthz /v1/check", 400),
         ("/healthz\t/v1/check", 400),
         ("/healthz\0", 400),
-        // The paths that take no token take no check, either.
+        // The paths without a token do not check, either.
         ("/healthz?/../v1/check", 405),
         ("/healthz#/../v1/check", 405),
     ];
@@ -84,7 +84,7 @@ fn a_value_that_resembles_a_token_is_refused() {
     let wrong = FALSE_TOKENS[0];
     let mut headers = vec![
         "X-Tidegate-Token:".to_owned(),
-        // Of several the first counts.
+        // Of several tokens the first counts.
         format!("X-Tidegate-Token: {wrong}\r\nX-Tidegate-Token: {TOKEN}"),
         format!("Authorization: Bearer {wrong}\r\nAuthorization: Bearer {TOKEN}"),
         format!("Authorization: Bearer {TOKEN}, Bearer {wrong}"),
@@ -104,7 +104,7 @@ fn a_value_that_resembles_a_token_is_refused() {
     let mut requests: Vec<Vec<u8>> =
         headers.iter().map(|headers| request("/v1/check", &format!("{headers}\r\n"), &body)).collect();
     requests.push(request(&format!("/v1/check?token={TOKEN}&access_token={TOKEN}"), "", &body));
-    // In a trailer.
+    // A token in a trailer.
     let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\nTrailer: X-Tidegate-Token";
     let chunks = format!("{:x}\r\n{body}\r\n0\r\nX-Tidegate-Token: {TOKEN}\r\n\r\n", body.len());
     requests.push(format!("{head}\r\n\r\n{chunks}").into_bytes());
@@ -118,7 +118,7 @@ fn a_value_that_resembles_a_token_is_refused() {
     assert_eq!(server.engine.totals().allowed, 100);
 }
 
-/// Heads whose length or coding other parsers may read otherwise.
+/// Returns heads whose length or coding other parsers may read differently.
 fn ambiguous_heads() -> Vec<String> {
     let post = |headers: &str, body: &str| format!("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\n{headers}\r\n{body}");
     let end = "0\r\n\r\n";
@@ -141,7 +141,7 @@ fn ambiguous_heads() -> Vec<String> {
         "Content-Length: 5\r\nContent-Length: 5\r\n",
         "Content-Length : 5\r\n",
         " Content-Length: 5\r\n",
-        // Another host.
+        // A target on another host.
         "Host: other\r\nContent-Length: 5\r\n",
     ];
     let mut heads = Vec::from(headers.map(|headers| post(headers, end)));
@@ -177,7 +177,7 @@ fn ambiguous_heads() -> Vec<String> {
     heads
 }
 
-/// Bodies in chunks that other parsers may read otherwise.
+/// Returns bodies in chunks that other parsers may read differently.
 fn ambiguous_chunks() -> [String; 15] {
     let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n";
     [
@@ -192,7 +192,7 @@ fn ambiguous_chunks() -> [String; 15] {
         "1\r\r\n{\r\n0\r\n\r\n",
         "1;a\nb\r\n{\r\n0\r\n\r\n",
         "1;a\0\r\n{\r\n0\r\n\r\n",
-        // Longer, and shorter, than they say.
+        // Chunks that are longer, and shorter, than their length.
         "1\r\n{}\r\n0\r\n\r\n",
         "2\r\n{}0\r\n\r\n",
         "FFFFFFFFFFFFFFFF\r\n",
@@ -201,7 +201,8 @@ fn ambiguous_chunks() -> [String; 15] {
     .map(|chunks| format!("{head}{chunks}"))
 }
 
-/// Requests with bodies that are not read, or do not end; the body is what follows, of this length.
+/// Returns the heads of requests with bodies that are not read, or do not end. The next request, of this length,
+/// follows as the body.
 fn bodies_that_are_no_requests(length: usize) -> [(String, u16); 6] {
     let with = |target: &str, headers: &str| format!("{target} HTTP/1.1\r\nHost: tidegate\r\n{headers}\r\n");
     let fixed = format!("Content-Length: {length}\r\n");
@@ -228,7 +229,7 @@ fn no_request_is_smuggled_in_another() {
         }
     };
     beside(|| gets_its_quota(server.address), attack);
-    // One that does not hide is answered.
+    // A request that is not hidden is answered.
     let two = request("/v1/check", "", user("mallory")).repeat(2);
     assert_eq!(statuses(&exchange(server.address, two)), [200, 200]);
     assert_eq!(server.engine.totals().allowed, 102);
@@ -238,7 +239,7 @@ fn no_request_is_smuggled_in_another() {
 fn an_oversized_head_ends_only_its_own_connection() {
     let server = Server::with(HUNDRED);
     let much = "x".repeat(70_000);
-    // The first name is longer than the types of HTTP hold.
+    // The first name is longer than the types of the crate http can hold.
     let headers = [format!("{much}: a\r\n"), format!("X: {much}\r\n"), "X: a\r\n".repeat(200), much.repeat(3)];
     let attack = || {
         for headers in &headers {
@@ -251,13 +252,13 @@ fn an_oversized_head_ends_only_its_own_connection() {
 }
 
 #[test]
-fn an_address_that_a_stranger_names_is_not_counted() {
+fn an_address_named_by_an_untrusted_peer_is_not_counted() {
     const VICTIM: &str = "192.0.2.7";
     let server = Server::asked_by_proxies(&HUNDRED.replace("user", "ip"), authorize(&["ip=address"], &["127.0.0.1"]));
     let ask = |connection: &mut Connection, headers: &str| {
         connection.send(format!("GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n{headers}\r\n")).status
     };
-    // The proxy asks for the victim, and for itself.
+    // The proxy sends a request for the victim, and one for itself.
     let proxy = || {
         let mut connection = Connection::to(server.address);
         for headers in [format!("X-Forwarded-For: {VICTIM}\r\n"), String::new()] {

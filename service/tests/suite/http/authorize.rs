@@ -1,4 +1,4 @@
-//! What proxies ask before they let a request through: whom it is about, what is answered, and that nothing that an end user
+//! `/v1/authorize`: identities, path and method of the proxied request, responses, and that nothing that an end user
 //! sends is an error.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{
 
 const LIMITS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
-/// Every address gets two a minute; `/search` is counted by itself.
+/// A policy of two a minute for each address; `/search` has a limit of its own.
 const TWO: &str = r#"
     [domains.default]
     defaults = { ip = "free", user = "free", token = "free" }
@@ -31,7 +31,7 @@ fn ask(server: &Server, query: &str, headers: &str) -> Answer {
     server.connect().send(format!("GET /v1/authorize{query} HTTP/1.1\r\nHost: tidegate\r\n{headers}\r\n"))
 }
 
-/// Of this client, by a proxy.
+/// Returns the headers of a proxy for a request of this client.
 fn of(address: &str) -> String {
     format!("X-Forwarded-For: {address}\r\n")
 }
@@ -56,7 +56,7 @@ fn a_request_passes_with_204_and_is_denied_with_429() {
 }
 
 #[test]
-fn a_denial_is_403_for_those_who_take_no_429() {
+fn a_denial_is_403_for_proxies_that_do_not_take_429() {
     let server = Server::with(TWO);
     let statuses = [(); 3].map(|()| ask(&server, "?deny=403", &of("192.0.2.7")));
     assert_eq!(statuses.each_ref().map(|answer| answer.status), [204, 204, 403]);
@@ -66,7 +66,7 @@ fn a_denial_is_403_for_those_who_take_no_429() {
 }
 
 #[test]
-fn any_method_will_do_and_no_body_is_read() {
+fn any_method_is_accepted_and_no_body_is_read() {
     let periods = Periods { linger: Duration::from_secs(2), ..Periods::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
     server.publish(&HUNDRED.replace("user", "ip"));
@@ -80,13 +80,13 @@ fn any_method_will_do_and_no_body_is_read() {
     // A body that is announced and never comes is not waited for.
     let answer = server.connect().send("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 10\r\n\r\n");
     assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (204, Some("92")));
-    // Nor are chunks, and the connection ends.
+    // Chunks are not waited for, either, and the connection ends.
     let mut connection = server.connect();
     let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n";
     let answer = connection.send(format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n{chunks}"));
     assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
     let mut chunked = connection;
-    // One that comes is not taken for the next request.
+    // A body that comes is not taken for the next request.
     let inner = "GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n";
     let outer =
         format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
@@ -99,7 +99,7 @@ fn any_method_will_do_and_no_body_is_read() {
 }
 
 #[test]
-fn path_and_method_are_what_the_proxy_says() {
+fn path_and_method_come_from_the_headers_of_the_proxy() {
     let server = Server::with(TWO);
     let ask = |uri: &str, method: &str, client: &str| {
         let headers = format!("X-Forwarded-Uri: {uri}\r\nX-Forwarded-Method: {method}\r\n{}", of(client));
@@ -117,7 +117,7 @@ fn path_and_method_are_what_the_proxy_says() {
 }
 
 #[test]
-fn headers_of_path_and_method_can_be_others() {
+fn the_headers_of_path_and_method_can_be_set() {
     let settings = authorize(&["ip=address"], &["127.0.0.1"]);
     let (endpoint_header, method_header) = ("x-original-uri".parse(), "x-original-method".parse());
     let settings = tidegate_service::http::Authorize {
@@ -126,7 +126,7 @@ fn headers_of_path_and_method_can_be_others() {
         ..settings
     };
     let server = Server::asked_by_proxies(TWO, settings);
-    // What a client may add under other names means nothing.
+    // Headers of a client under other names are ignored.
     let headers =
         "X-Original-URI: /search/a\r\nX-Original-Method: POST\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n";
     let told = ["192.0.2.1", "192.0.2.2"].map(|client| ask(&server, "", &(headers.to_owned() + &of(client))).status);
@@ -134,7 +134,7 @@ fn headers_of_path_and_method_can_be_others() {
 }
 
 #[test]
-fn the_client_is_found_from_the_right_behind_proxies_that_are_trusted() {
+fn the_client_is_the_rightmost_address_that_is_no_trusted_proxy() {
     let remaining = |server: &Server, line: &str| {
         let answer = ask(server, "", &of(line));
         answer.header("x-ratelimit-remaining").map(str::to_owned)
@@ -150,14 +150,14 @@ fn the_client_is_found_from_the_right_behind_proxies_that_are_trusted() {
     ] {
         assert_eq!(remaining(&server, line), Some(left.to_string()), "{line}");
     }
-    // Whom nobody trusts is counted himself, whatever he says.
+    // An untrusted peer is counted by its own address, whatever its headers say.
     let server = Server::asked_by_proxies(TWO, authorize(&["ip=address"], &["198.51.100.0/24"]));
     let left = ["192.0.2.7", "192.0.2.8"].map(|line| remaining(&server, line));
     assert_eq!(left, [Some("1".to_owned()), Some("0".to_owned())]);
 }
 
 #[test]
-fn identities_are_read_where_settings_say() {
+fn identities_are_read_from_the_headers_of_the_settings() {
     let settings = authorize(&["ip=address", "user=header:X-User-Id", "token=bearer"], &["127.0.0.1"]);
     let server = Server::asked_by_proxies(TWO, settings);
     let ask = |client: &str, headers: &str| ask(&server, "", &(of(client) + headers)).status;
@@ -199,7 +199,7 @@ fn nothing_that_an_end_user_sends_is_an_error() {
 }
 
 #[test]
-fn the_query_says_domain_cost_and_denial_and_nothing_else() {
+fn the_query_takes_domain_cost_and_deny_and_nothing_else() {
     let server = Server::with(&TWO.replace("domains.default", "domains.shop"));
     let statuses = [1, 2, 3].map(|_| ask(&server, "?domain=shop&deny=403", &of("192.0.2.7")).status);
     assert_eq!(statuses, [204, 204, 403]);
@@ -225,7 +225,7 @@ fn the_query_says_domain_cost_and_denial_and_nothing_else() {
 }
 
 #[test]
-fn what_was_not_decided_as_it_should_is_marked() {
+fn a_degraded_outcome_is_marked_in_a_header() {
     let shared = TWO.replace("period", "sharing = \"strict\", period");
     let server = Server::with(&shared);
     assert_eq!(ask(&server, "", &of("192.0.2.7")).header("x-tidegate-degraded"), Some("no_store"));

@@ -1,4 +1,4 @@
-//! Batches: order, bad items in their place, bounds.
+//! Batches of checks over HTTP: order, errors in their place, bounds.
 
 use std::{fmt::Display, thread};
 
@@ -35,7 +35,7 @@ fn later_checks_see_the_charges_of_earlier_ones() {
 }
 
 #[test]
-fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
+fn a_wrong_check_is_reported_in_its_place_and_the_others_are_decided() {
     let server = Server::with(HUNDRED);
     let bad = [
         ("17".to_owned(), "bad_field", "/checks/1"),
@@ -106,7 +106,8 @@ fn a_batch_has_ten_thousand_checks_at_most() {
     assert_eq!(server.remaining("ada"), 40_000, "nothing was charged");
 }
 
-/// The memory for their answers cannot be taken back meanwhile: a peer has 2 MiB of it, and an answer to 3,000 checks 0.77 MB.
+/// The memory for responses cannot be taken back while they are made: a peer has 2 MiB of it, and a response to 3,000
+/// checks 0.77 MB.
 #[test]
 fn long_batches_of_one_peer_are_decided_two_at_a_time() {
     const CHECKS: usize = 3_000;
@@ -115,7 +116,7 @@ fn long_batches_of_one_peer_are_decided_two_at_a_time() {
         let answer = post(&server, &vec![user("ada"); CHECKS]).json();
         [0, CHECKS - 1].map(|place| answer["decisions"][place]["remaining"].as_u64().expect("a number"))
     };
-    // The rest of the limit after the first and the last check of each batch.
+    // The remaining tokens after the first and the last check of each batch.
     let left: Vec<_> = thread::scope(|scope| {
         let batches: Vec<_> = (0..6).map(|_| scope.spawn(batch)).collect();
         batches.into_iter().map(|batch| batch.join().expect("no panic")).collect()

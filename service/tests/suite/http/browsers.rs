@@ -1,5 +1,5 @@
-//! Pages in browsers: those of other origins charge nothing, and a name that was pointed at this machine opens nothing. What
-//! proxies pass on of their clients is no obstacle.
+//! Requests of pages in browsers: pages of other origins charge nothing, and DNS rebinding gets nothing. Headers that
+//! proxies pass on from their clients are accepted.
 
 use serde_json::Value;
 use tidegate_service::{Settings, http::Browsers};
@@ -10,13 +10,13 @@ use super::{
     user,
 };
 
-/// What browsers add to a request of a page of another origin.
+/// The headers that browsers add to a request of a page of another origin.
 const CROSS_SITE: &str = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
 
-/// The calls that charge, and those that say what a charge really was.
+/// The paths that charge, settle or refund.
 const CALLS: [&str; 5] = ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/settle", "/v1/refund"];
 
-/// Sends a POST under this `Host`; `None`: without one, as HTTP/1.0 allows.
+/// Sends a POST with this `Host`, or without one, as HTTP/1.0 allows.
 fn post(server: &Server, path: &str, host: Option<&str>, headers: &str) -> Answer {
     let body = user("ada");
     let (version, host) = host.map_or(("1.0", String::new()), |host| ("1.1", format!("Host: {host}\r\n")));
@@ -29,7 +29,7 @@ fn get(server: &Server, path: &str, host: &str, headers: &str) -> Answer {
     server.connect().send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"))
 }
 
-/// Its status, and the code of its error.
+/// Returns the status of a response, and the code of its error.
 fn refusal(answer: &Answer) -> (u16, String) {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, body["code"].as_str().unwrap_or_default().to_owned())
@@ -54,27 +54,27 @@ fn pages_of_other_origins_charge_nothing() {
     }
     assert_eq!(server.remaining("ada"), 100, "nothing was charged");
     assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="http",code="cross_origin"}"#), 30);
-    // What a page may send without being asked to: a body without a type.
+    // A page may send a body without a type without a preflight.
     let answer = post(&server, "/v1/check", Some("evil.example"), CROSS_SITE);
     assert_eq!(answer.status, 403);
 }
 
 #[test]
-fn callers_that_are_no_pages_of_others_go_on() {
+fn requests_that_no_page_of_another_origin_sent_are_answered() {
     let browsers = Browsers { origins: vec!["https://app.example".to_owned()], ..Browsers::default() };
     let server = Server::listening(Settings { browsers, ..Settings::default() });
     server.publish(HUNDRED);
     let own = server.address.to_string();
     let of_own_origin = format!("Origin: http://{own}\r\n");
     for headers in [
-        // Programs send nothing of all that.
+        // Programs send none of these headers.
         "",
-        // A page that this server's proxy hands out.
+        // A page of the same origin, behind this server's proxy.
         "Origin: https://limits.example\r\nSec-Fetch-Site: same-origin\r\n",
         &*of_own_origin,
-        // What a user types.
+        // An address that a user types.
         "Sec-Fetch-Site: none\r\n",
-        // Allowed.
+        // An allowed origin.
         "Origin: https://app.example\r\nSec-Fetch-Site: cross-site\r\n",
         "Origin: https://App.Example\r\n",
     ] {
@@ -87,13 +87,13 @@ fn callers_that_are_no_pages_of_others_go_on() {
 }
 
 #[test]
-fn a_name_that_was_pointed_here_opens_nothing_on_loopback() {
+fn dns_rebinding_gets_nothing_on_loopback() {
     let browsers = Browsers { hosts: vec!["limits.internal".to_owned()], ..Browsers::default() };
     let server = Server::listening(Settings { browsers, ..Settings::default() });
     server.publish(HUNDRED);
     let port = server.address.port();
     let evil = format!("evil.example:{port}");
-    // The page is of the same origin as what it calls.
+    // The page has the same origin as the URL that it calls.
     let headers = format!("Origin: http://{evil}\r\nSec-Fetch-Site: same-origin\r\n");
     for path in CALLS {
         for host in [&*evil, "evil.example", "192.0.2.7", "localhost.evil.example", ""] {
@@ -122,9 +122,9 @@ fn a_name_that_was_pointed_here_opens_nothing_on_loopback() {
     assert_eq!(post(&server, "/v1/check", None, "").status, 200, "HTTP/1.0");
 }
 
-/// Proxies pass on what their clients sent, and add where to and of whom.
+/// Proxies pass on the headers of their clients, and add the path and the address.
 #[test]
-fn questions_of_proxies_are_answered_whatever_their_clients_sent() {
+fn requests_of_proxies_are_answered_whatever_their_clients_sent() {
     let settings = authorize(&["user=header:X-User-Id"], &["127.0.0.1"]);
     let server = Server::asked_by_proxies(HUNDRED, settings);
     let own = server.address.to_string();
@@ -141,10 +141,10 @@ fn questions_of_proxies_are_answered_whatever_their_clients_sent() {
         assert_eq!(get(&server, "/v1/authorize", host, &headers).status, 204, "{host} {added}");
     }
     assert_eq!(server.engine.totals().allowed, 5);
-    // A page can have a browser send none of these to another origin.
+    // A page cannot make a browser send any of these headers to another origin.
     let page = format!("{CROSS_SITE}{whose}");
     assert_eq!(refusal(&get(&server, "/v1/authorize", &own, &page)), (403, "cross_origin".to_owned()));
-    // An image of a page.
+    // A request for an image of a page.
     let image = format!("Sec-Fetch-Site: cross-site\r\n{whose}");
     assert_eq!(refusal(&get(&server, "/v1/authorize?cost=9", &own, &image)), (403, "cross_origin".to_owned()));
     assert_eq!(server.engine.totals().allowed, 5, "nothing was charged");

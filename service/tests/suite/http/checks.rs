@@ -1,4 +1,4 @@
-//! Decisions: their bodies, their headers, and what of a request reaches the engine.
+//! Single checks over HTTP: bodies and headers of decisions, and the fields that reach the engine.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,7 +14,7 @@ use super::{
     user,
 };
 
-/// Every header that tells a decision.
+/// All headers of a decision.
 const HEADERS: [&str; 4] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after"];
 
 #[test]
@@ -59,13 +59,13 @@ fn times_are_rounded_up_and_a_wait_is_never_zero() {
     server.clock.advance(1);
     server.check(&user("ada").replace("]}", r#"],"cost":100}"#));
     server.clock.advance(9_999_999);
-    // One nanosecond more and there would be a token: it is not there before the next millisecond.
+    // A token comes back one nanosecond later, so the wait is rounded up to the next millisecond.
     let answer = server.check(&user("ada"));
     assert_eq!(answer.status, 429);
     assert_eq!(answer.json()["retry_after_ms"], 1);
     assert_eq!(answer.json()["reset_after_ms"], 991);
     assert_eq!(answer.header("retry-after"), Some("1"));
-    // All is back a nanosecond after the second.
+    // All tokens are back a nanosecond after the second.
     assert_eq!(answer.header("x-ratelimit-reset"), Some((START + 2).to_string().as_str()));
 }
 
@@ -93,7 +93,7 @@ fn an_unknown_domain_has_no_limits_and_is_counted() {
 }
 
 #[test]
-fn what_never_fits_has_no_time_to_come_again() {
+fn a_cost_that_never_fits_has_no_retry_time() {
     let server = Server::with(&format!(
         r#"{HUNDRED}
         [[domains.default.clients]]
@@ -150,7 +150,7 @@ fn every_field_reaches_the_engine() {
 }
 
 #[test]
-fn a_peek_charges_nothing_and_may_be_of_no_cost() {
+fn a_peek_charges_nothing_and_may_have_cost_0() {
     let server = Server::with(HUNDRED);
     let peek = |cost: u64| {
         let answer = server.check(&user("ada").replace("]}", &format!(r#"],"peek":true,"cost":{cost}}}"#)));
@@ -163,7 +163,7 @@ fn a_peek_charges_nothing_and_may_be_of_no_cost() {
 }
 
 #[test]
-fn a_leaky_bucket_and_a_shadow_are_told() {
+fn a_response_has_the_delay_of_a_leaky_bucket_and_the_shadow_denials() {
     let server = Server::with(
         r#"
         [domains.default]

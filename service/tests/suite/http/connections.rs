@@ -1,4 +1,4 @@
-//! Connections: kept, pipelined, many at once, slow, and at the end.
+//! HTTP connections: kept, pipelined, concurrent, slow, idle, and at a stop.
 
 use std::{
     io::{Read, Write},
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::process::{LONG_DELAY, resting_connections_are_closed};
 
-/// A period longer than any test.
+/// A timeout longer than any test.
 const LONG: Duration = Duration::from_mins(10);
 
-/// A server with these periods.
+/// Returns a server with these timeouts.
 fn server_with(periods: &Periods) -> Server {
     let server = Server::listening(Settings { periods: *periods, ..Settings::default() });
     server.publish(HUNDRED);
@@ -30,7 +30,7 @@ fn server_with(periods: &Periods) -> Server {
 }
 
 #[test]
-fn a_connection_is_kept_and_requests_may_come_ahead_of_answers() {
+fn a_connection_is_kept_and_requests_may_be_pipelined() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     for left in [99, 98] {
@@ -45,7 +45,7 @@ fn a_connection_is_kept_and_requests_may_come_ahead_of_answers() {
 }
 
 #[test]
-fn many_requests_that_come_ahead_of_answers_are_answered_in_order() {
+fn many_pipelined_requests_are_answered_in_order() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     connection.write(request("/v1/check", "", user("ada")).repeat(300));
@@ -56,7 +56,7 @@ fn many_requests_that_come_ahead_of_answers_are_answered_in_order() {
 }
 
 #[test]
-fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
+fn long_pipelined_requests_are_answered_in_order() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     // A batch of many checks on lines with blank lines between them, in a body of known length or in chunks; and a request
@@ -72,7 +72,7 @@ fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
     thread::scope(|scope| {
         let writing = scope.spawn(move || {
             writer.write_all(&requests)?;
-            // All is answered that came before the end.
+            // All requests are answered that came before the end.
             writer.shutdown(Shutdown::Write)
         });
         for place in 0..12 {
@@ -88,7 +88,7 @@ fn long_requests_that_come_ahead_of_answers_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_that_expects_100_continue_is_told_to_go_on_also_behind_others() {
+fn a_request_that_expects_100_continue_gets_it_also_behind_others() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let body = user("ada");
@@ -102,12 +102,12 @@ fn a_request_that_expects_100_continue_is_told_to_go_on_also_behind_others() {
 }
 
 #[test]
-fn many_connections_at_once_are_admitted_exactly_the_limit() {
+fn concurrent_connections_are_admitted_exactly_the_limit() {
     const CONNECTIONS: usize = 8;
     const CHECKS: usize = 250;
     let server = Server::with(&HUNDRED.replace("100", "1000"));
     let together = Barrier::new(CONNECTIONS);
-    // What was left after each check that was allowed, by connection.
+    // The remaining tokens after each allowed check, by connection.
     let left: Vec<Vec<u64>> = thread::scope(|scope| {
         let ask = || {
             let mut connection = server.connect();
@@ -123,14 +123,14 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
     all.sort_unstable();
     assert_eq!(all, (0..1_000).collect::<Vec<_>>(), "each token was given once");
     assert_eq!(server.metric(r#"tidegate_decisions_total{result="denied"}"#), 1_000);
-    // They met: nobody had the limit to itself, and others came between two checks of one.
+    // The connections were concurrent: no connection had the limit to itself, and others came between two checks of one.
     assert!(left.iter().all(|left| !left.is_empty()), "a connection came too late");
     let gaps = left.iter().flat_map(|left| left.windows(2)).filter(|pair| pair[0] != pair[1] + 1).count();
     assert!(gaps > 0, "the connections took turns");
 }
 
 #[test]
-fn a_body_that_does_not_come_is_answered() {
+fn a_missing_body_is_answered_after_its_timeout() {
     let server = server_with(&Periods {
         request: Duration::from_millis(300),
         linger: Duration::from_secs(2),
@@ -140,14 +140,14 @@ fn a_body_that_does_not_come_is_answered() {
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
     assert_eq!((answer.status, answer.json()["code"].as_str()), (408, Some("too_slow")));
     assert_eq!(answer.header("connection"), Some("close"));
-    // One in chunks ends the connection, too.
+    // A body in chunks ends the connection, too.
     let mut connection = server.connect();
     let chunk = "1\r\n{\r\n";
     let answer = connection
         .send(format!("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"));
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
     assert!(connection.is_closed());
-    // Its beginning may also be there before its turn.
+    // The beginning of the body may have come before its turn.
     let mut connection = server.connect();
     let readiness = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
     let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
@@ -157,7 +157,7 @@ fn a_body_that_does_not_come_is_answered() {
 
 /// The head of a request whose body has fifty bytes.
 const HEAD_OF_FIFTY: &str = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
-/// Far more than the time of a body.
+/// A timeout far longer than that of a body.
 const LATE: Duration = Duration::from_secs(20);
 
 #[track_caller]
@@ -168,7 +168,7 @@ fn assert_is_too_slow(answer: &Answer, begun: Instant, period: Duration) {
 }
 
 #[test]
-fn a_body_of_which_no_byte_comes_is_answered_also_behind_other_requests() {
+fn a_body_without_a_byte_is_answered_also_behind_other_requests() {
     let period = Duration::from_millis(300);
     let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
     let check = request("/v1/check", "", user("ada"));
@@ -180,7 +180,7 @@ fn a_body_of_which_no_byte_comes_is_answered_also_behind_other_requests() {
         }
         assert_is_too_slow(&connection.answer(), begun, period);
     }
-    // The answer before it has been read when its head comes.
+    // The response before it has been read when its head comes.
     let mut connection = server.connect();
     assert_eq!(connection.send(&check).status, 200);
     let begun = Instant::now();
@@ -188,7 +188,7 @@ fn a_body_of_which_no_byte_comes_is_answered_also_behind_other_requests() {
 }
 
 #[test]
-fn a_body_that_comes_byte_by_byte_has_no_more_time_than_another() {
+fn a_body_that_comes_byte_by_byte_has_no_longer_timeout() {
     let period = Duration::from_millis(300);
     let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
     let (mut connection, begun) = (server.connect(), Instant::now());
@@ -209,7 +209,7 @@ fn a_body_that_comes_byte_by_byte_has_no_more_time_than_another() {
 }
 
 #[test]
-fn a_head_that_does_not_come_ends_the_connection() {
+fn a_missing_head_ends_the_connection() {
     let server = server_with(&Periods { request_head: Duration::from_secs(2), ..Periods::default() });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHo");
@@ -218,20 +218,20 @@ fn a_head_that_does_not_come_ends_the_connection() {
 }
 
 #[test]
-fn a_later_head_that_does_not_come_ends_the_connection() {
+fn an_unfinished_later_head_ends_the_connection() {
     let server = server_with(&Periods { request_head: Duration::from_secs(2), idle: LONG, ..Periods::default() });
     let check = request("/v1/check", "", user("ada"));
     let [mut resting, mut connection] = [(); 2].map(|()| server.connect());
     assert_eq!([resting.send(&check).status, connection.send(&check).status], [200; 2]);
     for _ in 0..2 {
-        // The bytes of one head begin no time for the next.
+        // The bytes of one head do not begin the timeout of the next.
         let (begun, rest) = check.split_at(20);
         connection.write(begun);
         assert_eq!(connection.send(rest).status, 200);
     }
     connection.write("POST /v1/check HTTP/1.1\r\nHo");
     assert!(connection.is_closed());
-    // One that comes byte by byte, too.
+    // A head that comes byte by byte ends the connection, too.
     let mut slow = TcpStream::connect(server.address).expect("the server listens");
     slow.write_all(&check).expect("it is read");
     assert!(slow.read(&mut [0; 1_024]).expect("an answer") > 0);
@@ -240,7 +240,7 @@ fn a_later_head_that_does_not_come_ends_the_connection() {
 }
 
 #[test]
-fn a_head_that_begins_with_the_request_before_has_as_long_as_a_connection_may_rest() {
+fn a_head_that_begins_with_the_request_before_has_the_idle_timeout() {
     let server = server_with(&Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
     let mut connection = server.connect();
     let check = request("/v1/check", "", user("ada"));
@@ -250,7 +250,7 @@ fn a_head_that_begins_with_the_request_before_has_as_long_as_a_connection_may_re
 }
 
 #[test]
-fn a_body_that_breaks_off_charges_nothing_and_harms_nobody() {
+fn a_broken_off_body_charges_nothing_and_affects_no_other_connection() {
     let server = Server::with(HUNDRED);
     let body = user("ada");
     let mut whole = request("/v1/check", "", &body);
@@ -263,7 +263,7 @@ fn a_body_that_breaks_off_charges_nothing_and_harms_nobody() {
 }
 
 #[test]
-fn it_says_that_it_is_leaving_before_it_goes() {
+fn the_server_reports_that_it_is_not_ready_before_it_stops() {
     let server = Server::with(HUNDRED);
     let (mut ready, mut checks) = (server.connect(), server.connect());
     server.drain(LONG_DELAY);
@@ -274,7 +274,7 @@ fn it_says_that_it_is_leaving_before_it_goes() {
     assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
 }
 
-fn connections_that_rest_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Periods) {
     let server = server_with(periods);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
     resting_connections_are_closed(
@@ -286,23 +286,23 @@ fn connections_that_rest_are_closed(periods: &Periods) {
 }
 
 #[test]
-fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
+fn an_idle_connection_is_closed_and_a_used_one_is_not() {
+    idle_connections_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
-/// Tests of the real periods.
+/// Tests of the real timeouts.
 mod long {
     use super::*;
 
     #[test]
     #[ignore = "long: a connection rests for a minute"]
-    fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(&Periods::default());
+    fn a_connection_is_closed_after_an_idle_minute() {
+        idle_connections_are_closed(&Periods::default());
     }
 }
 
 #[test]
-fn it_stops_when_it_is_told_to_and_frees_its_address() {
+fn a_stopped_server_frees_its_address() {
     let mut server = Server::with(HUNDRED);
     let mut connection = server.connect();
     assert_eq!(connection.post("/v1/check", user("ada")).status, 200);

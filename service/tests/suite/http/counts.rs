@@ -1,4 +1,4 @@
-//! Health, and what is counted.
+//! Health, readiness, and metrics over HTTP.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 #[test]
-fn it_is_alive_at_once_and_ready_with_a_policy() {
+fn a_server_is_alive_at_once_and_ready_with_a_policy() {
     let server = Server::without_policy();
     assert_eq!((server.get("/healthz").status, server.get("/healthz").text().as_str()), (200, "ok\n"));
     let answer = server.get("/readyz");
@@ -26,12 +26,12 @@ fn it_is_alive_at_once_and_ready_with_a_policy() {
 }
 
 #[test]
-fn heads_have_no_body() {
+fn responses_to_head_have_no_body() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let head = format!("HEAD {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n");
-        // Were there a body, the next answer would not be read.
+        // With a body, the next response could not be read.
         assert_eq!(connection.head(&head).status, 200, "{path}");
     }
 }
@@ -90,7 +90,7 @@ fn decisions_and_requests_are_counted() {
 }
 
 #[test]
-fn it_tells_how_long_answers_took_and_how_full_it_is() {
+fn metrics_have_the_latencies_and_the_fill_of_the_table() {
     let server = Server::with(HUNDRED);
     for _ in 0..3 {
         server.check(&user("ada"));
@@ -112,7 +112,7 @@ fn it_tells_how_long_answers_took_and_how_full_it_is() {
     assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
 }
 
-/// Eight scrapers cost as much as one.
+/// Eight scrapers cost no more than one.
 #[test]
 fn scrapes_within_its_period_read_one_page() {
     let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
@@ -126,10 +126,10 @@ fn scrapes_within_its_period_read_one_page() {
     assert_eq!(server.metrics(), first, "however many ask");
 }
 
-/// Each worker has connections of its own: were the page written by one of them, its checks would wait.
+/// Each worker has connections of its own. If a worker wrote the page, the checks of its connections would wait.
 #[test]
 fn checks_are_answered_while_a_page_of_metrics_is_written() {
-    // Nothing else reads the clock: the page is what is held.
+    // Only the page reads the clock, so only the page is blocked.
     let long = Duration::from_mins(10);
     let periods = Periods { metrics_page: long, health_sample: long, ..Periods::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
@@ -149,7 +149,7 @@ fn checks_are_answered_while_a_page_of_metrics_is_written() {
 }
 
 #[test]
-fn too_many_errors_show_in_its_health() {
+fn too_many_errors_show_in_the_health() {
     let server = Server::with(HUNDRED);
     server.break_clock(true);
     for _ in 0..100 {
@@ -164,7 +164,7 @@ fn too_many_errors_show_in_its_health() {
 }
 
 #[test]
-fn wall_time_that_was_set_back_shows_in_its_health_and_windows_follow_it() {
+fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
     let periods = Periods { health_sample: Duration::from_millis(10), ..Periods::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
     server.publish(
@@ -179,7 +179,7 @@ fn wall_time_that_was_set_back_shows_in_its_health_and_windows_follow_it() {
     let ada = Request::new(&ada).expect("valid");
     assert!(server.engine.check(&ada).is_allowed());
     let left = || server.engine.peek(&ada).reset_after().expect("a limit").as_secs();
-    // It began 14 minutes after the hour.
+    // The window began 14 minutes after the hour.
     assert_eq!((server.get("/healthz").text().as_str(), left()), ("ok\n", 46 * 60));
 
     server.set_wall_back(10 * 60 * SECOND_NS);
@@ -196,8 +196,8 @@ fn wall_time_that_was_set_back_shows_in_its_health_and_windows_follow_it() {
 }
 
 #[test]
-fn how_long_a_sender_takes_is_not_counted_against_the_server() {
-    // A server that waits for a slow sender, and one that does not.
+fn the_time_of_a_slow_sender_is_not_part_of_the_latency() {
+    // Two servers: one waits for a slow sender, and one does not.
     let [patient, strict] = [Duration::from_mins(10), Duration::from_millis(1_200)].map(|request| {
         let server =
             Server::listening(Settings { periods: Periods { request, ..Periods::default() }, ..Settings::default() });
@@ -209,7 +209,7 @@ fn how_long_a_sender_takes_is_not_counted_against_the_server() {
         let labels = format!(r#"le="{le}",door="http",route="/v1/check""#);
         server.metric(&format!("tidegate_request_duration_seconds_bucket{{{labels}}}"))
     };
-    // The server itself takes more than a second where the machine is busy: that shows nothing.
+    // On a busy machine the server itself may take more than a second: such an attempt is void.
     let is_shown = (1..=20).any(|number| {
         let (mut slow, mut late) = (patient.connect(), strict.connect());
         slow.write(&whole[..whole.len() - 1]);

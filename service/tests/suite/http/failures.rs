@@ -1,4 +1,4 @@
-//! What goes wrong inside: panics are answered as the domain says, counted, and take down nothing.
+//! Panics over HTTP: `on_error` of the domain decides the outcome, they are counted, and other requests go on.
 
 use std::{num::NonZeroU32, panic, sync::Once};
 
@@ -7,7 +7,7 @@ use tidegate::{Observed, Observer};
 
 use super::{HUNDRED, support::Server, user};
 
-/// Panics at everybody of this name.
+/// An observer that panics at users with this name.
 pub(crate) struct Panics;
 
 pub(crate) const NAME: &str = "mallory";
@@ -20,7 +20,7 @@ impl Observer for Panics {
     }
 }
 
-/// Panics that are meant say nothing.
+/// Silences the reports of intended panics.
 pub(crate) fn hush() {
     static HUSH: Once = Once::new();
     HUSH.call_once(|| {
@@ -50,7 +50,7 @@ fn undecided(is_allowed: bool, reason: &str) -> Value {
 }
 
 #[test]
-fn a_panic_while_deciding_lets_pass_and_takes_down_nothing() {
+fn a_panic_while_deciding_lets_the_request_pass_and_others_go_on() {
     const TIMES: u64 = 200;
     let server = server("");
     let (mut connection, mut other) = (server.connect(), server.connect());
@@ -58,7 +58,7 @@ fn a_panic_while_deciding_lets_pass_and_takes_down_nothing() {
         let answer = connection.post("/v1/check", user(NAME));
         assert_eq!((answer.status, answer.json()), (200, undecided(true, "internal_error")));
         assert_eq!((answer.header("retry-after"), answer.header("x-ratelimit-limit")), (None, None));
-        // The same connection goes on, and so does another.
+        // The same connection goes on, as does another.
         let name = time.to_string();
         assert_eq!(connection.post("/v1/check", user(&name)).json()["remaining"], 99);
         assert_eq!(other.post("/v1/check", user(&name)).json()["remaining"], 98);
@@ -67,7 +67,7 @@ fn a_panic_while_deciding_lets_pass_and_takes_down_nothing() {
 }
 
 #[test]
-fn a_proxy_is_told_as_the_domain_says() {
+fn a_proxy_gets_the_outcome_of_the_domain() {
     for (on_error, query, status) in
         [("", "", 204), ("on_error = \"closed\"", "", 429), ("on_error = \"closed\"", "?deny=403", 403)]
     {
@@ -80,21 +80,21 @@ fn a_proxy_is_told_as_the_domain_says() {
 }
 
 #[test]
-fn where_a_domain_is_closed_a_panic_denies() {
+fn a_panic_denies_where_the_domain_is_closed() {
     let server = server("on_error = \"closed\"");
     let answer = server.check(&user(NAME));
     assert_eq!((answer.status, answer.json()), (429, undecided(false, "internal_error")));
     assert_eq!(answer.header("retry-after"), Some("1"));
     let reserve = server.connect().post("/v1/reserve", user(NAME));
     assert_eq!((reserve.status, reserve.json()), (429, undecided(false, "internal_error")));
-    // Another domain is open.
+    // Another domain lets requests pass.
     let other = server.check(&user(NAME).replace("]}", r#"],"domain":"shop"}"#));
     assert_eq!((other.status, other.json()["allowed"].as_bool()), (200, Some(true)));
     assert_eq!(server.check(&user("ada")).json()["remaining"], 99);
 }
 
 #[test]
-fn what_was_charged_before_a_panic_stands_whole_and_ids_stay_free() {
+fn charges_before_a_panic_stand_and_the_request_id_stays_free() {
     let server = server("");
     let body = user(NAME).replace("]}", r#"],"request_id":"r-1"}"#);
     for _ in 0..3 {
@@ -108,7 +108,7 @@ fn what_was_charged_before_a_panic_stands_whole_and_ids_stay_free() {
 }
 
 #[test]
-fn in_a_batch_a_panic_is_of_its_check_alone() {
+fn a_panic_in_a_batch_affects_only_its_own_check() {
     let server = server("");
     let body = format!(r#"{{"checks":[{},{},{}]}}"#, user("ada"), user(NAME), user("ada"));
     let answer = server.connect().post("/v1/check/batch", body).json();

@@ -1,4 +1,4 @@
-//! Families of response headers, as the domain of a request asks for them; and decisions without a store.
+//! The families of response headers by the settings of a domain, and decisions without a store.
 
 use tidegate::time::SECOND_NS;
 
@@ -11,7 +11,7 @@ use super::{
 const HEADERS: [&str; 6] =
     ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit", "retry-after"];
 
-/// [`HUNDRED`], with something else asked of the door.
+/// Returns [`HUNDRED`] with a response setting.
 fn hundred_with(setting: &str) -> String {
     HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{setting}"), 1)
 }
@@ -32,7 +32,7 @@ fn the_ietf_family_names_the_limit_its_quota_and_its_time() {
     let policy = r#""default/tier:free/minute";q=100;w=60"#;
     // The reset is rounded up: the minute ends in 59.5, 59 and 58.5 seconds.
     let allowed = r#""default/tier:free/minute";r=40;t=60"#;
-    // A denial is told to come again up to a tenth later; both headers say the same.
+    // The retry time of a denial is up to a tenth longer, and both headers have the same.
     let wait: u64 = told[1][5].as_deref().expect("a denial says when").parse().expect("seconds");
     assert!((59..=65).contains(&wait), "{wait}");
     let (denied, wait) = (format!(r#""default/tier:free/minute";r=40;t={wait}"#), wait.to_string());
@@ -40,12 +40,12 @@ fn the_ietf_family_names_the_limit_its_quota_and_its_time() {
     let expect = |values: [Option<&str>; 6]| values.map(|value| value.map(str::to_owned));
     assert_eq!(told[0], expect([None, None, None, Some(policy), Some(allowed), None]));
     assert_eq!(told[1], expect([None, None, None, Some(policy), Some(&denied), Some(&wait)]));
-    // Never: there is no time to come again.
+    // A cost that never fits has no retry time.
     assert_eq!(told[2], expect([None, None, None, Some(policy), Some(never), None]));
 }
 
 #[test]
-fn a_denial_is_told_in_every_family() {
+fn a_denial_has_its_headers_in_every_family() {
     for (family, names) in [
         ("x-ratelimit", &["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "retry-after"][..]),
         ("ietf", &["ratelimit-policy", "ratelimit", "retry-after"]),
@@ -65,7 +65,7 @@ fn a_denial_is_told_in_every_family() {
 }
 
 #[test]
-fn a_name_that_no_header_can_carry_is_written_in_numbers() {
+fn a_name_that_no_header_can_carry_is_percent_encoded() {
     let policy = format!(
         r#"{}
         [[domains.default.clients]]
@@ -75,7 +75,7 @@ fn a_name_that_no_header_can_carry_is_written_in_numbers() {
         hundred_with("headers = \"ietf\"")
     );
     let server = Server::with(&policy);
-    // The tier's limit has the least left: use up the client's own.
+    // The tier's limit has the least left, so the client's own is used up.
     let body = user(r#"ad\"a é"#).replace("]}", r#"],"cost":9007199254740991,"peek":true}"#);
     assert_eq!(server.check(&body).header("ratelimit-policy"), Some(r#""default/tier:free/minute";q=100;w=60"#));
     server.publish(&policy.replace("9007199254740991", "1").replace("366d", "1ms"));
@@ -84,7 +84,7 @@ fn a_name_that_no_header_can_carry_is_written_in_numbers() {
 }
 
 #[test]
-fn a_reset_can_be_told_in_seconds_from_now_and_headers_can_be_off() {
+fn a_reset_can_be_in_seconds_from_now_and_headers_can_be_off() {
     let delta = told(&hundred_with("reset = \"delta\""), &[1]);
     assert_eq!(delta[0][2].as_deref(), Some("60"));
     let epoch = told(HUNDRED, &[1]);

@@ -1,4 +1,4 @@
-//! To whom the door listens: heads within bounds, tokens, certificates.
+//! Bounds of heads, tokens and their rights, and certificates over HTTP.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use super::{
     user,
 };
 
-/// Periods by which files are read again soon.
+/// Returns timeouts with which files are read again soon.
 fn soon() -> Periods {
     Periods { files: Duration::from_millis(50), ..Periods::default() }
 }
@@ -46,7 +46,7 @@ fn a_head_has_sixteen_kibibytes_at_most() {
 }
 
 #[test]
-fn where_tokens_are_asked_for_nobody_asks_without_one() {
+fn a_check_without_a_token_is_refused_where_the_server_has_tokens() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\n").expect("room for a file");
@@ -91,7 +91,7 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     assert_eq!(with("/v1/check", "X-Tidegate-Token: morning-star-0001\r\n").status, 401);
 }
 
-/// Opens tokens of a file with this text, which goes; they stay.
+/// Opens the tokens of a file with this text. The file is removed, and its tokens stay valid.
 fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Tokens {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
@@ -100,7 +100,7 @@ fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> To
 }
 
 #[test]
-fn a_token_does_what_its_rights_say_and_nothing_else() {
+fn a_token_permits_the_calls_of_its_rights_and_no_others() {
     let text = "has-every-usual-right\nchecks-alone-0001 check\nreserves-alone-01 reserve\n\
                 of-the-shop-00001 domain=shop\nresets-alone-0001 reset\n";
     let server = Server::listening(Settings { tokens: Some(tokens_of(text, Tokens::open)), ..Settings::default() });
@@ -141,7 +141,7 @@ fn a_token_does_what_its_rights_say_and_nothing_else() {
 }
 
 #[test]
-fn metrics_take_a_token_where_there_are_some_for_them() {
+fn metrics_require_a_token_where_the_server_has_tokens_for_them() {
     let tokens = Some(tokens_of("checks-0000000001\n", Tokens::open));
     let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
     let server = Server::listening(Settings { tokens, metrics_tokens, ..Settings::default() });
@@ -162,7 +162,7 @@ fn metrics_take_a_token_where_there_are_some_for_them() {
     assert_eq!(server.get("/healthz").status, 200);
 }
 
-/// Callers of one kind, as long as their library keeps sessions to resume.
+/// A TLS client that keeps sessions to resume.
 struct Caller(Arc<ClientConfig>);
 
 impl Caller {
@@ -183,13 +183,13 @@ impl Caller {
         Self(Arc::new(config))
     }
 
-    /// The status of a check; `None` where the server does not want this caller.
+    /// Checks, and returns the status; `None` where the server refuses this client.
     fn check(&self, address: SocketAddr) -> Option<String> {
         let answer = self.send(address, &request("/v1/check", "Connection: close\r\n", user("ada")))?;
         Some(answer.split(' ').nth(1)?.to_owned())
     }
 
-    /// The answer to a request that says that it is the last; `None` where the server does not want this caller.
+    /// Sends a request that closes the connection, and returns the response; `None` where the server refuses this client.
     fn send(&self, address: SocketAddr, request: &[u8]) -> Option<String> {
         let name = "127.0.0.1".try_into().expect("an address");
         let tls = ClientConnection::new(Arc::clone(&self.0), name).expect("a client");
@@ -203,7 +203,7 @@ impl Caller {
     }
 }
 
-/// The certificate of a server, whose files are in this folder.
+/// Returns the certificate of a server whose files are in this folder.
 fn tls_in(folder: &TempDir, authority: &Authority) -> Tls {
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
     authority.write(&certificate, &key);
@@ -215,7 +215,7 @@ fn write(path: &Path, text: &str) {
 }
 
 #[test]
-fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
+fn clients_need_a_certificate_of_the_authority_that_is_in_force() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key, clients] = ["cert.pem", "key.pem", "clients.pem"].map(|name| folder.path().join(name));
     let (authority, first, second) = (Authority::new(), Authority::new(), Authority::new());
@@ -232,7 +232,7 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
     assert_eq!(of_first.check(server.address), ok);
     assert_eq!((of_second.check(server.address), of_none.check(server.address)), (None, None));
 
-    // What is no certificate changes nothing.
+    // A file that is no certificate changes nothing.
     write(&clients, "nonsense");
     let health = b"GET /healthz HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n";
     wait_until("the server has read it", || {
@@ -247,7 +247,7 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
 }
 
 #[test]
-fn it_answers_over_tls_and_not_without() {
+fn a_listener_with_a_certificate_answers_over_tls_only() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let tls = tls_in(&folder, &authority);
     let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
@@ -263,7 +263,7 @@ fn it_answers_over_tls_and_not_without() {
 }
 
 #[test]
-fn a_connection_has_its_place_before_its_handshake_and_gives_it_back_when_that_fails() {
+fn a_connection_is_counted_before_its_handshake_until_that_fails() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let periods = Periods { handshake: Duration::from_mins(10), ..Periods::default() };
     let (tls, connections) = (Some(tls_in(&folder, &authority)), ConnectionCaps::new(10, 2));
@@ -272,19 +272,19 @@ fn a_connection_has_its_place_before_its_handshake_and_gives_it_back_when_that_f
     let caller = Caller::knowing(&authority, None);
     let mut silent = Vec::new();
     wait_until("they have all places", || {
-        // One may be refused because the caller still has a place.
+        // A connection may be refused while an earlier one is still counted.
         silent.push(TcpStream::connect(server.address).expect("it listens"));
         caller.check(server.address).is_none()
     });
     for mut connection in &silent {
-        // Those that were refused are closed.
+        // The refused connections are closed.
         let _ = connection.write_all(b"GET / HTTP/1.1\r\n\r\n");
     }
     wait_until("their places are given back", || caller.check(server.address).is_some());
 }
 
 #[test]
-fn a_handshake_that_does_not_come_ends_the_connection() {
+fn a_missing_handshake_ends_the_connection() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
     let periods = Periods { handshake: Duration::from_millis(300), ..Periods::default() };
     let server = Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), periods, ..Settings::default() });

@@ -1,4 +1,4 @@
-//! Reservations: an estimate is charged, and what it really cost is said once.
+//! Reservations over HTTP: an estimate is charged, and settled or refunded once.
 
 use std::{sync::Barrier, thread};
 
@@ -13,7 +13,7 @@ use super::{
 
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
 
-/// Everyone together gets 10 a minute.
+/// A policy of 10 a minute for everyone together.
 const EVERYONE: &str = r#"
     [domains.default]
     [[domains.default.rules]]
@@ -23,7 +23,7 @@ const EVERYONE: &str = r#"
     limits = [{ id = "minute", algorithm = "token_bucket", limit = 10, period = "1m" }]
 "#;
 
-/// A day, so that what was reserved is counted when it is settled an hour later.
+/// Returns a server whose limit has a period of a day, so that a charge still counts when it is settled an hour later.
 fn server() -> Server {
     Server::with(&HUNDRED.replace("1m", "1d"))
 }
@@ -64,7 +64,7 @@ fn an_estimate_is_charged_and_the_rest_is_given_back() {
     let (_, id) = reserve(&server, 10);
     assert_eq!(refund(&server, &id).status, 204);
     assert_eq!(server.remaining("ada"), 75);
-    // More than the estimate is charged whether it fits or not.
+    // A cost above the estimate is charged whether it fits or not.
     let (_, id) = reserve(&server, 10);
     assert_eq!(settle(&server, &id, 80).status, 204);
     assert_eq!(server.remaining("ada"), 0);
@@ -74,7 +74,7 @@ fn an_estimate_is_charged_and_the_rest_is_given_back() {
 }
 
 #[test]
-fn one_that_is_denied_reserves_nothing() {
+fn a_denied_reservation_reserves_nothing() {
     let server = server();
     let (answer, _) = reserve(&server, 101);
     assert_eq!((answer.status, answer.json().get("reservation")), (429, None));
@@ -83,7 +83,7 @@ fn one_that_is_denied_reserves_nothing() {
 }
 
 #[test]
-fn where_no_limit_applies_nothing_is_kept() {
+fn no_reservation_is_kept_where_no_limit_applies() {
     let server = server();
     let unlimited = user("ada").replace("]}", r#"],"domain":"shop","request_id":"r-1"}"#);
     for _ in 0..2 {
@@ -98,7 +98,7 @@ fn where_no_limit_applies_nothing_is_kept() {
 }
 
 #[test]
-fn it_is_settled_once() {
+fn a_reservation_is_settled_once() {
     let server = server();
     for (first, again) in [(true, true), (true, false), (false, true), (false, false)] {
         let (_, id) = reserve(&server, 10);
@@ -112,7 +112,7 @@ fn it_is_settled_once() {
 }
 
 #[test]
-fn of_many_that_settle_at_once_one_does() {
+fn of_concurrent_settlements_one_succeeds() {
     const CONNECTIONS: usize = 8;
     let server = server();
     for _ in 0..20 {
@@ -134,7 +134,7 @@ fn of_many_that_settle_at_once_one_does() {
 }
 
 #[test]
-fn an_unknown_one_is_404_and_so_is_one_that_is_an_hour_old() {
+fn an_unknown_reservation_is_404_as_is_one_that_is_an_hour_old() {
     let server = server();
     for id in ["", "x", "AAAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAAA", "ä", "AAAAAAAAAAAAAAAAAAAAAAA="] {
         expect(&settle(&server, id, 1), 404, "unknown_reservation", "/reservation");
@@ -155,7 +155,7 @@ fn an_unknown_one_is_404_and_so_is_one_that_is_an_hour_old() {
 }
 
 #[test]
-fn bodies_that_are_wrong_change_nothing() {
+fn wrong_bodies_change_nothing() {
     let server = server();
     let (_, id) = reserve(&server, 10);
     let post = |path: &str, body: &str| server.connect().post(path, body.replace("ID", &id));
@@ -193,7 +193,7 @@ fn bodies_that_are_wrong_change_nothing() {
 }
 
 #[test]
-fn a_cost_that_is_too_large_to_be_believed_is_refused_and_the_reservation_stays_open() {
+fn an_implausibly_large_cost_is_refused_and_the_reservation_stays_open() {
     let server = Server::with(EVERYONE);
     let (_, id) = reserve(&server, 1);
     // One burst is 10; 16 times the estimate is more.
@@ -213,7 +213,7 @@ fn a_cost_that_is_too_large_to_be_believed_is_refused_and_the_reservation_stays_
 }
 
 #[test]
-fn what_a_settlement_leaves_owed_denies_everyone_for_one_period_or_until_a_reset() {
+fn a_debt_of_a_settlement_denies_for_one_period_or_until_a_reset() {
     let server = Server::with(EVERYONE);
     let settle_at_the_most = || {
         let ids = [1, 1, 1].map(|cost| reserve(&server, cost).1);

@@ -1,4 +1,4 @@
-//! What the spans of requests say, and that they never say who came.
+//! Spans of HTTP requests: their attributes, none of which is an identity.
 
 use std::{
     num::NonZeroU32,
@@ -26,7 +26,7 @@ use super::{
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// One a minute; olga has a limit of her own.
+/// A policy of one a minute for each user, with an own limit for olga.
 const ONE: &str = r#"
     [domains.default]
     defaults = { user = "free", ip = "free" }
@@ -39,7 +39,7 @@ const ONE: &str = r#"
     override = { limits = [{ id = "own", algorithm = "fixed_window", limit = 9, period = "1m" }] }
 "#;
 
-/// Keeps spans, when they have ended.
+/// An exporter that keeps ended spans.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<SpanData>>>);
 
@@ -56,7 +56,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Samples what its callers sample.
+    /// Starts a server that samples the requests that their senders sample.
     fn start() -> Self {
         let kept = Kept::default();
         let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
@@ -68,7 +68,7 @@ impl Traced {
         Self { server, kept }
     }
 
-    /// The span of a request; a server writes it before its answer.
+    /// Returns the span of a request, which a server ends before its response.
     fn span(&self) -> Span {
         let mut kept = self.kept.0.lock().expect("nobody panics");
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -93,7 +93,7 @@ impl Span {
         self.get(key).map(ToString::to_string)
     }
 
-    /// Its attributes, in order.
+    /// Returns the keys of the attributes, in order.
     fn keys(&self) -> Vec<&str> {
         self.0.attributes.iter().map(|attribute| attribute.key.as_str()).collect()
     }
@@ -108,7 +108,7 @@ fn get(connection: &mut Connection, method: &str, path: &str, headers: &str) -> 
 }
 
 #[test]
-fn a_span_says_how_a_check_was_asked_and_decided() {
+fn a_span_has_the_route_and_the_decision_of_a_check() {
     let traced = Traced::start();
     for (status, is_allowed) in [(200, true), (429, false)] {
         let (answered, span) = traced.post("/v1/check", &user("bob"));
@@ -131,13 +131,13 @@ fn a_span_says_how_a_check_was_asked_and_decided() {
     assert_eq!((&*span.0.name, span.get("tidegate.allowed")), ("POST /v1/reserve", Some(&Value::Bool(true))));
     let (_, span) = traced.post("/v1/check/batch", &format!(r#"{{"checks":[{}]}}"#, user("eve")));
     assert_eq!((&*span.0.name, span.get("tidegate.allowed")), ("POST /v1/check/batch", None));
-    // Nobody's limit.
+    // A request that meets no limit.
     let (_, span) = traced.post("/v1/check", r#"{"identities":[{"kind":"api_key","value":"k"}]}"#);
     assert_eq!((span.text("tidegate.allowed").as_deref(), span.get("tidegate.domain")), (Some("true"), None));
 }
 
 #[test]
-fn a_limit_that_names_its_client_is_not_told() {
+fn a_limit_of_a_single_client_is_not_in_the_span() {
     let traced = Traced::start();
     let (status, span) = traced.post("/v1/check", &user("olga/of/crimea"));
     assert_eq!((status, span.text("tidegate.domain").as_deref()), (200, Some("default")));
@@ -145,7 +145,7 @@ fn a_limit_that_names_its_client_is_not_told() {
 }
 
 #[test]
-fn what_is_refused_has_a_span_and_none_of_it_is_told() {
+fn a_rejected_request_has_a_span_without_its_content() {
     let traced = Traced::start();
     let (status, span) = traced.post("/v1/check", r#"{"mallory":1}"#);
     assert_eq!((status, span.text("http.response.status_code").as_deref()), (400, Some("400")));
@@ -161,7 +161,7 @@ fn what_is_refused_has_a_span_and_none_of_it_is_told() {
 }
 
 #[test]
-fn a_question_of_a_proxy_has_a_span() {
+fn a_request_of_a_proxy_has_a_span() {
     let traced = Traced::start();
     let mut connection = traced.server.connect();
     for status in [204, 429] {
@@ -177,7 +177,7 @@ fn a_question_of_a_proxy_has_a_span() {
 }
 
 #[test]
-fn what_goes_wrong_in_here_is_told() {
+fn an_error_of_the_server_is_in_the_span() {
     let traced = Traced::start();
     failures::hush();
     traced.server.engine.observe(NonZeroU32::MIN, Panics);
@@ -190,7 +190,7 @@ fn what_goes_wrong_in_here_is_told() {
 }
 
 #[test]
-fn whoever_sends_a_request_says_whether_it_is_sampled() {
+fn the_sender_of_a_request_decides_whether_it_is_sampled() {
     let traced = Traced::start();
     let mut connection = traced.server.connect();
     for headers in [
@@ -202,7 +202,7 @@ fn whoever_sends_a_request_says_whether_it_is_sampled() {
     ] {
         assert_eq!(connection.send(request("/v1/check", &headers, user("eve"))).header("connection"), None);
     }
-    // Nobody waits for these.
+    // Probes and scrapes have no spans.
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(get(&mut connection, "GET", path, &sampled()), 200);
     }
@@ -213,16 +213,16 @@ fn whoever_sends_a_request_says_whether_it_is_sampled() {
         traced.span().0.span_context.trace_state().header()
     };
     assert_eq!(state("vendor=1,other=2"), "vendor=1,other=2");
-    // It would wait in memory.
+    // A long tracestate would wait in memory.
     let long: Vec<String> = (0..4).map(|number| format!("vendor{number}={}", "1".repeat(200))).collect();
     assert_eq!(state(&long.join(",")), "");
 }
 
-/// A caller that does not wait for the answer leaves a span without one.
+/// The span of a caller that does not wait for the response has no status.
 #[test]
-fn a_request_that_is_given_up_has_a_span_too() {
+fn an_abandoned_request_has_a_span() {
     let mut traced = Traced::start();
-    // So much of it shows in the metrics when it is read.
+    // The metrics show these bytes when the body is read.
     let body = format!("{}{}", user("eve"), " ".repeat(100_000));
     let whole = request("/v1/check", &sampled(), &body);
     let mut connection = traced.server.connect();

@@ -1,4 +1,4 @@
-//! A process whose HTTP door is asked, by a client for requests that no library would send.
+//! A server process with an HTTP listener, and a client that can send requests that no library would.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -18,7 +18,7 @@ use tidegate_testkit::PATIENCE;
 use crate::process::Process;
 pub(crate) use crate::process::START;
 
-/// Settings for proxies: these identities, told by proxies of these addresses.
+/// Returns settings for proxies: these identities, from proxies at these addresses.
 pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
     let trusted = trusted.iter().map(|network| parse_network(network).expect("a network"));
     let identities = identities.iter().map(|identity| identity.parse::<Extractor>().expect("a kind and a source"));
@@ -46,14 +46,14 @@ impl DerefMut for Server {
 }
 
 impl Server {
-    /// With this policy; TOML.
+    /// Starts a server with this policy in TOML.
     pub(crate) fn with(policy: &str) -> Self {
         let server = Self::without_policy();
         server.publish(policy);
         server
     }
 
-    /// With this policy, and other settings for proxies.
+    /// Starts a server with this policy and these settings for proxies.
     pub(crate) fn asked_by_proxies(policy: &str, authorize: Authorize) -> Self {
         let server = Self::started(authorize, Settings::default());
         server.publish(policy);
@@ -64,7 +64,7 @@ impl Server {
         Self::listening(Settings::default())
     }
 
-    /// Without a policy, in this way.
+    /// Starts a server without a policy, with these settings.
     pub(crate) fn listening(settings: Settings) -> Self {
         Self::started(authorize(&["ip=address"], &["127.0.0.1"]), settings)
     }
@@ -78,14 +78,14 @@ impl Server {
         Connection::to(self.address)
     }
 
-    /// What is left of `user`'s only limit, without charging it: a denied check.
+    /// Returns what is left of the only limit of `user`, by a denied check that charges nothing.
     pub(crate) fn remaining(&self, user: &str) -> Value {
         let cost = (1_u64 << 53) - 1;
         let body = json!({"identities": [{"kind": "user", "value": user}], "cost": cost});
         self.check(&body.to_string()).json()["remaining"].clone()
     }
 
-    /// One check on a connection of its own.
+    /// Checks on a new connection.
     pub(crate) fn check(&self, body: &str) -> Answer {
         self.connect().post("/v1/check", body)
     }
@@ -94,14 +94,14 @@ impl Server {
         self.connect().send(format!("GET {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n"))
     }
 
-    /// Ends it as the binary would, and says how it ended.
+    /// Stops the server as the binary would, and returns its result.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
         self.drain(Duration::ZERO);
         self.ended()
     }
 }
 
-/// A connection on which a test writes what it likes.
+/// A connection on which a test writes any bytes.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
 }
@@ -137,12 +137,12 @@ impl Connection {
         self.send(request(path, "Content-Type: application/json\r\n", body))
     }
 
-    /// Reads one answer, and leaves the next in place.
+    /// Reads one response, and leaves the next in place.
     pub(crate) fn answer(&mut self) -> Answer {
         self.answer_or_end().expect("an answer, not a reset")
     }
 
-    /// Sends a request; an error: the connection has ended instead.
+    /// Sends a request. Returns an error where the connection has ended instead.
     pub(crate) fn send_or_end(&mut self, request: impl AsRef<[u8]>) -> io::Result<Answer> {
         self.stream.get_mut().write_all(request.as_ref())?;
         self.answer_or_end()
@@ -156,7 +156,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Asks for what has no body.
+    /// Sends a request whose response has no body.
     pub(crate) fn head(&mut self, request: &str) -> Answer {
         self.write(request);
         self.answer_head().expect("an answer, not a reset")
@@ -181,20 +181,20 @@ impl Connection {
         Ok(Answer { status, headers, body: Vec::new() })
     }
 
-    /// True when the server has nothing more to say and closed.
+    /// Returns whether the server has closed the connection without further bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0))
     }
 }
 
-/// The text of a POST.
+/// Returns the text of a POST.
 pub(crate) fn request(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! Attacks over the Redis protocol: each gets what it must, and meanwhile a caller at another address gets exactly its quota.
+//! Attacks over the Redis protocol. Each is refused as it must be, while a caller at another address gets exactly its quota.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,13 +11,14 @@ use super::{
 };
 use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
-/// A period longer than any test.
+/// A timeout longer than any test.
 const LONG: Duration = Duration::from_mins(10);
 
-/// A check of the user whose quota is exact. What an attack charges it is missing there.
+/// A check of the user whose quota is checked: a charge by an attack would show there.
 const CHECK: [&str; 4] = ["TIDEGATE.CHECK", "user", "grace", "*"];
 
-/// Shows that this user is decided by its limit alone, on connections of both lanes, which bring `token` if there is one.
+/// Asserts that this user is decided by its limit alone, on connections of both worker threads, which send `token` if
+/// there is one.
 fn gets_its_quota(address: SocketAddr, token: Option<&str>) {
     let mut connections = [(); 4].map(|()| {
         let mut connection = Connection::to(address);
@@ -67,7 +68,7 @@ fn an_invalid_count_ends_only_its_own_connection() {
     let mut forms: Vec<(String, &str)> = Vec::new();
     forms.extend(counts.map(|count| (format!("{count}\r\n"), "invalid multibulk length")));
     forms.extend(lengths.map(|length| (format!("*1\r\n{length}\r\n"), "invalid bulk length")));
-    // Also behind more arguments than fit, which are thrown away.
+    // The same holds behind too many arguments, which are discarded.
     forms.extend(lengths.map(|length| (format!("*65\r\n$1\r\na\r\n{length}\r\n"), "invalid bulk length")));
     forms.push(("*1\r\n".repeat(10_000), "expected '$', got '*'"));
     forms.push(("*2\r\n$4\r\nPING\r\n*2\r\n".to_owned(), "expected '$', got '*'"));
@@ -77,7 +78,7 @@ fn an_invalid_count_ends_only_its_own_connection() {
     ));
     let attack = || {
         for (form, why) in &forms {
-            // What comes behind is no command any more.
+            // Nothing behind it is read as a command.
             let received = exchange(server.address, [form.as_bytes(), &array(&CHECK)].concat());
             assert_eq!(received, format!("-ERR Protocol error: {why}\r\n"), "{form:?}");
         }
@@ -87,9 +88,9 @@ fn an_invalid_count_ends_only_its_own_connection() {
 }
 
 #[test]
-fn an_argument_that_is_announced_and_does_not_come_takes_no_room() {
+fn an_announced_argument_that_does_not_come_takes_no_memory() {
     const CONNECTIONS: usize = 50;
-    // They do not end meanwhile.
+    // The connections do not end during the test.
     let periods = Periods { request: LONG, ..Periods::default() };
     let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() }, None);
     let announced = ["*1048576\r\n", "*64\r\n$1048576\r\n", "*65\r\n$1048576\r\n", "*2\r\n$4\r\nPING\r\n$1048576\r\na"];
@@ -114,12 +115,12 @@ fn a_value_that_resembles_a_token_is_refused() {
         logins.push(array(&["AUTH", "default", like]));
         logins.push(array(&["HELLO", "3", "AUTH", "default", like]));
     }
-    // The token in the place of the name.
+    // The token in the place of the user name.
     logins.push(array(&["AUTH", TOKEN, "default"]));
     logins.push(array(&["HELLO", "3", "AUTH", TOKEN, "default"]));
     let attack = || {
         for login in &logins {
-            // What comes with it does not pass, be it before or behind.
+            // Commands in the same input do not pass, be they before or behind it.
             let received = exchange(server.address, [&array(&CHECK)[..], login, &array(&CHECK)].concat());
             let replies: Vec<&str> = received.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
             assert_eq!(replies, ["-NOAUTH", "-WRONGPASS", "-NOAUTH"], "{}: {received}", login.escape_ascii());
@@ -129,7 +130,7 @@ fn a_value_that_resembles_a_token_is_refused() {
     assert_eq!(server.engine.totals().allowed, 100);
 }
 
-/// Sends `CL.THROTTLE` for many keys, whose places are taken for a year.
+/// Sends `CL.THROTTLE` for many keys, which take their places for a year.
 fn take_places(address: SocketAddr) {
     let mut connection = Connection::over(hostile::connect(address));
     for some in (0..2 * KEYS_MAX).collect::<Vec<_>>().chunks(1_000) {

@@ -1,4 +1,4 @@
-//! Each command, its reply, and what it is counted as.
+//! Commands of the RESP listener, their replies, and their counts.
 
 use tidegate::time::SECOND_NS;
 
@@ -11,7 +11,7 @@ use super::{
 fn cl_throttle_answers_as_redis_cell_does() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
-    // As its README shows it.
+    // The example of its README.
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 1"), [0, 16, 15, -1, 2]);
     assert_eq!(connection.numbers("cl.throttle user123 15 30 60"), [0, 16, 14, -1, 4]);
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 14"), [0, 16, 0, -1, 32]);
@@ -20,7 +20,7 @@ fn cl_throttle_answers_as_redis_cell_does() {
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 17"), [1, 16, 0, -1, 32], "it never will be");
     server.clock.advance(3 * SECOND_NS);
     assert_eq!(connection.numbers("CL.THROTTLE user123 15 30 60 0"), [0, 16, 1, -1, 29], "a second and a half");
-    // Another door of the same table.
+    // Another command with the same table.
     assert_eq!(connection.numbers("THROTTLE user123 16 30 60"), [1, 16, 0, 31, 0]);
     assert_eq!(connection.numbers("THROTTLE user123 16 30 60"), [0, 16, 0, 31, 1]);
     assert_eq!(
@@ -58,13 +58,13 @@ fn keys_are_any_bytes() {
     }
 }
 
-/// The five numbers of redis-cell, and the limit.
+/// Returns a reply with the five numbers of redis-cell and the limit.
 fn decision(numbers: [i64; 5], limit: Reply) -> Reply {
     Reply::Array(numbers.map(Reply::Integer).into_iter().chain([limit]).collect())
 }
 
 #[test]
-fn tidegate_check_asks_the_policy() {
+fn tidegate_check_is_decided_by_the_policy() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let minute = || bulk("default/tier:free/minute");
@@ -104,7 +104,7 @@ fn a_check_with_a_request_id_is_charged_once() {
 }
 
 #[test]
-fn a_check_that_is_wrong_names_what_is_wrong_and_charges_nothing() {
+fn a_wrong_check_has_an_error_with_the_field_and_charges_nothing() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let long = "v".repeat(1_025);
@@ -133,7 +133,7 @@ fn a_check_that_is_wrong_names_what_is_wrong_and_charges_nothing() {
 }
 
 #[test]
-fn clients_find_what_they_ask_for_at_first() {
+fn the_first_commands_of_client_libraries_are_answered() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
@@ -177,9 +177,9 @@ fn clients_find_what_they_ask_for_at_first() {
     assert!(connection.is_closed());
 }
 
-/// As redis-py sends a pipeline unless it is told not to.
+/// The default of redis-py sends a pipeline as a transaction.
 #[test]
-fn what_comes_in_a_transaction_is_refused_and_charges_nothing() {
+fn commands_in_a_transaction_are_refused_and_charge_nothing() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let throttle = array(&["CL.THROTTLE", "ada", "9", "1", "60"]);
@@ -197,7 +197,7 @@ fn what_comes_in_a_transaction_is_refused_and_charges_nothing() {
 }
 
 #[test]
-fn a_caller_at_its_share_of_the_keys_is_seen_in_metrics() {
+fn denials_by_the_share_of_a_caller_show_in_the_metrics() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let overflow = |server: &Server| server.metric("tidegate_throttle_overflow_charges_total");
@@ -213,13 +213,13 @@ fn a_caller_at_its_share_of_the_keys_is_seen_in_metrics() {
     }
     let denied = server.metric("tidegate_throttle_denied_by_share_total");
     assert!(denied > 4 * KEYS_MAX as u64 - 11_000, "{denied}");
-    // That is no fault of the server, which has room for others.
+    // It is no fault of the server, which has room for others.
     assert_eq!((overflow(&server), server.metric("tidegate_throttle_denied_without_room_total")), (0, 0));
     assert_eq!((server.metric(fault), server.metric(r#"tidegate_health_degraded{reason="full"}"#)), (0, 0));
 }
 
 #[test]
-fn version_3_has_maps_and_a_null_of_its_own() {
+fn version_3_has_its_own_maps_and_null() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let Reply::Array(greeting) = connection.ask("HELLO") else { unreachable!("pairs, one after the other") };

@@ -1,4 +1,4 @@
-//! Connections: pipelines, what is no command, slow ones, those that do not read, and the end.
+//! RESP connections: pipelines, malformed input, slow peers, peers that do not read, idle ones, and stops.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -19,18 +19,18 @@ use super::{
 };
 use crate::process::{LONG_DELAY, resting_connections_are_closed};
 
-/// A period longer than any test.
+/// A timeout longer than any test.
 const LONG: Duration = Duration::from_mins(10);
 
 const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
 
-/// A server with these periods.
+/// Returns a server with these timeouts.
 fn server_with(periods: &Periods) -> Server {
     Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() }, None)
 }
 
 #[test]
-fn replies_to_what_came_together_are_written_together() {
+fn replies_to_commands_that_came_together_are_written_together() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     let throttle = array(&["CL.THROTTLE", "ada", "99", "100", "60"]);
@@ -56,7 +56,7 @@ fn a_long_pipeline_is_answered_in_order() {
         assert_eq!(connection.reply(), Reply::Bulk(place.to_string()));
     }
     writing.join().expect("no panic");
-    // Cut anywhere.
+    // The input is cut anywhere.
     for byte in array(&["PING", "a"]) {
         connection.write([byte]);
     }
@@ -64,13 +64,13 @@ fn a_long_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn many_connections_at_once_are_admitted_exactly_the_limit() {
+fn concurrent_connections_are_admitted_exactly_the_limit() {
     const CONNECTIONS: usize = 8;
     const CHECKS: usize = 250;
     let server = Server::with(&HUNDRED.replace("limit = 100", "limit = 1000"));
     let together = Barrier::new(CONNECTIONS);
     for command in [CHECK, "CL.THROTTLE ada 999 1000 60\r\n"] {
-        // What was left after each that was allowed.
+        // The remaining tokens after each allowed command.
         let mut all: Vec<i64> = thread::scope(|scope| {
             let ask = || {
                 let mut connection = server.connect();
@@ -94,7 +94,7 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
 }
 
 #[test]
-fn what_is_no_command_is_told_and_ends_the_connection() {
+fn malformed_input_has_an_error_and_ends_the_connection() {
     let server = server_with(&Periods { discard: LONG, ..Periods::default() });
     for (bytes, says) in [
         (b"*1\r\n:1\r\n".to_vec(), "ERR Protocol error: expected '$', got ':'"),
@@ -104,7 +104,7 @@ fn what_is_no_command_is_told_and_ends_the_connection() {
         (array(&[vec![b'a'; 600_000], vec![b'a'; 600_000]]), "ERR Protocol error: the command is too long"),
     ] {
         let mut connection = server.connect();
-        // It may be gone before it has all.
+        // An error: the connection may have ended before all was sent.
         let _ = connection.socket().write_all(&[b"PING\r\n", &bytes[..]].concat());
         assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()), "what came before is answered");
         let reply = connection.reply();
@@ -117,7 +117,7 @@ fn what_is_no_command_is_told_and_ends_the_connection() {
 }
 
 #[test]
-fn a_browser_is_not_talked_to() {
+fn a_request_of_a_browser_ends_the_connection() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     connection.write(format!("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n{CHECK}"));
@@ -140,7 +140,7 @@ fn too_many_arguments_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_command_that_does_not_come_to_its_end_ends_the_connection() {
+fn an_unfinished_command_ends_the_connection() {
     let server = server_with(&Periods { request: Duration::from_millis(300), ..Periods::default() });
     for begun in ["*2\r\n$4\r\nPING\r\n$3\r\nab", "PIN", "*100\r\n$1\r\na\r\n"] {
         let mut connection = server.connect();
@@ -155,7 +155,7 @@ fn a_command_that_does_not_come_to_its_end_ends_the_connection() {
 }
 
 #[test]
-fn a_command_that_breaks_off_charges_nothing() {
+fn a_broken_off_command_charges_nothing() {
     let server = Server::with(HUNDRED);
     let whole = array(&["TIDEGATE.CHECK", "user", "ada", "*"]);
     let mut connection = server.connect();
@@ -165,11 +165,11 @@ fn a_command_that_breaks_off_charges_nothing() {
     assert_eq!(server.connect().numbers("TIDEGATE.CHECK user ada * 0")[2], 100);
 }
 
-/// A peer that does not read is not read from: what it sends stays with it, and others are answered.
+/// The server stops reading from a peer that does not read, and answers others.
 #[test]
 fn a_peer_that_does_not_read_takes_no_memory() {
     let server = Server::with(HUNDRED);
-    // The system buffers little of what is sent, so that to answer all of it in the end does not take long.
+    // The system buffers little input, so that answering all of it in the end does not take long.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut stream = runtime.block_on(async {
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -181,13 +181,13 @@ fn a_peer_that_does_not_read_takes_no_memory() {
     stream.set_write_timeout(Some(Duration::from_secs(1))).expect("a socket");
     let much = b"COMMAND\r\n".repeat(1_000);
     let mut sent = 0_usize;
-    // Each takes some 100 times as much to answer.
+    // Each reply has some 100 times the bytes of its command.
     while let Ok(bytes) = stream.write(&much[sent % much.len()..]) {
         sent += bytes;
         assert!(sent < 64 << 20, "it is read from, though it does not read");
     }
     assert_eq!(server.connect().ask("PING"), Reply::Simple("PONG".to_owned()));
-    // It gets all of it when it reads.
+    // The peer gets all replies when it reads.
     stream.set_nonblocking(false).expect("a socket");
     stream.shutdown(Shutdown::Write).expect("a socket");
     let (mut stream, mut line, mut answers) = (BufReader::new(stream), Vec::new(), 0);
@@ -199,11 +199,11 @@ fn a_peer_that_does_not_read_takes_no_memory() {
 }
 
 #[test]
-fn long_commands_have_room_of_their_own_and_no_more() {
+fn long_commands_have_their_share_of_the_budget_and_no_more() {
     let server = server_with(&Periods { request: LONG, discard: LONG, body_grace: LONG, ..Periods::default() });
     let long = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
     let (head, tail) = long.split_at(600_000);
-    // 8 MiB are there for all of one peer that are under way, and each has taken a MiB for its 600 kB.
+    // A peer has 8 MiB for its long commands, and each of these takes a MiB for its 600 kB.
     let begun = || {
         let connection = server.connect();
         let _ = connection.socket().write_all(head);
@@ -229,10 +229,10 @@ fn long_commands_have_room_of_their_own_and_no_more() {
     assert!(matches!(connection.reply(), Reply::Bulk(_)), "the room was given back");
 }
 
-/// Whatever follows, what a long command took is not kept from others: no commands that keep the connection alive do that.
+/// The budget of a long command is given back although further commands keep the connection alive.
 #[test]
-fn a_connection_that_goes_on_gives_its_room_back() {
-    // It does not come back because the connection ends.
+fn a_connection_that_goes_on_gives_its_budget_back() {
+    // The budget does not come back by the end of the connection.
     let server = server_with(&Periods { request: LONG, idle: LONG, unread_replies: LONG, ..Periods::default() });
     let mut connection = server.connect();
     connection.write([array(&[b"PING".to_vec(), vec![b'a'; 600_000]]), b"P".to_vec()].concat());
@@ -241,15 +241,15 @@ fn a_connection_that_goes_on_gives_its_room_back() {
         connection.write("ING\r\nP");
         assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
     }
-    // The last reply may be a little ahead.
+    // The last reply may come a little before the budget is given back.
     wait_until("the room is given back", || server.metric("tidegate_body_budget_bytes") == 0);
     connection.write("ING\r\n");
     assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
 }
 
-/// Also where more comes than is answered, and the replies are read late.
+/// More commands come than are answered, and the replies are read late.
 #[test]
-fn it_stops_when_it_is_told_to_and_the_replies_to_what_came_arrive() {
+fn at_a_stop_the_replies_to_received_commands_arrive() {
     const CAME: usize = 1_000;
     // This thread may come late to read the replies.
     let mut server = server_with(&Periods { discard: LONG, ..Periods::default() });
@@ -261,7 +261,7 @@ fn it_stops_when_it_is_told_to_and_the_replies_to_what_came_arrive() {
     busy.write(pings(0..CAME));
     server.drain(Duration::ZERO);
     for batch in 1..3 {
-        // The server may have ended the connection by then, or not.
+        // The server may have ended the connection by then.
         thread::sleep(Duration::from_millis(400));
         busy.write(pings(batch * CAME..(batch + 1) * CAME));
     }
@@ -277,7 +277,7 @@ fn it_stops_when_it_is_told_to_and_the_replies_to_what_came_arrive() {
 }
 
 #[test]
-fn while_it_is_leaving_it_answers_on() {
+fn commands_are_answered_during_the_delay_of_a_stop() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
@@ -288,7 +288,7 @@ fn while_it_is_leaving_it_answers_on() {
 }
 
 #[test]
-fn it_leaves_when_the_delay_is_over() {
+fn the_listener_stops_when_the_delay_is_over() {
     const DELAY: Duration = Duration::from_millis(500);
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
@@ -299,7 +299,7 @@ fn it_leaves_when_the_delay_is_over() {
     assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
 }
 
-fn connections_that_rest_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Periods) {
     let server = server_with(periods);
     resting_connections_are_closed(
         periods.idle,
@@ -310,17 +310,17 @@ fn connections_that_rest_are_closed(periods: &Periods) {
 }
 
 #[test]
-fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
+fn an_idle_connection_is_closed_and_a_used_one_is_not() {
+    idle_connections_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
-/// Tests of the real periods.
+/// Tests of the real timeouts.
 mod long {
     use super::*;
 
     #[test]
     #[ignore = "long: a connection rests for a minute"]
-    fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(&Periods::default());
+    fn a_connection_is_closed_after_an_idle_minute() {
+        idle_connections_are_closed(&Periods::default());
     }
 }

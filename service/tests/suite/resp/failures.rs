@@ -1,4 +1,4 @@
-//! What goes wrong inside is answered as the domain says, counted, and takes down nothing.
+//! Panics over the Redis protocol: `on_error` of the domain decides the outcome, they are counted, and other commands go on.
 
 use std::{panic, sync::Once};
 
@@ -7,7 +7,7 @@ use super::{
     support::{Reply, Server},
 };
 
-/// Panics that are meant say nothing.
+/// Silences the reports of intended panics.
 fn hush() {
     static HUSH: Once = Once::new();
     HUSH.call_once(|| {
@@ -21,7 +21,7 @@ fn hush() {
 }
 
 #[test]
-fn a_panic_while_deciding_is_answered_as_the_domain_says() {
+fn a_panic_while_deciding_has_the_outcome_of_the_domain() {
     hush();
     for (on_error, is_denied) in [("", 0), ("on_error = \"closed\"", 1)] {
         let server = Server::with(&HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{on_error}"), 1));

@@ -1,4 +1,4 @@
-//! To whom the door listens: tokens of callers and of operators, certificates.
+//! Tokens of callers and of operators, and certificates, over the Redis protocol.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ const TOKEN: &str = "morning-star-0001";
 const OPERATOR: &str = "tg_operator";
 const VIEWER: &str = "tg_viewer";
 
-/// Knows one operator.
+/// A verifier that knows one operator.
 #[derive(Debug, Default)]
 struct One {
     asked: AtomicUsize,
@@ -54,12 +54,12 @@ fn tokens() -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
-    // The file goes, and its tokens stay.
+    // The file is removed, and its tokens stay valid.
     Settings { tokens: Some(Tokens::open(file).expect("they are good")), ..Settings::default() }
 }
 
 #[test]
-fn where_tokens_are_asked_for_nobody_asks_without_one() {
+fn a_command_without_a_token_is_refused_where_the_server_has_tokens() {
     let server = Server::listening(HUNDRED, tokens(), None);
     let mut connection = server.connect();
     let commands = [
@@ -109,7 +109,7 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
 }
 
 #[test]
-fn an_address_that_tries_tokens_without_end_leaves_others_their_tries_and_quota() {
+fn an_address_that_tries_tokens_without_end_leaves_others_their_attempts_and_quota() {
     const TRIES: usize = 500;
     let known = Arc::new(One::default());
     let operators = Arc::clone(&known) as Arc<dyn Operators>;
@@ -128,7 +128,7 @@ fn an_address_that_tries_tokens_without_end_leaves_others_their_tries_and_quota(
 }
 
 #[test]
-fn keys_are_reset_by_operators_alone() {
+fn only_operators_reset_keys() {
     let known = Arc::new(One::default());
     let operators = Arc::clone(&known) as Arc<dyn Operators>;
     let server = Server::listening(HUNDRED, Settings::default(), Some(operators));
@@ -147,7 +147,7 @@ fn keys_are_reset_by_operators_alone() {
     assert!(matches!(connection.ask("HELLO"), Reply::Array(_)), "what was refused did not change the version");
     let said = connection.refused("AUTH tg_away");
     assert!(said.starts_with("ERR the admin server cannot be asked for tokens now: nobody is there"), "{said}");
-    // What comes behind waits for the answer.
+    // Commands behind it wait for the answer.
     connection.write(format!("AUTH {OPERATOR}\r\nDEL ada bob carol\r\nDEL ada\r\n"));
     assert_eq!([(); 3].map(|()| connection.reply()), [ok(), Reply::Integer(2), Reply::Integer(0)]);
     spend(&mut connection);
@@ -156,7 +156,7 @@ fn keys_are_reset_by_operators_alone() {
         let series = format!(r#"tidegate_requests_total{{door="resp",route="{route}",status="{status}"}}"#);
         assert_eq!(server.metric(&series), count, "{series}");
     }
-    // It is of the connection.
+    // The authentication is that of the connection.
     assert!(server.connect().refused("DEL ada").starts_with(not_operator));
     let mut other = server.connect();
     assert!(matches!(other.ask(&format!("HELLO 3 AUTH me {OPERATOR}")), Reply::Map(_)));
@@ -164,7 +164,7 @@ fn keys_are_reset_by_operators_alone() {
 }
 
 #[test]
-fn guesses_are_not_passed_on_at_any_rate() {
+fn the_rate_of_queries_for_unknown_tokens_is_limited() {
     let known = Arc::new(One::default());
     let server = Server::listening(HUNDRED, tokens(), Some(Arc::clone(&known) as Arc<dyn Operators>));
     let mut connection = server.connect();
@@ -172,7 +172,7 @@ fn guesses_are_not_passed_on_at_any_rate() {
     let said: Vec<String> = (0..200).map(|guess| connection.refused(&format!("AUTH tg_{guess}"))).collect();
     assert!(said[0].starts_with("WRONGPASS"), "{}", said[0]);
     assert!(said.iter().any(|said| said.starts_with("ERR too many tokens that are not known")));
-    // Five at once, and five a second.
+    // Five at once, then five a second.
     let most = 5 * (begun.elapsed().as_secs() + 2);
     assert!(known.asked.load(Ordering::SeqCst) as u64 <= most, "{known:?} of {most}");
     assert_eq!(connection.ask(&format!("AUTH {TOKEN}")), ok(), "what is known here needs nobody");
@@ -182,7 +182,7 @@ fn guesses_are_not_passed_on_at_any_rate() {
 }
 
 #[test]
-fn a_token_that_is_taken_out_of_the_file_is_good_no_more() {
+fn a_token_that_is_removed_from_the_file_is_no_longer_valid() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, format!("{TOKEN}\nevening-star-0002")).expect("room for a file");
@@ -200,7 +200,7 @@ fn a_token_that_is_taken_out_of_the_file_is_good_no_more() {
 }
 
 #[test]
-fn a_token_does_what_its_rights_say_and_nothing_else() {
+fn a_token_permits_the_commands_of_its_rights_and_no_others() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     let text = "checks-alone-0001 check\nresets-alone-0001 reset\nof-the-shop-00001 check reset domain=shop\n\
@@ -239,15 +239,15 @@ fn a_token_does_what_its_rights_say_and_nothing_else() {
         assert!(is_right, "{token}: {reply:?}");
     }
     assert_eq!(spent.numbers("CL.THROTTLE ada 0 1 3600"), [0, 1, 0, -1, 3_600], "it was reset");
-    // What a file says now holds for connections that are open.
+    // A changed file holds for open connections.
     fs::write(&file, "checks-alone-0001 reset").expect("room for a file");
     wait_until("the file is read again", || spent.refused("CL.THROTTLE ada 0 1 3600 0").starts_with("NOPERM "));
     assert_eq!(spent.ask("DEL ada"), Reply::Integer(1));
 }
 
-fn when_operators_are_asked_again(periods: &Periods) {
+fn tokens_of_operators_are_verified_again(periods: &Periods) {
     let period = periods.operator_trust;
-    // An attempt shows nothing if this thread stood still for too long to use a token that is still believed.
+    // An attempt is void if this thread was not scheduled for too long to use a token that is still trusted.
     let is_shown = (0..50).any(|_| {
         let known = Arc::new(One::default());
         let operators = Arc::clone(&known) as Arc<dyn Operators>;
@@ -280,23 +280,23 @@ fn when_operators_are_asked_again(periods: &Periods) {
 }
 
 #[test]
-fn operators_are_asked_about_again() {
-    when_operators_are_asked_again(&Periods { operator_trust: Duration::from_secs(1), ..Periods::default() });
+fn an_operators_token_is_verified_again() {
+    tokens_of_operators_are_verified_again(&Periods { operator_trust: Duration::from_secs(1), ..Periods::default() });
 }
 
-/// Tests of the real periods.
+/// Tests of the real timeouts.
 mod long {
     use super::*;
 
     #[test]
     #[ignore = "long: an answer about a token is believed for a minute"]
-    fn operators_are_asked_about_again_after_a_minute() {
-        when_operators_are_asked_again(&Periods::default());
+    fn an_operators_token_is_verified_again_after_a_minute() {
+        tokens_of_operators_are_verified_again(&Periods::default());
     }
 }
 
 #[test]
-fn it_answers_over_tls_and_not_without() {
+fn a_listener_with_a_certificate_answers_over_tls_only() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
     let authority = Authority::new();
@@ -315,7 +315,7 @@ fn it_answers_over_tls_and_not_without() {
     let mut connection = Connection::over(StreamOwned::new(client, socket));
     assert_eq!(connection.ask("PING over-tls"), bulk("over-tls"));
     assert_eq!(connection.numbers("CL.THROTTLE ada 9 10 60"), [0, 10, 9, -1, 6]);
-    // More than one record of TLS, either way.
+    // More than one record of TLS in each direction.
     let long = "a".repeat(100_000);
     assert_eq!(connection.ask(&format!("PING {long}")), bulk(&long));
 

@@ -1,5 +1,4 @@
-//! A process whose door for the Redis protocol is asked; and a client that sends what no library would, and reads replies by a
-//! grammar of its own.
+//! A server process with a RESP listener, and a client that can send input that no library would and parses replies by itself.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -17,7 +16,7 @@ use tidegate_service::{
 };
 use tidegate_testkit::PATIENCE;
 
-/// So many keys have room, of the policy and of commands.
+/// The number of keys that the tables of the policy and of commands have room for.
 pub(crate) use crate::process::KEYS_MAX;
 use crate::process::{Process, listen};
 
@@ -42,12 +41,12 @@ impl DerefMut for Server {
 }
 
 impl Server {
-    /// With this policy; TOML.
+    /// Starts a server with this policy in TOML.
     pub(crate) fn with(policy: &str) -> Self {
         Self::listening(policy, Settings::default(), None)
     }
 
-    /// In this way, with somebody who knows operators.
+    /// Starts a server with these settings and this verifier of operators.
     pub(crate) fn listening(policy: &str, settings: Settings, operators: Option<Arc<dyn Operators>>) -> Self {
         let (listener, address) = listen();
         let process = Process::start(settings, Authorize::default(), |doors, clock| {
@@ -62,7 +61,7 @@ impl Server {
         Connection::to(self.address)
     }
 
-    /// Ends it as the binary would, and says how it ended.
+    /// Stops the server as the binary would, and returns its result.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
         self.drain(Duration::ZERO);
         self.ended()
@@ -81,7 +80,7 @@ pub(crate) enum Reply {
     Map(Vec<(Reply, Reply)>),
 }
 
-/// A connection on which a test writes what it likes.
+/// A connection on which a test writes any bytes.
 pub(crate) struct Connection<S = TcpStream> {
     stream: BufReader<S>,
 }
@@ -94,7 +93,7 @@ impl Connection {
         Self::over(stream)
     }
 
-    /// What one read of the socket brings.
+    /// Returns the bytes of one read of the socket.
     pub(crate) fn read_once(&mut self) -> String {
         let bytes = self.stream.fill_buf().expect("an answer").to_vec();
         self.stream.consume(bytes.len());
@@ -115,7 +114,7 @@ impl<S: Read + Write> Connection<S> {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// Asks for a command, its words with single blanks between them.
+    /// Sends a command, whose words have single blanks between them, and returns the reply.
     pub(crate) fn ask(&mut self, command: &str) -> Reply {
         self.write(array(&command.split(' ').collect::<Vec<_>>()));
         self.reply()
@@ -128,7 +127,7 @@ impl<S: Read + Write> Connection<S> {
             && self.stream.read_exact(&mut reply).is_ok_and(|()| &reply == b"+PONG\r\n")
     }
 
-    /// The same, where numbers are answered.
+    /// Sends a command, and returns the numbers of its reply.
     pub(crate) fn numbers(&mut self, command: &str) -> Vec<i64> {
         let Reply::Array(replies) = self.ask(command) else { return Vec::new() };
         replies
@@ -137,7 +136,7 @@ impl<S: Read + Write> Connection<S> {
             .collect()
     }
 
-    /// The same, where an error is answered.
+    /// Sends a command, and returns the error of its reply.
     pub(crate) fn refused(&mut self, command: &str) -> String {
         match self.ask(command) {
             Reply::Error(error) => error,
@@ -170,13 +169,13 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// True when the server has nothing more to say and closed.
+    /// Returns whether the server has closed the connection without further bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0))
     }
 }
 
-/// A command as clients send it.
+/// Returns a command in the form in which clients send it.
 pub(crate) fn array(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

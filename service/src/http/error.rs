@@ -1,0 +1,343 @@
+//! Errors of requests at all listeners: one enum, and one table from each case to its HTTP status and its stable code. The HTTP
+//! API answers them as problem details. A denial is not an error.
+
+use std::fmt;
+
+use actix_web::http::StatusCode;
+use tidegate::{RequestError, algorithm::NUMBER_MAX};
+use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
+
+use crate::shared::{
+    body_budget::{BODY_BYTES_MAX, BudgetRefusal},
+    decider::{Unreserved, Unsettled},
+    request_id_cache::{BadRequestId, RequestId, Reused},
+    reservations::{Gone, ShareTaken},
+    tokens::Forbidden,
+};
+
+/// The largest number of checks in one batch.
+pub(crate) const CHECKS_MAX: usize = 10_000;
+/// The number of open streams on a gRPC connection from which on no stream of the reflection service begins.
+pub(crate) const REFLECTION_STREAMS_MAX: usize = 16;
+/// The largest head of a request: its path and its headers, in bytes.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
+
+const EXAMPLE: &str = r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#;
+
+/// The largest length of a message, in characters: it quotes what a caller sent.
+const MESSAGE_CHARACTERS_MAX: usize = 400;
+
+/// An error of a request. Nothing was charged.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The body is not UTF-8 from this byte on.
+    NotUtf8 { at: usize },
+    /// The body is text, but not JSON; the parser's message.
+    NotJson(String),
+    /// The body is JSON, but not the document that is read here. `field` is the name of a field, or a JSON pointer; empty for the
+    /// whole body.
+    Field { field: String, problem: String },
+    /// The request ID is empty or too long.
+    RequestId(BadRequestId),
+    /// The request ID belongs to another request.
+    Reused(Reused),
+    /// A reservation has `peek`, but reservations charge.
+    PeekOfReservation,
+    /// The caller holds its whole share of the open reservations.
+    ReservationShare(ShareTaken),
+    /// A settlement is above the largest cost.
+    Actual(u64),
+    /// A settlement is above the largest cost at which its reservation can be settled.
+    ActualAboveMax { actual: u64, max: u64 },
+    /// The reservation does not exist, or was settled before.
+    Reservation(Gone),
+    /// A parameter of the query is wrong.
+    Query { key: String, problem: String },
+    /// The engine rejects the request. `field` is the name of a field, or a path to it.
+    Request { field: String, error: RequestError },
+    /// A batch has this many checks, more than [`CHECKS_MAX`].
+    TooManyChecks(usize),
+    /// The connection has too many open streams for one of the reflection service.
+    TooManyStreams,
+    /// The path and the headers are above [`HEAD_BYTES_MAX`].
+    HeadTooLarge,
+    /// The request has none of the server's tokens; the name of the setting that names their file.
+    Token(&'static str),
+    /// The token has no right to the request.
+    Forbidden(Forbidden),
+    /// The `Host` is this name, which a listener on loopback does not have.
+    Host(String),
+    /// A page of another origin sent the request; the origin, if the browser gives it.
+    Origin(Option<String>),
+    /// The body is above [`BODY_BYTES_MAX`].
+    TooLarge,
+    /// The body did not arrive in time.
+    TooSlow,
+    /// The body ended early, or its framing is wrong.
+    BrokenOff,
+    /// The `Content-Type` is not JSON.
+    MediaType(String),
+    /// The body is compressed.
+    Encoding(String),
+    /// The body budget has no room for the body.
+    Overload,
+    /// No decision was made; the caller has a setting for that case.
+    Undecided,
+    /// A panic was caught.
+    Internal,
+    /// The path exists, but takes only these methods.
+    Method { given: String, allowed: &'static str },
+    /// The path does not exist.
+    Path(String),
+}
+
+/// An error in the form that all protocols write.
+#[derive(Debug)]
+pub(crate) struct ErrorReport {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// Name of the field that is wrong, or the path to it in the message or the body.
+    pub(crate) field: Option<String>,
+}
+
+impl ErrorReport {
+    /// Prefixes the field with the place of the value in a larger message.
+    pub(crate) fn within(mut self, place: &str) -> Self {
+        self.field = Some(self.field.map_or_else(|| place.to_owned(), |field| format!("{place}/{field}")));
+        self
+    }
+}
+
+impl From<Unreserved> for Error {
+    fn from(unreserved: Unreserved) -> Self {
+        match unreserved {
+            Unreserved::Reused(reused) => Self::Reused(reused),
+            Unreserved::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
+        }
+    }
+}
+
+impl From<Unsettled> for Error {
+    fn from(unsettled: Unsettled) -> Self {
+        match unsettled {
+            Unsettled::Gone(gone) => Self::Reservation(gone),
+            Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
+            Unsettled::Panicked => Self::Internal,
+        }
+    }
+}
+
+impl From<Forbidden> for Error {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden)
+    }
+}
+
+impl From<BudgetRefusal> for Error {
+    fn from(refusal: BudgetRefusal) -> Self {
+        if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
+    }
+}
+
+impl Error {
+    /// Creates an error of a parameter of the query.
+    pub(crate) fn query(key: &str, problem: &str) -> Self {
+        Self::Query { key: key.to_owned(), problem: problem.to_owned() }
+    }
+
+    /// Returns the HTTP status and the stable code: the table of all errors.
+    pub(crate) fn kind(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotUtf8 { .. } | Self::NotJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
+            Self::Field { .. } | Self::PeekOfReservation => (StatusCode::BAD_REQUEST, "bad_field"),
+            Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::Request { error, .. } => (StatusCode::BAD_REQUEST, code(error)),
+            Self::Actual(_) | Self::ActualAboveMax { .. } => (StatusCode::BAD_REQUEST, "bad_cost"),
+            Self::RequestId(_) => (StatusCode::BAD_REQUEST, "bad_request_id"),
+            Self::Reused(_) => (StatusCode::BAD_REQUEST, "request_id_reused"),
+            Self::TooManyChecks(_) => (StatusCode::BAD_REQUEST, "too_many_checks"),
+            Self::TooManyStreams => (StatusCode::TOO_MANY_REQUESTS, "too_many_streams"),
+            Self::BrokenOff => (StatusCode::BAD_REQUEST, "broken_off"),
+            Self::Reservation(Gone::Unknown) => (StatusCode::NOT_FOUND, "unknown_reservation"),
+            Self::Path(_) => (StatusCode::NOT_FOUND, "not_found"),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
+            Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
+            Self::Token(_) => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Host(_) => (StatusCode::FORBIDDEN, "unknown_host"),
+            Self::Origin(_) => (StatusCode::FORBIDDEN, "cross_origin"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+            Self::ReservationShare(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_reservations"),
+            Self::Overload => (StatusCode::SERVICE_UNAVAILABLE, "overload"),
+            Self::Undecided => (StatusCode::SERVICE_UNAVAILABLE, "undecided"),
+        }
+    }
+
+    /// Returns the field that is wrong.
+    fn field(&self) -> Option<&str> {
+        match self {
+            Self::Field { field, .. } | Self::Request { field, .. } => {
+                Some(field).filter(|field| !field.is_empty()).map(|field| &**field)
+            }
+            Self::Query { key, .. } => Some(key),
+            Self::RequestId(_) | Self::Reused(_) => Some("request_id"),
+            Self::PeekOfReservation => Some("peek"),
+            Self::Actual(_) | Self::ActualAboveMax { .. } => Some("actual"),
+            Self::Reservation(_) | Self::ReservationShare(_) => Some("reservation"),
+            Self::TooManyChecks(_) => Some("checks"),
+            Self::Forbidden(Forbidden::Domain(_)) => Some("domain"),
+            _ => None,
+        }
+    }
+
+    /// Returns the error in the form that all protocols write.
+    pub(crate) fn report(&self) -> ErrorReport {
+        let (status, code) = self.kind();
+        let field = self.field().map(|field| shortened(field.to_owned()));
+        ErrorReport { status, code, message: shortened(self.to_string()), field }
+    }
+
+    /// Returns the error as the body of an HTTP response, with the place of what is wrong in this part of the request.
+    pub(crate) fn problem(&self, part: RequestPart<'_>) -> ProblemDetails {
+        let ErrorReport { status, code, message, field } = self.report();
+        let at = match (part, field) {
+            (RequestPart::Query, field) => field.map(ErrorLocation::Parameter),
+            (RequestPart::Body(place), Some(field)) => {
+                let slash = if field.starts_with('/') { "" } else { "/" };
+                Some(ErrorLocation::Pointer(format!("{place}{slash}{field}")))
+            }
+            (RequestPart::Body(place), None) => {
+                let is_of_body = matches!(self, Self::NotUtf8 { .. } | Self::NotJson(_) | Self::Field { .. });
+                (is_of_body || !place.is_empty()).then(|| ErrorLocation::Pointer(place.to_owned()))
+            }
+        };
+        let errors = at.map(|at| FieldError { at, code: code.into(), message: message.clone() });
+        let title = status.canonical_reason().unwrap_or_default();
+        ProblemDetails {
+            errors: errors.into_iter().collect(),
+            ..ProblemDetails::new(status.as_u16(), code, title, message)
+        }
+    }
+}
+
+/// The part of an HTTP request that an error is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RequestPart<'p> {
+    /// The value at this JSON pointer into the body; empty for the whole body.
+    Body(&'p str),
+    /// The query: the body is not read.
+    Query,
+}
+
+/// Writes what is wrong, and what to do.
+impl fmt::Display for Error {
+    // Long because it is a table: one text for each case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"),
+            Self::NotJson(problem) => write!(f, "the body is not JSON: {problem}; send an object such as {EXAMPLE}"),
+            Self::Field { field, problem } if field.is_empty() => f.write_str(problem),
+            Self::Field { field, problem } => write!(f, "{field}: {problem}"),
+            Self::Query { key, problem } => write!(f, "{key}: {problem}"),
+            Self::Request { error, .. } => error.fmt(f),
+            Self::RequestId(BadRequestId { bytes }) => {
+                write!(f, "request_id: {bytes} bytes; from 1 to {} fit", RequestId::BYTES_MAX)
+            }
+            Self::Reused(Reused) => f.write_str(
+                "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what \
+                 the first one had",
+            ),
+            Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask by a check what is left"),
+            Self::Actual(actual) => write!(f, "actual: {actual} is out of range; from 0 to {NUMBER_MAX} fit"),
+            Self::ActualAboveMax { actual, max } => write!(
+                f,
+                "actual: {actual} is above {max}, the most that this reservation can be settled at: a multiple of its estimate \
+                 (--settle-multiple of this server) or one burst of its largest limit; settle it at {max} or less, and reserve \
+                 a larger estimate next time. Nothing was changed, and the reservation is still open"
+            ),
+            Self::Reservation(Gone::Settled) => {
+                f.write_str("reservation: was settled or refunded before; nothing was changed")
+            }
+            Self::Reservation(Gone::Unknown) => f.write_str(
+                "reservation: not known here; it is of another node, or more than an hour old, or from before a restart, and \
+                 stands as it was charged",
+            ),
+            Self::ReservationShare(ShareTaken { open }) => write!(
+                f,
+                "reservation: this caller has {open} open ones, its share of the places (--caller-share of this server); settle \
+                 or refund some of them, or ask by a check, which takes no place. Nothing was charged"
+            ),
+            Self::TooManyChecks(count) => {
+                write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")
+            }
+            Self::TooManyStreams => write!(
+                f,
+                "{REFLECTION_STREAMS_MAX} streams or more are open on this connection, too many for one of the reflection \
+                 service; ask on another connection"
+            ),
+            Self::HeadTooLarge => {
+                write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
+            }
+            Self::Token(setting) => write!(
+                f,
+                "this server asks for a token; send one of its {setting} as `Authorization: Bearer TOKEN`, or as \
+                 X-Tidegate-Token"
+            ),
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
+            Self::Host(name) => write!(
+                f,
+                "Host: `{name}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or \
+                 allow the name with --allowed-host"
+            ),
+            Self::Origin(origin) => write!(
+                f,
+                "pages of {} may not call this server; allow their origin with --allowed-origin",
+                origin.as_deref().unwrap_or("other sites")
+            ),
+            Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
+            Self::TooSlow => f.write_str("the body did not come in time; send it at once"),
+            Self::BrokenOff => f.write_str(
+                "the body ended early or is malformed; send all that its length or its chunks announce",
+            ),
+            Self::MediaType(given) => {
+                write!(f, "Content-Type: `{given}` is not read here; send JSON as application/json")
+            }
+            Self::Encoding(given) => write!(f, "Content-Encoding: `{given}` is not read here; send the body as it is"),
+            Self::Overload => {
+                f.write_str("too many long bodies are being read at once; nothing was changed, send it again")
+            }
+            Self::Undecided => f.write_str("this could not be decided; the log of this server says why"),
+            Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
+            Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),
+            Self::Path(path) => {
+                write!(f, "nothing is at {path}; checks go to POST /v1/check and POST /v1/check/batch")
+            }
+        }
+    }
+}
+
+/// Returns the stable code of an error of the engine.
+fn code(error: &RequestError) -> &'static str {
+    match error {
+        RequestError::Identities(_) => "bad_identities",
+        RequestError::RepeatedKind(_) => "repeated_kind",
+        RequestError::Kind(_) => "bad_kind",
+        RequestError::Value { .. } | RequestError::Address(_) => "bad_value",
+        RequestError::Endpoint(_) => "bad_endpoint",
+        RequestError::Cost(_) => "bad_cost",
+    }
+}
+
+/// Cuts a text to [`MESSAGE_CHARACTERS_MAX`].
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MESSAGE_CHARACTERS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
