@@ -10,12 +10,12 @@ use tidegate::{
 };
 use tidegate_benches::{
     LIMIT_ID,
-    contest::Ask,
+    comparison::Ask,
     engine,
     floor::Floor,
     full_check::{CLIENTS, FullCheck},
     key_of, meter,
-    numbers::Numbers,
+    random::Numbers,
 };
 
 #[global_allocator]

@@ -4,7 +4,7 @@
 use std::{cell::Cell, iter, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tidegate_benches::{contest::Row, rows::GROUPS, threads::CHUNK};
+use tidegate_benches::{comparison::Row, rows::GROUPS, threads::CHUNK};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use tidegate::{Decision, Engine};
 
-use crate::{LIMIT_ID, contest::Ask, key_of};
+use crate::{LIMIT_ID, comparison::Ask, key_of};
 
 /// Checks of one batch.
 pub const BATCH: usize = 64;

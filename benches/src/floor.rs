@@ -7,7 +7,7 @@ use std::{
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use crate::{contest::Ask, key_of};
+use crate::{comparison::Ask, key_of};
 
 /// What no keyed limiter can be faster than: the clock is read, the key hashed and a word swapped, and each round needs the
 /// word of the last.

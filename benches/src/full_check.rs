@@ -10,7 +10,7 @@ use tidegate::{
 
 use crate::{
     batches::{BATCH, Seen},
-    contest::Ask,
+    comparison::Ask,
 };
 
 /// How many clients are listed.

@@ -67,7 +67,7 @@ fn end(place: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::Numbers;
+    use crate::random::Numbers;
 
     #[test]
     fn buckets_follow_each_other_and_end_where_the_next_begins() {

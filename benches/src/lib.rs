@@ -9,20 +9,20 @@ use tidegate::{
 
 pub mod admin_session;
 pub mod batches;
-pub mod coarse;
-pub mod contest;
-pub mod document;
-pub mod figures;
+pub mod coarse_clocks;
+pub mod comparison;
 pub mod floor;
 pub mod footprint;
 pub mod full_check;
 pub mod histogram;
 pub mod http2;
 pub mod load_curve;
+pub mod markdown;
 pub mod memory;
-pub mod numbers;
 pub mod peers;
 pub mod publishing;
+pub mod random;
+pub mod record;
 pub mod recorded;
 pub mod rows;
 pub mod scraper;

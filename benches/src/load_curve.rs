@@ -4,14 +4,13 @@ use std::{fmt::Write, fs, io, path::PathBuf, time::Duration};
 
 use crate::{
     LIMIT_ID,
-    contest::{Contender, Keys, Row},
-    document::with_part,
-    engine,
-    figures::Spread,
-    key_of,
+    comparison::{Contender, Keys, Row},
+    engine, key_of,
+    markdown::with_part,
     memory::resident_bytes,
-    numbers::{Numbers, drawn},
     peers::ByHandle,
+    random::{Numbers, drawn},
+    record::Spread,
 };
 
 /// The loads that are measured: per cent of the slots, with their names.
@@ -275,7 +274,7 @@ text { fill: #9198a1 }
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::part;
+    use crate::markdown::part;
 
     #[test]
     fn the_drawing_of_the_document_shows_its_table() {

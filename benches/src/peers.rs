@@ -11,7 +11,7 @@ use tidegate::{
 
 use crate::{
     LIMIT_ID,
-    contest::{Ask, Contender},
+    comparison::{Ask, Contender},
     engine, key_of, text_of,
 };
 

@@ -12,7 +12,7 @@ use std::{
 
 use tidegate::{Engine, Publish, Snapshot};
 
-use crate::{contest::Ask, figures::Spread, histogram::Histogram, threads::now};
+use crate::{comparison::Ask, histogram::Histogram, record::Spread, threads::now};
 
 /// From one swap to the next.
 pub const EVERY: Duration = Duration::from_millis(10);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::{
         full_check::{CLIENTS, FullCheck, snapshot},
-        numbers::{Numbers, drawn},
+        random::{Numbers, drawn},
     };
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{contest::MILLIONS_BOUND, document::with_part, figures::Record, rows::works};
+use crate::{comparison::MILLIONS_BOUND, markdown::with_part, record::Record, rows::works};
 
 /// The columns of the table: a title, and the file of its figures.
 const COLUMNS: [(&str, &str); 2] = [
@@ -182,7 +182,7 @@ fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::{Goal, mark_best};
+    use crate::record::{Goal, mark_best};
 
     #[test]
     fn the_table_of_the_readme_shows_the_recorded_figures() {

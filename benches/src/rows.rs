@@ -2,14 +2,14 @@
 
 use crate::{
     batches::InBatches,
-    coarse::CoarseClocks,
-    contest::{Contender, Keys, Row, Side},
+    coarse_clocks::CoarseClocks,
+    comparison::{Contender, Keys, Row, Side},
     engine,
-    figures::Goal,
     floor::Floor,
     full_check::{CLIENTS, FullCheck},
-    numbers::{Numbers, Zipf, drawn},
     peers::{ByHandle, Limit, direct, keyed, keyed_limiter, texts, tidegate},
+    random::{Numbers, Zipf, drawn},
+    record::Goal,
     windows::{self, Window},
 };
 

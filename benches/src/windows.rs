@@ -10,7 +10,7 @@ use tidegate::{
 };
 
 use crate::{
-    contest::Contender,
+    comparison::Contender,
     engine_with, key_of,
     peers::{ByHandle, by},
 };

@@ -12,12 +12,12 @@ use std::{
 
 use clap::Parser;
 use tidegate_benches::{
-    contest::{MILLIONS_BOUND, Outcome, Row},
-    figures::{Goal, Record, Spread, mark_best},
+    comparison::{MILLIONS_BOUND, Outcome, Row},
     footprint::{self, Footprint},
     full_check::{CLIENTS, FullCheck, snapshot},
-    numbers::{Numbers, drawn},
     publishing::{self, Tail},
+    random::{Numbers, drawn},
+    record::{Goal, Record, Spread, mark_best},
     recorded,
     rows::{GROUPS, MEMORY, PUBLISHING, works},
     threads::now,

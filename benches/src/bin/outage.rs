@@ -14,7 +14,7 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate::{Begun, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
-    figures::Spread,
+    record::Spread,
     servers::{Outcome, turns},
     store::{engine, redis},
 };

@@ -24,7 +24,7 @@ use std::{
 };
 
 use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
-use tidegate_benches::numbers::Numbers;
+use tidegate_benches::random::Numbers;
 
 const POLICY: &str = r#"
 [domains.default]

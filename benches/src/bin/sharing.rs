@@ -14,8 +14,8 @@ use std::{
 use clap::Parser;
 use tidegate::{Begun, Decide, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
-    figures::Spread,
-    numbers::{Zipf, drawn},
+    random::{Zipf, drawn},
+    record::Spread,
     servers::{Outcome, turns},
     store::{engine, redis, scripts},
 };

@@ -27,7 +27,7 @@ use tidegate::{
     algorithm::{Meter, Verdict},
 };
 use tidegate_benches::{
-    figures::Spread,
+    record::Spread,
     servers::{Outcome, pin_client, turns},
     store::{engine, redis, scripts},
 };

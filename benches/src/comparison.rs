@@ -3,7 +3,7 @@
 use std::{fmt, hint::black_box, time::Duration};
 
 use crate::{
-    figures::{self, Goal, Record, Spread},
+    record::{self, Goal, Record, Spread},
     threads::{CHUNK, Slice, together},
 };
 
@@ -278,7 +278,7 @@ impl<'a> Row<'a> {
         let sides = others
             .map(|(side, found)| Record { is_peer: side.is_peer, ..new((side.name, found.ns.median), side.goal) });
         let mut records: Vec<Record> = sides.collect();
-        figures::mark_best(&mut records, self.best_goal);
+        record::mark_best(&mut records, self.best_goal);
         records.extend(self.bounds.iter().map(|&bound| new(bound, Some(Goal::Above(0.0)))));
         records
     }

@@ -7,7 +7,7 @@ use rapidhash::fast::RandomState;
 use tidegate::{KeyedLimiter, Limiter, clock::CoarseClock};
 
 use crate::{
-    contest::Contender,
+    comparison::Contender,
     engine_with, key_of,
     peers::{ByHandle, Limit, by, rate_net},
 };
