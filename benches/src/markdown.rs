@@ -1,20 +1,25 @@
-//! Parts of the documents that programs write, between two comments that name them.
+//! Sections of Markdown documents that programs write, and rows of Markdown tables.
 
-/// Returns the part of this name: what stands between its comments.
+/// Returns the section with this name: the text between its two comments.
 #[must_use]
-pub fn part<'t>(document: &'t str, name: &str) -> Option<&'t str> {
+pub fn section<'t>(document: &'t str, name: &str) -> Option<&'t str> {
     let [begin, end] = comments(name);
     let (_, after) = document.split_once(&begin)?;
     Some(after.split_once(&end)?.0)
 }
 
-/// Returns the document with another text as the part of this name, or `None` where it has no such part.
+/// Returns the document with another text in the section with this name, or `None` if it has no such section.
 #[must_use]
-pub fn with_part(document: &str, name: &str, text: &str) -> Option<String> {
+pub fn with_section(document: &str, name: &str, text: &str) -> Option<String> {
     let [begin, end] = comments(name);
     let (before, after) = document.split_once(&begin)?;
     let (_, after) = after.split_once(&end)?;
     Some(format!("{before}{begin}{text}{end}{after}"))
+}
+
+/// Returns a row of a table.
+pub(crate) fn table_row(cells: impl IntoIterator<Item = String>) -> String {
+    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
 }
 
 fn comments(name: &str) -> [String; 2] {
@@ -26,11 +31,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_replaced_and_all_else_stays() {
+    fn a_section_is_replaced_and_the_rest_stays() {
         let document = "a\n<!-- x: begin -->\n\nold\n\n<!-- x: end -->\nb\n";
-        assert_eq!(part(document, "x"), Some("old\n"));
-        let newer = with_part(document, "x", "new\n").expect("a part");
+        assert_eq!(section(document, "x"), Some("old\n"));
+        let newer = with_section(document, "x", "new\n").expect("a section");
         assert_eq!(newer, document.replace("old", "new"));
-        assert_eq!((part(document, "y"), with_part(document, "y", "new\n")), (None, None));
+        assert_eq!((section(document, "y"), with_section(document, "y", "new\n")), (None, None));
     }
 }
