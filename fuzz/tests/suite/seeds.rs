@@ -30,7 +30,7 @@ fn operations_that_are_kept_keep_the_rules() {
 
 #[test]
 fn requests_that_are_kept_are_answered() {
-    each_of("door", tidegate_fuzz::door);
+    each_of("http", tidegate_fuzz::http);
 }
 
 #[test]

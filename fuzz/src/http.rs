@@ -80,7 +80,7 @@ thread_local! {
 /// # Panics
 ///
 /// Where something does not hold.
-pub fn door(data: &[u8]) {
+pub fn http(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let before = DOOR.engine.totals();
     let charged = || DOOR.engine.totals().allowed - before.allowed;
