@@ -1,5 +1,6 @@
-//! What must hold of any policy text, of any run of operations, and of whatever comes to a door. The fuzzer calls these with inputs of its own, the
-//! tests with those that are kept in `seeds/`.
+//! Properties that hold for any policy text, any file of another limiter, any run of operations and any bytes sent to a listener.
+//!
+//! The fuzzer calls these functions with inputs of its own, the tests with those in `seeds/`.
 
 mod grpc;
 mod http;
