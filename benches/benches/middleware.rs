@@ -1,5 +1,5 @@
-//! What the guard costs a service: the service alone, behind the guard, and the check that the guard makes, alone. And a
-//! check of a server on this machine, over a connection that is kept.
+//! The cost of the guard for a service, under criterion: the service alone, the service behind the guard, and the check alone.
+//! Also a check of a server on this machine, over a kept connection.
 
 use std::{
     convert::Infallible,
@@ -29,7 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ADDRESS: [u8; 4] = [192, 0, 2, 7];
 
-/// One limit, which admits everybody, or nobody.
+/// Returns an engine with one limit, which `limit` lets admit all requests or none.
 fn engine(limit: u64) -> Arc<Engine> {
     let policy = format!(
         r#"
@@ -64,7 +64,7 @@ impl<B> Service<HttpRequest<B>> for Hello {
     }
 }
 
-/// As a browser asks.
+/// Returns a request like those of a browser.
 fn request() -> HttpRequest<()> {
     HttpRequest::get("/api/v1/users/7/posts?page=2")
         .header("host", "service.example")
@@ -76,7 +76,7 @@ fn request() -> HttpRequest<()> {
         .expect("a request")
 }
 
-/// What is ready at once.
+/// Returns the output of a future that is ready at its first poll.
 fn ready_now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -101,28 +101,28 @@ fn guard(c: &mut Criterion) {
         ("behind the guard, by a header", 1_000_000_000, "user=header:x-user-id"),
         ("behind the guard, denied", 0, "ip=address"),
     ] {
-        let mut service = Guard::new(engine(limit), identities.parse().expect("right")).layer(Hello);
+        let mut service = Guard::new(engine(limit), identities.parse().expect("valid")).layer(Hello);
         group.bench_function(name, |b| b.iter(|| ready_now(service.call(template.clone())).map(drop)));
     }
     group.finish();
 }
 
-/// A door in a thread of its own.
+/// Starts an HTTP listener in a thread of its own, and returns its address.
 fn serve() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let (begun, begins) = mpsc::channel();
+    let (started, starts) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let decider = Arc::new(Decider::new(engine(1_000_000_000)).expect("random numbers"));
             let http = Http { listener, authorize: Authorize::default() };
-            let server = Doors::new(decider, Settings::default(), http).serve().expect("it serves");
-            begun.send(()).expect("it waits");
+            let server = Doors::new(decider, Settings::default(), http).serve().expect("a listener");
+            started.send(()).expect("the caller waits");
             server.await
         })
     });
-    begins.recv().expect("it begins");
+    starts.recv().expect("the listener starts");
     address
 }
 
@@ -135,12 +135,12 @@ fn remote(c: &mut Criterion) {
     c.bench_function("a check of a server", |b| {
         b.iter_custom(|checks| {
             runtime.block_on(async {
-                let begun = tokio::time::Instant::now();
+                let began = tokio::time::Instant::now();
                 for _ in 0..checks {
-                    let ruling = remote.check(&request).await.expect("a right check");
+                    let ruling = remote.check(&request).await.expect("a valid check");
                     assert_eq!(ruling.degraded, None);
                 }
-                begun.elapsed()
+                began.elapsed()
             })
         });
     });

@@ -1,4 +1,4 @@
-//! The parts of a check, one by one: the pure step, the word under compare-and-swap, the table, the whole.
+//! The parts of a check, one by one, under criterion: the pure step, a bucket's compare-and-swap, the table, the full check.
 
 use std::hint::black_box;
 
@@ -10,12 +10,12 @@ use tidegate::{
 };
 use tidegate_benches::{
     LIMIT_ID,
-    contest::Ask,
+    contender::TestedLimiter,
     engine,
     floor::Floor,
     full_check::{CLIENTS, FullCheck},
     key_of, meter,
-    numbers::Numbers,
+    random::Uniform,
 };
 
 #[global_allocator]
@@ -36,8 +36,8 @@ fn word(c: &mut Criterion) {
     let (bucket, meter, clock) = (Bucket::new(), meter(1_000_000_000, 1_000_000), SystemClock::new());
     group.bench_function("bucket", |b| b.iter(|| bucket.charge(&meter, black_box(clock.now()), 1)));
     let floor = Floor::default();
-    let mut ask = floor.asker();
-    group.bench_function("clock, hash and swap", |b| b.iter(|| ask(black_box(1))));
+    let mut check = floor.checker();
+    group.bench_function("clock, hash and swap", |b| b.iter(|| check(black_box(1))));
     group.finish();
 }
 
@@ -51,12 +51,12 @@ fn table(c: &mut Criterion) {
     for number in 0..1_000_000 {
         let _ = handle.check(key_of(number), 1).expect("valid");
     }
-    let mut numbers = Numbers::new(7, 1_000_000);
+    let mut numbers = Uniform::new(7, 1_000_000);
     group.bench_function("1 M keys", |b| {
         b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
     });
-    let mut numbers = Numbers::new(7, u64::MAX);
-    // Most keys are new: first touch, and reuse once the table is full of idle ones.
+    let mut numbers = Uniform::new(7, u64::MAX);
+    // Most keys are new: they touch a slot for the first time, or take an idle one once the table is full.
     group.bench_function("new keys", |b| {
         b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
     });
@@ -66,12 +66,13 @@ fn table(c: &mut Criterion) {
     group.finish();
 }
 
-/// Three identities, the client's tier looked up among 100,000, the endpoint matched, three limits charged.
+/// Measures the full check: three identities, the client's tier looked up among 100,000 clients, the endpoint matched, three
+/// limits charged.
 fn full_check(c: &mut Criterion) {
     let full = FullCheck::new();
-    let mut ask = full.asker();
-    let mut numbers = Numbers::new(7, CLIENTS as u64);
-    c.bench_function("full check", |b| b.iter(|| ask(numbers.draw())));
+    let mut check = full.checker();
+    let mut numbers = Uniform::new(7, CLIENTS as u64);
+    c.bench_function("full check", |b| b.iter(|| check(numbers.draw())));
 }
 
 fn give_back(c: &mut Criterion) {

@@ -1,15 +1,16 @@
-//! The rows of the comparison under criterion: each side of a row after the other, on the same keys in the same order.
-//! The program `compare` takes them in turns, and knows the goals.
+//! The rows of the comparison under criterion: one side of a row after the other, on the same keys in the same order. The program
+//! `compare` measures the sides in turns, and judges the goals.
 
 use std::{cell::Cell, iter, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tidegate_benches::{contest::Row, rows::GROUPS, threads::CHUNK};
+use tidegate_benches::{comparison::Row, rows::GROUPS, threads::CHUNK};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Time per check of one thread while all of the row run: throughput is their number times its inverse.
+/// Measures the time per check of one thread while all threads of the row run. The throughput is the number of threads divided
+/// by that time.
 fn rows(c: &mut Criterion) {
     for group in GROUPS.iter().filter(|group| !group.is_large) {
         (group.visit)(&mut |row| bench(c, row));
@@ -20,12 +21,12 @@ fn bench(c: &mut Criterion, row: &Row<'_>) {
     let threads = if row.threads == 1 { "one thread" } else { "two threads" };
     let mut group = c.benchmark_group(format!("{threads}, {}", row.work));
     for side in iter::once(&row.ours).chain(&row.others) {
-        let done = Cell::new(0);
+        let done_chunks = Cell::new(0);
         group.bench_function(side.name, |b| {
             b.iter_custom(|checks| {
                 let chunks = checks.div_ceil(CHUNK as u64);
-                let slice = side.run(row.threads, chunks, done.get());
-                done.set(done.get() + chunks);
+                let slice = side.run(row.threads, chunks, done_chunks.get());
+                done_chunks.set(done_chunks.get() + chunks);
                 slice.time_of(checks)
             });
         });

@@ -1,33 +1,33 @@
-//! A session at an admin server that has just started and has no administrator yet.
+//! A session at an admin server that has just started, as its first administrator or as a viewer.
 
 use std::io::{BufRead, BufReader, Read};
 
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::servers::Outcome;
+use crate::BenchResult;
 
 const PASSWORD: &str = "correct horse battery";
 
 /// The session of one user.
 #[derive(Debug)]
 pub struct AdminSession {
-    /// Address of the server.
+    /// The address of the server.
     pub url: String,
-    /// The cookie of the session, as requests carry it.
+    /// The session cookie, as requests carry it.
     pub cookie: String,
-    /// The token that a change carries besides.
+    /// The CSRF token, which requests that change something carry as well.
     csrf: String,
     agent: Agent,
 }
 
 impl AdminSession {
-    /// Becomes the first administrator of the server that prints `output`.
+    /// Creates the first administrator of the server that prints `output`, and signs in.
     ///
     /// # Errors
     ///
-    /// It prints no link to sign in with, or refuses.
-    pub fn set_up(output: impl Read) -> Outcome<Self> {
+    /// The server prints no link to sign in with, or rejects the request.
+    pub fn set_up(output: impl Read) -> BenchResult<Self> {
         let (mut url, mut code) = (String::new(), String::new());
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -41,12 +41,12 @@ impl AdminSession {
         Self::begin(url, "/setup", &json!({ "code": code, "name": "bench", "password": PASSWORD }))
     }
 
-    /// Creates a viewer, and signs in as that one.
+    /// Creates a viewer, and signs in as that user.
     ///
     /// # Errors
     ///
-    /// The server refuses.
-    pub fn add_viewer(&self, name: &str) -> Outcome<Self> {
+    /// The server rejects the request.
+    pub fn add_viewer(&self, name: &str) -> BenchResult<Self> {
         let credentials = json!({ "name": name, "password": PASSWORD });
         let mut user = credentials.clone();
         user["role"] = json!("viewer");
@@ -54,7 +54,7 @@ impl AdminSession {
         Self::begin(self.url.clone(), "/session", &credentials)
     }
 
-    fn begin(url: String, path: &str, credentials: &Value) -> Outcome<Self> {
+    fn begin(url: String, path: &str, credentials: &Value) -> BenchResult<Self> {
         let agent = Agent::new_with_defaults();
         let mut answer = agent.post(format!("{url}/api/v1{path}")).send_json(credentials)?;
         let cookie = answer.headers()["set-cookie"].to_str()?.split(';').next().unwrap_or_default().to_owned();
@@ -62,31 +62,31 @@ impl AdminSession {
         Ok(Self { url, cookie, csrf, agent })
     }
 
-    /// Reads.
+    /// Sends a `GET` request.
     ///
     /// # Errors
     ///
-    /// The server refuses.
-    pub fn get(&self, path: &str) -> Outcome<Value> {
+    /// The server rejects the request.
+    pub fn get(&self, path: &str) -> BenchResult<Value> {
         let request = self.agent.get(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
         Ok(request.call()?.body_mut().read_json()?)
     }
 
-    /// Changes something by a document.
+    /// Sends a `POST` request with a JSON body.
     ///
     /// # Errors
     ///
-    /// The server refuses.
-    pub fn post(&self, path: &str, body: &Value) -> Outcome<Value> {
+    /// The server rejects the request.
+    pub fn post(&self, path: &str, body: &Value) -> BenchResult<Value> {
         self.send(path, "application/json", &body.to_string())
     }
 
-    /// Changes something by a text of this media type.
+    /// Sends a `POST` request with a body of this media type.
     ///
     /// # Errors
     ///
-    /// The server refuses.
-    pub fn send(&self, path: &str, media_type: &str, body: &str) -> Outcome<Value> {
+    /// The server rejects the request.
+    pub fn send(&self, path: &str, media_type: &str, body: &str) -> BenchResult<Value> {
         let request = self.agent.post(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
         Ok(request.header("x-csrf-token", &self.csrf).content_type(media_type).send(body)?.body_mut().read_json()?)
     }

@@ -1,38 +1,40 @@
-//! Batches of checks by a handle, beside the same checks one at a time.
+//! Our limiter with batches of checks by a handle.
 
 use std::hint::black_box;
 
 use tidegate::{Decision, Engine};
 
-use crate::{LIMIT_ID, contest::Ask, key_of};
+use crate::{LIMIT_ID, contender::TestedLimiter, key_of};
 
-/// Checks of one batch.
+/// The number of checks in one batch.
 pub const BATCH: usize = 64;
 
-/// An engine of [`engine`](crate::engine), asked in batches of [`BATCH`].
+/// An engine of [`engine`](crate::engine) that is checked in batches of [`BATCH`].
 #[derive(Debug)]
-pub struct InBatches<'e>(pub &'e Engine);
+pub struct BatchedChecks<'e>(pub &'e Engine);
 
-impl Ask for InBatches<'_> {
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+impl TestedLimiter for BatchedChecks<'_> {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         let mut handle = self.0.handle(LIMIT_ID, "k").expect("is there");
         move |number| handle.check(key_of(number), 1).expect("valid").is_allowed()
     }
 
-    fn chunk_asker(&self) -> impl FnMut(&[u32]) {
+    fn chunk_checker(&self) -> impl FnMut(&[u32]) {
         let mut handle = self.0.handle(LIMIT_ID, "k").expect("is there");
         move |numbers| {
             for numbers in numbers.as_chunks::<BATCH>().0 {
-                handle.check_batch(&numbers.map(|number| key_of(number.into())), 1, &mut Seen).expect("valid");
+                handle
+                    .check_batch(&numbers.map(|number| key_of(number.into())), 1, &mut DiscardDecisions)
+                    .expect("valid");
             }
         }
     }
 }
 
-/// Looks at each decision, and keeps none.
-pub(crate) struct Seen;
+/// A collection that reads each decision and keeps none.
+pub(crate) struct DiscardDecisions;
 
-impl<'e> Extend<Decision<'e>> for Seen {
+impl<'e> Extend<Decision<'e>> for DiscardDecisions {
     #[inline]
     fn extend<T: IntoIterator<Item = Decision<'e>>>(&mut self, decisions: T) {
         for decision in decisions {
@@ -50,8 +52,8 @@ mod tests {
     fn a_batch_charges_each_of_its_keys_once() {
         let engine = engine(1_000, 1, 1);
         let numbers: Vec<u32> = (0..CHUNK as u32).collect();
-        InBatches(&engine).chunk_asker()(&numbers);
+        BatchedChecks(&engine).chunk_checker()(&numbers);
         assert_eq!(engine.totals().allowed, CHUNK as u64);
-        assert!(!InBatches(&engine).asker()(7), "the same key");
+        assert!(!BatchedChecks(&engine).checker()(7), "the same key");
     }
 }

@@ -1,4 +1,4 @@
-//! The least that a check of a key takes.
+//! The lower bound of a keyed check: read the clock, hash the key, and swap a word.
 
 use std::{
     hint::black_box,
@@ -7,10 +7,10 @@ use std::{
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use crate::{contest::Ask, key_of};
+use crate::{contender::TestedLimiter, key_of};
 
-/// What no keyed limiter can be faster than: the clock is read, the key hashed and a word swapped, and each round needs the
-/// word of the last.
+/// The least work of a keyed limiter: it reads the clock, hashes the key and swaps a word, and each round needs the word of the
+/// round before.
 #[derive(Debug)]
 pub struct Floor {
     word: AtomicU64,
@@ -24,14 +24,14 @@ impl Default for Floor {
     }
 }
 
-impl Ask for Floor {
+impl TestedLimiter for Floor {
     #[inline]
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         |number| {
             let hash = rapidhash_v3_seeded(black_box(&key_of(number)), &self.secrets);
-            let seen = self.word.load(Ordering::Acquire);
-            let next = seen.max(self.clock.raw()) ^ (hash & 1);
-            self.word.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            let current = self.word.load(Ordering::Acquire);
+            let next = current.max(self.clock.raw()) ^ (hash & 1);
+            self.word.compare_exchange(current, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
         }
     }
 }

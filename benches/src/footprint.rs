@@ -1,32 +1,32 @@
-//! How much memory a limiter takes for each live key.
+//! Memory of a limiter, ours or a peer, for each live key.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    memory::{self, Memory, resident_bytes},
-    peers::{Limit, keyed, texts},
+    memory::{self, TableMemory, resident_bytes},
+    peers::{TestLimit, keyed, string_keys},
 };
 
-/// What was measured.
+/// The memory of a limiter.
 #[derive(Clone, Copy, PartialEq, Deserialize, Serialize, Debug)]
 pub struct Footprint {
-    /// Bytes by which the process grew for each live key.
+    /// The growth of the process in bytes for each live key.
     pub bytes_per_key: f64,
-    /// The share of the keys that found no slot of their own; where the limiter is of a kind that has slots.
+    /// The share of the keys that found no slot of their own; `None` for peers, which have no slots.
     pub overflow_share: Option<f64>,
 }
 
-/// Measures it here, so this process should do nothing else: memory that was used before would be used again unseen. `None`
-/// where there is nobody of this name, or the system does not say.
+/// Measures the limiter with this name in this process, which should do nothing else: memory that was freed before would be
+/// used again without being counted. Returns `None` if no limiter has this name, or if the system does not show its memory.
 #[must_use]
 pub fn measure(name: &str, keys: u64) -> Option<Footprint> {
     if name == "tidegate" {
-        let Memory { bytes_per_key, overflow_share, .. } = memory::measure(usize::try_from(keys).ok()?);
+        let TableMemory { bytes_per_key, overflow_share, .. } = memory::measure(usize::try_from(keys).ok()?);
         let overflow_share = Some(overflow_share);
         return bytes_per_key.is_finite().then_some(Footprint { bytes_per_key, overflow_share });
     }
-    let limit = Limit { per_second: 1, burst: 1_000_000 };
-    let texts = if name.contains("String") { texts(keys) } else { Vec::new() };
+    let limit = TestLimit { per_second: 1, burst: 1_000_000 };
+    let texts = if name.contains("String") { string_keys(keys) } else { Vec::new() };
     let before = resident_bytes()?;
     let limiter = keyed(limit, &texts).into_iter().find(|peer| peer.name == name)?;
     let limiter = limiter.filled(keys);
@@ -40,14 +40,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_by_name_and_nobody_else_is_measured() {
+    fn limiters_are_measured_by_name_and_unknown_names_are_not() {
         if resident_bytes().is_none() {
             return;
         }
         for name in ["tidegate", "governor, u64", "governor, String"] {
-            // Other tests of this process take and give back memory meanwhile.
+            // Only that there is a figure: other tests of this process allocate and free memory meanwhile.
             assert!(measure(name, 10_000).is_some(), "{name}");
         }
-        assert_eq!(measure("nobody", 10_000), None);
+        assert_eq!(measure("unknown", 10_000), None);
     }
 }

@@ -1,4 +1,5 @@
-//! The full check: three identities, the client's tier looked up among 100,000, the endpoint matched, three limits charged.
+//! The full check: three identities, the client's tier looked up among 100,000 clients, the endpoint matched, three limits
+//! charged.
 
 use std::sync::Arc;
 
@@ -9,25 +10,25 @@ use tidegate::{
 };
 
 use crate::{
-    batches::{BATCH, Seen},
-    contest::Ask,
+    batches::{BATCH, DiscardDecisions},
+    contender::TestedLimiter,
 };
 
-/// How many clients are listed.
+/// The number of clients that the policy lists.
 pub const CLIENTS: usize = 100_000;
 
-/// A request has the key, the user and the address of one client.
+/// An engine whose policy lists many clients; a request has the API key, the user and the address of one client.
 #[derive(Debug)]
 pub struct FullCheck {
-    /// Whose policy lists the clients.
+    /// The engine, whose policy lists the clients.
     pub engine: Engine,
-    /// Names of the clients: as API keys, and as users.
+    /// The names of the clients, used as API keys and as users.
     names: Vec<String>,
     addresses: Vec<String>,
 }
 
 impl FullCheck {
-    /// An engine with room for a million keys, and the policy in force.
+    /// Returns an engine for a million keys, with the policy in force.
     ///
     /// # Panics
     ///
@@ -40,29 +41,29 @@ impl FullCheck {
         Self { engine, names: names().collect(), addresses: (0..CLIENTS).map(address).collect() }
     }
 
-    /// The same checks, in batches.
+    /// Returns a limiter that makes the same checks in batches.
     #[must_use]
-    pub fn in_batches(&self) -> InBatches<'_> {
-        InBatches(self)
+    pub fn in_batches(&self) -> BatchedFullCheck<'_> {
+        BatchedFullCheck(self)
     }
 
-    /// The identities of a client's request.
+    /// Returns the identities of a client's request.
     fn identities(&self, client: usize) -> [Identity<'_>; 3] {
         let identity = |kind, value| Identity::new(kind, value).expect("valid");
         let (name, address) = (&self.names[client], &self.addresses[client]);
         [identity("ip", address), identity("api_key", name), identity("user", name)]
     }
 
-    /// One of the three charges, by a handle.
+    /// Returns a limiter that makes one of the three charges, by a handle.
     #[must_use]
-    pub fn by_handle(&self) -> ByHandle<'_> {
-        ByHandle(self)
+    pub fn by_handle(&self) -> OneHandle<'_> {
+        OneHandle(self)
     }
 
-    /// The same three charges by three handles.
+    /// Returns a limiter that makes the same three charges by three handles.
     #[must_use]
-    pub fn by_handles(&self) -> ByHandles<'_> {
-        ByHandles(self)
+    pub fn by_handles(&self) -> ThreeHandles<'_> {
+        ThreeHandles(self)
     }
 }
 
@@ -72,8 +73,8 @@ impl Default for FullCheck {
     }
 }
 
-impl Ask for FullCheck {
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+impl TestedLimiter for FullCheck {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         |client| self.engine.check(&request(&self.identities(client as usize))).is_allowed()
     }
 }
@@ -83,43 +84,43 @@ fn request<'r>(identities: &'r [Identity<'r>]) -> Request<'r> {
     Request::new(identities).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid")
 }
 
-/// See [`FullCheck::in_batches`].
+/// The limiter of [`FullCheck::in_batches`].
 #[derive(Debug)]
-pub struct InBatches<'f>(&'f FullCheck);
+pub struct BatchedFullCheck<'f>(&'f FullCheck);
 
-impl Ask for InBatches<'_> {
-    fn asker(&self) -> impl FnMut(u64) -> bool {
-        self.0.asker()
+impl TestedLimiter for BatchedFullCheck<'_> {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
+        self.0.checker()
     }
 
-    fn chunk_asker(&self) -> impl FnMut(&[u32]) {
+    fn chunk_checker(&self) -> impl FnMut(&[u32]) {
         |clients| {
             for clients in clients.as_chunks::<BATCH>().0 {
                 let identities = clients.map(|client| self.0.identities(client as usize));
                 let requests = identities.each_ref().map(|identities| request(identities));
-                self.0.engine.check_batch(&requests, &mut Seen);
+                self.0.engine.check_batch(&requests, &mut DiscardDecisions);
             }
         }
     }
 }
 
-/// See [`FullCheck::by_handle`].
+/// The limiter of [`FullCheck::by_handle`].
 #[derive(Debug)]
-pub struct ByHandle<'f>(&'f FullCheck);
+pub struct OneHandle<'f>(&'f FullCheck);
 
-impl Ask for ByHandle<'_> {
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+impl TestedLimiter for OneHandle<'_> {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         let mut user = self.0.engine.handle("default/rule:search/search", "user").expect("is there");
         move |client| user.check(&self.0.names[client as usize], 1).expect("valid").is_allowed()
     }
 }
 
-/// See [`FullCheck::by_handles`].
+/// The limiter of [`FullCheck::by_handles`].
 #[derive(Debug)]
-pub struct ByHandles<'f>(&'f FullCheck);
+pub struct ThreeHandles<'f>(&'f FullCheck);
 
-impl Ask for ByHandles<'_> {
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+impl TestedLimiter for ThreeHandles<'_> {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         let handle = |limit, kind| self.0.engine.handle(limit, kind).expect("is there");
         let mut ip = handle("default/tier:free/ip", "ip");
         let mut key = handle("default/tier:pro/key", "api_key");
@@ -133,7 +134,8 @@ impl Ask for ByHandles<'_> {
     }
 }
 
-/// A policy that lists all the clients under this tier, `pro` or `team`. `limit` is that of addresses, tokens a second.
+/// Returns a policy that lists all clients with this tier, `pro` or `team`. `limit` is the limit of addresses in tokens a
+/// second.
 ///
 /// # Panics
 ///
@@ -195,26 +197,27 @@ mod tests {
     fn a_full_check_charges_what_the_three_handles_charge() {
         let full = FullCheck::new();
         let allowed = || full.engine.limit_counts().into_iter().map(|(limit, counts)| (limit, counts.allowed));
-        let charged = |ask: &dyn Fn() -> bool| {
+        let charged = |check: &dyn Fn() -> bool| {
             let before: Vec<_> = allowed().collect();
-            assert!(ask());
+            assert!(check());
             let names = allowed().zip(before).filter(|(now, before)| now.1 > before.1);
             names.map(|((limit, _), _)| full.engine.limit_name(limit).to_owned()).collect::<Vec<_>>()
         };
-        let by_check = charged(&|| full.asker()(99_999));
+        let by_check = charged(&|| full.checker()(99_999));
         assert_eq!(by_check, ["default/tier:free/ip", "default/tier:pro/key", "default/rule:search/search"]);
-        assert_eq!(charged(&|| full.by_handles().asker()(99_999)), by_check);
+        assert_eq!(charged(&|| full.by_handles().checker()(99_999)), by_check);
     }
+
     #[test]
     fn a_batch_charges_what_the_same_checks_charge_one_at_a_time() {
         let clients: Vec<u32> = (0..CHUNK as u32).collect();
-        let charged = |ask: &dyn Fn(&FullCheck)| {
+        let charged = |check: &dyn Fn(&FullCheck)| {
             let full = FullCheck::new();
-            ask(&full);
+            check(&full);
             full.engine.limit_counts().into_iter().map(|(_, counts)| counts.allowed).collect::<Vec<_>>()
         };
-        let in_batches = charged(&|full| full.in_batches().chunk_asker()(&clients));
-        assert_eq!(in_batches, charged(&|full| full.chunk_asker()(&clients)));
+        let in_batches = charged(&|full| full.in_batches().chunk_checker()(&clients));
+        assert_eq!(in_batches, charged(&|full| full.chunk_checker()(&clients)));
         assert_eq!(in_batches.iter().sum::<u64>(), 3 * CHUNK as u64);
     }
 }

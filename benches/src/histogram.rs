@@ -1,12 +1,12 @@
-//! How long things took, counted in buckets that exist beforehand: recording allocates nothing.
+//! A histogram of durations whose buckets are allocated beforehand, so that recording allocates nothing.
 
-/// Each power of two is cut into so many buckets: a quantile is right to a 64th.
+/// The number of buckets in each power of two: a quantile is exact to a 64th.
 const CUTS: usize = 64;
 
-/// The last bucket of the largest power of two.
+/// The number of buckets, up to the last one of the largest power of two.
 const BUCKETS: usize = (u64::BITS as usize - CUTS.ilog2() as usize - 1) * CUTS + 2 * CUTS;
 
-/// Counts of values.
+/// A histogram of values.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -23,18 +23,18 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.counts[place(value)] += 1;
+        self.counts[bucket(value)] += 1;
         self.total += 1;
     }
 
-    /// How many values were counted.
+    /// Returns the number of values that were counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The least value that at least this share of all is at or below, rounded up to the end of its bucket: too high by less
-    /// than a 64th. 0 of nothing.
+    /// Returns the least value that at least this share of all values is at or below, rounded up to the end of its bucket: too
+    /// high by less than a 64th. Returns 0 if there are no values.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
     pub fn quantile(&self, share: f64) -> u64 {
@@ -48,8 +48,9 @@ impl Histogram {
     }
 }
 
-/// Below [`CUTS`] each value has its own bucket; above, those that agree in their highest bits share one.
-fn place(value: u64) -> usize {
+/// Returns the bucket of a value. Below [`CUTS`] each value has its own bucket; above, values with the same highest bits share
+/// one.
+fn bucket(value: u64) -> usize {
     let shift = shift_of(value);
     shift as usize * CUTS + (value >> shift) as usize
 }
@@ -58,31 +59,31 @@ fn shift_of(value: u64) -> u32 {
     (value | CUTS as u64).ilog2() - CUTS.ilog2()
 }
 
-/// The largest value in a bucket.
-fn end(place: usize) -> u64 {
-    let shift = (place / CUTS).saturating_sub(1);
-    (((place - shift * CUTS) as u64) << shift) + ((1 << shift) - 1)
+/// Returns the largest value in a bucket.
+fn end(bucket: usize) -> u64 {
+    let shift = (bucket / CUTS).saturating_sub(1);
+    (((bucket - shift * CUTS) as u64) << shift) + ((1 << shift) - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::Numbers;
+    use crate::random::Uniform;
 
     #[test]
-    fn buckets_follow_each_other_and_end_where_the_next_begins() {
-        for bucket in 0..BUCKETS - 1 {
-            assert_eq!(place(end(bucket)), bucket);
-            assert_eq!(place(end(bucket) + 1), bucket + 1);
+    fn each_bucket_ends_where_the_next_begins() {
+        for number in 0..BUCKETS - 1 {
+            assert_eq!(bucket(end(number)), number);
+            assert_eq!(bucket(end(number) + 1), number + 1);
         }
-        assert_eq!(place(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         assert_eq!(end(BUCKETS - 1), u64::MAX);
     }
 
     #[test]
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
-    fn a_quantile_is_that_of_the_sorted_values_to_a_64th() {
-        let mut numbers = Numbers::new(7, 40);
+    fn a_quantile_is_exact_to_a_64th() {
+        let mut numbers = Uniform::new(7, 40);
         let mut histogram = Histogram::default();
         let mut values: Vec<u64> = (0..100_000).map(|value| (value % 977) << numbers.draw()).collect();
         for &value in &values {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_every_quantile_is_0() {
+    fn quantiles_of_an_empty_histogram_are_0() {
         assert_eq!(Histogram::default().quantile(0.5), 0);
     }
 }

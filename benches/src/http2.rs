@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) as far as it takes to ask gRPC servers at full speed: calls are written as they were made before, and
-//! answers are counted, not read.
+//! A minimal HTTP/2 client (RFC 9113) that loads gRPC servers: it sends calls that were encoded before, and counts the messages
+//! of responses without decoding them.
 #![expect(clippy::cast_possible_wrap, reason = "windows are shorter than 2^31 bytes")]
 
 use std::{
@@ -7,16 +7,16 @@ use std::{
     net::TcpStream,
 };
 
-use crate::servers::Outcome;
+use crate::BenchResult;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD_BYTES: usize = 9;
-/// The largest frame that everybody takes.
+/// The largest frame that every peer accepts.
 const FRAME_BYTES: usize = 16_384;
-/// The window of whoever says nothing else.
+/// The flow-control window unless settings change it.
 const WINDOW: i64 = 65_535;
-/// Ours: as good as none.
-const OURS: u32 = (1 << 31) - 1;
+/// Our own window, large enough never to stop the server.
+const OWN_WINDOW: u32 = (1 << 31) - 1;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -38,7 +38,7 @@ fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     to.extend_from_slice(payload);
 }
 
-/// The headers of a call (RFC 7541), none of which the other side is to remember.
+/// Returns the headers of a call (RFC 7541), none of which enters the server's table.
 fn headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &str, value: &str| {
@@ -55,7 +55,7 @@ fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A call with one message, on stream 0; [`append`] gives it another one.
+/// Returns a call with one message on stream 0; [`append_request`] sets the stream.
 #[must_use]
 pub fn request(path: &str, message: &[u8]) -> Vec<u8> {
     let body = [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat();
@@ -68,16 +68,16 @@ pub fn request(path: &str, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The beginning of a connection whose client lets so many bytes of each answer come unasked.
+/// Returns the bytes that open a connection; `window_bytes` is the window of each stream for responses.
 #[must_use]
-pub fn opening(window_bytes: u32) -> Vec<u8> {
+pub fn preface(window_bytes: u32) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     frame(&mut bytes, SETTINGS, 0, 0, &[&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat());
     bytes
 }
 
-/// Appends a [`request`] on this stream. Returns how many bytes of it count for the windows.
-pub fn append(to: &mut Vec<u8>, stream: u32, request: &[u8]) -> i64 {
+/// Appends a [`request`] on this stream. Returns the number of bytes that count for flow control.
+pub fn append_request(to: &mut Vec<u8>, stream: u32, request: &[u8]) -> i64 {
     let (mut rest, mut counted) = (request, 0);
     while let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() {
         let (payload, after) = body.split_at(length(head));
@@ -90,36 +90,37 @@ pub fn append(to: &mut Vec<u8>, stream: u32, request: &[u8]) -> i64 {
     counted
 }
 
-/// A connection to a server on this machine.
+/// An HTTP/2 connection to a server on this machine.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Http2Connection {
     socket: TcpStream,
     unsent: Vec<u8>,
     received: Vec<u8>,
     buffer: Box<[u8]>,
     next: u32,
     open: usize,
-    /// What may be sent: on the connection; on a stream that begins; on the stream that was opened last.
+    /// The bytes that may be sent on the connection, on a new stream, and on the stream that was opened last.
     window: i64,
-    initial: i64,
-    of_stream: i64,
+    initial_window: i64,
+    stream_window: i64,
     stream: u32,
-    /// Bytes of the messages, and of a stream's last one those that are to come.
-    to_come: usize,
+    /// The bytes of the current message that have not arrived, and the part of its head that has.
+    missing: usize,
     head: Vec<u8>,
     messages: u64,
     ended: u64,
-    kept: Option<Vec<u8>>,
+    /// The data of a response, if the caller wants it.
+    response: Option<Vec<u8>>,
 }
 
-impl Connection {
+impl Http2Connection {
     /// Connects, and exchanges settings.
-    pub fn to(port: u16) -> Outcome<Self> {
+    pub fn connect(port: u16) -> BenchResult<Self> {
         let socket = TcpStream::connect(("127.0.0.1", port))?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        let mut unsent = opening(OURS);
-        frame(&mut unsent, WINDOW_UPDATE, 0, 0, &(OURS - WINDOW as u32).to_be_bytes());
+        let mut unsent = preface(OWN_WINDOW);
+        frame(&mut unsent, WINDOW_UPDATE, 0, 0, &(OWN_WINDOW - WINDOW as u32).to_be_bytes());
         let mut connection = Self {
             socket,
             unsent,
@@ -128,65 +129,65 @@ impl Connection {
             next: 1,
             open: 0,
             window: WINDOW,
-            initial: 0,
-            of_stream: 0,
+            initial_window: 0,
+            stream_window: 0,
             stream: 0,
-            to_come: 0,
+            missing: 0,
             head: Vec::new(),
             messages: 0,
             ended: 0,
-            kept: None,
+            response: None,
         };
-        while connection.initial == 0 {
-            connection.turn()?;
+        while connection.initial_window == 0 {
+            connection.poll()?;
         }
         Ok(connection)
     }
 
-    /// Calls that wait for an answer.
+    /// Returns the number of calls that wait for their response.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub fn open_calls(&self) -> usize {
         self.open
     }
 
-    /// Messages of answers.
+    /// Returns the number of messages that responses have had.
     #[must_use]
-    pub fn messages(&self) -> u64 {
+    pub fn message_count(&self) -> u64 {
         self.messages
     }
 
-    /// Sends a [`request`], as soon as the window has room for it.
+    /// Sends a [`request`] as soon as the window has room for it.
     pub fn call(&mut self, request: &[u8]) {
         let stream = self.begin();
-        self.window -= append(&mut self.unsent, stream, request);
+        self.window -= append_request(&mut self.unsent, stream, request);
     }
 
-    /// The message that answers a [`request`], on a connection that nothing else is asked on.
-    pub fn answer(&mut self, request: &[u8]) -> Outcome<Vec<u8>> {
-        self.kept = Some(Vec::new());
+    /// Sends a [`request`] on a connection without other calls, and returns the message of the response.
+    pub fn call_and_wait(&mut self, request: &[u8]) -> BenchResult<Vec<u8>> {
+        self.response = Some(Vec::new());
         self.call(request);
-        while self.turn()? == 0 {}
-        let kept = self.kept.take().unwrap_or_default();
-        Ok(kept.get(5..).ok_or("no message")?.to_vec())
+        while self.poll()? == 0 {}
+        let response = self.response.take().unwrap_or_default();
+        Ok(response.get(5..).ok_or("no message")?.to_vec())
     }
 
-    /// Begins a call that goes on.
+    /// Begins a streaming call.
     pub fn open_stream(&mut self, path: &str) {
         self.stream = self.begin();
-        self.of_stream = self.initial;
+        self.stream_window = self.initial_window;
         frame(&mut self.unsent, HEADERS, END_HEADERS, self.stream, &headers(path));
     }
 
-    /// Sends these messages on the stream, if the windows have room for them and nothing else waits.
-    pub fn say(&mut self, messages: &[u8]) {
-        if !self.unsent.is_empty() || self.window.min(self.of_stream) < messages.len() as i64 {
+    /// Sends these messages on the stream if the windows have room for them and nothing else is unsent.
+    pub fn send_messages(&mut self, messages: &[u8]) {
+        if !self.unsent.is_empty() || self.window.min(self.stream_window) < messages.len() as i64 {
             return;
         }
         for chunk in messages.chunks(FRAME_BYTES) {
             frame(&mut self.unsent, DATA, 0, self.stream, chunk);
         }
         self.window -= messages.len() as i64;
-        self.of_stream -= messages.len() as i64;
+        self.stream_window -= messages.len() as i64;
     }
 
     fn begin(&mut self) -> u32 {
@@ -195,8 +196,8 @@ impl Connection {
         self.next - 2
     }
 
-    /// Sends and takes what there is; how many calls were answered to their end.
-    pub fn turn(&mut self) -> Outcome<u64> {
+    /// Sends and receives without blocking. Returns the number of calls that have ended.
+    pub fn poll(&mut self) -> BenchResult<u64> {
         if self.window >= 0 && !self.unsent.is_empty() {
             match self.socket.write(&self.unsent) {
                 Ok(bytes) => drop(self.unsent.drain(..bytes)),
@@ -216,42 +217,42 @@ impl Connection {
             && body.len() >= length(head)
         {
             let (payload, after) = body.split_at(length(head));
-            ended += self.frame(head, payload)?;
+            ended += self.handle_frame(head, payload)?;
             rest = after;
         }
         self.received = rest.to_vec();
         Ok(ended)
     }
 
-    /// 1: it ended a call.
-    fn frame(&mut self, head: &[u8; HEAD_BYTES], payload: &[u8]) -> Outcome<u64> {
+    /// Handles a frame. Returns 1 if it ends a call, otherwise 0.
+    fn handle_frame(&mut self, head: &[u8; HEAD_BYTES], payload: &[u8]) -> BenchResult<u64> {
         let [_, _, _, kind, flags, stream @ ..] = *head;
         let stream = u32::from_be_bytes(stream);
         match kind {
             SETTINGS if flags & ACK == 0 => {
-                self.initial = WINDOW;
+                self.initial_window = WINDOW;
                 for setting in payload.chunks_exact(6) {
                     if setting[..2] == INITIAL_WINDOW_SIZE.to_be_bytes() {
-                        self.initial = i64::from(number(&setting[2..]));
+                        self.initial_window = i64::from(number(&setting[2..]));
                     }
                 }
                 frame(&mut self.unsent, SETTINGS, ACK, 0, &[]);
             }
             PING if flags & ACK == 0 => frame(&mut self.unsent, PING, ACK, 0, payload),
             WINDOW_UPDATE if stream == 0 => self.window += i64::from(number(payload)),
-            WINDOW_UPDATE if stream == self.stream => self.of_stream += i64::from(number(payload)),
+            WINDOW_UPDATE if stream == self.stream => self.stream_window += i64::from(number(payload)),
             DATA => {
-                self.count(payload);
-                if let Some(kept) = &mut self.kept {
-                    kept.extend_from_slice(payload);
+                self.count_messages(payload);
+                if let Some(response) = &mut self.response {
+                    response.extend_from_slice(payload);
                 }
-                // What came is made good, so that ours never ends.
+                // Gives back the window at once, so that it never runs out.
                 frame(&mut self.unsent, WINDOW_UPDATE, 0, 0, &(payload.len().max(1) as u32).to_be_bytes());
                 if stream == self.stream {
                     frame(&mut self.unsent, WINDOW_UPDATE, 0, stream, &(payload.len().max(1) as u32).to_be_bytes());
                 }
             }
-            RST_STREAM | GOAWAY => return Err(format!("the server ends it: frame {kind}, {payload:?}").into()),
+            RST_STREAM | GOAWAY => return Err(format!("the server ended the call: frame {kind}, {payload:?}").into()),
             _ => {}
         }
         if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
@@ -265,29 +266,29 @@ impl Connection {
         Ok(0)
     }
 
-    /// Counts messages; those of several calls never come in pieces between each other here.
-    fn count(&mut self, mut bytes: &[u8]) {
+    /// Counts messages. Pieces of messages of several calls never mix on these connections.
+    fn count_messages(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            if self.to_come == 0 {
+            if self.missing == 0 {
                 let wanted = (5 - self.head.len()).min(bytes.len());
                 self.head.extend_from_slice(&bytes[..wanted]);
                 bytes = &bytes[wanted..];
                 if self.head.len() == 5 {
-                    self.to_come = number(&self.head[1..]) as usize;
+                    self.missing = number(&self.head[1..]) as usize;
                     self.head.clear();
-                    self.messages += u64::from(self.to_come == 0);
+                    self.messages += u64::from(self.missing == 0);
                 }
             } else {
-                let taken = self.to_come.min(bytes.len());
-                self.to_come -= taken;
+                let taken = self.missing.min(bytes.len());
+                self.missing -= taken;
                 bytes = &bytes[taken..];
-                self.messages += u64::from(self.to_come == 0);
+                self.messages += u64::from(self.missing == 0);
             }
         }
     }
 }
 
-/// Of a frame's payload.
+/// Returns the length of a frame's payload.
 fn length(head: &[u8; HEAD_BYTES]) -> usize {
     number(&[0, head[0], head[1], head[2]]) as usize
 }

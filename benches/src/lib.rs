@@ -1,4 +1,13 @@
-//! The work that the benchmarks share: one policy, the same keys for every peer, and what is compared with what.
+//! Shared parts of the benchmark programs in `src/bin` and of the criterion benches in `benches`.
+//!
+//! - Limiters under test: [`peers`], [`coarse_clocks`], [`windows`], [`batches`], [`full_check`], [`floor`].
+//! - The comparison of limiters, which `compare` runs: [`contender`], [`comparison`], [`rows`], [`publishing`], [`footprint`],
+//!   [`threads`], [`random`]; its results: [`record`], [`recorded`].
+//! - Servers under load: [`servers`], [`latency`], [`http2`], [`scraper`], [`admin_session`], [`store`].
+//! - Memory of the engine's table: [`memory`], [`load_curve`].
+//! - Statistics and documents: [`spread`], [`histogram`], [`markdown`].
+
+use std::error::Error;
 
 use tidegate::{
     Engine, Snapshot,
@@ -9,32 +18,38 @@ use tidegate::{
 
 pub mod admin_session;
 pub mod batches;
-pub mod coarse;
-pub mod contest;
-pub mod document;
-pub mod figures;
+pub mod coarse_clocks;
+pub mod comparison;
+pub mod contender;
 pub mod floor;
 pub mod footprint;
 pub mod full_check;
 pub mod histogram;
 pub mod http2;
+pub mod latency;
 pub mod load_curve;
+pub mod markdown;
 pub mod memory;
-pub mod numbers;
 pub mod peers;
 pub mod publishing;
+pub mod random;
+pub mod record;
 pub mod recorded;
 pub mod rows;
 pub mod scraper;
 pub mod servers;
+pub mod spread;
 pub mod store;
 pub mod threads;
 pub mod windows;
 
-/// Full name of the limit that handles are made for.
+/// The result of a measurement, or the reason why it failed.
+pub type BenchResult<T> = Result<T, Box<dyn Error>>;
+
+/// The full name of the limit that handles check.
 pub const LIMIT_ID: &str = "default/tier:t/l";
 
-/// An engine with one token bucket of this limit a second and burst, for identities of kind `k`.
+/// Returns an engine with one token bucket for identities of the kind `k`: `limit` tokens a second, at most `burst` at once.
 ///
 /// # Panics
 ///
@@ -45,11 +60,11 @@ pub fn engine(max_keys: usize, limit: u64, burst: u64) -> Engine {
     engine_with(max_keys, SystemClock::new(), &limit)
 }
 
-/// An engine by another clock, with one limit of these fields of a policy, for identities of kind `k`.
+/// Returns an engine that uses `clock`, with one limit for identities of the kind `k`; `limit` has its fields in TOML.
 ///
 /// # Panics
 ///
-/// Where the policy is not valid.
+/// If the policy is not valid.
 #[must_use]
 pub fn engine_with<C: Clock>(max_keys: usize, clock: C, limit: &str) -> Engine<C> {
     let engine = Engine::with_clock(max_keys, clock);
@@ -61,17 +76,17 @@ pub fn engine_with<C: Clock>(max_keys: usize, clock: C, limit: &str) -> Engine<C
     engine
 }
 
-/// The same limit as a meter.
+/// Returns the limit of [`engine`] as a meter.
 ///
 /// # Panics
 ///
-/// Where the numbers do not fit.
+/// If a number is out of range.
 #[must_use]
 pub fn meter(limit: u64, burst: u64) -> Meter {
     Meter::TokenBucket(TokenBucket::new(limit, 1_000_000_000, burst).expect("fits"))
 }
 
-/// A key of 16 bytes, made on the stack.
+/// Returns the key of 16 bytes with this number, on the stack.
 #[must_use]
 #[inline]
 pub fn key_of(number: u64) -> [u8; 16] {
@@ -81,13 +96,13 @@ pub fn key_of(number: u64) -> [u8; 16] {
     key
 }
 
-/// The same key as text, for peers that want a `String`.
+/// Returns the key with this number as text, for peers that take a `String`.
 #[must_use]
-pub fn text_of(number: u64) -> String {
+pub fn string_key(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// Both halves of the document are compiled and run: governor's and ours.
+/// Compiles and runs the examples of the document, those for governor and those for Tidegate.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/from-governor.md")]
 struct FromGovernor;

@@ -1,20 +1,21 @@
-//! What a fuller table costs: keys without a slot, memory and time at each load, as a table and a drawing of docs/sizing.md.
+//! Cost of a fuller table: keys without a slot, memory and time of a check at each load, as the table and the drawing of
+//! docs/sizing.md.
 
 use std::{fmt::Write, fs, io, path::PathBuf, time::Duration};
 
 use crate::{
     LIMIT_ID,
-    contest::{Contender, Keys, Row},
-    document::with_part,
-    engine,
-    figures::Spread,
-    key_of,
+    comparison::Row,
+    contender::{Contender, Keys},
+    engine, key_of,
+    markdown::with_section,
     memory::resident_bytes,
-    numbers::{Numbers, drawn},
-    peers::ByHandle,
+    peers::HandleChecks,
+    random::{Uniform, draw_many},
+    spread::Spread,
 };
 
-/// The loads that are measured: per cent of the slots, with their names.
+/// The measured loads in per cent of the slots, with their names.
 pub const LOADS: [(u32, &str); 11] = [
     (50, "50 %"),
     (55, "55 %"),
@@ -29,62 +30,62 @@ pub const LOADS: [(u32, &str); 11] = [
     (100, "100 %"),
 ];
 
-/// The load of `max_keys` live keys, in per cent.
+/// The load in per cent when `max_keys` keys are live.
 const MAX_KEYS_LOAD: f64 = 200.0 / 3.0;
 
-/// Tokens that a key is charged at first, one of which comes back a second: it stays live while it is measured.
+/// The first charge of a key. One token a second refills, so the key stays live while it is measured.
 const CHARGED: u64 = 100_000;
 
-/// Tokens at once: enough that known keys are allowed while they are measured.
+/// The burst, large enough that known keys are allowed while they are measured.
 const BURST: u64 = 1_000_000;
 
-/// The name of the table among the parts of the document.
-const PART: &str = "load";
+/// The name of the section that has the table.
+const SECTION: &str = "load";
 
-/// What was measured at one load.
+/// The figures of one load.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Point {
-    /// Keys that were brought, in per cent of the slots.
+pub struct LoadPoint {
+    /// The keys that were checked, in per cent of the slots.
     pub load: u32,
-    /// How many keys that is.
+    /// The number of keys that were checked.
     pub keys: u64,
-    /// Per cent of them that found no slot: they got an overflow bucket, or were denied.
+    /// The keys that found no slot, in per cent: they got an overflow bucket, or were denied.
     pub without_slot: f64,
-    /// Bytes by which the memory of the process grew, for each.
+    /// The growth of the memory of the process, in bytes per key.
     pub bytes_per_key: f64,
-    /// Nanoseconds per check of a known key.
+    /// The time of a check of a known key, in nanoseconds.
     pub ns: Spread,
 }
 
-/// Fills a table of this many keys at most to each load, and measures all of them in turns, for about this long.
+/// Fills a table for `max_keys` keys to each load, and measures all tables in turns for about `time`.
 ///
 /// # Panics
 ///
-/// Where `max_keys` is 0.
-pub fn measure(max_keys: usize, time: Duration, rounds: usize, tell: impl FnMut(usize)) -> Vec<Point> {
-    let tables = LOADS.map(|(load, name)| Filled::new(max_keys, load, name));
-    let draws = tables.each_ref().map(Filled::draws);
+/// If `max_keys` is 0.
+pub fn measure(max_keys: usize, time: Duration, rounds: usize, on_round: impl FnMut(usize)) -> Vec<LoadPoint> {
+    let tables = LOADS.map(|(load, name)| FilledTable::new(max_keys, load, name));
+    let draws = tables.each_ref().map(FilledTable::draws);
     let [first, others @ ..] = &tables;
     let ours = first.contender.side(Keys::Drawn(&draws[0]), None);
     let others = others.iter().zip(&draws[1..]).map(|(table, draws)| table.contender.side(Keys::Drawn(draws), None));
     let row = Row::new("load", 1, max_keys as u64, ours, others.collect());
-    let outcome = row.measure(time, rounds, tell);
-    tables.iter().zip(outcome.found).map(|(table, found)| Point { ns: found.ns, ..table.point }).collect()
+    let outcome = row.measure(time, rounds, on_round);
+    tables.iter().zip(outcome.sides).map(|(table, side)| LoadPoint { ns: side.ns, ..table.point }).collect()
 }
 
-/// A table with keys.
-struct Filled {
+/// A table that is filled to one load.
+struct FilledTable {
     contender: Contender<'static>,
-    point: Point,
-    /// The keys that were allowed: all that are in a slot or an overflow bucket.
+    point: LoadPoint,
+    /// The keys that were allowed: those in a slot or an overflow bucket.
     known: Vec<u32>,
 }
 
-impl Filled {
+impl FilledTable {
     fn new(max_keys: usize, load: u32, name: &'static str) -> Self {
         let engine = engine(max_keys, 1, BURST);
         let keys = engine.slots() as u64 * u64::from(load) / 100;
-        // Its memory is touched before, so that it is not counted.
+        // Touches the memory of the list before the measurement, which would count it otherwise.
         let mut known = vec![u32::MAX; keys as usize];
         known.clear();
         let mut handle = engine.handle(LIMIT_ID, "k").expect("is there");
@@ -95,26 +96,26 @@ impl Filled {
         );
         let grown = resident_bytes().zip(before).map_or(f64::NAN, |(after, before)| after as f64 - before as f64);
         let without_slot = engine.overflow_charges() as f64 / keys as f64 * 100.0;
-        let none = Spread::of([]);
-        let point = Point { load, keys, without_slot, bytes_per_key: grown / keys as f64, ns: none };
+        let point =
+            LoadPoint { load, keys, without_slot, bytes_per_key: grown / keys as f64, ns: Spread::of([f64::NAN]) };
         drop(handle);
-        Self { contender: Contender::new(name, ByHandle(engine)), point, known }
+        Self { contender: Contender::new(name, HandleChecks(engine)), point, known }
     }
 
-    /// Known keys at random.
+    /// Draws known keys at random.
     fn draws(&self) -> Vec<u32> {
-        let mut even = Numbers::new(7, self.known.len() as u64);
-        drawn(1 << 20, || self.known[even.draw() as usize].into())
+        let mut even = Uniform::new(7, self.known.len() as u64);
+        draw_many(1 << 20, || self.known[even.draw() as usize].into())
     }
 }
 
 /// Returns the points as a table of Markdown.
 #[must_use]
-pub fn table(points: &[Point]) -> String {
+pub fn table(points: &[LoadPoint]) -> String {
     let head =
         "| load | keys | without a slot | bytes a key | ns a check: median [least, most] |\n|---|---|---|---|---|\n";
     points.iter().fold(head.to_owned(), |mut table, point| {
-        let Point { load, keys, without_slot, bytes_per_key, ns } = point;
+        let LoadPoint { load, keys, without_slot, bytes_per_key, ns } = point;
         let Spread { least, median, most } = ns;
         let _ = writeln!(
             table,
@@ -124,16 +125,16 @@ pub fn table(points: &[Point]) -> String {
     })
 }
 
-/// Reads what [`table`] wrote.
+/// Parses the text that [`table`] returns.
 #[must_use]
-pub fn parse(table: &str) -> Option<Vec<Point>> {
+pub fn parse(table: &str) -> Option<Vec<LoadPoint>> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [_, load, keys, without_slot, bytes_per_key, ns, _] = cells[..] else { return None };
         let (median, range) = ns.strip_suffix(']')?.split_once(" [")?;
         let (least, most) = range.split_once(", ")?;
         let number = |text: &str| text.trim_end_matches(" %").parse::<f64>().ok();
-        Some(Point {
+        Some(LoadPoint {
             load: load.trim_end_matches(" %").parse().ok()?,
             keys: keys.parse().ok()?,
             without_slot: number(without_slot)?,
@@ -144,13 +145,13 @@ pub fn parse(table: &str) -> Option<Vec<Point>> {
     table.lines().skip(2).map(row).collect()
 }
 
-/// Writes the table of docs/sizing.md and its drawing anew.
-pub fn write(points: &[Point]) -> io::Result<()> {
+/// Updates the table of docs/sizing.md and its drawing.
+pub fn write(points: &[LoadPoint]) -> io::Result<()> {
     let (document, picture) = files();
     let table = table(points);
-    let text = with_part(&fs::read_to_string(&document)?, PART, &table);
+    let text = with_section(&fs::read_to_string(&document)?, SECTION, &table);
     fs::write(document, text.ok_or_else(|| io::Error::other("sizing.md has no table of loads"))?)?;
-    // Of the figures as the document shows them, so that it can be drawn again from those.
+    // Draws the figures as the document rounds them, so that a test can draw the same from the document.
     let shown = parse(&table).ok_or_else(|| io::Error::other("a figure is missing"))?;
     fs::write(picture, drawing(&shown))
 }
@@ -160,10 +161,10 @@ fn files() -> (PathBuf, PathBuf) {
     (docs.join("sizing.md"), docs.join("images/table_load.svg"))
 }
 
-/// Left and right ends of both panels.
+/// The left and right ends of both panels.
 const SIDES: (f64, f64) = (70.0, 620.0);
 
-/// A panel of the drawing: a scale, and where it stands.
+/// A panel of the drawing, with its position and scale.
 struct Panel {
     top: f64,
     bottom: f64,
@@ -177,7 +178,7 @@ impl Panel {
         self.bottom - (self.bottom - self.top) * value / self.most
     }
 
-    /// The panel with its title, its lines, and its curve.
+    /// Returns the panel with its title, its grid and its curve.
     fn draw(&self, title: &str, unit: &str, points: &[(u32, f64)]) -> String {
         let (left, right) = SIDES;
         let mut svg = format!("<text class=\"title\" x=\"{left}\" y=\"{:.1}\">{title}</text>\n", self.top - 14.0);
@@ -201,8 +202,8 @@ impl Panel {
                 self.bottom + 18.0
             );
         }
-        let place = x(MAX_KEYS_LOAD);
-        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{place:.1} {:.1}V{:.1}\"/>", self.top, self.bottom);
+        let mark = x(MAX_KEYS_LOAD);
+        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{mark:.1} {:.1}V{:.1}\"/>", self.top, self.bottom);
         let _ = writeln!(svg, "<path class=\"curve\" d=\"{}\"/>", self.path(points.iter().copied()));
         for &(load, value) in points {
             let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>", x(load.into()), self.y(value));
@@ -216,13 +217,13 @@ impl Panel {
     }
 }
 
-/// Where a load stands.
+/// Returns the horizontal position of a load.
 fn x(load: f64) -> f64 {
     let ((left, right), (least, most)) = (SIDES, (f64::from(LOADS[0].0), 100.0));
     left + (right - left) * (load - least) / (most - least)
 }
 
-/// The least of 1, 2 and 5 times a power of ten such that five of it are above `most`.
+/// Returns the step of a scale up to `most`: the least of 1, 2 and 5 times a power of ten that is at least a fifth of `most`.
 fn step(most: f64) -> f64 {
     let power = 10_f64.powf((most / 5.0).max(1e-4).log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| step * 5.0 >= most).unwrap_or(power)
@@ -230,8 +231,8 @@ fn step(most: f64) -> f64 {
 
 /// Returns the points as a drawing, SVG that is readable on a light and a dark background.
 #[must_use]
-pub fn drawing(points: &[Point]) -> String {
-    let most = |value: fn(&Point) -> f64| points.iter().map(value).fold(0.0, f64::max);
+pub fn drawing(points: &[LoadPoint]) -> String {
+    let most = |value: fn(&LoadPoint) -> f64| points.iter().map(value).fold(0.0, f64::max);
     let panel = |top: f64, most: f64| {
         let step = step(most);
         Panel { top, bottom: top + 160.0, most: step * (most / step).ceil().max(1.0), step }
@@ -240,7 +241,7 @@ pub fn drawing(points: &[Point]) -> String {
     let mut svg = HEAD.to_owned();
     let mark = x(MAX_KEYS_LOAD);
     let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{:.1}\">max_keys</text>", mark + 6.0, shares.top + 12.0);
-    let of = |value: fn(&Point) -> f64| points.iter().map(|point| (point.load, value(point))).collect::<Vec<_>>();
+    let of = |value: fn(&LoadPoint) -> f64| points.iter().map(|point| (point.load, value(point))).collect::<Vec<_>>();
     svg += &shares.draw("Keys without a slot", " %", &of(|point| point.without_slot));
     let band = of(|point| point.ns.least).into_iter().chain(of(|point| point.ns.most).into_iter().rev());
     let _ = writeln!(svg, "<path class=\"band\" d=\"{}Z\"/>", times.path(band));
@@ -275,13 +276,13 @@ text { fill: #9198a1 }
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::part;
+    use crate::markdown::section;
 
     #[test]
     fn the_drawing_of_the_document_shows_its_table() {
         let (document, picture) = files();
         let document = fs::read_to_string(document).expect("the document");
-        let points = parse(part(&document, PART).expect("a table")).expect("figures");
+        let points = parse(section(&document, SECTION).expect("a table")).expect("figures");
         assert_eq!(points.len(), LOADS.len());
         let picture = fs::read_to_string(picture).expect("the drawing");
         assert!(picture == drawing(&points), "run `memory --curve --write`, which draws it anew");
@@ -297,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_as_it_was_written() {
+    fn a_table_is_parsed_as_it_was_written() {
         let ns = Spread { least: 1.5, median: 2.5, most: 30.5 };
-        let point = Point { load: 50, keys: 750_000, without_slot: 0.0125, bytes_per_key: 32.1, ns };
-        let points = [point, Point { load: 55, ..point }];
+        let point = LoadPoint { load: 50, keys: 750_000, without_slot: 0.0125, bytes_per_key: 32.1, ns };
+        let points = [point, LoadPoint { load: 55, ..point }];
         assert_eq!(parse(&table(&points)).as_deref(), Some(&points[..]));
         assert_eq!(parse("| load |\n|---|\n| nothing |\n"), None);
     }

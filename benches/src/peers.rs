@@ -1,4 +1,4 @@
-//! Ours and the others: how each is made for the same limit, and asked for the key of a number.
+//! Our limiters and those of other projects, made for the same limit.
 
 use std::time::Duration;
 
@@ -11,158 +11,162 @@ use tidegate::{
 
 use crate::{
     LIMIT_ID,
-    contest::{Ask, Contender},
-    engine, key_of, text_of,
+    contender::{Contender, TestedLimiter},
+    engine, key_of, string_key,
 };
 
-/// A limit, as all of them can have it.
+/// A limit that all limiters support.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Limit {
+pub struct TestLimit {
     /// Tokens a second.
     pub per_second: u32,
-    /// Tokens at once.
+    /// The most tokens at once.
     pub burst: u32,
 }
 
-impl Limit {
-    /// Lets everything through that these processors can ask for: 10^9 a second, and 10^6 at once.
+impl TestLimit {
+    /// A limit that admits all checks that these processors can make: 10^9 a second, and 10^6 at once.
     pub const WIDE: Self = Self { per_second: 1_000_000_000, burst: 1_000_000 };
 
-    /// Lets next to nothing through: one a second.
+    /// A limit that denies nearly everything: one a second.
     pub const TIGHT: Self = Self { per_second: 1, burst: 1 };
 
-    /// As governor has it.
+    /// Returns the limit as governor's quota.
     ///
     /// # Panics
     ///
-    /// Where a number is 0.
+    /// If a number is 0.
     #[must_use]
     pub fn quota(self) -> Quota {
         let number = |number: u32| std::num::NonZeroU32::new(number).expect("not 0");
         Quota::per_second(number(self.per_second)).allow_burst(number(self.burst))
     }
 
+    /// Returns the limit as our rate.
     pub(crate) fn rate(self) -> Rate {
         Rate::per_second(self.per_second.into()).burst(self.burst.into())
     }
 }
 
-/// A limiter, and how it is asked.
-struct By<L, F>(L, F);
+/// A limiter with the function that checks a key.
+struct CheckedBy<L, F>(L, F);
 
-impl<L: Sync, F: Fn(&L, u64) -> bool + Sync> Ask for By<L, F> {
+impl<L: Sync, F: Fn(&L, u64) -> bool + Sync> TestedLimiter for CheckedBy<L, F> {
     #[inline]
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         |number| (self.1)(&self.0, number)
     }
 }
 
-pub(crate) fn by<'a, L: Sync + 'a>(
+/// Returns a contender that checks keys by `check`.
+pub(crate) fn contender<'a, L: Sync + 'a>(
     name: &'static str,
     limiter: L,
-    ask: impl Fn(&L, u64) -> bool + Sync + 'a,
+    check: impl Fn(&L, u64) -> bool + Sync + 'a,
 ) -> Contender<'a> {
-    Contender::new(name, By(limiter, ask))
+    Contender::new(name, CheckedBy(limiter, check))
 }
 
-/// An engine, asked by a handle of each thread, with keys of 16 bytes made on the stack.
-pub struct ByHandle<C: Clock = SystemClock>(pub Engine<C>);
+/// An engine that each thread checks by a handle of its own, with keys of 16 bytes on the stack.
+pub struct HandleChecks<C: Clock = SystemClock>(pub Engine<C>);
 
-impl<C: Clock> Ask for ByHandle<C> {
+impl<C: Clock> TestedLimiter for HandleChecks<C> {
     #[inline]
-    fn asker(&self) -> impl FnMut(u64) -> bool {
+    fn checker(&self) -> impl FnMut(u64) -> bool {
         let mut handle = self.0.handle(LIMIT_ID, "k").expect("is there");
         move |number| handle.check(key_of(number), 1).expect("valid").is_allowed()
     }
 }
 
-impl<C: Clock + std::fmt::Debug> std::fmt::Debug for ByHandle<C> {
+impl<C: Clock + std::fmt::Debug> std::fmt::Debug for HandleChecks<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ByHandle").field(&self.0).finish()
+        f.debug_tuple("HandleChecks").field(&self.0).finish()
     }
 }
 
-/// Ours, with room for so many keys.
+/// Returns our engine, checked by handles, with room for `max_keys` keys.
 #[must_use]
-pub fn tidegate(max_keys: usize, limit: Limit) -> Contender<'static> {
-    Contender::new("tidegate", ByHandle(engine(max_keys, limit.per_second.into(), limit.burst.into())))
+pub fn tidegate(max_keys: usize, limit: TestLimit) -> Contender<'static> {
+    Contender::new("tidegate", HandleChecks(engine(max_keys, limit.per_second.into(), limit.burst.into())))
 }
 
-/// Ours without a policy: what stands in code where governor's keyed limiter stood.
+/// Returns our keyed limiter, which has no policy: the replacement for governor's keyed limiter.
 #[must_use]
-pub fn keyed_limiter(max_keys: usize, limit: Limit) -> Contender<'static> {
+pub fn keyed_limiter(max_keys: usize, limit: TestLimit) -> Contender<'static> {
     let limiter = KeyedLimiter::with_max_keys(limit.rate(), max_keys);
-    by("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
+    contender("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
 }
 
-/// The keyed peers; those that want a `String` find that of a key in `texts`.
+/// Returns the keyed peers. Those that take a `String` look it up in `texts`.
 #[must_use]
-pub fn keyed(limit: Limit, texts: &[String]) -> [Contender<'_>; 8] {
+pub fn keyed(limit: TestLimit, texts: &[String]) -> [Contender<'_>; 8] {
     let quota = limit.quota();
     let aerorate = aerorate_quota(limit);
     [
-        by("governor, u64", DefaultKeyedRateLimiter::<u64>::keyed(quota), |limiter, number| {
+        contender("governor, u64", DefaultKeyedRateLimiter::<u64>::keyed(quota), |limiter, number| {
             limiter.check_key(&number).is_ok()
         }),
-        by("governor, String", DefaultKeyedRateLimiter::<String>::keyed(quota), |limiter, number| {
+        contender("governor, String", DefaultKeyedRateLimiter::<String>::keyed(quota), |limiter, number| {
             limiter.check_key(&texts[number as usize]).is_ok()
         }),
-        by(
+        contender(
             "governor, u64, rapidhash",
             RateLimiter::<u64, _, _>::dashmap_with_hasher(quota, RandomState::default()),
             |limiter, number| limiter.check_key(&number).is_ok(),
         ),
-        by(
+        contender(
             "governor, String, rapidhash",
             RateLimiter::<String, _, _>::dashmap_with_hasher(quota, RandomState::default()),
             |limiter, number| limiter.check_key(&texts[number as usize]).is_ok(),
         ),
-        by("aerorate, u64", aerorate::KeyedRateLimiter::<u64>::new(aerorate), |limiter, number| {
+        contender("aerorate, u64", aerorate::KeyedRateLimiter::<u64>::new(aerorate), |limiter, number| {
             limiter.check(&number).is_allowed()
         }),
-        by("aerorate, String", aerorate::KeyedRateLimiter::<String>::new(aerorate), |limiter, number| {
+        contender("aerorate, String", aerorate::KeyedRateLimiter::<String>::new(aerorate), |limiter, number| {
             limiter.check(texts[number as usize].as_str()).is_allowed()
         }),
-        by("rate-net, u64", rate_net(limit).build(), |limiter, number| limiter.check(number).is_allow()),
-        by("rate-net, 16 bytes", rate_net(limit).build(), |limiter, number| {
+        contender("rate-net, u64", rate_net(limit).build(), |limiter, number| limiter.check(number).is_allow()),
+        contender("rate-net, 16 bytes", rate_net(limit).build(), |limiter, number| {
             limiter.check_bytes(key_of(number)).is_allow()
         }),
     ]
 }
 
-/// Keys 0 to `count` - 1 as text, for peers that want a `String`.
+/// Returns the keys 0 to `count` - 1 as text, for peers that take a `String`.
 #[must_use]
-pub fn texts(count: u64) -> Vec<String> {
-    (0..count).map(text_of).collect()
+pub fn string_keys(count: u64) -> Vec<String> {
+    (0..count).map(string_key).collect()
 }
 
-/// Limiters of one thing: ours first.
+/// Returns the limiters without keys, ours first.
 ///
 /// # Panics
 ///
-/// Never: all of them can have such a limit.
+/// Never: all limiters support the limit.
 #[must_use]
-pub fn direct(limit: Limit) -> [Contender<'static>; 6] {
+pub fn direct(limit: TestLimit) -> [Contender<'static>; 6] {
     let subms = subms_rate_limiter::RateLimiter::new(limit.per_second.into(), limit.burst.into());
     let ratelimit = ratelimit::Ratelimiter::builder(limit.per_second.into())
         .max_tokens(limit.burst.into())
         .initial_available(limit.burst.into());
     [
-        by("tidegate, Limiter", Limiter::new(limit.rate()), |limiter, _| limiter.check().is_allowed()),
-        by("governor", RateLimiter::direct(limit.quota()), |limiter, _| limiter.check().is_ok()),
-        by("aerorate", aerorate::RateLimiter::new(aerorate_quota(limit)), |limiter, _| limiter.check().is_allowed()),
-        by("rate-net", rate_net(limit).build_direct(), |limiter, _| limiter.check().is_allow()),
-        by("subms-rate-limiter", subms, |limiter, _| limiter.try_acquire()),
-        by("ratelimit", ratelimit.build().expect("fits"), |limiter, _| limiter.try_wait().is_ok()),
+        contender("tidegate, Limiter", Limiter::new(limit.rate()), |limiter, _| limiter.check().is_allowed()),
+        contender("governor", RateLimiter::direct(limit.quota()), |limiter, _| limiter.check().is_ok()),
+        contender("aerorate", aerorate::RateLimiter::new(aerorate_quota(limit)), |limiter, _| {
+            limiter.check().is_allowed()
+        }),
+        contender("rate-net", rate_net(limit).build_direct(), |limiter, _| limiter.check().is_allow()),
+        contender("subms-rate-limiter", subms, |limiter, _| limiter.try_acquire()),
+        contender("ratelimit", ratelimit.build().expect("fits"), |limiter, _| limiter.try_wait().is_ok()),
     ]
 }
 
-fn aerorate_quota(limit: Limit) -> aerorate::Quota {
+fn aerorate_quota(limit: TestLimit) -> aerorate::Quota {
     aerorate::Quota::per_second(limit.per_second).allow_burst(limit.burst)
 }
 
-/// Without its bound on keys, which costs it time.
-pub(crate) fn rate_net(limit: Limit) -> rate_net::Builder {
+/// Returns rate-net's builder without its bound on keys, which costs time.
+pub(crate) fn rate_net(limit: TestLimit) -> rate_net::Builder {
     rate_net::RateLimiter::builder()
         .quota(limit.per_second, Duration::from_secs(1))
         .burst(limit.burst)
@@ -173,28 +177,28 @@ pub(crate) fn rate_net(limit: Limit) -> rate_net::Builder {
 mod tests {
     use super::*;
 
-    /// All of them, with key numbers below 2.
-    fn all(limit: Limit, texts: &[String]) -> Vec<Contender<'_>> {
+    /// Returns all limiters, for key numbers below 2.
+    fn all(limit: TestLimit, texts: &[String]) -> Vec<Contender<'_>> {
         let ours = [tidegate(1_000, limit), keyed_limiter(1_000, limit)];
         ours.into_iter().chain(keyed(limit, texts)).chain(direct(limit)).collect()
     }
 
     #[test]
-    fn a_row_of_denials_denies_and_a_row_of_checks_that_pass_lets_them_pass() {
-        let texts = texts(2);
-        for contender in all(Limit::TIGHT, &texts) {
+    fn all_limiters_deny_by_the_tight_limit_and_admit_by_the_wide_one() {
+        let texts = string_keys(2);
+        for contender in all(TestLimit::TIGHT, &texts) {
             assert!(contender.allows(0), "{}", contender.name);
             assert!(!contender.allows(0), "{}", contender.name);
         }
-        for contender in all(Limit::WIDE, &texts) {
+        for contender in all(TestLimit::WIDE, &texts) {
             assert!((0..10_000).all(|_| contender.allows(0)), "{}", contender.name);
         }
     }
 
     #[test]
-    fn keyed_ones_count_each_key_by_itself() {
-        let texts = texts(2);
-        for contender in keyed(Limit::TIGHT, &texts).into_iter().chain([tidegate(1_000, Limit::TIGHT)]) {
+    fn keyed_limiters_count_each_key_separately() {
+        let texts = string_keys(2);
+        for contender in keyed(TestLimit::TIGHT, &texts).into_iter().chain([tidegate(1_000, TestLimit::TIGHT)]) {
             assert!(contender.allows(0) && contender.allows(1), "{}", contender.name);
             assert!(!contender.allows(0) && !contender.allows(1), "{}", contender.name);
         }

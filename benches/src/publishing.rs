@@ -1,4 +1,4 @@
-//! The slowest checks while policies are swapped: p99.99 with and without, beside a control that only reads the clock.
+//! Tail latency of checks while policies are published: p99.99 with and without, beside a control that only reads the clock.
 
 use std::{
     hint::black_box,
@@ -12,84 +12,89 @@ use std::{
 
 use tidegate::{Engine, Publish, Snapshot};
 
-use crate::{contest::Ask, figures::Spread, histogram::Histogram, threads::now};
+use crate::{contender::TestedLimiter, histogram::Histogram, spread::Spread, threads::now};
 
-/// From one swap to the next.
+/// The time from one publish to the next.
 pub const EVERY: Duration = Duration::from_millis(10);
 
-/// The share of checks that take no longer than what is reported.
+/// The quantile that is reported.
 pub const QUANTILE: f64 = 0.9999;
 
-/// Nanoseconds at the [`QUANTILE`], over slices of time.
+/// The [`QUANTILE`] over slices of time, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Tail {
-    /// Of checks; each with one reading of the clock.
+pub struct TailLatency {
+    /// The quantile of checks, each with one reading of the clock.
     pub checks: Spread,
-    /// Of the control: of reading the clock for as long as a check takes. What the machine does to whoever runs on it.
+    /// The quantile of the control, which reads the clock for as long as a check takes: the delays that the machine imposes on
+    /// any thread.
     pub control: Spread,
 }
 
-/// What was found, and how often it was published.
+/// The tail latency with and without publishing.
 #[derive(Clone, Copy, Debug)]
-pub struct Tails {
-    /// While the policies are swapped.
-    pub with: Tail,
-    /// While nothing is published.
-    pub without: Tail,
-    /// How often the policy was swapped.
+pub struct PublishingResult {
+    /// The tail latency while policies are published.
+    pub with: TailLatency,
+    /// The tail latency while no policy is published.
+    pub without: TailLatency,
+    /// The number of publishes.
     pub publishes: u64,
 }
 
-/// Measures `slices` slices of each of four kinds by turns, each of this length: checks and the control, with a second thread
-/// that publishes `policies` by turns, and without.
+/// Measures four kinds of slices in turns: checks and the control, each with a second thread that publishes `policies` in turns,
+/// and without. There are `slices` slices of each kind, each of the length `time`.
 ///
-/// The control has slices of its own: where there are two processors, it would take the publisher's, who would then interrupt
-/// the checks.
+/// The control has slices of its own. In a thread beside the checks it would occupy the publisher's processor if there are only
+/// two, and the publisher would then interrupt the checks.
 ///
 /// # Panics
 ///
-/// Where a policy cannot be published.
+/// If a policy cannot be published.
 pub fn measure(
     engine: &Engine,
-    ask: &impl Ask,
+    limiter: &impl TestedLimiter,
     numbers: &[u32],
     policies: &[Arc<Snapshot>; 2],
     (slices, time): (usize, Duration),
-    mut tell: impl FnMut(usize),
-) -> Tails {
-    let mut ask = ask.asker();
+    mut on_slice: impl FnMut(usize),
+) -> PublishingResult {
+    let mut check_key = limiter.checker();
     let mut numbers = numbers.iter().cycle();
     let mut check = || {
-        black_box(numbers.next().is_some_and(|&number| ask(number.into())));
+        black_box(numbers.next().is_some_and(|&number| check_key(number.into())));
     };
     let clock = quanta::Clock::new();
     let began = clock.raw();
     (0..10_000).for_each(|_| check());
-    let as_long = (clock.raw() - began) / 10_000;
+    let check_time = (clock.raw() - began) / 10_000;
     let mut control = || {
         let began = clock.raw();
-        while clock.raw() - began < as_long {}
+        while clock.raw() - began < check_time {}
     };
-    let (mut found, mut publishes) = ([const { Vec::new() }; 4], 0);
+    let (mut tails, mut publishes) = ([const { Vec::new() }; 4], 0);
     for slice in 0..4 * slices {
-        tell(slice);
-        // Backwards every second time.
+        on_slice(slice);
+        // Every second turn goes backwards.
         let kind = if slice / 4 % 2 == 0 { slice % 4 } else { 3 - slice % 4 };
         let is_over = AtomicBool::new(kind % 2 == 0);
         let tail = thread::scope(|scope| {
-            let other = scope.spawn(|| publish(engine, policies, &is_over));
-            let tail = if kind < 2 { tail_of(time, &mut check) } else { tail_of(time, &mut control) };
+            let second_thread = scope.spawn(|| publish(engine, policies, &is_over));
+            let tail = if kind < 2 { tail_latency(time, &mut check) } else { tail_latency(time, &mut control) };
             is_over.store(true, Ordering::Relaxed);
-            publishes += other.join().expect("no panic");
+            publishes += second_thread.join().expect("no panic");
             tail
         });
-        found[kind].push(tail);
+        tails[kind].push(tail);
     }
-    let [checks, checks_with, control, control_with] = found.map(Spread::of);
-    Tails { with: Tail { checks: checks_with, control: control_with }, without: Tail { checks, control }, publishes }
+    let [checks, checks_with, control, control_with] = tails.map(Spread::of);
+    PublishingResult {
+        with: TailLatency { checks: checks_with, control: control_with },
+        without: TailLatency { checks, control },
+        publishes,
+    }
 }
 
-/// Publishes the policies by turns, one [`EVERY`] 10 ms, until it is over; answers how many.
+/// Publishes the policies in turns, one in each period of [`EVERY`], until `is_over`; returns the number of publishes.
 fn publish(engine: &Engine, policies: &[Arc<Snapshot>; 2], is_over: &AtomicBool) -> u64 {
     let mut count = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -101,13 +106,13 @@ fn publish(engine: &Engine, policies: &[Arc<Snapshot>; 2], is_over: &AtomicBool)
     count
 }
 
-/// Does it again and again for this long, and answers how long it took at the [`QUANTILE`].
-fn tail_of(time: Duration, work: &mut impl FnMut()) -> f64 {
+/// Runs `work` again and again for `time`, and returns the [`QUANTILE`] of its duration in nanoseconds.
+fn tail_latency(time: Duration, work: &mut impl FnMut()) -> f64 {
     let (clock, mut histogram) = (quanta::Clock::new(), Histogram::default());
-    let (ends, mut looks) = (now() + time, 0_u32);
-    // The clock of the end is read seldom, and outside of what is measured.
-    while !looks.is_multiple_of(256) || now() < ends {
-        looks = looks.wrapping_add(1);
+    let (end, mut runs) = (now() + time, 0_u32);
+    // The clock that decides the end is read rarely, and outside the measured time.
+    while !runs.is_multiple_of(256) || now() < end {
+        runs = runs.wrapping_add(1);
         let began = clock.raw();
         work();
         histogram.record(clock.delta_as_nanos(began, clock.raw()));
@@ -120,14 +125,14 @@ mod tests {
     use super::*;
     use crate::{
         full_check::{CLIENTS, FullCheck, snapshot},
-        numbers::{Numbers, drawn},
+        random::{Uniform, draw_many},
     };
 
     #[test]
-    fn both_kinds_of_slices_are_measured_and_publishes_happen_in_one_of_them() {
+    fn checks_are_measured_with_and_without_publishes() {
         let (full, policies) = (FullCheck::new(), [snapshot("pro", 1_000), snapshot("team", 1_000)]);
-        let mut numbers = Numbers::new(7, CLIENTS as u64);
-        let numbers = drawn(1_024, || numbers.draw());
+        let mut numbers = Uniform::new(7, CLIENTS as u64);
+        let numbers = draw_many(1_024, || numbers.draw());
         let before = full.engine.version();
         let tails = measure(&full.engine, &full, &numbers, &policies, (2, Duration::from_millis(50)), |_| ());
         assert!(tails.publishes >= 4 && full.engine.version() == before + tails.publishes, "{tails:?}");

@@ -1,4 +1,4 @@
-//! The figures that are recorded for each processor in `benches/figures`, and the table of benches/README.md that shows them.
+//! The results that `benches/figures` records for each processor, and the table of benches/README.md that shows them.
 
 use std::{
     collections::HashSet,
@@ -7,33 +7,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{contest::MILLIONS_BOUND, document::with_part, figures::Record, rows::works};
+use crate::{
+    comparison::THROUGHPUT_GOAL,
+    markdown::{table_row, with_section},
+    record::Record,
+    rows::row_names,
+};
 
-/// The columns of the table: a title, and the file of its figures.
+/// The columns of the table: the title, and the file with the figures.
 const COLUMNS: [(&str, &str); 2] = [
     ("AMD EPYC (Zen 4)", "amd-epyc-zen-4.json"),
     ("Intel Xeon (Sapphire Rapids), an older version", "intel-xeon-sapphire-rapids.json"),
 ];
 
-/// The name of the table among the parts of the document.
-const PART: &str = "figures";
+/// The name of the section that has the table.
+const SECTION: &str = "figures";
 
 /// The figures of one processor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    /// The processor.
+    /// The name of the processor.
     pub title: &'static str,
-    /// Its figures.
+    /// The figures of the processor.
     pub records: Vec<Record>,
 }
 
-/// Writes the table of benches/README.md anew from the recorded figures.
+/// Updates the table of benches/README.md from the recorded figures.
 pub fn write_table() -> io::Result<()> {
     let file = folder().join("README.md");
     fs::write(&file, with_table(&fs::read_to_string(&file)?)?)
 }
 
-/// Replaces the rows of a file of figures that were measured again, and keeps its others. A file that is not there is made.
+/// Replaces the rows of a file of figures that were measured again, and keeps the others. Creates the file if it is missing.
 pub fn record(file: &Path, measured: &[Record]) -> io::Result<()> {
     let kept = if file.exists() { read(file)? } else { Vec::new() };
     let lines = merged(kept, measured).iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
@@ -50,7 +55,8 @@ fn with_table(readme: &str) -> io::Result<String> {
         Ok(Column { title, records })
     });
     let table = table(&columns.collect::<io::Result<Vec<_>>>()?);
-    with_part(readme, PART, &table).ok_or_else(|| io::Error::new(ErrorKind::NotFound, "README.md has no such table"))
+    with_section(readme, SECTION, &table)
+        .ok_or_else(|| io::Error::new(ErrorKind::NotFound, "README.md has no such table"))
 }
 
 fn read(file: &Path) -> io::Result<Vec<Record>> {
@@ -58,21 +64,22 @@ fn read(file: &Path) -> io::Result<Vec<Record>> {
     serde_json::from_str(&text).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))
 }
 
-/// Returns the kept rows that were not measured again and the measured ones, in the order of [`works`].
+/// Returns the kept rows that were not measured again and the measured ones, in the order of [`row_names`].
 fn merged(kept: Vec<Record>, measured: &[Record]) -> Vec<Record> {
     let again: HashSet<&str> = measured.iter().map(|record| &*record.work).collect();
     let kept = kept.into_iter().filter(|record| !again.contains(&*record.work));
     let mut all: Vec<Record> = kept.chain(measured.iter().cloned()).collect();
-    all.sort_by_key(|record| works().position(|work| work == record.work));
+    all.sort_by_key(|record| row_names().position(|work| work == record.work));
     all
 }
 
-/// Returns the table as Markdown: a line for each goal and for what ours is beside, a column for each processor.
+/// Returns the table as Markdown: one line for each side or goal that ours is compared with, one column for each processor.
 #[must_use]
 pub fn table(columns: &[Column]) -> String {
     let head = ["row", "beside", "goal"].into_iter().chain(columns.iter().map(|column| column.title));
-    let mut rows = vec![markdown(head.map(str::to_owned)), markdown((0..3 + columns.len()).map(|_| "---".to_owned()))];
-    for work in works() {
+    let mut rows =
+        vec![table_row(head.map(str::to_owned)), table_row((0..3 + columns.len()).map(|_| "---".to_owned()))];
+    for work in row_names() {
         for (place, line) in lines(work, columns).iter().enumerate() {
             let find = |column: &Column| column.records.iter().find(|record| line.is_of(work, record)).cloned();
             let records: Vec<Option<Record>> = columns.iter().map(find).collect();
@@ -84,18 +91,13 @@ pub fn table(columns: &[Column]) -> String {
             };
             let cells =
                 records.iter().map(|record| record.as_ref().map_or_else(String::new, |record| line.cell(record)));
-            rows.push(markdown([row, line.beside().to_owned(), line.goal(first)].into_iter().chain(cells)));
+            rows.push(table_row([row, line.beside().to_owned(), line.goal(first)].into_iter().chain(cells)));
         }
     }
     rows.concat()
 }
 
-/// A row of a table.
-fn markdown(cells: impl Iterator<Item = String>) -> String {
-    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-}
-
-/// The lines of a row: its best peer, and all else that has a goal or is no peer.
+/// Returns the lines of a row: its best peer, and each other side that has a goal or is not a peer.
 fn lines<'c>(work: &str, columns: &'c [Column]) -> Vec<Line<'c>> {
     let mut lines = Vec::new();
     for record in columns.iter().flat_map(|column| &column.records).filter(|record| record.work == work) {
@@ -111,12 +113,12 @@ fn lines<'c>(work: &str, columns: &'c [Column]) -> Vec<Line<'c>> {
     lines
 }
 
-/// A line of the table.
+/// A line of the table: a side or a goal that ours is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line<'c> {
-    /// The best peer, which may be another one in each column.
+    /// The best peer, which may differ between columns.
     BestPeer,
-    /// This other side, or this bound.
+    /// The side with this name, or the bound with this name.
     Beside(&'c str),
 }
 
@@ -129,7 +131,7 @@ impl Line<'_> {
             }
     }
 
-    /// Returns the unit of a bound: of a goal that is a figure, not another side.
+    /// Returns the unit of a bound, which is a goal that is a figure and not another side.
     fn unit(&self) -> Option<&str> {
         match self {
             Self::BestPeer => None,
@@ -147,7 +149,7 @@ impl Line<'_> {
     fn goal(&self, record: &Record) -> String {
         let target = if *self == Line::BestPeer { &record.best_target } else { &record.target };
         match (self, self.unit()) {
-            (Self::Beside(MILLIONS_BOUND), _) => format!(">= {:.0}", record.threads as f64 * 1e3 / record.peer_ns),
+            (Self::Beside(THROUGHPUT_GOAL), _) => format!(">= {:.0}", record.threads as f64 * 1e3 / record.peer_ns),
             (_, Some(_)) => format!("<= {}", record.peer_ns),
             (_, None) => target.clone().unwrap_or_default(),
         }
@@ -159,7 +161,7 @@ impl Line<'_> {
         let (ours, peer, ratio) = (figure(record.ours_ns), figure(record.peer_ns), record.ratio);
         let is_ratio = record.target.as_deref().is_none_or(|target| target.starts_with(">="));
         let figures = match (self, self.unit()) {
-            (Self::Beside(MILLIONS_BOUND), _) => figure(record.ours_m_per_second.unwrap_or(f64::NAN)),
+            (Self::Beside(THROUGHPUT_GOAL), _) => figure(record.ours_m_per_second.unwrap_or(f64::NAN)),
             (_, Some(_)) => ours,
             (_, None) if is_ratio => format!("{ours}, {peer}{name}: {ratio:.2}"),
             (_, None) => format!("{ours}, {peer}{name}"),
@@ -169,7 +171,7 @@ impl Line<'_> {
     }
 }
 
-/// A figure of three digits or more, with commas between thousands.
+/// Formats a figure: one decimal below 100, commas between thousands above.
 fn figure(value: f64) -> String {
     if value < 99.95 {
         return format!("{value:.1}");
@@ -182,7 +184,7 @@ fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::{Goal, mark_best};
+    use crate::record::{Goal, mark_best};
 
     #[test]
     fn the_table_of_the_readme_shows_the_recorded_figures() {
@@ -195,7 +197,7 @@ mod tests {
     fn a_line_shows_both_figures_their_ratio_and_the_verdict() {
         let of = |peer, ns, goal| Record::new(("one hot key, allowed", 2, 1), 16.0, (peer, ns), goal);
         let peer = |name, ns, goal| Record { is_peer: true, ..of(name, ns, goal) };
-        let bound = Record { ours_m_per_second: Some(125.0), ..of(MILLIONS_BOUND, 200.0, Some(Goal::Above(0.0))) };
+        let bound = Record { ours_m_per_second: Some(125.0), ..of(THROUGHPUT_GOAL, 200.0, Some(Goal::Above(0.0))) };
         let mut records = vec![
             of("two private keys", 15.0, Some(Goal::Ratio(0.8))),
             peer("governor, u64", 1_600.0, Some(Goal::Ratio(6.0))),
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_the_rows_that_were_not_measured_again() {
+    fn a_file_keeps_rows_that_are_not_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("figures.json");
         let of = |work, ours| Record::new((work, 1, 1), ours, ("floor", 10.0), None);
@@ -230,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn every_row_that_is_recorded_is_one_of_the_comparison() {
+    fn every_recorded_row_is_a_row_of_the_comparison() {
         for (_, file) in COLUMNS {
             for record in read(&folder().join("figures").join(file)).expect("the figures") {
-                assert!(works().any(|work| work == record.work), "{file}: {}", record.work);
+                assert!(row_names().any(|work| work == record.work), "{file}: {}", record.work);
             }
         }
     }

@@ -1,29 +1,30 @@
-//! The rows of the comparison: what is done, by whom, and what must be reached.
+//! The rows of the comparison, each with its work, its sides and their goals.
 
 use crate::{
-    batches::InBatches,
-    coarse::CoarseClocks,
-    contest::{Contender, Keys, Row, Side},
+    batches::BatchedChecks,
+    coarse_clocks::CoarseClocks,
+    comparison::Row,
+    contender::{Contender, Keys, Side},
     engine,
-    figures::Goal,
     floor::Floor,
     full_check::{CLIENTS, FullCheck},
-    numbers::{Numbers, Zipf, drawn},
-    peers::{ByHandle, Limit, direct, keyed, keyed_limiter, texts, tidegate},
-    windows::{self, Window},
+    peers::{HandleChecks, TestLimit, direct, keyed, keyed_limiter, string_keys, tidegate},
+    random::{Uniform, Zipf, draw_many},
+    record::Goal,
+    windows::{self, WindowAlgorithm},
 };
 
-/// Is shown the rows one after the other; what they need is made before and freed after.
+/// A function that is called with one row after the other. What a row needs is made before the call and freed after it.
 pub type Visit<'v> = &'v mut dyn FnMut(&Row<'_>);
 
-/// Rows that share what they need.
+/// Rows that share limiters or keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
-    /// The names of the rows, in order.
-    pub works: &'static [&'static str],
-    /// Whether it needs so much memory and time that a short run leaves it out.
+pub struct RowGroup {
+    /// The names of the rows, in the order in which `visit` makes them.
+    pub rows: &'static [&'static str],
+    /// Whether the group needs so much memory and time that a quick run leaves it out.
     pub is_large: bool,
-    /// Makes the rows.
+    /// Makes the rows, and calls the function with each.
     pub visit: fn(Visit<'_>),
 }
 
@@ -52,61 +53,61 @@ const BATCH: &str = "batch of 64, 16 M keys";
 const FULL: &str = "full check";
 const FULL_BATCHES: &str = "full check, batches of 64";
 
-/// All of them.
-pub const GROUPS: &[Group] = &[
-    Group { works: &[DIRECT], is_large: false, visit: one_bucket },
-    Group { works: &[HOT], is_large: false, visit: hot_key },
-    Group { works: &[DENIED_HOT, DENIED_PRIVATE], is_large: false, visit: denied },
-    Group { works: &[ALLOWED_HOT, ALLOWED_PRIVATE], is_large: false, visit: allowed },
-    Group {
-        works: &[UNIFORM, UNIFORM_LIMITER, ZIPF, ZIPF_LIMITER, UNIFORM_BATCHES],
+/// The groups of all rows that measure the time of a check.
+pub const GROUPS: &[RowGroup] = &[
+    RowGroup { rows: &[DIRECT], is_large: false, visit: one_bucket },
+    RowGroup { rows: &[HOT], is_large: false, visit: hot_key },
+    RowGroup { rows: &[DENIED_HOT, DENIED_PRIVATE], is_large: false, visit: denied },
+    RowGroup { rows: &[ALLOWED_HOT, ALLOWED_PRIVATE], is_large: false, visit: allowed },
+    RowGroup {
+        rows: &[UNIFORM, UNIFORM_LIMITER, ZIPF, ZIPF_LIMITER, UNIFORM_BATCHES],
         is_large: false,
         visit: million_keys,
     },
-    Group { works: &[DIRECT_COARSE, HOT_COARSE], is_large: false, visit: coarse_clock },
-    Group { works: &[UNIFORM_COARSE, UNIFORM_LIMITER_COARSE], is_large: false, visit: coarse_clock_million_keys },
-    Group { works: &[FIXED_DENIED, FIXED_FEW], is_large: false, visit: fixed_window },
-    Group { works: &[FIXED_UNIFORM], is_large: false, visit: fixed_window_million_keys },
-    Group { works: &[SLIDING_DENIED, SLIDING_FEW], is_large: false, visit: sliding_window_counter },
-    Group { works: &[SLIDING_UNIFORM], is_large: false, visit: sliding_window_counter_million_keys },
-    Group { works: &[BATCH], is_large: true, visit: batch },
-    Group { works: &[FULL, FULL_BATCHES], is_large: false, visit: full_check },
+    RowGroup { rows: &[DIRECT_COARSE, HOT_COARSE], is_large: false, visit: coarse_clock },
+    RowGroup { rows: &[UNIFORM_COARSE, UNIFORM_LIMITER_COARSE], is_large: false, visit: coarse_clock_million_keys },
+    RowGroup { rows: &[FIXED_DENIED, FIXED_FEW], is_large: false, visit: fixed_window },
+    RowGroup { rows: &[FIXED_UNIFORM], is_large: false, visit: fixed_window_million_keys },
+    RowGroup { rows: &[SLIDING_DENIED, SLIDING_FEW], is_large: false, visit: sliding_window_counter },
+    RowGroup { rows: &[SLIDING_UNIFORM], is_large: false, visit: sliding_window_counter_million_keys },
+    RowGroup { rows: &[BATCH], is_large: true, visit: batch },
+    RowGroup { rows: &[FULL, FULL_BATCHES], is_large: false, visit: full_check },
 ];
 
-/// The rows that publish while they check, after those of [`GROUPS`].
+/// The names of the rows that publish while they check; they follow those of [`GROUPS`].
 pub const PUBLISHING: [&str; 3] =
     ["publishing, full check", "publishing, by handle", "publishing other numbers, full check"];
 
-/// The rows of memory, with their keys, after those of [`PUBLISHING`].
+/// The names of the rows that measure memory, with their number of keys; they follow those of [`PUBLISHING`].
 pub const MEMORY: [(&str, u64); 2] = [("memory, 1 M live keys", 1_000_000), ("memory, 100 M live keys", 100_000_000)];
 
-/// Returns the names of all rows, in the order in which they are shown.
-pub fn works() -> impl Iterator<Item = &'static str> {
-    let groups = GROUPS.iter().flat_map(|group| group.works.iter().copied());
+/// Returns the names of all rows in the order of the report.
+pub fn row_names() -> impl Iterator<Item = &'static str> {
+    let groups = GROUPS.iter().flat_map(|group| group.rows.iter().copied());
     groups.chain(PUBLISHING).chain(MEMORY.map(|(work, _)| work))
 }
 
-/// The keys of the rows with many keys.
+/// The number of keys in the rows with a million keys.
 const MILLION: u32 = 1_000_000;
 
 fn one_bucket(visit: Visit<'_>) {
-    let all = direct(Limit::WIDE);
+    let all = direct(TestLimit::WIDE);
     let [ours, peers @ ..] = &all;
     let peers = sides(peers, Keys::Hot, &[]);
     visit(&Row::new(DIRECT, 1, 1, ours.side(Keys::Hot, None), peers).best_peer(1.0));
 }
 
 fn hot_key(visit: Visit<'_>) {
-    let (ours, texts) = (tidegate(1_000, Limit::WIDE), texts(1));
-    let (floor, keyed_limiter) = (Contender::new("floor", Floor::default()), keyed_limiter(1_000, Limit::WIDE));
-    let peers = keyed(Limit::WIDE, &texts);
+    let (ours, texts) = (tidegate(1_000, TestLimit::WIDE), string_keys(1));
+    let (floor, keyed_limiter) = (Contender::new("floor", Floor::default()), keyed_limiter(1_000, TestLimit::WIDE));
+    let peers = keyed(TestLimit::WIDE, &texts);
     let mut others = vec![floor.side(Keys::Hot, Some(Goal::Ratio(0.8))), keyed_limiter.side(Keys::Hot, None)];
     others.extend(sides(&peers, Keys::Hot, &[("governor, String", 2.0)]));
     visit(&Row::new(HOT, 1, 1, ours.side(Keys::Hot, None), others).best_peer(1.5));
 }
 
 fn denied(visit: Visit<'_>) {
-    two_threads(Limit::TIGHT, |ours, peers| {
+    two_threads(TestLimit::TIGHT, |ours, peers| {
         let hot = two_threads_hot(DENIED_HOT, (ours, 0.9), (peers, 7.0));
         visit(&hot);
         let peers = sides(peers, Keys::Private, &[]);
@@ -115,7 +116,7 @@ fn denied(visit: Visit<'_>) {
 }
 
 fn allowed(visit: Visit<'_>) {
-    two_threads(Limit::WIDE, |ours, peers| {
+    two_threads(TestLimit::WIDE, |ours, peers| {
         let hot = two_threads_hot(ALLOWED_HOT, (ours, 0.8), (peers, 6.0));
         visit(&hot.at_most_ns(16.0));
         let peers = sides(peers, Keys::Private, &[]);
@@ -123,13 +124,14 @@ fn allowed(visit: Visit<'_>) {
     });
 }
 
-/// Makes ours and the peers for two threads.
-fn two_threads(limit: Limit, run: impl FnOnce(&Contender<'_>, &[Contender<'_>])) {
-    let texts = texts(3);
+/// Calls `run` with our limiter and the peers, with keys for two threads.
+fn two_threads(limit: TestLimit, run: impl FnOnce(&Contender<'_>, &[Contender<'_>])) {
+    let texts = string_keys(3);
     run(&tidegate(1_000, limit), &keyed(limit, &texts));
 }
 
-/// Two threads on one key: as fast as on two by a factor of `share`, and `ratio` times as fast as governor and the best peer.
+/// Returns a row of two threads on one key. Its goals: at least `share` of the speed on two private keys, and `ratio` times the
+/// speed of governor and of the best peer.
 fn two_threads_hot<'a>(
     work: &'static str,
     (ours, share): (&'a Contender<'_>, f64),
@@ -141,38 +143,39 @@ fn two_threads_hot<'a>(
 }
 
 fn million_keys(visit: Visit<'_>) {
-    let texts = texts(MILLION.into());
-    let handle = ByHandle(engine(MILLION as usize, Limit::WIDE.per_second.into(), Limit::WIDE.burst.into()));
-    let batches = Contender::new("tidegate, batches", InBatches(&handle.0)).filled(MILLION.into());
-    let (handle, one) = (Contender::new("tidegate", &handle), Contender::new("one at a time", &handle));
-    let limiter = keyed_limiter(MILLION as usize, Limit::WIDE).filled(MILLION.into());
-    let peers = keyed(Limit::WIDE, &texts).map(|peer| peer.filled(MILLION.into()));
+    let texts = string_keys(MILLION.into());
+    let handle =
+        HandleChecks(engine(MILLION as usize, TestLimit::WIDE.per_second.into(), TestLimit::WIDE.burst.into()));
+    let batches = Contender::new("tidegate, batches", BatchedChecks(&handle.0)).filled(MILLION.into());
+    let (handle, single) = (Contender::new("tidegate", &handle), Contender::new("one at a time", &handle));
+    let limiter = keyed_limiter(MILLION as usize, TestLimit::WIDE).filled(MILLION.into());
+    let peers = keyed(TestLimit::WIDE, &texts).map(|peer| peer.filled(MILLION.into()));
     let mut row = |work, ours: &Contender<'_>, numbers: &[u32], best: f64| {
         let keys = Keys::Drawn(numbers);
         let others = sides(&peers, keys, &[("governor, u64", 1.7), ("governor, String", 2.2)]);
         visit(&Row::new(work, 1, MILLION.into(), ours.side(keys, None), others).best_peer(best));
     };
-    let (even, mut zipf) = (even(MILLION), Zipf::new(7, MILLION));
-    let zipf = drawn(1 << 21, || zipf.draw());
-    row(UNIFORM, &handle, &even, 1.0);
-    row(UNIFORM_LIMITER, &limiter, &even, 1.25);
+    let (uniform, mut zipf) = (uniform_numbers(MILLION), Zipf::new(7, MILLION));
+    let zipf = draw_many(1 << 21, || zipf.draw());
+    row(UNIFORM, &handle, &uniform, 1.0);
+    row(UNIFORM_LIMITER, &limiter, &uniform, 1.25);
     row(ZIPF, &handle, &zipf, 1.3);
     row(ZIPF_LIMITER, &limiter, &zipf, 1.3);
-    let keys = Keys::Drawn(&even);
-    let mut others = vec![one.side(keys, None)];
+    let keys = Keys::Drawn(&uniform);
+    let mut others = vec![single.side(keys, None)];
     others.extend(sides(&peers, keys, &[]));
     let row = Row::new(UNIFORM_BATCHES, 2, MILLION.into(), batches.side(keys, None), others);
     visit(&row.at_least_millions(10.0));
 }
 
 fn coarse_clock(visit: Visit<'_>) {
-    const WIDE: Limit = CoarseClocks::WIDE;
+    const WIDE: TestLimit = CoarseClocks::WIDE;
     let clocks = CoarseClocks::start();
     let all = clocks.direct(WIDE);
     let [ours, peers @ ..] = &all;
     visit(&Row::new(DIRECT_COARSE, 1, 1, ours.side(Keys::Hot, None), sides(peers, Keys::Hot, &[])));
 
-    let texts = texts(1);
+    let texts = string_keys(1);
     let (ours, keyed_limiter) = (clocks.tidegate(1_000, WIDE), clocks.keyed_limiter(1_000, WIDE));
     let peers = clocks.keyed(WIDE, &texts);
     let mut others = vec![keyed_limiter.side(Keys::Hot, None)];
@@ -181,50 +184,64 @@ fn coarse_clock(visit: Visit<'_>) {
 }
 
 fn coarse_clock_million_keys(visit: Visit<'_>) {
-    const WIDE: Limit = CoarseClocks::WIDE;
-    let (clocks, texts, even) = (CoarseClocks::start(), texts(MILLION.into()), even(MILLION));
+    const WIDE: TestLimit = CoarseClocks::WIDE;
+    let (clocks, texts, uniform) = (CoarseClocks::start(), string_keys(MILLION.into()), uniform_numbers(MILLION));
     let ours = [clocks.tidegate(MILLION as usize, WIDE), clocks.keyed_limiter(MILLION as usize, WIDE)];
     let ours = ours.map(|ours| ours.filled(MILLION.into()));
     let peers = clocks.keyed(WIDE, &texts).map(|peer| peer.filled(MILLION.into()));
-    let keys = Keys::Drawn(&even);
+    let keys = Keys::Drawn(&uniform);
     for (work, ours) in [UNIFORM_COARSE, UNIFORM_LIMITER_COARSE].into_iter().zip(&ours) {
         visit(&Row::new(work, 1, MILLION.into(), ours.side(keys, None), sides(&peers, keys, &[])));
     }
 }
 
 fn fixed_window(visit: Visit<'_>) {
-    windows_of_few_keys(visit, Window::Fixed, [FIXED_DENIED, FIXED_FEW]);
+    windows_of_few_keys(visit, WindowAlgorithm::Fixed, [FIXED_DENIED, FIXED_FEW]);
 }
 
 fn fixed_window_million_keys(visit: Visit<'_>) {
-    window_row(visit, Window::Fixed, BOTH_WIDE, FIXED_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
+    window_row(
+        visit,
+        WindowAlgorithm::Fixed,
+        BOTH_WIDE,
+        FIXED_UNIFORM,
+        Keys::Drawn(&uniform_numbers(MILLION)),
+        MILLION,
+    );
 }
 
 fn sliding_window_counter(visit: Visit<'_>) {
-    windows_of_few_keys(visit, Window::SlidingCounter, [SLIDING_DENIED, SLIDING_FEW]);
+    windows_of_few_keys(visit, WindowAlgorithm::SlidingCounter, [SLIDING_DENIED, SLIDING_FEW]);
 }
 
 fn sliding_window_counter_million_keys(visit: Visit<'_>) {
-    window_row(visit, Window::SlidingCounter, BOTH_WIDE, SLIDING_UNIFORM, Keys::Drawn(&even(MILLION)), MILLION);
+    window_row(
+        visit,
+        WindowAlgorithm::SlidingCounter,
+        BOTH_WIDE,
+        SLIDING_UNIFORM,
+        Keys::Drawn(&uniform_numbers(MILLION)),
+        MILLION,
+    );
 }
 
-/// The numbers of a window, and of our token bucket beside it.
-const BOTH_TIGHT: (u32, Limit) = (windows::TIGHT, Limit::TIGHT);
-const BOTH_WIDE: (u32, Limit) = (windows::WIDE, Limit::WIDE);
+/// The limit of a window, and of our token bucket beside it.
+const BOTH_TIGHT: (u32, TestLimit) = (windows::TIGHT, TestLimit::TIGHT);
+const BOTH_WIDE: (u32, TestLimit) = (windows::WIDE, TestLimit::WIDE);
 
-/// A hot key, and keys that the caches hold.
-fn windows_of_few_keys(visit: Visit<'_>, window: Window, [denied, few]: [&'static str; 2]) {
+/// Visits a row with one hot key, which is denied, and a row with a thousand keys, which fit into the caches.
+fn windows_of_few_keys(visit: Visit<'_>, window: WindowAlgorithm, [denied, few]: [&'static str; 2]) {
     window_row(visit, window, BOTH_TIGHT, denied, Keys::Hot, 1);
-    window_row(visit, window, BOTH_WIDE, few, Keys::Drawn(&even(1_000)), 1_000);
+    window_row(visit, window, BOTH_WIDE, few, Keys::Drawn(&uniform_numbers(1_000)), 1_000);
 }
 
-/// A row of a window, beside our token bucket and the peer that has such windows.
+/// Visits a row that compares a window with our token bucket and with the peer that has such windows.
 ///
-/// One hot key is denied: what one processor asks for over one key is above every limit of these algorithms.
+/// A single hot key has to be denied: one processor makes more checks of one key than any limit of these algorithms admits.
 fn window_row(
     visit: Visit<'_>,
-    window: Window,
-    (limit, bucket): (u32, Limit),
+    window: WindowAlgorithm,
+    (limit, bucket): (u32, TestLimit),
     work: &'static str,
     keys: Keys<'_>,
     count: u32,
@@ -244,20 +261,21 @@ fn window_row(
 
 fn batch(visit: Visit<'_>) {
     const KEYS: u32 = 16_000_000;
-    let by_handle = ByHandle(engine(KEYS as usize, Limit::WIDE.per_second.into(), Limit::WIDE.burst.into()));
-    let ours = Contender::new("tidegate, batches", InBatches(&by_handle.0)).filled(KEYS.into());
-    let one = Contender::new("one at a time", &by_handle);
-    let mut even = Numbers::new(7, KEYS.into());
-    // As many as there are keys, so that none is still at hand from the last time round.
-    let numbers = drawn(1 << 24, || even.draw());
+    let by_handle =
+        HandleChecks(engine(KEYS as usize, TestLimit::WIDE.per_second.into(), TestLimit::WIDE.burst.into()));
+    let ours = Contender::new("tidegate, batches", BatchedChecks(&by_handle.0)).filled(KEYS.into());
+    let single = Contender::new("one at a time", &by_handle);
+    let mut uniform = Uniform::new(7, KEYS.into());
+    // As many numbers as keys, so that no key is still in the caches when the sequence starts again.
+    let numbers = draw_many(1 << 24, || uniform.draw());
     let keys = Keys::Drawn(&numbers);
-    let others = vec![one.side(keys, Some(Goal::Ratio(3.0)))];
+    let others = vec![single.side(keys, Some(Goal::Ratio(3.0)))];
     visit(&Row::new(BATCH, 1, KEYS.into(), ours.side(keys, None), others).at_most_ns(20.0));
 }
 
 fn full_check(visit: Visit<'_>) {
     let full = FullCheck::new();
-    let numbers = even(CLIENTS as u32);
+    let numbers = uniform_numbers(CLIENTS as u32);
     let (ours, by_handles) = (Contender::new("tidegate", &full), Contender::new("three by handle", full.by_handles()));
     let batches = Contender::new("tidegate, batches", full.in_batches());
     let (keys, count) = (Keys::Drawn(&numbers), 3 * CLIENTS as u64);
@@ -267,13 +285,13 @@ fn full_check(visit: Visit<'_>) {
     visit(&Row::new(FULL_BATCHES, 2, count, batches.side(keys, None), others));
 }
 
-/// Numbers below `bound`, each as likely as any other.
-fn even(bound: u32) -> Vec<u32> {
-    let mut even = Numbers::new(7, bound.into());
-    drawn(1 << 21, || even.draw())
+/// Draws uniform numbers below `bound`.
+fn uniform_numbers(bound: u32) -> Vec<u32> {
+    let mut uniform = Uniform::new(7, bound.into());
+    draw_many(1 << 21, || uniform.draw())
 }
 
-/// All peers on these keys; ours must reach so many times those that are named.
+/// Returns all peers as sides with these keys. `goals` has the ratios that ours must reach beside the named peers.
 fn sides<'s>(peers: &'s [Contender<'_>], keys: Keys<'s>, goals: &[(&str, f64)]) -> Vec<Side<'s>> {
     let side = |peer: &'s Contender<'_>| {
         let goal = goals.iter().find(|(name, _)| *name == peer.name);

@@ -1,4 +1,4 @@
-//! Scrapes of a server's metrics beside what is timed, on the same thread: what a scrape brings is read piece by piece.
+//! Scrapes of a server's metrics on the thread that times requests: a scrape is read piece by piece between them.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -6,32 +6,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::servers::Outcome;
+use crate::BenchResult;
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-/// Bytes that are read at a time.
+/// The most bytes that are read at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// The end of a page.
+/// The end of a page of metrics.
 const PAGE_END: &[u8] = b"# EOF\n";
 
-/// Scrapes a server, again and again.
+/// Scrapes a server periodically, without blocking.
 #[derive(Debug)]
 pub struct Scraper {
     port: u16,
     period: Duration,
-    /// When the next scrape begins.
+    /// The time of the next scrape.
     next: Instant,
-    /// The scrape that is under way.
+    /// The connection of the current scrape.
     scrape: Option<TcpStream>,
-    /// What has come of its answer.
+    /// The part of the response that has arrived.
     page: Vec<u8>,
     buffer: Box<[u8]>,
-    /// The bytes of each answer.
+    /// The number of bytes of each response.
     pages: Vec<usize>,
 }
 
 impl Scraper {
-    /// Scrapes the server at this port once in a period, from now on.
+    /// Returns a scraper of the server at this port, which scrapes once in a period, from now on.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "it scrapes in real time")]
     pub fn new(port: u16, period: Duration) -> Self {
@@ -39,10 +39,13 @@ impl Scraper {
         Self { port, period, next: Instant::now(), scrape: None, page: Vec::new(), buffer, pages: Vec::new() }
     }
 
-    /// Begins a scrape that is due, or reads a piece of the one that is under way. It waits for the connection, not for
-    /// the answer. An error: an answer is no whole page.
+    /// Begins a scrape that is due, or reads a piece of the current one. It blocks on the connection, not on the response.
+    ///
+    /// # Errors
+    ///
+    /// A response is not a whole page.
     #[expect(clippy::disallowed_methods, reason = "it scrapes in real time")]
-    pub fn go_on(&mut self) -> Outcome<()> {
+    pub fn poll(&mut self) -> BenchResult<()> {
         let Some(socket) = &mut self.scrape else {
             if Instant::now() >= self.next {
                 let mut socket = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -56,7 +59,7 @@ impl Scraper {
         };
         match socket.read(&mut self.buffer) {
             Ok(0) => {
-                // A chunk's end may follow it.
+                // The end of an HTTP chunk may follow the page.
                 let last = self.page.len().saturating_sub(PAGE_END.len() + 16);
                 let is_whole = self.page[last..].windows(PAGE_END.len()).any(|bytes| bytes == PAGE_END);
                 if !is_whole || !self.page.starts_with(b"HTTP/1.1 200") {
@@ -72,14 +75,14 @@ impl Scraper {
         Ok(())
     }
 
-    /// Reads the scrape that is under way to its end, and returns the bytes of each answer that has come.
-    pub fn finish(mut self) -> Outcome<Vec<usize>> {
+    /// Reads the current scrape to its end, and returns the number of bytes of each response.
+    pub fn finish(mut self) -> BenchResult<Vec<usize>> {
         if let Some(socket) = &self.scrape {
             socket.set_nonblocking(false)?;
         }
         let begun = self.pages.len() + usize::from(self.scrape.is_some());
         while self.pages.len() < begun {
-            self.go_on()?;
+            self.poll()?;
         }
         Ok(self.pages)
     }

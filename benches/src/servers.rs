@@ -1,10 +1,8 @@
-//! Servers beside each other: each is a process on one processor, and whoever asks has the other. What binaries that measure
-//! them share.
+//! Server processes under load: each server runs on one processor, the client on the other.
 #![expect(clippy::disallowed_methods, reason = "time is what is measured")]
 
 use std::{
-    error::Error,
-    fs,
+    env, fs,
     io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
@@ -14,35 +12,33 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::{Value, json};
 
-use crate::histogram::Histogram;
+use crate::{BenchResult, histogram::Histogram};
 
-/// What a measurement comes to, or why it came to nothing.
-pub type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// Where servers run, and where those who ask do.
+/// The processor of the servers.
 const SERVER_CPU: usize = 0;
-/// The other one.
+/// The processor of the client.
 pub const CLIENT_CPU: usize = 1;
-/// Connections, all of them kept alive.
+/// The number of connections of a client, all of them kept alive.
 pub const CONNECTIONS: usize = 64;
 
-/// What the command line of such a measurement takes.
+/// Command line of the programs that compare servers.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ServerArguments {
     /// Tidegate's binary.
     #[arg(long, default_value = "target/release/tidegate")]
     pub binary: PathBuf,
     /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
     #[arg(long)]
     pub throttlecrab: Option<PathBuf>,
-    /// Rounds; in each, every server is asked once.
+    /// Rounds; in each, every server is measured once.
     #[arg(long, default_value_t = 9)]
     pub rounds: usize,
-    /// How long each is asked, in seconds.
+    /// Seconds for which each server is measured in a round.
     #[arg(long, default_value_t = 2)]
     pub seconds: u64,
-    /// Questions a second whose answers are timed.
+    /// Requests a second whose answers are timed.
     #[arg(long, default_value_t = 20_000)]
     pub rate: u64,
     /// Be the bare server, at this port.
@@ -50,48 +46,65 @@ pub struct Arguments {
     pub bare: Option<u16>,
 }
 
-/// The places of those that are asked, one after the other: all of them in each round, which begins with another one.
+/// Returns the sides in the order in which they are measured: all of them in each round, which begins with another one.
 pub fn turns(rounds: usize, sides: usize) -> impl Iterator<Item = usize> {
     (0..rounds).flat_map(move |round| (0..sides).map(move |turn| (round + turn) % sides))
 }
 
-/// Logs errors alone, as the servers that are measured do. A process without any filter spends a sixth of a call over HTTP/2 on
-/// spans that are not logged: the crates of actix have them passed on to `log` then.
+/// Logs errors only, as the measured servers do. Without a filter a process spends a sixth of a call over HTTP/2 on spans that
+/// are not logged, because the crates of actix pass them on to `log`.
 pub fn log_errors() {
     tracing_subscriber::fmt().with_env_filter("error").init();
 }
 
-/// Keeps this process to the processor of those who ask.
-pub fn pin_client() -> Outcome<()> {
+/// Pins this process to the processor of the client.
+pub fn pin_client() -> BenchResult<()> {
     let mut cpu = CpuSet::new();
     cpu.set(CLIENT_CPU);
     Ok(sched_setaffinity(None, &cpu)?)
 }
 
-/// A server that is asked. It ends when it is dropped.
+/// A server process, which is killed on drop.
 #[derive(Debug)]
 pub struct Server {
-    /// As figures name it.
+    /// The name in reports.
     pub name: &'static str,
-    /// Where it listens, on this machine.
+    /// The port on 127.0.0.1 at which the server listens.
     pub port: u16,
     child: Child,
 }
 
 impl Server {
-    /// Runs `command`, and waits until it listens at this port.
-    pub fn start(name: &'static str, command: Command, port: u16) -> Outcome<Self> {
-        Self::start_printing(name, command, port, Stdio::null())
+    /// Runs `command`, and waits until the server listens at `port`.
+    pub fn start(name: &'static str, command: Command, port: u16) -> BenchResult<Self> {
+        Self::spawn(name, command, port, Stdio::null())
     }
 
-    /// Runs `command`, and waits until it listens at this port. Also returns its output.
-    pub fn start_with_output(name: &'static str, command: Command, port: u16) -> Outcome<(Self, ChildStdout)> {
-        let mut server = Self::start_printing(name, command, port, Stdio::piped())?;
+    /// Does the same as [`Server::start`], and also returns the standard output of the server.
+    pub fn start_with_output(name: &'static str, command: Command, port: u16) -> BenchResult<(Self, ChildStdout)> {
+        let mut server = Self::spawn(name, command, port, Stdio::piped())?;
         let output = server.child.stdout.take().ok_or("no output")?;
         Ok((server, output))
     }
 
-    fn start_printing(name: &'static str, mut command: Command, port: u16, output: Stdio) -> Outcome<Self> {
+    /// Starts this program a second time as the bare server.
+    pub fn start_bare() -> BenchResult<Self> {
+        let port = free_port()?;
+        let mut command = pinned(&env::current_exe()?);
+        command.args(["--bare", &port.to_string()]);
+        Self::start("bare", command, port)
+    }
+
+    /// Starts throttlecrab's server with one of its protocols: `http`, `grpc` or `redis`.
+    pub fn start_throttlecrab(binary: &Path, protocol: &str) -> BenchResult<Self> {
+        let port = free_port()?;
+        let mut command = pinned(binary);
+        command.args([format!("--{protocol}"), format!("--{protocol}-port"), port.to_string()]);
+        command.args(["--log-level", "error"]);
+        Self::start("throttlecrab", command, port)
+    }
+
+    fn spawn(name: &'static str, mut command: Command, port: u16, output: Stdio) -> BenchResult<Self> {
         let child = command.stdout(output).spawn()?;
         let server = Self { name, port, child };
         let began = Instant::now();
@@ -104,50 +117,50 @@ impl Server {
         Ok(server)
     }
 
-    /// Of its process.
+    /// Returns the ID of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The processor's time that it has taken, to a hundredth of a second.
-    pub fn processor_time(&self) -> Outcome<Duration> {
+    /// Returns the processor time that the server has used, to a hundredth of a second.
+    pub fn processor_time(&self) -> BenchResult<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // After the name, which may hold spaces: the 14th and 15th of all, in ticks of 10 ms.
+        // The fields after the name, which may contain spaces; times are the 14th and 15th field, in ticks of 10 ms.
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
         Ok(Duration::from_millis(10 * ticks))
     }
 
-    /// How long answers take at so many requests a second, in nanoseconds since each was due. `is_whole`: is all of an answer
-    /// there? An error: it is not one of success.
+    /// Sends `rate` requests a second for this `length`, and returns the time to each answer in nanoseconds, counted from when
+    /// the request was due. `is_whole` returns whether an answer is complete, or an error if the answer is not a success.
     pub fn timed(
         &self,
         requests: &[impl AsRef<[u8]>],
-        is_whole: impl Fn(&[u8]) -> Outcome<bool>,
+        is_whole: impl Fn(&[u8]) -> BenchResult<bool>,
         rate: u64,
         length: Duration,
-    ) -> Outcome<Histogram> {
+    ) -> BenchResult<Histogram> {
         self.timed_beside(requests, is_whole, rate, length, || Ok(()))
     }
 
-    /// The same, while `beside` is called again and again; it must not wait.
+    /// Does the same as [`Server::timed`], and calls `beside` again and again meanwhile, which must not block.
     pub fn timed_beside(
         &self,
         requests: &[impl AsRef<[u8]>],
-        is_whole: impl Fn(&[u8]) -> Outcome<bool>,
+        is_whole: impl Fn(&[u8]) -> BenchResult<bool>,
         rate: u64,
         length: Duration,
-        mut beside: impl FnMut() -> Outcome<()>,
-    ) -> Outcome<Histogram> {
-        let connect = |_| -> Outcome<TcpStream> {
+        mut beside: impl FnMut() -> BenchResult<()>,
+    ) -> BenchResult<Histogram> {
+        let connect = |_| -> BenchResult<TcpStream> {
             let socket = TcpStream::connect(("127.0.0.1", self.port))?;
             socket.set_nodelay(true)?;
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        let mut idle = (0..CONNECTIONS).map(connect).collect::<Outcome<Vec<_>>>()?;
-        let mut asked: Vec<Asked> = Vec::with_capacity(CONNECTIONS);
+        let mut idle = (0..CONNECTIONS).map(connect).collect::<BenchResult<Vec<_>>>()?;
+        let mut pending: Vec<PendingRequest> = Vec::with_capacity(CONNECTIONS);
         let (mut took, mut sent, mut buffer) = (Histogram::default(), 0, [0; 4_096]);
         let all = rate * length.as_secs();
         let began = Instant::now();
@@ -158,23 +171,23 @@ impl Server {
                 && let Some(mut socket) = idle.pop()
             {
                 socket.write_all(requests[sent as usize % requests.len()].as_ref())?;
-                asked.push(Asked { socket, due, answer: Vec::new() });
+                pending.push(PendingRequest { socket, due, answer: Vec::new() });
                 sent += 1;
             }
             beside()?;
             let mut place = 0;
-            while place < asked.len() {
-                let of = &mut asked[place];
-                match of.socket.read(&mut buffer) {
+            while place < pending.len() {
+                let request = &mut pending[place];
+                match request.socket.read(&mut buffer) {
                     Ok(0) => return Err(format!("{}: a connection was closed", self.name).into()),
-                    Ok(bytes) => of.answer.extend_from_slice(&buffer[..bytes]),
+                    Ok(bytes) => request.answer.extend_from_slice(&buffer[..bytes]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error.into()),
                 }
-                if is_whole(&of.answer)? {
-                    let of = asked.swap_remove(place);
-                    took.record(began.elapsed().saturating_sub(of.due).as_nanos() as u64);
-                    idle.push(of.socket);
+                if is_whole(&request.answer)? {
+                    let request = pending.swap_remove(place);
+                    took.record(began.elapsed().saturating_sub(request.due).as_nanos() as u64);
+                    idle.push(request.socket);
                 } else {
                     place += 1;
                 }
@@ -189,19 +202,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = (self.child.kill(), self.child.wait());
     }
 }
 
 /// A request that waits for its answer.
-struct Asked {
+struct PendingRequest {
     socket: TcpStream,
     due: Duration,
     answer: Vec<u8>,
 }
 
-/// The binary, on the servers' processor.
+/// Returns a command that runs `binary` on the processor of the servers.
 #[must_use]
 pub fn pinned(binary: &Path) -> Command {
     let mut command = Command::new("taskset");
@@ -209,8 +222,38 @@ pub fn pinned(binary: &Path) -> Command {
     command
 }
 
-/// Returns whether an answer over HTTP is there with its whole body. An error: it is not one of success.
-pub fn is_whole_over_http(answer: &[u8]) -> Outcome<bool> {
+/// Returns the command that runs Tidegate's server with one worker on the processor of the servers.
+///
+/// `listeners` are options such as `--http` with their ports. HTTP, gRPC and the admin server get any free port otherwise.
+#[must_use]
+pub fn tidegate_command(binary: &Path, listeners: &[(&str, u16)], data: &Path) -> Command {
+    let mut command = pinned(binary);
+    command.args(["serve", "--workers", "1", "--log", "error", "--data"]).arg(data);
+    let defaults = ["--http", "--grpc", "--admin"].map(|option| (option, 0));
+    let unnamed = defaults.iter().filter(|(option, _)| listeners.iter().all(|(named, _)| named != option));
+    for (option, port) in listeners.iter().chain(unnamed) {
+        command.args([option, &*format!("127.0.0.1:{port}")]);
+    }
+    command
+}
+
+/// Writes a policy to `folder`, and returns its file: each user has one limit that admits everything, and `rules` are added.
+pub fn write_policy(folder: &Path, rules: &[Value]) -> BenchResult<PathBuf> {
+    let tiers = json!([{ "id": "free", "limits": [wide_limit()] }]);
+    let domain = json!({ "defaults": { "user": "free" }, "tiers": tiers, "rules": rules });
+    let file = folder.join("policy.json");
+    fs::write(&file, json!({ "domains": { "default": domain } }).to_string())?;
+    Ok(file)
+}
+
+/// Returns a limit of a policy that admits everything.
+#[must_use]
+pub fn wide_limit() -> Value {
+    json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" })
+}
+
+/// Returns whether an HTTP response has arrived with its whole body, or an error if its status is not 200.
+pub fn is_whole_over_http(answer: &[u8]) -> BenchResult<bool> {
     let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(false) };
     let text = std::str::from_utf8(&answer[..head])?.to_ascii_lowercase();
     if !text.starts_with("http/1.1 200") {
@@ -220,16 +263,7 @@ pub fn is_whole_over_http(answer: &[u8]) -> Outcome<bool> {
     Ok(answer.len() >= head + 4 + length.parse::<usize>()?)
 }
 
-/// A port at which nobody listens.
-pub fn free_port() -> Outcome<u16> {
+/// Returns a port at which no process listens.
+pub fn free_port() -> BenchResult<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
-/// The median, with the least and the most.
-#[must_use]
-pub fn spread(figures: &[f64], digits: usize) -> String {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len() - 1;
-    format!("{:.digits$} ({:.digits$} to {:.digits$})", sorted[last / 2], sorted[0], sorted[last])
 }

@@ -6,16 +6,20 @@ use std::{
 };
 
 use serde_json::json;
-use tidegate::{Engine, Snapshot};
+use tidegate::{Engine, Snapshot, clock::SystemClock};
+use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 
-use crate::servers::{Outcome, Server, free_port};
+use crate::{
+    BenchResult,
+    servers::{Server, free_port},
+};
 
-/// Starts it, perhaps on one processor; answers where it is.
+/// Starts Redis, pinned to `processor` if given, and returns it with its URL.
 ///
 /// # Errors
 ///
-/// There is no `redis-server`, or it does not start.
-pub fn redis(processor: Option<u32>) -> Outcome<(Server, String)> {
+/// `redis-server` is not installed, or does not start.
+pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
     let port = free_port()?;
     let mut command = match processor {
         None => Command::new("redis-server"),
@@ -25,18 +29,14 @@ pub fn redis(processor: Option<u32>) -> Outcome<(Server, String)> {
             command
         }
     };
-    // Ports of other addresses of this machine may be taken by callers that have ended.
+    // Bound to one address, because the port may still be in use at other addresses of this machine by closed connections.
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()]);
     command.stderr(Stdio::null());
     Ok((Server::start("redis-server", command, port)?, format!("redis://127.0.0.1:{port}")))
 }
 
-/// An engine with one token bucket for users, of this limit a second.
-///
-/// # Errors
-///
-/// The limit does not fit.
-pub fn engine(limit: u64, sharing: &str) -> Outcome<Arc<Engine>> {
+/// Returns an engine with one token bucket for users: `limit` tokens a second, shared as `sharing` says.
+fn engine(limit: u64, sharing: &str) -> BenchResult<Arc<Engine>> {
     let limit = json!({ "id": "l", "algorithm": "token_bucket", "limit": limit, "period": "1s", "sharing": sharing });
     let policy = json!({ "domains": { "default": {
         "defaults": { "user": "t" }, "tiers": [{ "id": "t", "limits": [limit] }],
@@ -46,13 +46,28 @@ pub fn engine(limit: u64, sharing: &str) -> Outcome<Arc<Engine>> {
     Ok(engine)
 }
 
-/// Scripts that the store has run: what they call inside is theirs.
+/// Connects a node to the store at `url`. Its engine has one token bucket for users: `limit` tokens a second, shared as
+/// `sharing` says.
 ///
 /// # Errors
 ///
-/// It does not answer.
-pub fn scripts(connection: &mut redis::Connection) -> Outcome<u64> {
-    let told: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
-    let calls = told.lines().filter(|line| line.starts_with("cmdstat_eval"));
+/// The limit is out of range, or the store does not answer.
+pub async fn connect_node(
+    limit: u64,
+    sharing: &str,
+    url: &str,
+    settings: StoreSettings,
+) -> BenchResult<Arc<Shared<SystemClock>>> {
+    Ok(Arc::new(Shared::new(engine(limit, sharing)?, &StoreAddress::new(&[url]), settings).await?))
+}
+
+/// Returns the number of scripts that the store has run. Commands inside a script are not counted.
+///
+/// # Errors
+///
+/// The store does not answer.
+pub fn script_calls(connection: &mut redis::Connection) -> BenchResult<u64> {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
     Ok(calls.filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok()).sum())
 }

@@ -1,4 +1,4 @@
-//! Ours and the peers by the algorithms of windows: a fixed one, and a counter that slides.
+//! Our limiters and the peer that has windows, by `fixed_window` and `sliding_window_counter`.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use tidegate::{
 };
 
 use crate::{
-    contest::Contender,
+    contender::Contender,
     engine_with, key_of,
-    peers::{ByHandle, by},
+    peers::{HandleChecks, contender},
 };
 
-/// An algorithm of windows.
+/// An algorithm that counts in windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Window {
+pub enum WindowAlgorithm {
     /// `fixed_window`.
     Fixed,
     /// `sliding_window_counter`.
     SlidingCounter,
 }
 
-/// Lets everything through that a processor asks for over a thousand keys or more: the most that either algorithm of ours
-/// takes is little more. Over one key, these processors ask for more than that, and are denied.
+/// A limit that admits all checks that a processor makes over a thousand keys or more. The greatest limit of our two algorithms
+/// is little more. Over one key these processors make more checks than that, which are denied.
 pub const WIDE: u32 = 1_000_000;
 
-/// Lets next to nothing through.
+/// A limit that denies nearly everything.
 pub const TIGHT: u32 = 1;
 
-impl Window {
-    /// Ours by handles: `limit` a second, with room for so many keys.
+impl WindowAlgorithm {
+    /// Returns our engine, checked by handles: `limit` a second, with room for `max_keys` keys.
     #[must_use]
     pub fn tidegate(self, max_keys: usize, limit: u32) -> Contender<'static> {
         let algorithm = match self {
@@ -40,14 +40,14 @@ impl Window {
             Self::SlidingCounter => "sliding_window_counter",
         };
         let limit = format!(r#"algorithm = "{algorithm}", limit = {limit}, period = "1s""#);
-        Contender::new("tidegate", ByHandle(engine_with(max_keys, SystemClock::new(), &limit)))
+        Contender::new("tidegate", HandleChecks(engine_with(max_keys, SystemClock::new(), &limit)))
     }
 
-    /// Ours without a policy.
+    /// Returns our keyed limiter, which has no policy.
     ///
     /// # Panics
     ///
-    /// Where the limit does not fit.
+    /// If the limit is out of range.
     #[must_use]
     pub fn keyed_limiter(self, max_keys: usize, limit: u32) -> Contender<'static> {
         let limit = limit.into();
@@ -56,10 +56,10 @@ impl Window {
             Self::SlidingCounter => SlidingWindowCounter::new(limit, SECOND_NS).map(Meter::SlidingWindowCounter),
         };
         let limiter = KeyedLimiter::with_max_keys(meter.expect("fits"), max_keys);
-        by("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
+        contender("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
     }
 
-    /// The only peer that has such windows, without its bound on keys.
+    /// Returns the only peer that has such windows, without its bound on keys.
     #[must_use]
     pub fn rate_net(self, limit: u32) -> Contender<'static> {
         let algorithm = match self {
@@ -70,7 +70,7 @@ impl Window {
             .algorithm(algorithm)
             .quota(limit, Duration::from_secs(1))
             .eviction(rate_net::Eviction::default().without_capacity());
-        by("rate-net, u64", limiter.build(), |limiter, number| limiter.check(number).is_allow())
+        contender("rate-net, u64", limiter.build(), |limiter, number| limiter.check(number).is_allow())
     }
 }
 
@@ -78,18 +78,18 @@ impl Window {
 mod tests {
     use super::*;
 
-    fn all(window: Window, limit: u32) -> [Contender<'static>; 3] {
+    fn all(window: WindowAlgorithm, limit: u32) -> [Contender<'static>; 3] {
         [window.tidegate(1_000, limit), window.keyed_limiter(1_000, limit), window.rate_net(limit)]
     }
 
     #[test]
-    fn windows_let_pass_up_to_their_limit_and_count_each_key_by_itself() {
-        for window in [Window::Fixed, Window::SlidingCounter] {
+    fn windows_admit_up_to_their_limit_and_count_each_key_separately() {
+        for window in [WindowAlgorithm::Fixed, WindowAlgorithm::SlidingCounter] {
             for contender in all(window, WIDE) {
                 assert!((0..10_000).all(|_| contender.allows(0)), "{window:?}, {}", contender.name);
             }
             for contender in all(window, TIGHT) {
-                // A window that ends meanwhile admits one more.
+                // A window that ends meanwhile admits one more check.
                 let allowed = |key| (0..8).filter(|_| contender.allows(key)).count();
                 let counts = [allowed(0), allowed(1)];
                 assert!(

@@ -1,5 +1,5 @@
-//! Whatever body is sent to the gRPC door is answered with a code that its document has, never with a fault of the server; what
-//! is refused charges nothing, and nothing panics.
+//! Sends any body to the gRPC API: each call ends with a documented code, never with an internal error; a rejected call charges
+//! nothing, and no code panics.
 
 use std::{
     future::poll_fn,
@@ -43,7 +43,7 @@ const POLICY: &str = r#"
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
-/// Where bodies go.
+/// The methods to which bodies are sent.
 const PATHS: [&str; 16] = [
     CHECK,
     BATCH,
@@ -62,7 +62,7 @@ const PATHS: [&str; 16] = [
     "/tidegate.v1.RateLimiterHealth/GetHealthStatus",
     "/tidegate.v1.RateLimiterHealth/GetMetrics",
 ];
-/// What a caller may be told.
+/// The documented codes.
 const CODES: [Code; 8] = [
     Code::Ok,
     Code::InvalidArgument,
@@ -74,17 +74,17 @@ const CODES: [Code; 8] = [
     // There is no admin server.
     Code::Unavailable,
 ];
-/// Of the first byte: the rest is a body as it stands, its framing too; else it is one message.
+/// The bit of the first byte that says that the rest is a body with its framing; otherwise the rest is one message.
 const IS_FRAMED: u8 = 0x80;
 
-struct Door {
+struct TestServer {
     engine: Arc<Engine<ManualClock>>,
     runtime: Runtime,
     channel: Channel,
 }
 
-/// One for the process, on a thread of its own.
-static DOOR: LazyLock<Door> = LazyLock::new(|| {
+/// The server of this process, on a thread of its own.
+static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let engine = Arc::new(Engine::for_simulation(10_000, ManualClock::at(1_700_000_000_000_000_000), 7));
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -92,7 +92,7 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let address = listener.local_addr().expect("bound");
     let http = Http { listener: listen(), authorize: Authorize::default() };
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
-    // One caller sends everything, and may have all places for reservations.
+    // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
     let admin = Admin::to("http://127.0.0.1:1", None).expect("a client");
     let settings = Settings { workers: 1, ..Settings::default() };
@@ -102,14 +102,14 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let runtime = current();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let channel = runtime.block_on(async { endpoint.connect_lazy() });
-    Door { engine, runtime, channel }
+    TestServer { engine, runtime, channel }
 });
 
-/// Sends `data` as a body: the first byte chooses to which call, and whether it has its framing.
+/// Sends `data` as a body: the first byte chooses the method, and whether the rest has its framing.
 ///
 /// # Panics
 ///
-/// Where something does not hold.
+/// If a property does not hold.
 pub fn grpc(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let path = PATHS[usize::from(choice & !IS_FRAMED) % PATHS.len()];
@@ -119,40 +119,40 @@ pub fn grpc(data: &[u8]) {
     } else {
         data.to_vec()
     };
-    let allowed = || DOOR.engine.totals().allowed;
+    let allowed = || SERVER.engine.totals().allowed;
     let before = allowed();
-    let (code, said) = DOOR.runtime.block_on(ask(path, body));
-    // The standard services are a library's, which says so of bytes that are no message.
+    let (code, body) = SERVER.runtime.block_on(call(path, body));
+    // The standard services come from a library, which answers malformed messages with `Internal`.
     let is_standard = path.starts_with("/grpc.");
     assert!(CODES.contains(&code) || is_standard && code == Code::Internal, "{path}: {code:?}");
     let is_for_admin = path.contains("Config/") || path.ends_with("/ResetRateLimit");
     assert!(code != Code::Unavailable || is_for_admin, "{path}");
-    let messages = messages(&said);
+    let messages = messages(&body);
     match (path, code) {
         (STREAM, _) => {
             for message in &messages {
-                let told = CheckStreamResponse::decode(*message).expect("an answer");
-                assert!(told.result.is_some());
+                let response = CheckStreamResponse::decode(*message).expect("an answer");
+                assert!(response.result.is_some());
             }
         }
-        // A stream too: it may have answered some.
+        // Reflection is also a stream, and may have sent messages before the error.
         (_, code) if code != Code::Ok && path.contains("Reflection") => assert_eq!(allowed(), before),
         (_, code) if code != Code::Ok => assert_eq!((allowed(), messages.len()), (before, 0), "{path}: {code:?}"),
         (CHECK, _) => assert!(RateLimitResponse::decode(messages[0]).expect("an answer").remaining_tokens >= 0),
         (BATCH, _) => {
-            let told = BatchRateLimitResponse::decode(messages[0]).expect("answers");
-            assert!(told.responses.iter().all(|told| told.error.is_none() || !told.allowed));
+            let batch = BatchRateLimitResponse::decode(messages[0]).expect("answers");
+            assert!(batch.responses.iter().all(|check| check.error.is_none() || !check.allowed));
         }
         _ => {}
     }
 }
 
-/// The code of the answer, and its body.
-async fn ask(path: &str, body: Vec<u8>) -> (Code, Vec<u8>) {
-    let mut channel = DOOR.channel.clone();
+/// Makes a call, and returns the code and the body of the response.
+async fn call(path: &str, body: Vec<u8>) -> (Code, Vec<u8>) {
+    let mut channel = SERVER.channel.clone();
     poll_fn(|context| channel.poll_ready(context)).await.expect("it is open");
     let request = Request::post(path).header("content-type", "application/grpc");
-    // Which some calls take to the admin server.
+    // Some methods pass the token to the admin server.
     let request = request.header("authorization", "Bearer anybody");
     let request = request.body(Body::new(Full::new(body.into()))).expect("a request");
     let (head, body) = channel.call(request).await.expect("an answer").into_parts();
@@ -162,7 +162,7 @@ async fn ask(path: &str, body: Vec<u8>) -> (Code, Vec<u8>) {
     (Code::from_bytes(code.expect("a code")), body.to_bytes().to_vec())
 }
 
-/// The messages of a body.
+/// Splits a body into its messages.
 fn messages(mut body: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while let Some((head, rest)) = body.split_first_chunk::<5>() {

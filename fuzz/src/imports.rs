@@ -1,15 +1,15 @@
-//! Any text is the file of another limiter, or is refused with what is wrong.
+//! Imports any text as a file of another limiter: it gives a policy, or is rejected with a reason.
 
 use tidegate::{
     Snapshot,
     import::{Source, envoy, limitador},
 };
 
-/// Imports `data`: the first byte chooses whose file it is, and whether there are two.
+/// Imports `data`: the first byte chooses the other limiter; a separator line makes two files of the rest.
 ///
 /// # Panics
 ///
-/// Where something does not hold.
+/// If a property does not hold.
 pub fn imports(data: &[u8]) {
     let Some((choice, text)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
@@ -19,7 +19,7 @@ pub fn imports(data: &[u8]) {
     let import = if choice.is_multiple_of(2) { envoy } else { limitador };
     match import(sources) {
         Err(error) => {
-            // What the original takes is told in notes; of all files together nothing is wrong, whatever stands in them.
+            // Differences from the other limiter are notes, so each error belongs to one of the files.
             assert!(error.place.is_some_and(|place| place < sources.len()), "{error}");
             assert!(error.problems.iter().all(|problem| !problem.message.is_empty()), "{error:?}");
         }

@@ -1,14 +1,15 @@
-//! What must hold of any policy text, of any run of operations, and of whatever comes to a door. The fuzzer calls these with inputs of its own, the
-//! tests with those that are kept in `seeds/`.
+//! Properties that hold for any policy text, any file of another limiter, any run of operations and any bytes sent to a listener.
+//!
+//! The fuzzer calls these functions with inputs of its own, the tests with those in `seeds/`.
 
-mod door;
 mod grpc;
+mod http;
 mod imports;
 mod operations;
 mod policy;
 mod resp;
 
-pub use door::door;
+pub use self::http::http;
 pub use grpc::grpc;
 pub use imports::imports;
 pub use operations::operations;

@@ -1,5 +1,5 @@
-//! Any run of operations keeps the rules: a peek foretells the check, a denial costs nothing, waiting as told is enough,
-//! and nobody gets more than a limit holds at one instant.
+//! Runs any sequence of operations on an engine: a peek agrees with the check, a denial costs nothing, waiting for the stated time
+//! is enough, and no user gets more at one instant than a limit holds.
 
 use arbitrary::{Arbitrary, Unstructured};
 use tidegate::{
@@ -12,12 +12,12 @@ use tidegate::{
 
 const USERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Times are given up to here, the year 2518, as the system's clock gives them: then the words still have room for 36 years.
+/// The latest time of the clock, in the year 2518. The buckets then still have room for 36 years.
 const LAST: u64 = u64::MAX - (1 << 60);
 
 /// The smallest table: eight slots for the twelve keys of six users and two limits, so that overflow buckets are used. Each limit
-/// has more overflow buckets than there are users. With fewer, both limits of a request could need the last free place: a peek
-/// would say that each of them finds it, but a check gives it to the first one only.
+/// has more overflow buckets than there are users. With fewer, both limits of a request could need the last free bucket: a peek
+/// would find it for each of them, but a check gives it to the first limit only.
 const MAX_KEYS: usize = 1;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -30,12 +30,12 @@ enum Operation {
     Drop { which: u8 },
     Reset { user: u8 },
     Begin { user: u8, cost: Cost, answers: [Option<(u8, u64, u64)>; 2] },
-    Publish { limits: [Numbers; 2], carry: u8 },
+    Publish { limits: [LimitNumbers; 2], carry: u8 },
     Advance { ns: u64 },
     AdvanceALittle { ns: u16 },
 }
 
-/// Small ones mostly: those that limits hold.
+/// A cost, mostly a small one that limits can hold.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Cost {
     Small(u8),
@@ -52,18 +52,18 @@ impl Cost {
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-struct Numbers {
+struct LimitNumbers {
     algorithm: u8,
     limit: Cost,
     period: u8,
     burst: Option<Cost>,
     is_shadow: bool,
     is_shared: bool,
-    /// Chooses `max_debt`, too: inputs that are kept do not change in length.
+    /// Chooses `max_debt` as well, so that seeds keep their length.
     on_failure: u8,
 }
 
-impl Numbers {
+impl LimitNumbers {
     fn limit(self, id: &str) -> Limit {
         let algorithms = [
             Algorithm::TokenBucket,
@@ -89,7 +89,7 @@ impl Numbers {
     }
 }
 
-/// What is known of one user at this instant: tokens admitted since anything else moved that could bring some back.
+/// The tokens admitted for each user at this instant, since the last operation that could return some.
 type Admitted = [u64; USERS.len()];
 
 struct Run {
@@ -97,15 +97,15 @@ struct Run {
     clock: ManualClock,
     reservations: Vec<Reservation>,
     admitted: Admitted,
-    /// The least that any limit which denies can hold.
+    /// The least capacity of the limits that deny.
     capacity: u64,
 }
 
-/// Takes `data` as a run of operations, one after the other.
+/// Runs `data` as a sequence of operations.
 ///
 /// # Panics
 ///
-/// Where something does not hold.
+/// If a property does not hold.
 pub fn operations(data: &[u8]) {
     let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
     let engine = Engine::for_simulation(MAX_KEYS, clock.clone(), 1);
@@ -151,7 +151,7 @@ impl Run {
 
     fn check(&mut self, user: u8, cost: Cost, waits: bool) {
         with_request(user, cost, |request, user| {
-            let (before, peeked) = (self.left(request), self.engine.peek(request));
+            let (before, peeked) = (self.remaining(request), self.engine.peek(request));
             let checked = self.engine.check(request);
             assert_eq!(says(&peeked), says(&checked), "a peek answers as the check would");
             if let (Some(remaining), Some(limit)) = (checked.remaining(), checked.limit()) {
@@ -161,12 +161,12 @@ impl Run {
                 self.admitted[user] = self.admitted[user].saturating_add(cost.tokens());
                 return;
             }
-            assert_eq!(self.left(request), before, "a rejected request costs nothing");
+            assert_eq!(self.remaining(request), before, "a rejected request costs nothing");
             let Retry::After(wait) = checked.retry() else { return };
             assert!(!wait.is_zero(), "blocked, and told to come back at once");
             let refused = checked.limit_id().map(str::to_owned);
             let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-            // Nobody knows when a store that is gone comes back.
+            // The end of a store's outage is unknown, so the wait of a degraded decision may be too short.
             if waits && ns < LAST - self.clock.now() && checked.degraded().is_none() {
                 self.advance(ns);
                 let again = self.engine.peek(request);
@@ -203,14 +203,14 @@ impl Run {
                 }
             };
             let _ = (decision.remaining(), decision.reset_after(), decision.reset_at(), decision.retry());
-            // What the store admits is no business of this node's bounds.
+            // This node's bounds do not apply to tokens that the store admits.
             if decision.is_allowed() {
                 self.admitted[user] = 0;
             }
         });
     }
 
-    fn publish(&mut self, numbers: [Numbers; 2], carry: u8) {
+    fn publish(&mut self, numbers: [LimitNumbers; 2], carry: u8) {
         let limits: Vec<Limit> = numbers.iter().zip(["first", "second"]).map(|(it, id)| it.limit(id)).collect();
         let tier = Tier { id: "free".to_owned(), description: None, limits: limits.clone(), unlimited: false };
         let domain = Domain {
@@ -220,7 +220,7 @@ impl Run {
             ..Domain::default()
         };
         let policy = Policy { domains: [("default".to_owned(), domain)].into() };
-        // What does not fit is refused.
+        // A policy that is out of range is rejected.
         let Ok(snapshot) = Snapshot::compile(&policy) else { return };
         let carry = [Carry::Keep, Carry::Proportional, Carry::Reset][usize::from(carry) % 3];
         self.engine.publish(Publish::of(snapshot).carrying(carry)).expect("two limits have room");
@@ -234,8 +234,8 @@ impl Run {
         self.admitted = Admitted::default();
     }
 
-    /// The least that is left to whoever asks.
-    fn left(&self, request: &Request<'_>) -> Option<u64> {
+    /// Returns the least remaining tokens of the request's limits.
+    fn remaining(&self, request: &Request<'_>) -> Option<u64> {
         self.engine.peek(&request.without_cost()).remaining()
     }
 
@@ -252,7 +252,7 @@ fn says<'e>(decision: &Decision<'e>) -> (bool, Retry, Option<&'e str>) {
     (decision.is_allowed(), decision.retry(), decision.limit_id())
 }
 
-/// A cost that no request can have is none.
+/// Calls `does` with a request of this user. A cost that no request can have is skipped.
 fn with_request(user: u8, cost: Cost, mut does: impl FnMut(&Request<'_>, usize)) {
     let user = usize::from(user) % USERS.len();
     let who = [Identity::new("user", USERS[user]).expect("a kind and a value")];

@@ -1,4 +1,4 @@
-//! Any text is a policy, or is refused with what is wrong.
+//! Reads any text as a policy: it is valid and decides requests, or is rejected with its problems.
 
 use tidegate::{
     Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, policy::Policy, time::SECOND_NS,
@@ -8,29 +8,30 @@ use tidegate::{
 ///
 /// # Panics
 ///
-/// Where something does not hold.
+/// If a property does not hold.
 pub fn policy(data: &[u8]) {
     let Some((format, text)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
     let format = [Format::Toml, Format::Yaml, Format::Json][usize::from(*format) % 3];
     match Snapshot::parse(text, format) {
         Err(problems) => {
-            // A carriage return alone is a line's end in YAML.
+            // A single carriage return ends a line in YAML.
             let lines = text.split(['\n', '\r']).count();
-            assert!(problems.iter().next().is_some(), "refused without a word");
+            assert!(problems.iter().next().is_some(), "rejected without a problem");
             for problem in problems.iter() {
-                assert!(!problem.message.is_empty(), "a problem that says nothing: {problem:?}");
+                assert!(!problem.message.is_empty(), "a problem without a message: {problem:?}");
                 assert!(problem.line.is_none_or(|line| line <= lines), "{problem:?} of {lines} lines");
             }
         }
         Ok(snapshot) => {
-            written_and_read_it_is_the_same(text, format);
-            it_decides(snapshot);
+            assert_round_trip(text, format);
+            assert_decides(snapshot);
         }
     }
 }
 
-fn written_and_read_it_is_the_same(text: &str, format: Format) {
+/// Asserts that a policy is the same after it is written and read in each format.
+fn assert_round_trip(text: &str, format: Format) {
     let policy = Policy::parse(text, format).expect("it was read before");
     let stored = serde_json::to_string(&policy).expect("a policy can be stored");
     assert_eq!(Policy::parse(&stored, Format::Json).as_ref(), Ok(&policy));
@@ -42,7 +43,8 @@ fn written_and_read_it_is_the_same(text: &str, format: Format) {
     }
 }
 
-fn it_decides(snapshot: Snapshot) {
+/// Asserts that an engine decides by the policy, and that a peek agrees with the check.
+fn assert_decides(snapshot: Snapshot) {
     let engine = Engine::for_simulation(64, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
     let domains = ["default", "payments"];
     engine.publish(snapshot).expect("an engine without limits has room");

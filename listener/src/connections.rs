@@ -1,4 +1,4 @@
-//! The connections of a listener: counted by peer, and refused beyond a cap.
+//! Counts the connections of a listener by peer, and rejects those beyond a cap.
 
 use std::{
     cell::Cell,
@@ -19,33 +19,33 @@ use tokio::time::Instant;
 
 use crate::{owner_counts::OwnerCounts, peer::PeerNetwork};
 
-/// Connections of a listener for checks.
+/// The most connections of a listener for checks.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Connections of one peer, unless the settings say otherwise: an eighth of a listener for checks. One proxy before the
-/// listener, or one host with a pool for each of its workers, needs fewer.
+/// The default cap of connections of one peer: an eighth of those of a listener for checks. One proxy before the listener, or one
+/// host with a pool for each of its workers, needs fewer.
 pub const DEFAULT_PEER_CONNECTIONS: usize = 1_250;
-/// The part of a peer's connections that need not have authenticated is one in so many.
-const UNAUTHENTICATED_ONE_IN: usize = 5;
-/// The shortest time between two lines of the log about refused connections of a listener.
+/// The divisor of a peer's cap that gives the cap of its unauthenticated connections.
+const UNAUTHENTICATED_DIVISOR: usize = 5;
+/// The shortest time between two log lines about rejected connections of a listener.
 const LOG_PERIOD: Duration = Duration::from_mins(1);
 
 /// The caps of a listener's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionCaps {
-    /// The cap of all of them.
+    /// The cap of all connections.
     pub listener: usize,
-    /// The cap of those of one peer: an address, or the first 64 bits of one of IPv6.
+    /// The cap of the connections of one peer: an address, or the first 64 bits of an IPv6 address.
     pub peer: usize,
-    /// The cap of those of one peer that have not authenticated, at a listener whose connections authenticate.
+    /// The cap of the unauthenticated connections of one peer, at a listener whose connections authenticate.
     pub unauthenticated: usize,
 }
 
 impl ConnectionCaps {
-    /// Returns the caps of a listener of so many connections, of which one peer may have `peer`, a fifth of them without having
-    /// authenticated.
+    /// Returns the caps of a listener with `listener` connections, of which one peer may have `peer`, a fifth of them
+    /// unauthenticated.
     #[must_use]
     pub fn new(listener: usize, peer: usize) -> Self {
-        Self { listener, peer, unauthenticated: (peer / UNAUTHENTICATED_ONE_IN).max(1) }
+        Self { listener, peer, unauthenticated: (peer / UNAUTHENTICATED_DIVISOR).max(1) }
     }
 }
 
@@ -55,16 +55,16 @@ impl Default for ConnectionCaps {
     }
 }
 
-/// The reason why a connection was refused, or closed.
+/// The reason why a connection was rejected or closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionRefusal {
-    /// The listener has as many as it may.
+    /// The listener has reached its cap.
     Listener,
-    /// Its peer has as many as it may.
+    /// The peer has reached its cap.
     Peer,
-    /// Its peer has as many as it may that have not authenticated.
+    /// The peer has reached its cap of unauthenticated connections.
     Unauthenticated,
-    /// It did not authenticate in time.
+    /// The connection did not authenticate in time.
     Overdue,
 }
 
@@ -83,17 +83,17 @@ impl ConnectionRefusal {
     }
 }
 
-/// The counts of a listener: plain data, to which the time is given.
+/// The counts of a listener: plain data that gets the current time as an argument.
 #[derive(Debug, Default)]
 struct ConnectionCounts {
     open: OwnerCounts<PeerNetwork>,
     /// The open connections that have not authenticated.
     unauthenticated: OwnerCounts<PeerNetwork>,
-    /// How often each refusal was given, in the order of [`ConnectionRefusal::ALL`].
+    /// The number of refusals for each reason, in the order of [`ConnectionRefusal::ALL`].
     refused: [u64; ConnectionRefusal::ALL.len()],
-    /// When the last line of the log was written.
+    /// The time of the last log line.
     logged: Option<Instant>,
-    /// Refusals since then.
+    /// The number of refusals since then.
     unlogged: u64,
 }
 
@@ -127,7 +127,7 @@ impl ConnectionCounts {
         self.unauthenticated.subtract(&peer, usize::from(!is_authenticated));
     }
 
-    /// Counts a refusal. Returns how many there were since the last line of the log, if it is time for another line.
+    /// Counts a refusal. Returns the number of refusals since the last log line, if it is time for another line.
     fn refuse(&mut self, refusal: ConnectionRefusal, now: Instant) -> Option<u64> {
         self.refused[refusal as usize] += 1;
         self.unlogged += 1;
@@ -139,7 +139,7 @@ impl ConnectionCounts {
     }
 }
 
-/// Counts the connections of a listener, and refuses those beyond its caps.
+/// Counts the connections of a listener, and rejects those beyond its caps.
 #[derive(Debug)]
 pub struct ConnectionLimiter {
     listener: &'static str,
@@ -150,7 +150,7 @@ pub struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    /// Returns the limiter of a listener, which metrics and the log call by this name.
+    /// Returns the limiter of a listener, which has this name in metrics and in the log.
     #[must_use]
     pub fn new(listener: &'static str, caps: ConnectionCaps, has_authentication: bool) -> Arc<Self> {
         Arc::new(Self { listener, caps, has_authentication, counts: Mutex::default() })
@@ -162,8 +162,11 @@ impl ConnectionLimiter {
         self.caps
     }
 
-    /// Counts a connection from this address until the permit is dropped. An error, which is counted and logged: a cap is
-    /// reached.
+    /// Counts a connection from this address until the permit is dropped.
+    ///
+    /// # Errors
+    ///
+    /// A cap is reached. The refusal is counted and logged.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
         let (peer, is_authenticated) = (PeerNetwork::from(address), !self.has_authentication);
         let admitted = self.counts().admit(peer, &self.caps, is_authenticated);
@@ -193,19 +196,19 @@ impl ConnectionLimiter {
         self.counts().open.sum()
     }
 
-    /// Returns how often each refusal was given, by its name.
+    /// Returns the number of refusals for each reason, with its name.
     fn refused(&self) -> [(&'static str, u64); ConnectionRefusal::ALL.len()] {
         let refused = self.counts().refused;
         ConnectionRefusal::ALL.map(|refusal| (refusal.name(), refused[refusal as usize]))
     }
 
     fn counts(&self) -> MutexGuard<'_, ConnectionCounts> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The place of an open connection. It is given back when the permit is dropped.
+/// The permit of an open connection, which counts until the permit is dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -214,20 +217,20 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Counts the connection as one that has authenticated, from now on.
+    /// Counts the connection as authenticated from now on.
     pub fn authenticate(&self) {
         if !self.is_authenticated.replace(true) {
             self.limiter.counts().authenticate(self.peer);
         }
     }
 
-    /// Returns whether the connection has authenticated, or need not.
+    /// Returns whether the connection has authenticated, or does not need to.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.is_authenticated.get()
     }
 
-    /// Counts, and logs, that the connection is closed because it did not authenticate in time.
+    /// Counts and logs that the connection is closed because it did not authenticate in time.
     pub fn refuse_overdue(&self) {
         self.limiter.refuse(self.peer, ConnectionRefusal::Overdue);
     }
@@ -239,15 +242,15 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Closes a connection that is refused, after `reply`, as far as the system takes that at once. The socket must not block.
+/// Closes a rejected connection after writing `reply`, as far as the system accepts it at once. The socket must be non-blocking.
 pub fn refuse(mut socket: TcpStream, reply: &[u8]) {
-    // Errors: the peer has gone. What it has sent and is not read would have the system throw away the reply.
+    // Ignores errors: the peer has closed the connection. Reads, because unread bytes would make the system discard the reply.
     drop(socket.write_all(reply));
     drop(socket.read(&mut [0; 1_024]));
     drop(socket.shutdown(Shutdown::Write));
 }
 
-/// The collector of the metrics of these listeners' connections.
+/// A collector of the connection metrics of these listeners.
 #[derive(Debug)]
 pub struct ConnectionCollector(pub Vec<Arc<ConnectionLimiter>>);
 
@@ -287,16 +290,16 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_its_cap_and_leaves_others_theirs() {
+    fn the_cap_of_a_peer_leaves_connections_to_other_peers() {
         let limiter = ConnectionLimiter::new("test", CAPS, false);
         let mut held: Vec<ConnectionPermit> = (0..4).map(|_| admit(&limiter, 1).expect("there is room")).collect();
-        assert!(held.iter().all(ConnectionPermit::is_authenticated), "nothing is asked for");
+        assert!(held.iter().all(ConnectionPermit::is_authenticated), "no authentication is required");
         assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Peer));
         held.push(admit(&limiter, 2).expect("another peer has its own"));
         held.push(admit(&limiter, 2).expect("another peer has its own"));
         assert_eq!(admit(&limiter, 3).err(), Some(ConnectionRefusal::Listener));
         held.remove(0);
-        held.push(admit(&limiter, 3).expect("a place was given back"));
+        held.push(admit(&limiter, 3).expect("a permit was dropped"));
         assert_eq!(limiter.open(), 6);
         drop(held);
         assert_eq!(limiter.counts().open, OwnerCounts::default());
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_not_authenticated_have_a_cap_of_their_own() {
+    fn unauthenticated_connections_have_a_cap_of_their_own() {
         let limiter = ConnectionLimiter::new("test", CAPS, true);
         let of_peer = || {
             let (counts, peer) = (limiter.counts(), PeerNetwork::from(address(1)));
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_refusal_is_logged_and_then_one_a_minute() {
+    fn the_first_refusal_is_logged_and_then_at_most_one_a_minute() {
         let (mut counts, begun) = (ConnectionCounts::default(), Instant::now());
         let mut refuse = |after: Duration| counts.refuse(ConnectionRefusal::Peer, begun + after);
         assert_eq!(refuse(Duration::ZERO), Some(1));
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_have_a_fifth_of_its_cap_without_having_authenticated() {
+    fn a_fifth_of_a_peers_connections_may_be_unauthenticated() {
         assert_eq!(ConnectionCaps::default(), ConnectionCaps { listener: 10_000, peer: 1_250, unauthenticated: 250 });
         assert_eq!(ConnectionCaps::new(10, 3).unauthenticated, 1);
     }

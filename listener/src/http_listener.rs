@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a listener whose connections are capped, and whose requests' heads come in time.
+//! HTTP/1.1 listener with capped connections, deadlines for requests, and fair turns of peers.
 
 use std::{
     fmt, io,
@@ -32,57 +32,58 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     connections::{ConnectionLimiter, ConnectionPermit, refuse},
-    timed_stream::{ByteStream, RequestGuard, RequestTracker, TimedStream},
+    request_tracker::{RequestGuard, RequestTracker},
+    timed_stream::{ByteStream, TimedStream},
     turns::Turns,
     write_deadline::WriteDeadline,
 };
 
-/// Connections beyond the cap of a listener that its threads have at once, so as to refuse them. More wait.
+/// The number of connections beyond the cap that the threads of a listener accept at once in order to reject them. More wait.
 const REFUSALS_MAX: usize = 1_000;
-/// What a peer is told whose connection is refused, unless it speaks TLS.
+/// The response to a rejected connection, unless the listener has TLS.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
 
-/// Bytes of an answer that are handed out at a time.
+/// The number of bytes of a response body that are handed out at a time.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// How long a listener waits for its peers. `request_head` and `linger` are a second at least, since actix-http measures them
-/// by a clock that is half a second slow.
+/// The deadlines of a listener's peers. `request_head` and `linger` are a second at least, since actix-http measures them by a
+/// clock that is half a second slow.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpPeriods {
-    /// How long a connection may rest, without a request and without reading an answer, before it is closed.
+    /// The longest time for which a connection may be idle, without a request and without reading an answer.
     pub idle: Duration,
-    /// How long a TLS handshake may take.
+    /// The longest duration of a TLS handshake.
     pub handshake: Duration,
-    /// How long the head of a request may take: of the first one from the beginning of the connection, of later ones from
-    /// their first byte.
+    /// The longest duration of the head of a request: of the first one from the start of the connection, of later ones from their
+    /// first byte.
     pub request_head: Duration,
-    /// How long a peer may read nothing of what waits for it.
+    /// The longest time for which a peer may leave a pending write unread.
     pub unread: Duration,
-    /// How long a connection that is being closed has for the rest of a request.
+    /// The time that a closing connection has for the rest of a request.
     pub linger: Duration,
 }
 
-/// A listener, and how it is served.
+/// A listening socket with the settings of its server.
 #[derive(Debug)]
 pub struct HttpListener {
-    /// Where connections come in.
+    /// The listening socket.
     pub socket: net::TcpListener,
-    /// The certificate; without one it speaks no TLS.
+    /// The TLS settings; `None` for a listener without TLS.
     pub tls: Option<ServerConfig>,
-    /// Counts the connections.
+    /// The limiter of the connections.
     pub connections: Arc<ConnectionLimiter>,
-    /// How many threads answer; one at least.
+    /// The number of worker threads; one at least.
     pub workers: usize,
-    /// How long it waits for its peers.
+    /// The deadlines of peers.
     pub periods: HttpPeriods,
-    /// How long requests under way may take when it stops: whole seconds.
+    /// The time that open requests have when the server stops, in whole seconds.
     pub drain: Duration,
 }
 
 impl HttpListener {
-    /// Serves what `factory` makes for each thread. `on_connect` is called for each connection with what its requests can read
-    /// as the data of their connection. The connections of a peer share [its turns](crate::PeerTurns).
+    /// Starts a server whose threads each have a service that `factory` makes. `on_connect` is called for each connection with the
+    /// data that its requests can read. The connections of a peer share [its turns](crate::PeerTurns).
     pub fn serve<F, I, S, B, C>(self, factory: F, on_connect: C) -> io::Result<Server>
     where
         F: Fn() -> I + Clone + Send + 'static,
@@ -97,13 +98,10 @@ impl HttpListener {
         C: Fn(&mut Extensions) + Clone + Send + 'static,
     {
         let Self { socket, tls, connections, workers, periods, drain } = self;
-        let tls = tls.map(|mut config| {
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            TlsAcceptor::from(Arc::new(config))
-        });
+        let tls = tls.map(tls_acceptor);
         let server = Server::build()
             .workers(workers)
-            // Of each thread, which refuses those that it gets beyond a cap.
+            // The limit of each thread, which rejects the connections beyond a cap.
             .max_concurrent_connections((connections.caps().listener + REFUSALS_MAX).div_ceil(workers))
             .disable_signals()
             .shutdown_timeout(drain.as_secs());
@@ -114,20 +112,13 @@ impl HttpListener {
             let turns = Turns::new();
             let refusal = if tls.is_none() { REFUSAL } else { &[] };
             let accepting = fn_service(move |admitted: Admitted| accept(admitted, tls.clone(), periods));
-            // No service asks for the address or the name of its server.
+            // No service uses the address or the name of its server.
             let service = map_config::<I, S, Request, _, ()>(factory(), |()| AppConfig::default());
-            let timed = apply_fn_factory(service, |mut request: Request, service: &S::Service| {
-                let guard = request.conn_data::<Rc<RequestTracker>>().map(RequestTracker::begin);
-                if let Some(guard) = &guard {
-                    guard.follow_body(&mut request);
-                }
-                service.call(request).map_ok(|answer| {
-                    let answer: Response<B> = answer.into();
-                    answer.map_body(|_, body| TimedBody { body: body.boxed(), rest: Bytes::new(), _guard: guard })
-                })
+            let timed = apply_fn_factory(service, |request: Request, service: &S::Service| {
+                call_tracked::<_, B>(request, service)
             });
             let http = HttpService::<TimedStream, _, TimedBody>::build()
-                // The stream measures how long a connection may rest.
+                // The stream measures how long a connection is idle.
                 .keep_alive(KeepAlive::Os)
                 .client_request_timeout(periods.request_head)
                 .client_disconnect_timeout(periods.linger)
@@ -140,7 +131,7 @@ impl HttpListener {
                     on_connect(data);
                 })
                 .finish::<_, TimedBody>(timed);
-            // A connection is counted, or refused, before it waits for a turn.
+            // A connection is counted or rejected before it waits for a turn.
             apply_fn_factory(accepting.and_then(http), move |socket: TcpStream, service: &_| {
                 match admit(socket, &connections, refusal) {
                     Ok(admitted) => {
@@ -155,10 +146,40 @@ impl HttpListener {
     }
 }
 
-/// A connection that is counted, and its peer.
+/// Returns the TLS acceptor of HTTP/1.1.
+fn tls_acceptor(mut config: ServerConfig) -> TlsAcceptor {
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Calls a service with a request, which the tracker of its connection follows until the response body is dropped.
+fn call_tracked<S, B>(
+    mut request: Request,
+    service: &S,
+) -> impl Future<Output = Result<Response<TimedBody>, S::Error>> + use<S, B>
+where
+    S: Service<Request>,
+    S::Response: Into<Response<B>>,
+    B: MessageBody + 'static,
+{
+    let guard = request.conn_data::<Rc<RequestTracker>>().map(RequestTracker::begin);
+    if let Some(guard) = &guard {
+        guard.follow_body(&mut request);
+    }
+    service.call(request).map_ok(|response| {
+        let response: Response<B> = response.into();
+        response.map_body(|_, body| TimedBody { body: body.boxed(), rest: Bytes::new(), _guard: guard })
+    })
+}
+
+/// A connection that is counted, with its peer.
 type Admitted = (TcpStream, SocketAddr, ConnectionPermit);
 
-/// Counts a connection. An error: it was refused, or is gone.
+/// Counts a connection.
+///
+/// # Errors
+///
+/// The connection was rejected, or has ended.
 fn admit(socket: TcpStream, connections: &Arc<ConnectionLimiter>, refusal: &[u8]) -> Result<Admitted, DispatchError> {
     let peer = socket.peer_addr()?;
     match connections.admit(peer.ip()) {
@@ -170,7 +191,7 @@ fn admit(socket: TcpStream, connections: &Arc<ConnectionLimiter>, refusal: &[u8]
     }
 }
 
-/// Begins the TLS of a connection, if there is any.
+/// Makes the TLS handshake of a connection if the listener has TLS, and returns its stream.
 async fn accept(
     (socket, peer, permit): Admitted,
     tls: Option<TlsAcceptor>,
@@ -185,11 +206,11 @@ async fn accept(
     Ok((TimedStream::new(stream, permit, periods), Protocol::Http1, Some(peer)))
 }
 
-/// The body of an answer, to a request that is being answered until it is dropped. It is handed out in pieces: actix-http copies
-/// what it is handed, and asks for more as long as the copies have less than 32 KiB.
+/// The body of a response; its request counts as being answered until the body is dropped. It is handed out in pieces, because
+/// actix-http copies each piece, and takes more as long as the copies have less than 32 KiB.
 struct TimedBody {
     body: BoxBody,
-    /// What is left of the part that the body gave last.
+    /// The rest of the last part of the body.
     rest: Bytes,
     _guard: Option<RequestGuard>,
 }
@@ -226,7 +247,7 @@ mod tests {
         assert_eq!(body.size(), BodySize::Sized(2 * PIECE_BYTES as u64 - 1));
         let mut pieces = Vec::new();
         while let Some(piece) = poll_fn(|context| Pin::new(&mut body).poll_next(context)).await {
-            pieces.push(piece.expect("it does not fail").len());
+            pieces.push(piece.expect("a piece").len());
         }
         assert_eq!(pieces, [PIECE_BYTES, PIECE_BYTES - 1]);
     }

@@ -1,9 +1,9 @@
-//! Counts by owner: how much of a bounded pool each of its users has.
+//! Counts by owner: the share of each owner in a bounded pool.
 
 use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
-/// A count for each owner. An owner whose count is 0 takes no memory, so the memory is bounded by the sum of the counts, whichever
-/// owners there were before.
+/// A count for each owner. An owner whose count is 0 takes no memory, so the memory is bounded by the sum of the counts, regardless
+/// of earlier owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnerCounts<K: Eq + Hash> {
     by_owner: HashMap<K, usize>,
@@ -27,7 +27,7 @@ impl<K: Eq + Hash> OwnerCounts<K> {
         }
     }
 
-    /// Subtracts from the count of this owner what was added to it before.
+    /// Subtracts from the count of this owner an amount that was added before.
     pub fn subtract<Q: Eq + Hash + ?Sized>(&mut self, owner: &Q, count: usize)
     where
         K: Borrow<Q>,
@@ -48,7 +48,7 @@ impl<K: Eq + Hash> OwnerCounts<K> {
         self.sum
     }
 
-    /// Returns how many owners have a count.
+    /// Returns the number of owners that have a count.
     #[must_use]
     pub fn owners(&self) -> usize {
         self.by_owner.len()

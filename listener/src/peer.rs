@@ -1,16 +1,17 @@
-//! The network by which peers are told apart.
+//! The network by which peers are distinguished.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
-/// The address by which peers are told apart: of IPv6 its first 64 bits, since one host has all addresses that begin so.
+/// The network by which peers are distinguished: an IPv4 address, or the first 64 bits of an IPv6 address, since one host has all
+/// addresses with the same first 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerNetwork(IpAddr);
 
 impl PeerNetwork {
-    /// The address that stands for the network: of IPv6 the lowest.
+    /// Returns the address that stands for the network: of IPv6 the lowest.
     #[must_use]
     pub fn address(self) -> IpAddr {
         self.0
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_told_apart_by_address_and_by_64_bits_of_ipv6() {
+    fn peers_are_distinguished_by_address_and_by_64_bits_of_ipv6() {
         let network = |address: &str| PeerNetwork::from(address.parse::<IpAddr>().expect("an address"));
         assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
         assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));

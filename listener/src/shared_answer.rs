@@ -1,4 +1,4 @@
-//! An answer that is worked out once for all who ask for it at the same time.
+//! An answer that is computed once for all concurrent callers.
 
 use std::{
     fmt,
@@ -12,19 +12,19 @@ use std::{
 
 use tokio::{spawn, sync::watch, time::Instant};
 
-/// The last answer to a question that is asked often and costs much. A task of its own works out the next one, so no caller waits
-/// for the task of another, which may have to wait for [its turn](crate::PeerTurns).
+/// The last answer to a frequent and expensive question. A task of its own computes the next one, so no caller waits for the task
+/// of another caller, which may have to wait for [its turn](crate::PeerTurns).
 pub struct SharedAnswer<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
-    /// The last answer, and when it was there. `None`: there is none yet, or the work for it panicked.
+    /// The last answer with its time, or `None` if there is none yet or if its computation panicked.
     last: watch::Sender<Option<(Instant, T)>>,
     is_working: AtomicBool,
 }
 
 impl<T: Clone + Send + Sync + 'static> SharedAnswer<T> {
-    /// Returns the last answer if it `is_fresh` at its age, else a new one, which `work` gives. While that is worked out, later
-    /// callers wait for the same answer. `None`: the work panicked.
+    /// Returns the last answer if it `is_fresh` at its age, otherwise a new one, which `work` computes. Callers that arrive during
+    /// the computation wait for the same answer. Returns `None` if the computation panicked.
     pub async fn get<F>(&self, is_fresh: impl FnOnce(Duration, &T) -> bool, work: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -36,8 +36,8 @@ impl<T: Clone + Send + Sync + 'static> SharedAnswer<T> {
             return Some(answer.clone());
         }
         if !self.0.is_working.swap(true, Ordering::AcqRel) {
-            let (working, work) = (Working { inner: Arc::clone(&self.0), answer: None }, work());
-            spawn(async move { working.end(work.await) });
+            let (guard, work) = (ComputationGuard { inner: Arc::clone(&self.0), answer: None }, work());
+            spawn(async move { guard.finish(work.await) });
         }
         last.changed().await.ok()?;
         last.borrow().as_ref().map(|(_, answer)| answer.clone())
@@ -56,21 +56,21 @@ impl<T> fmt::Debug for SharedAnswer<T> {
     }
 }
 
-/// The work for an answer. When this is dropped, also by a panic, those who wait go on.
-struct Working<T> {
+/// The guard of a computation. Its drop, also by a panic, wakes the waiting callers.
+struct ComputationGuard<T> {
     inner: Arc<Inner<T>>,
     answer: Option<T>,
 }
 
-impl<T> Working<T> {
-    fn end(mut self, answer: T) {
+impl<T> ComputationGuard<T> {
+    fn finish(mut self, answer: T) {
         self.answer = Some(answer);
     }
 }
 
-impl<T> Drop for Working<T> {
+impl<T> Drop for ComputationGuard<T> {
     fn drop(&mut self) {
-        // Before those who wait are told: who comes in between begins new work.
+        // Before waiting callers are woken: a caller that arrives in between begins a new computation.
         self.inner.is_working.store(false, Ordering::Release);
         self.inner.last.send_replace(self.answer.take().map(|answer| (Instant::now(), answer)));
     }
@@ -92,9 +92,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_works_for_all_who_ask_and_again_when_the_answer_is_old() {
+    async fn concurrent_callers_share_a_computation_and_an_old_answer_is_computed_again() {
         let (shared, works) = (SharedAnswer::default(), Arc::new(AtomicUsize::new(0)));
-        let ask = || {
+        let get = || {
             let works = Arc::clone(&works);
             let work = || async move {
                 sleep(Duration::from_millis(10)).await;
@@ -102,15 +102,15 @@ mod tests {
             };
             shared.get(is_fresh, work)
         };
-        assert!(join_all((0..100).map(|_| ask())).await.into_iter().all(|answer| answer == Some(1)));
+        assert!(join_all((0..100).map(|_| get())).await.into_iter().all(|answer| answer == Some(1)));
         sleep(PERIOD / 2).await;
-        assert_eq!(ask().await, Some(1));
+        assert_eq!(get().await, Some(1));
         sleep(PERIOD).await;
-        assert!(join_all((0..100).map(|_| ask())).await.into_iter().all(|answer| answer == Some(2)));
+        assert!(join_all((0..100).map(|_| get())).await.into_iter().all(|answer| answer == Some(2)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_goes_on_where_the_one_who_asked_first_goes_away() {
+    async fn a_computation_continues_when_its_first_caller_is_dropped() {
         let shared = SharedAnswer::default();
         let work = || async {
             sleep(Duration::from_millis(10)).await;
@@ -124,12 +124,12 @@ mod tests {
                 () = sleep(Duration::from_millis(1)) => Some(()),
             }
         };
-        wait.await.expect("it is not there yet");
+        wait.await.expect("the answer is not there yet");
         assert_eq!(second.await, Some(7));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_panics_gives_no_answer_and_is_begun_again() {
+    async fn a_computation_that_panics_gives_no_answer_and_is_started_again() {
         let shared = SharedAnswer::<usize>::default();
         let panic = || async { panic!("as it is to") };
         assert_eq!(join_all((0..3).map(|_| shared.get(is_fresh, panic))).await, [None; 3]);

@@ -1,4 +1,4 @@
-//! A stream whose peer has to read.
+//! A stream whose writes fail if the peer does not read them.
 
 use std::{
     io::{self, IoSlice},
@@ -12,10 +12,10 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A stream whose writes fail once the peer has taken nothing of them for a period.
+/// A stream whose writes fail once the peer has read nothing for a period.
 ///
-/// The period begins with a write that has to wait, and ends when part of one is taken. What waits for a write is woken when
-/// the period is over, whether the peer sends anything or not.
+/// The period begins with a write that has to wait, and ends when a part of a write is taken. The task that waits is woken at the
+/// end of the period, whether the peer sends anything or not.
 #[derive(Debug)]
 pub struct WriteDeadline<S> {
     stream: S,
@@ -25,14 +25,18 @@ pub struct WriteDeadline<S> {
 }
 
 impl<S> WriteDeadline<S> {
-    /// Returns a stream whose writes may wait for so long.
+    /// Returns a stream whose writes may wait for `period`.
     #[must_use]
     pub fn new(stream: S, period: Duration) -> Self {
         Self { stream, period, alarm: None }
     }
 
-    /// Fails a write that has waited for too long.
-    fn in_time(&mut self, polled: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Fails a write that has waited for the whole period.
+    fn fail_if_overdue(
+        &mut self,
+        polled: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if polled.is_ready() {
             self.alarm = None;
             return polled;
@@ -56,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteDeadline<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.in_time(polled, context)
+        self.fail_if_overdue(polled, context)
     }
 
     fn poll_write_vectored(
@@ -65,7 +69,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.in_time(polled, context)
+        self.fail_if_overdue(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -97,7 +101,7 @@ mod tests {
         (WriteDeadline::new(stream, period), peer)
     }
 
-    /// Writes so many bytes, as far as the peer takes them.
+    /// Writes this number of bytes, unless the peer stops reading.
     async fn write(stream: &mut WriteDeadline<TcpStream>, mut bytes: usize) -> io::Result<()> {
         let piece = vec![7; 1 << 16];
         while bytes > 0 {
@@ -108,25 +112,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_of_which_the_peer_takes_nothing_fails() {
+    async fn a_write_fails_if_the_peer_reads_nothing() {
         let (mut stream, _peer) = connected(Duration::from_millis(300)).await;
         let error = write(&mut stream, usize::MAX).await.expect_err("the peer takes nothing");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(write(&mut stream, 1).await.is_err(), "it stays so");
+        assert!(write(&mut stream, 1).await.is_err(), "later writes fail too");
     }
 
     #[tokio::test]
-    async fn a_write_that_the_peer_takes_has_as_long_as_it_needs() {
+    async fn a_write_that_the_peer_reads_may_take_longer_than_the_period() {
         const BYTES: usize = 64 << 20;
         let (mut stream, mut peer) = connected(Duration::from_mins(1)).await;
         let reading = thread::spawn(move || {
             let (mut taken, mut buffer) = (0, vec![0; 1 << 16]);
             while taken < BYTES {
-                taken += peer.read(&mut buffer).expect("more comes");
+                taken += peer.read(&mut buffer).expect("more bytes");
             }
         });
         write(&mut stream, BYTES).await.expect("the peer takes it");
         reading.join().expect("no panic");
-        assert!(stream.alarm.is_none(), "nothing waits");
+        assert!(stream.alarm.is_none(), "no write waits");
     }
 }

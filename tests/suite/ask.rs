@@ -1,4 +1,4 @@
-//! `tidegate check` against a server of the test's own, and against things that are none.
+//! `tidegate check` against a real server, and against addresses without one.
 
 use std::{
     io::{self, Read, Write},
@@ -60,7 +60,7 @@ fn server_with(settings: Settings) -> String {
     url(address)
 }
 
-/// Something else, which says this to whoever connects first.
+/// Starts a server that is not Tidegate, and sends `says` to its first client. Returns its address.
 fn stranger(says: &'static str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");

@@ -1,4 +1,4 @@
-//! The recipe of docs/proxies.md, as it stands there, in a real Caddy before a real server.
+//! The recipe of docs/proxies.md in a real Caddy before a real server.
 
 use std::{fs, process::Stdio};
 
@@ -24,7 +24,7 @@ fn before(checks: &str) -> Proxy {
     fs::write(folder.path().join("Caddyfile"), format!("{{\nadmin off\n}}\n{recipe}")).expect("it is ours");
     let mut caddy = process::command("caddy");
     caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.path().join("Caddyfile"));
-    // Where it keeps what it does.
+    // The folder where Caddy keeps its state.
     caddy.env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
     caddy.stderr(Stdio::null());
     Proxy(ProxyProcess::start(caddy, port, folder))
@@ -40,7 +40,7 @@ fn path_and_method_reach_the_rules_and_the_service_may_say_403_itself() {
     proxy::tells_path_and_method(before);
 }
 
-/// Caddy would tell the names of its variables.
+/// Caddy would send the names of its variables instead.
 #[test]
 fn where_there_are_no_numbers_nobody_is_told_any() {
     let folder = TempDir::new().expect("a folder");

@@ -1,4 +1,4 @@
-//! The recipe of docs/envoy.md, as it stands there, in a real Envoy before a real server.
+//! The recipe of docs/envoy.md in a real Envoy before a real server.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use crate::support::{
     session::Session,
 };
 
-/// How long Envoy waits for a decision, in the recipe.
+/// The time for which Envoy waits for a decision, in the recipe.
 const TIMEOUT: &str = "timeout: 0.02s";
 const DOCUMENT: &str = "docs/envoy.md";
 

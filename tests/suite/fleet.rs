@@ -1,4 +1,4 @@
-//! A fleet of real processes: an admin server and nodes, which are killed, cut off, lied to, and refused.
+//! A fleet of real processes: an admin server and nodes that are killed, cut off, rejected, and sent false answers.
 
 use std::{
     fs,
@@ -122,13 +122,13 @@ impl Fleet {
         self.admin.kill();
     }
 
-    /// Where it was before.
+    /// Starts the admin server again at the same address.
     fn restart_admin(&mut self) {
         let address = self.port.address().to_string();
         self.admin = Served::admin_alone(&address, &self.data("admin"), &on(self.database.as_ref()));
     }
 
-    /// What is in force is on the node's disk a moment later.
+    /// Waits until the node has the version in force on its disk.
     fn is_kept(&self, name: &str, version: u64) {
         let file = self.data(name).join("last-good.json");
         let has = format!("{{\"version\":{version},");
@@ -152,7 +152,7 @@ impl Fleet {
     }
 }
 
-/// What an admin server on this database is told.
+/// Returns the arguments of an admin server on this database.
 fn on(database: Option<&Database>) -> Vec<&str> {
     database.map_or_else(Vec::new, |database| vec!["--database", database.url()])
 }
@@ -336,7 +336,7 @@ fn nodes_decide_on_without_the_admin_server_and_follow_it_again(home: Home) {
     for node in &nodes {
         assert_eq!(decides_by(node), (2, Some(500)));
     }
-    // One dies, and comes back while there is nobody to ask.
+    // A node dies, and starts again without an admin server.
     nodes[0].kill();
     nodes[0] = fleet.node("n-1");
     assert_eq!(decides_by(&nodes[0]), (2, Some(500)), "the last good policy is in force when it says where it is");
@@ -410,7 +410,7 @@ fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
     let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
 }
 
-/// Somebody in between refuses for the admin server, and never ends what he says; only then does he pass things on.
+/// A proxy rejects requests in place of the admin server with an answer that never ends, and forwards only after that.
 fn an_answer_that_does_not_end_holds_no_node(home: Home) {
     let fleet = Fleet::start(home);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -503,7 +503,7 @@ fn of_many_clients_what_differs_is_sent_kept_and_checked(home: Home) {
     wait_until("it is in force", || limit_of(&nodes[1], "u-8").0 == Some(4));
     assert_ne!(limit_of(&nodes[1], "u-9").1, free);
 
-    // Whoever dies begins with all of it, whether anybody is there or not.
+    // A node that dies starts with the whole policy, with or without an admin server.
     wait_until("it is kept", || differs("n-1") == 2);
     fleet.admin.kill();
     nodes[0].kill();

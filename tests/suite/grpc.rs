@@ -37,7 +37,7 @@ fn token(served: &Served, ana: &Session, role: &str) -> String {
     made["secret"].as_str().expect("a secret").to_owned()
 }
 
-/// What somebody with this token asks.
+/// Returns a request with this token.
 fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("text"));
@@ -161,7 +161,7 @@ async fn rules_of_one_limit_are_managed_and_in_force() {
 #[tokio::test]
 async fn a_reset_says_that_no_node_reached_the_store() {
     let folder = TempDir::new().expect("a folder");
-    // Nobody listens there.
+    // No store listens there.
     let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9"]);
     let ana = Session::of_first_administrator(&served);
     let operator = token(&served, &ana, "operator");

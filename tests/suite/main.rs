@@ -1,4 +1,4 @@
-//! The binary `tidegate` as its users run it: commands, servers, nodes, and the proxies and stores beside them.
+//! Tests of the binary `tidegate` as users run it: commands, servers, nodes, and the proxies and stores beside them.
 
 mod ask;
 mod caddy;

@@ -1,4 +1,4 @@
-//! The recipe of docs/proxies.md, as it stands there, in a real nginx before a real server.
+//! The recipe of docs/proxies.md in a real nginx before a real server.
 
 use std::{fs, process::Stdio};
 

@@ -41,7 +41,7 @@ impl Place {
         Self { served, folder }
     }
 
-    /// Writes a file, and gives its name.
+    /// Writes a file, and returns its name.
     fn file(&self, name: &str, text: &str) -> String {
         let file = self.folder.path().join(name);
         fs::write(&file, text).expect("room for a file");
@@ -52,7 +52,7 @@ impl Place {
         fs::read_to_string(self.folder.path().join(name)).expect("it is there")
     }
 
-    /// As ana.
+    /// Runs `tidegate policy` as ana.
     fn policy(&self, arguments: &[&str]) -> Run {
         self.policy_as("ana", PASSWORD, arguments)
     }

@@ -1,4 +1,4 @@
-//! `tidegate policy check`: bad documents are refused with the field and the line named, in every format.
+//! `tidegate policy check`: bad documents are rejected with the field and the line, in every format.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ domains:
             period: 1m
 ";
 
-/// What to change, per format in the order of [`DOCUMENTS`], and the field that must be named.
+/// A change of a document, for each format in the order of [`DOCUMENTS`], and the field that the error must name.
 struct Case {
     what: &'static str,
     change: [(&'static str, &'static str); 3],

@@ -61,7 +61,7 @@ fn json(run: &Run) -> serde_json::Value {
     serde_json::from_str(&run.stdout).expect(&run.stderr)
 }
 
-/// It failed, said what is wrong with which file in a line of standard error, and printed no result.
+/// Asserts that the run failed without a result, and that a line of standard error names the file and the reason.
 fn assert_refused(run: &Run, named: &str, why: &str) {
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stdout.is_empty(), "{run:?}");

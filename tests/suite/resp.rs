@@ -1,4 +1,4 @@
-//! The Redis protocol of a real server, asked by whatever speaks it: redis-cli, redis-benchmark, a stock client library.
+//! The Redis protocol of a real server with real clients: redis-cli, redis-benchmark, a client library.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -31,7 +31,7 @@ fn connect(served: &Speaking) -> redis::Connection {
     connect_as(served, "")
 }
 
-/// With what a URL may say after its address.
+/// Connects with a URL that has `more` after its address.
 fn connect_as(served: &Speaking, more: &str) -> redis::Connection {
     let client = redis::Client::open(format!("redis://{}/{more}", served.port.address())).expect("a URL");
     client.get_connection().expect("it listens")
@@ -41,7 +41,7 @@ fn port(served: &Speaking) -> String {
     served.port.port().to_string()
 }
 
-/// What redis-cli prints.
+/// Runs redis-cli, and returns its output.
 fn redis_cli(served: &Speaking, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new("redis-cli")
         .args(["-p", &port(served)])
@@ -188,7 +188,7 @@ fn token(admin: &Speaking, session: &Session, role: &str) -> String {
     made["secret"].as_str().expect("a secret").to_owned()
 }
 
-/// Spends all of a key, and has it forgotten by whoever may.
+/// Asserts that an operator can reset an exhausted key, and a viewer cannot.
 fn assert_that_operators_reset(served: &Speaking, operator: &str, viewer: &str) {
     let mut connection = connect(served);
     let mut spend = |quantity: i64| -> Vec<i64> {
@@ -209,7 +209,7 @@ fn assert_that_operators_reset(served: &Speaking, operator: &str, viewer: &str) 
 fn operators_reset_keys_also_of_nodes() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
-    // Nobody knows whoever signed it: the server asks itself all the same.
+    // No client trusts the authority of this certificate, but the server still connects to itself.
     Authority::new().write(&certificate, &key);
     let tls =
         ["--admin-tls-cert", certificate.to_str().expect("UTF-8"), "--admin-tls-key", key.to_str().expect("UTF-8")];

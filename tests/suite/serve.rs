@@ -61,8 +61,8 @@ fn tidegate_check_asks_it() {
     assert!(run.stdout.starts_with("allowed  default/tier:free/minute  99 of 100 left"), "{run:?}");
 }
 
-/// What a kill during publishes leaves: the version that was acknowledged last, or the one that was under way. The kills
-/// come at all places of a publish, from its beginning to after its answer.
+/// A kill during publishes leaves the version that was acknowledged last, or the one that was being published. The kills happen at
+/// all stages of a publish, from its beginning to after its answer.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long a publish takes here is measured, to kill at all its places")]
 fn a_hundred_kills_during_publishes_leave_whole_versions() {
@@ -136,7 +136,7 @@ fn ctrl_c_lets_requests_end_and_ends_well() {
     stop_by_ctrl_c();
 }
 
-/// What balancers see comes first: not ready, while checks are answered on.
+/// Load balancers see `not ready` first, while checks are still answered.
 #[test]
 fn sigterm_says_not_ready_before_it_stops() {
     let folder = TempDir::new().expect("a folder");
@@ -210,7 +210,7 @@ fn ten_thousand_connections_are_served_and_no_more() {
     });
 }
 
-/// On loopback the names are known; elsewhere they are their user's.
+/// The host names of a loopback listener are known; for other addresses the administrator chooses them.
 #[test]
 fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
     let folder = TempDir::new().expect("a folder");
@@ -448,7 +448,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
-    // So it does with flags of its own, and says which flag nobody knows.
+    // The command also names its own flags, and unknown ones.
     let (_, said) = run("", None, &["--max-keys", "0"]);
     assert!(said.contains("--max-keys") && said.contains("1000000000"), "{said}");
     let (_, said) = run("", None, &["--max-kys", "1"]);
@@ -486,7 +486,7 @@ fn what_is_recorded_and_how_it_is_shown_are_settings() {
     }
 }
 
-/// Whatever its name is: only the setting makes it production.
+/// Only the setting makes an environment production, not its name.
 #[test]
 fn production_is_what_the_settings_say() {
     let folder = TempDir::new().expect("a folder");

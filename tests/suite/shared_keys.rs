@@ -1,4 +1,4 @@
-//! What operators ask about limits that nodes share: over a real Redis, of two real nodes.
+//! Peeks and resets of keys whose limits nodes share, on two real nodes over a real Redis.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,7 +15,7 @@ fn limit(sharing: &str) -> Value {
 }
 
 impl Fleet {
-    /// What each node says of Ada's limit.
+    /// Returns the state of Ada's limit on each node.
     fn peek(&self) -> Vec<Value> {
         self.ask("/keys/peek").iter().map(|told| told["limits"][0].clone()).collect()
     }

@@ -1,6 +1,6 @@
-//! One limit over four real nodes and a real store: what is admitted in all, also while the store is killed, stands, is late or
-//! fails over, and when a node is killed. At the load that those of the module `long` offer they want the machine for themselves:
-//! `scripts/test --all` runs them one after the other. The others offer so many checks, however long they take.
+//! One limit on four real nodes with a real store: the total that is admitted, also while the store is killed, stopped, slow or
+//! fails over, and when a node is killed. The tests of the module `long` need an idle machine for their load: `scripts/test --all`
+//! runs them one after the other. The other tests make a fixed number of checks, however long they take.
 #![expect(clippy::print_stdout, reason = "what was seen, beside what it must be")]
 
 use std::{
@@ -14,19 +14,20 @@ use ureq::Agent;
 
 use crate::support::{server::Served, shared::Fleet};
 
-/// Where a busy machine is not to be taken for a store that is away.
+/// A timeout with which a busy machine does not look like a failed store.
 const PATIENT: &str = "2s";
-/// Where it is to be noticed that a store is away, and how long it is then left alone.
+/// A timeout with which nodes notice soon that a store has failed.
 const BRISK: &str = "100ms";
+/// The seconds for which nodes skip a failed store.
 const PAUSE: f64 = 1.0;
 
 const FOUR: [&str; 4] = ["n-1", "n-2", "n-3", "n-4"];
 const SHARINGS: [&str; 3] = ["strict", "leased", "synced"];
 
-/// The limit: so many a second, and at once.
+/// The limit in tokens a second, and its burst.
 const RATE: usize = 1_000;
 
-/// How often each node is asked.
+/// The time from one batch of a node to the next.
 const EACH: Duration = Duration::from_millis(10);
 
 /// Checks that a node decided together. Times are seconds since the load began.
@@ -41,7 +42,7 @@ struct Batch {
 /// Checks of one key for each of these ways to share.
 struct Load {
     sharings: &'static [&'static str],
-    /// So many at once of each, every [`EACH`], of each node.
+    /// The number of checks in a batch, for each way of sharing, every [`EACH`], on each node.
     together: usize,
     lasts: f64,
 }
@@ -73,7 +74,7 @@ impl Load {
             }
             thread::sleep(due.saturating_sub(since(began)));
             let asked_at = since(began).as_secs_f64();
-            // A node that was killed answers nobody.
+            // A killed node does not answer.
             let Some(counts) = question.ask() else { break };
             told.push(Batch { sharing, asked_at, told_at: since(began).as_secs_f64(), counts });
         }
@@ -147,7 +148,7 @@ fn since(began: Instant) -> Duration {
     began.elapsed()
 }
 
-/// What checks of one way to share came to that were asked and answered in a time.
+/// The sum of the checks of one way of sharing that began and ended in a period.
 #[derive(Debug)]
 struct Sum {
     counts: Counts,
@@ -189,13 +190,12 @@ fn figure(nodes: &[Served], name: &str) -> f64 {
     nodes.iter().map(of).sum()
 }
 
-/// What happens to a store, at these seconds: until when it is there, from when on nobody takes it to be, until when it is
-/// gone, and when it is there again.
+/// A fault of a store, with times in seconds: when it happens, from when until when all nodes skip the store, and when it ends.
 struct Fault {
     happens: f64,
     away: (f64, f64),
     ends: f64,
-    /// So many bursts are forgotten.
+    /// The number of bursts that the store forgets.
     forgets: f64,
     /// Whether it goes on answering, too late, while it counts as away.
     answers_late: bool,
@@ -243,7 +243,7 @@ fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
     }
     let strict = sum(&told, "strict", (0.0, lasts));
     assert!(strict.excess <= fault.forgets * RATE as f64, "nothing is counted twice, or lost: {strict:?}");
-    // Where the machine is busy it may be noticed late that it is time; but nobody waits for the store itself.
+    // A busy machine may notice a timeout late, but no check waits for the store itself.
     let slowest = told.iter().map(|it| it.told_at - it.asked_at).fold(0.0, f64::max);
     let (waits, short) = ("tidegate_store_wait_seconds_count", "tidegate_store_wait_seconds_bucket{le=\"0.25\"}");
     let (waits, short) = (figure(&fleet.nodes, waits), figure(&fleet.nodes, short));
@@ -281,7 +281,7 @@ fn four_nodes_hold_one_limit_that_is_offered_four_times() {
     }
 }
 
-/// Without its store nothing is admitted, and each node answers; when the store is back, empty, it has one limit more.
+/// The nodes answer and admit nothing without the store. When the store is back, it is empty and admits one more limit.
 #[test]
 fn a_redis_that_is_killed_admits_nothing_and_one_limit_when_it_is_back() {
     const LIMIT: usize = 400;

@@ -117,7 +117,7 @@ fn only_their_owner_can_open_the_files_whatever_the_umask() {
     assert!(said.contains(&format!("chmod 700 {}", data.display())), "{said}");
 }
 
-/// What a server on a copy of the database says is in force.
+/// Starts a server on a copy of the database, and returns the version in force.
 fn version_of(copy: &Path, session: &Session) -> (u64, u64) {
     let folder = TempDir::new().expect("a folder");
     fs::copy(copy, folder.path().join("tidegate.db")).expect("it is there");
@@ -180,7 +180,7 @@ fn a_copy_made_during_publishes_has_all_that_was_acknowledged_before() {
 #[expect(clippy::disallowed_methods, reason = "how long a copy takes here is measured, to kill at all its places")]
 fn a_copy_that_is_killed_leaves_no_half_of_it_under_its_name() {
     const KILLS: u32 = 60;
-    /// How many times all places are tried at most. Other copies may take longer than the one that was measured.
+    /// The most rounds over all stages of a copy. A copy may take longer than the one that was measured.
     const ROUNDS: u32 = 10;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
@@ -252,7 +252,7 @@ fn a_copy_is_refused_where_it_would_do_harm_or_cannot_be() {
     assert_eq!(fs::read_dir(&copies).expect("it is there").count(), 0);
 }
 
-/// Also when nobody serves.
+/// A copy needs no running server.
 #[test]
 fn a_database_without_a_server_is_copied_and_left_as_it_is() {
     let folder = TempDir::new().expect("a folder");

@@ -11,7 +11,7 @@ fn get(node: &Served, path: &str) -> String {
 }
 
 impl Fleet {
-    /// What the admin server has of the store of the node.
+    /// Returns the state of the node's store at the admin server.
     fn store_of(&self, name: &str) -> Value {
         let nodes = self.ana.get(&self.admin, "/nodes");
         let nodes = nodes["items"].as_array().expect("nodes");

@@ -1,4 +1,4 @@
-//! The settings of a store: addresses that are none, what help says, and a store that is not there yet; of the real binary.
+//! The store settings of the real binary: invalid addresses, the help text, and a store that starts later.
 
 use std::path::PathBuf;
 
@@ -185,7 +185,7 @@ fn a_server_starts_before_its_store_and_connects_to_it_later() {
 #[test]
 fn a_server_starts_before_its_cluster() {
     let folder = TempDir::new().expect("a folder");
-    // Nobody listens there.
+    // No store listens there.
     let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9,redis://127.0.0.1:19"]);
     assert_eq!(check(&served, "ada").0, 200);
 }

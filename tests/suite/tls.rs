@@ -40,11 +40,11 @@ fn connect(authority: &Authority, served: &Served) -> Option<Connection> {
     Some(Connection(StreamOwned::new(tls, socket), String::new()))
 }
 
-/// With the cookie of a session, once there is one.
+/// A connection with TLS, and with the session cookie once there is one.
 struct Connection(StreamOwned<ClientConnection, TcpStream>, String);
 
 impl Connection {
-    /// Sends a request, and answers head and body.
+    /// Sends a request, and returns the head and the body of the response.
     fn ask(&mut self, method: &str, path: &str, body: &str) -> (String, String) {
         let length = body.len();
         let kind = format!("content-type: application/json\r\ncookie: {}", self.1);
@@ -112,7 +112,7 @@ fn browsers_are_told_to_come_by_tls_only() {
         assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
         assert!(head.contains("strict-transport-security: max-age=31536000\r\n"), "{head}");
     }
-    // Whoever speaks no TLS gets no answer.
+    // A client without TLS gets no answer.
     let mut plain = TcpStream::connect(address(&place.served)).expect("it listens");
     write!(plain, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").expect("it reads");
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Spans of requests, from the real binary to a collector that reads what is really sent: OTLP over HTTP.
+//! Spans of requests, from the real binary to a collector that reads OTLP over HTTP.
 
 use std::{
     collections::HashSet,
@@ -29,7 +29,7 @@ use crate::support::{SERVE, command, server::Served, tidegate};
 const TOKEN: &str = "morning-star-0001";
 const WHO: &str = "ada@lovelace.example";
 
-/// What reads spans, as a collector does.
+/// A collector that keeps the spans that it receives.
 struct Collector {
     url: String,
     requests: Arc<Mutex<Vec<Taken>>>,
@@ -157,7 +157,7 @@ fn traceparent(trace: u128, parent: u64, flags: &str) -> String {
     format!("00-{trace:032x}-{parent:016x}-{flags}")
 }
 
-/// They wait in the queue until the server stops: it would send them after a minute.
+/// The spans wait in the queue until the server stops, because it would send them after a minute.
 #[test]
 fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
     let collector = Collector::start();
@@ -173,10 +173,10 @@ fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
     assert_eq!(traced.check(WHO, &[("traceparent", &sent(2, "01"))]), 429);
     assert_eq!(traced.post("/v1/check", &format!("{{\"{WHO}\":1}}"), &[("traceparent", &sent(3, "01"))]), 400);
     assert_eq!(traced.post(&format!("/v1/{WHO}"), WHO, &[("traceparent", &sent(4, "01"))]), 404);
-    // A stranger, whoever traces him.
+    // A caller without a token, whose caller samples.
     let stranger = traced.agent.post(format!("{}/v1/check", traced.served.checks));
     assert_eq!(stranger.header("traceparent", sent(5, "01")).send("{}").expect("an answer").status(), 401);
-    // Not sampled: by whoever sent it, and by us.
+    // Not sampled by its caller, and not sampled by the server.
     assert_eq!(traced.check(WHO, &[("traceparent", &sent(6, "00"))]), 429);
     assert_eq!(traced.check(WHO, &[]), 429);
     assert!(collector.spans().is_empty(), "they wait");
@@ -288,7 +288,7 @@ fn a_node_sends_its_spans_under_its_name() {
 fn a_collector_takes_nothing(stops_within: Duration) {
     let port = ReservedPort::new();
     let away = port.address();
-    // Connections are made by the system; nobody takes them.
+    // The system accepts connections, but the test does not.
     let hangs = TcpListener::bind("127.0.0.1:0").expect("a free port");
     // Asks for a token.
     let other = Traced::start(&[], &[]);
@@ -321,7 +321,7 @@ fn a_collector_that_takes_nothing_holds_nobody_up() {
     a_collector_takes_nothing(PATIENCE);
 }
 
-/// What stands in for it answers that it wants a token, to whoever believes its certificate.
+/// The test server answers every client that trusts its certificate, and requires a token.
 #[test]
 fn a_collector_with_a_certificate_is_known_by_whom_the_machine_trusts() {
     let folder = TempDir::new().expect("a folder");

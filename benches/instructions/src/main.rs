@@ -1,7 +1,7 @@
-//! Does one kind of work so many times, for a program that counts instructions: `scripts/instructions`.
+//! Repeats one kind of work a number of times, for `scripts/instructions`, which counts the instructions.
 //!
-//! Everything is the same in every run: the seed, the clock, the keys. What making ready costs is in every count, so the
-//! difference of two counts is what the work costs.
+//! The seed, the clock and the keys are the same in every run. Every count includes the setup, so the difference of two counts is
+//! the cost of the work.
 
 use std::{env, hint::black_box, sync::Arc};
 
@@ -11,9 +11,9 @@ use tidegate::{
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
 };
 
-/// Returns the policy: each user has one limit, each address three, and each key a limit that is used up.
+/// Returns a policy in which each user has one limit and each address three; the tier `none` has a limit that one check uses up.
 ///
-/// It is built from structs, since to read it from text would take several times as many crates to build.
+/// It is built from structs, because parsing it from text would need several times as many crates.
 fn policy() -> Policy {
     let limit = |id: &str, algorithm, limit, period: &str, burst| Limit {
         id: id.to_owned(),
@@ -46,10 +46,10 @@ fn policy() -> Policy {
     Policy { domains: [("default".to_owned(), domain)].into() }
 }
 
-/// Takes decisions and keeps nothing.
-struct Nowhere;
+/// A collection that reads each decision and keeps none.
+struct DiscardDecisions;
 
-impl<'e> Extend<Decision<'e>> for Nowhere {
+impl<'e> Extend<Decision<'e>> for DiscardDecisions {
     fn extend<T: IntoIterator<Item = Decision<'e>>>(&mut self, decisions: T) {
         for decision in decisions {
             black_box(decision.is_allowed());
@@ -57,9 +57,9 @@ impl<'e> Extend<Decision<'e>> for Nowhere {
     }
 }
 
-#[expect(clippy::panic, reason = "there is no such work")]
+#[expect(clippy::panic, reason = "an unknown kind of work is an error of the caller")]
 fn main() {
-    let [work, rounds] = [1, 2].map(|place| env::args().nth(place).expect("the work, and how many rounds of it"));
+    let [work, rounds] = [1, 2].map(|place| env::args().nth(place).expect("the work, and the number of its rounds"));
     let rounds: u64 = rounds.parse().expect("a number of rounds");
     let clock = ManualClock::at(1_790_035_200_000_000_000);
     let engine = Engine::for_simulation(1_000, clock, 7);
@@ -94,7 +94,7 @@ fn main() {
             let mut handle = handle("default/tier:one/l", "user");
             let keys: [u64; 64] = std::array::from_fn(|number| number as u64);
             for _ in 0..rounds {
-                handle.check_batch(black_box(&keys), 1, &mut Nowhere).expect("in range");
+                handle.check_batch(black_box(&keys), 1, &mut DiscardDecisions).expect("in range");
             }
         }
         _ => panic!("hit, denial, window, costs, three_limits or batch"),

@@ -1,6 +1,6 @@
-//! Ours beside the peers and beside what it is built on: every goal of speed and memory, in one run.
+//! Compares our limiters with those of other projects and with lower bounds: all goals of speed and memory, in one run.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report, and its progress")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the program prints a report and its progress")]
 
 use std::{
     env, fs,
@@ -12,14 +12,15 @@ use std::{
 
 use clap::Parser;
 use tidegate_benches::{
-    contest::{MILLIONS_BOUND, Outcome, Row},
-    figures::{Goal, Record, Spread, mark_best},
+    comparison::{Row, RowResult, THROUGHPUT_GOAL},
     footprint::{self, Footprint},
     full_check::{CLIENTS, FullCheck, snapshot},
-    numbers::{Numbers, drawn},
-    publishing::{self, Tail},
+    publishing::{self, PublishingResult, TailLatency},
+    random::{Uniform, draw_many},
+    record::{Goal, Record, mark_best},
     recorded,
-    rows::{GROUPS, MEMORY, PUBLISHING, works},
+    rows::{GROUPS, MEMORY, PUBLISHING, row_names},
+    spread::Spread,
     threads::now,
 };
 
@@ -28,13 +29,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Compares Tidegate with its peers on the same work, in the same run.
 ///
-/// Every row takes its sides in turns, in another order each round, so that what the machine does meanwhile meets all of them.
+/// Every row measures its sides in turns, in another order each round, so that disturbances of the machine affect all sides.
 /// It shows nanoseconds per check of one thread while all threads of the row run: the median of the rounds, with the least and
-/// the most of them. `ratio` is how often ours fits into the peer's time: above 1 ours is faster. Its spread is that of the
-/// ratios within a round. `best peer` is the limiter of another project with the least median in the row.
+/// the greatest of them. `ratio` is the peer's time divided by ours: above 1 ours is faster. Its spread is that of the ratios
+/// within a round. `best peer` is the limiter of another project with the least median in the row.
 ///
-/// Ratios decide; absolute figures are of this machine, at this hour. Keep it quiet: what else runs shows in `on processor`,
-/// the share of the time in which the measured threads were running.
+/// Judge by the ratios: absolute figures hold for this machine at this hour. Keep the machine idle: other programs show in
+/// `on processor`, the share of the time in which the measured threads were running.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +46,7 @@ Examples:
   cargo run --release -p tidegate-benches --bin compare -- --table
 
 The JSON is a list with one object for each row and other side:
-  work, threads, keys    what was done, by how many threads at once, over how many keys
+  work, threads, keys    name of the row, number of threads, number of keys
   ours_ns, peer_ns       medians, nanoseconds per check of a thread while all run
   peer                   the other limiter or way of ours; `goal: UNIT` is a bound of the row
   ratio                  peer_ns / ours_ns
@@ -59,7 +60,7 @@ their difference. Of rows named `memory`, they are bytes per live key, or per ce
 keys in overflow.
 benches/README.md says more about each row and each peer.")]
 struct Arguments {
-    /// About a minute in all: fewer and shorter rounds, without the rows that need gigabytes
+    /// Run for about a minute: fewer and shorter rounds, without the rows that need gigabytes
     #[arg(long)]
     quick: bool,
     /// Write the figures to this file as well, as JSON
@@ -68,13 +69,13 @@ struct Arguments {
     /// Write the figures to this file of recorded figures, and keep those of its rows that did not run
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     record: Option<PathBuf>,
-    /// Write the table of benches/README.md anew from the recorded figures, and measure nothing
+    /// Update the table of benches/README.md from the recorded figures, and measure nothing
     #[arg(long, conflicts_with_all = ["json", "record", "quick", "only", "seconds"])]
     table: bool,
-    /// Only rows whose work contains this text, such as `hot`, `Zipf` or `publishing`
+    /// Measure only rows whose name contains this text, such as `hot`, `Zipf` or `publishing`
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     only: String,
-    /// Measure the memory of this limiter with so many keys, and print it
+    /// Measure the memory of this limiter with this number of keys, and print it
     #[arg(long, hide = true, num_args = 2, value_names = ["NAME", "KEYS"])]
     footprint_of: Option<Vec<String>>,
     /// Measure each row for about this long
@@ -102,27 +103,27 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let mut run = Run::new(arguments);
     println!("{}", machine());
     for group in GROUPS {
-        if group.works.iter().any(|work| run.is_wanted(work)) {
+        if group.rows.iter().any(|work| run.is_wanted(work)) {
             if group.is_large && arguments.quick {
-                run.left_out.extend(group.works);
+                run.left_out.extend(group.rows);
             } else {
-                (group.visit)(&mut |row| run.contest(row));
+                (group.visit)(&mut |row| run.measure_row(row));
             }
         }
     }
     if PUBLISHING.iter().any(|work| run.is_wanted(work)) {
-        run.publishing();
+        run.measure_publishing();
     }
     for (work, keys) in MEMORY {
         if run.is_wanted(work) {
             if arguments.quick && keys > MEMORY[0].1 {
                 run.left_out.push(work);
             } else {
-                run.memory(work, keys)?;
+                run.measure_memory(work, keys)?;
             }
         }
     }
-    run.end();
+    run.print_summary();
     if let Some(file) = &arguments.json {
         fs::write(file, serde_json::to_string_pretty(&run.records)? + "\n")?;
     }
@@ -132,12 +133,12 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// A run, and what it found so far.
+/// A run with its records so far.
 struct Run<'a> {
     arguments: &'a Arguments,
-    /// Rows that are wanted, and how many of them have begun.
+    /// The number of rows that match `--only`, and the number of those that have begun.
     rows: (usize, usize),
-    /// When a quick run must have ended.
+    /// The end of a quick run.
     ends: Instant,
     records: Vec<Record>,
     left_out: Vec<&'static str>,
@@ -145,11 +146,10 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments) -> Self {
-        let is_large = |work: &str| {
-            GROUPS.iter().any(|group| group.is_large && group.works.contains(&work)) || work == MEMORY[1].0
-        };
+        let is_large =
+            |work: &str| GROUPS.iter().any(|group| group.is_large && group.rows.contains(&work)) || work == MEMORY[1].0;
         let wanted =
-            works().filter(|work| work.contains(&arguments.only) && !(arguments.quick && is_large(work))).count();
+            row_names().filter(|work| work.contains(&arguments.only) && !(arguments.quick && is_large(work))).count();
         Self {
             arguments,
             rows: (wanted, 0),
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
         work.contains(&self.arguments.only)
     }
 
-    /// Begins a row: how long it may take, and in how many rounds.
+    /// Begins a row. Returns the time to measure it, and the number of rounds.
     fn begin(&mut self, work: &str) -> (Duration, usize) {
         let (wanted, begun) = &mut self.rows;
         let left = *wanted - *begun;
@@ -177,28 +177,28 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Shows where the run is, until [`Progress`] is dropped.
+    /// Returns a function that shows the progress of a row; the line disappears when the function is dropped.
     fn progress(&self, work: &'static str, rounds: usize) -> impl FnMut(usize) + use<> {
         let (wanted, begun) = self.rows;
         let bar = Progress(io::stderr().is_terminal());
         move |round| bar.show(&format!("row {begun} of {wanted}, {work}: round {} of {rounds}", round + 1))
     }
 
-    fn contest(&mut self, row: &Row<'_>) {
+    fn measure_row(&mut self, row: &Row<'_>) {
         if !self.is_wanted(row.work) {
             return;
         }
         let title = format!("{}, {}, {}", row.work, counted(row.threads as u64, "thread"), counted(row.keys, "key"));
         let (time, rounds) = self.begin(&title);
-        let outcome = row.measure(time, rounds, self.progress(row.work, rounds));
-        show(&outcome, rounds, row.threads);
-        self.records.extend(outcome.records);
+        let result = row.measure(time, rounds, self.progress(row.work, rounds));
+        print_row(&result, rounds, row.threads);
+        self.records.extend(result.records);
     }
 
-    fn publishing(&mut self) {
+    fn measure_publishing(&mut self) {
         let full = FullCheck::new();
-        let mut even = Numbers::new(7, CLIENTS as u64);
-        let numbers = drawn(1 << 20, || even.draw());
+        let mut uniform = Uniform::new(7, CLIENTS as u64);
+        let numbers = draw_many(1 << 20, || uniform.draw());
         let [same, other] = [1_000_000_000, 900_000_000].map(|limit| ["pro", "team"].map(|tier| snapshot(tier, limit)));
         let changing = [same[0].clone(), other[1].clone()];
         for work in PUBLISHING {
@@ -207,23 +207,22 @@ impl<'a> Run<'a> {
             }
             let (time, rounds) = self.begin(work);
             let slices = (rounds, time / (4 * rounds as u32));
-            let tell = self.progress(work, 4 * rounds);
+            let progress = self.progress(work, 4 * rounds);
             let tails = match work {
                 "publishing, by handle" => {
-                    publishing::measure(&full.engine, &full.by_handle(), &numbers, &same, slices, tell)
+                    publishing::measure(&full.engine, &full.by_handle(), &numbers, &same, slices, progress)
                 }
-                "publishing, full check" => publishing::measure(&full.engine, &full, &numbers, &same, slices, tell),
-                _ => publishing::measure(&full.engine, &full, &numbers, &changing, slices, tell),
+                "publishing, full check" => publishing::measure(&full.engine, &full, &numbers, &same, slices, progress),
+                _ => publishing::measure(&full.engine, &full, &numbers, &changing, slices, progress),
             };
-            let keys = CLIENTS as u64;
             let goal = (work != PUBLISHING[2]).then_some(Goal::Above(2_000.0));
-            self.tails(work, keys, &tails, goal);
+            self.add_publishing(work, &tails, goal);
         }
     }
 
-    fn tails(&mut self, work: &'static str, keys: u64, tails: &publishing::Tails, goal: Option<Goal>) {
-        let Tail { checks: ours, control } = tails.with;
-        let row = (work, 1, keys);
+    fn add_publishing(&mut self, work: &'static str, tails: &PublishingResult, goal: Option<Goal>) {
+        let TailLatency { checks: ours, control } = tails.with;
+        let row = (work, 1, CLIENTS as u64);
         println!("  p99.99, ns; {} publishes", tails.publishes);
         println!("  {:<28} {}", "tidegate, publishing", figures(ours, 0));
         for (peer, theirs, goal) in [
@@ -238,8 +237,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Bytes per live key, of ours and of peers, each in a process of its own; and the share of keys in overflow.
-    fn memory(&mut self, work: &'static str, keys: u64) -> io::Result<()> {
+    /// Measures bytes per live key of ours and of peers, each in a process of its own, and the share of keys in overflow.
+    fn measure_memory(&mut self, work: &'static str, keys: u64) -> io::Result<()> {
         self.begin(work);
         let row = (work, 1, keys);
         let ours = footprint_of("tidegate", keys)?;
@@ -256,7 +255,7 @@ impl<'a> Run<'a> {
             println!("  {:<28} {:>9.3} % of the keys in overflow", "tidegate", share * 100.0);
             add(share * 100.0, ("goal: % in overflow", 0.2), Some(Goal::Above(0.0)), false);
         }
-        // A hundred million keys of the others do not fit everywhere.
+        // A hundred million keys of the peers do not fit into the memory of every machine.
         let others = if keys > MEMORY[0].1 {
             0
         } else if self.arguments.quick {
@@ -275,7 +274,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn end(&self) {
+    fn print_summary(&self) {
         let goals: Vec<_> =
             self.records.iter().flat_map(|record| record.goals().map(move |goal| (record, goal))).collect();
         let met = goals.iter().filter(|(_, (_, _, met))| *met).count();
@@ -290,7 +289,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Measures in a process of its own.
+/// Measures the memory of a limiter in a process of its own.
 fn footprint_of(name: &str, keys: u64) -> io::Result<Footprint> {
     let output = Command::new(env::current_exe()?).args(["--footprint-of", name, &keys.to_string()]).output()?;
     if !output.status.success() {
@@ -307,7 +306,7 @@ fn print_footprint(name: &str, keys: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// One line that is written over again and again, on a terminal only.
+/// A line that shows the progress, if the flag says that standard error is a terminal. It disappears on drop.
 struct Progress(bool);
 
 impl Progress {
@@ -325,23 +324,23 @@ impl Drop for Progress {
     }
 }
 
-fn show(outcome: &Outcome, rounds: usize, threads: usize) {
-    let Outcome { found, records, checks, overlap, on_processor } = outcome;
+fn print_row(result: &RowResult, rounds: usize, threads: usize) {
+    let RowResult { sides, records, checks, overlap, on_processor } = result;
     let percent = |share: f64| (share * 100.0).round();
     let overlap = if threads > 1 { format!(", overlap {} %", percent(*overlap)) } else { String::new() };
     println!("  {rounds} rounds of {checks} checks a thread; on processor {} %{overlap}", percent(*on_processor));
-    println!("  {:<28} {}", found[0].name, figures(found[0].ns, 1));
-    for (found, record) in found[1..].iter().zip(records) {
-        let Spread { least, most, .. } = found.ratio;
+    println!("  {:<28} {}", sides[0].name, figures(sides[0].ns, 1));
+    for (side, record) in sides[1..].iter().zip(records) {
+        let Spread { least, most, .. } = side.ratio;
         let ratio = format!("{:.2} [{least:.2}, {most:.2}]", record.ratio);
-        println!("  {:<28} {}  {ratio:<22}{}", found.name, figures(found.ns, 1), verdict(record));
+        println!("  {:<28} {}  {ratio:<22}{}", side.name, figures(side.ns, 1), verdict(record));
     }
     if let Some(best) = records.iter().find(|record| record.is_best) {
         let verdict = best.best_target.as_deref().zip(best.best_met).map(judged).unwrap_or_default();
         println!("  best peer: {}, {:.1}, ratio {:.2}{verdict}", best.peer, best.peer_ns, best.ratio);
     }
-    for bound in &records[found.len() - 1..] {
-        if bound.peer == MILLIONS_BOUND {
+    for bound in &records[sides.len() - 1..] {
+        if bound.peer == THROUGHPUT_GOAL {
             let goal = threads as f64 * 1e3 / bound.peer_ns;
             let rate = bound.ours_m_per_second.unwrap_or(f64::NAN);
             let verdict = judged((&format!(">= {goal:.0}"), bound.met == Some(true)));
@@ -368,7 +367,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a figure without it says little about.
+/// Returns the first line of the report: processor, load and unit.
 fn machine() -> String {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");

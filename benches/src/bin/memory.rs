@@ -1,18 +1,17 @@
-//! Fills a table with as many live keys as it is made for, and prints what that took as one line of JSON; or fills tables to
-//! loads from 50 to 100 % of their slots, and prints what each costs. With the system's allocator, which does nothing else
-//! meanwhile.
+//! Measures the memory of the engine's table: full, as one line of JSON, or at loads from 50 to 100 % of its slots, as a table.
+//! The program uses the system's allocator, which serves nothing else meanwhile.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report, and its progress")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the program prints a report and its progress")]
 
 use std::{io, time::Duration};
 
 use clap::Parser;
 use tidegate_benches::{
     load_curve,
-    memory::{Memory, measure},
+    memory::{TableMemory, measure},
 };
 
-/// Measures what a table of live keys takes.
+/// Measures the memory of a table of live keys.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
@@ -28,23 +27,23 @@ struct Arguments {
     /// Print, for each load from 50 to 100 % of the slots: keys without a slot, bytes a key, nanoseconds of a check
     #[arg(long)]
     curve: bool,
-    /// Write the table of docs/sizing.md and its drawing anew as well
+    /// Also update the table of docs/sizing.md and its drawing
     #[arg(long, requires = "curve")]
     write: bool,
 }
 
-/// Rounds of the curve, in each of which every table is measured once.
+/// The rounds of the curve, in each of which every table is measured once.
 const ROUNDS: usize = 11;
 
 fn main() -> io::Result<()> {
     let Arguments { keys, curve, write } = Arguments::parse();
     if curve {
-        let tell = |round| eprintln!("round {} of {ROUNDS}", round + 1);
-        let points = load_curve::measure(keys, Duration::from_secs(15), ROUNDS, tell);
+        let on_round = |round| eprintln!("round {} of {ROUNDS}", round + 1);
+        let points = load_curve::measure(keys, Duration::from_secs(15), ROUNDS, on_round);
         print!("{}", load_curve::table(&points));
         return if write { load_curve::write(&points) } else { Ok(()) };
     }
-    let Memory { keys, bytes_per_key, overflow_share } = measure(keys);
+    let TableMemory { keys, bytes_per_key, overflow_share } = measure(keys);
     println!(r#"{{"keys":{keys},"bytes_per_key":{bytes_per_key:.3},"overflow_share":{overflow_share:.6}}}"#);
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! How soon nodes notice that their store is gone, and how long checks wait meanwhile, with the settings that they have unless
-//! told: four nodes of this process, one key with a limit of 1,000 a second of which 8,000 are asked for, and a real Redis that
-//! is killed, or stands.
-#![expect(clippy::print_stdout, reason = "a report")]
+//! Measures how soon nodes notice that their store has failed, and how long checks wait meanwhile, with default settings.
+//!
+//! Four nodes of this process check one key, whose limit is 1,000 a second, 8,000 times a second. Their store is a real Redis,
+//! which is killed or stopped.
+#![expect(clippy::print_stdout, reason = "the program prints a report")]
 #![expect(clippy::disallowed_methods, reason = "time is what is measured")]
 
 use std::{
@@ -14,27 +15,31 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate::{Begun, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
-    figures::Spread,
-    servers::{Outcome, turns},
-    store::{engine, redis},
+    BenchResult,
+    servers::turns,
+    spread::Spread,
+    store::{connect_node, start_redis},
 };
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{Shared, StoreSettings};
 use tokio::{runtime, task::JoinSet};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const NODES: usize = 4;
-/// Of each node, and how often each of them asks.
+/// The number of callers of each node.
 const CALLERS: u32 = 8;
-const EACH: Duration = Duration::from_millis(4);
+/// The time from one check of a caller to the next.
+const CALL_PERIOD: Duration = Duration::from_millis(4);
 
-/// How long the load goes on before it happens, for how much of that it is not watched, and for how long it goes on after.
+/// The time for which checks run before the outage.
 const BEFORE: Duration = Duration::from_secs(2);
-const UNWATCHED: Duration = Duration::from_millis(1_900);
+/// The part of that time whose checks do not count.
+const WARM_UP: Duration = Duration::from_millis(1_900);
+/// The time for which checks run after the outage begins.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// Takes the store away, for each way to share a limit, in turn.
+/// Stops the store for each way to share a limit, in turn.
 #[derive(Parser)]
 struct Arguments {
     /// Rounds; in each, the store is killed and stopped once for every way.
@@ -42,7 +47,7 @@ struct Arguments {
     rounds: usize,
 }
 
-/// What happens to the store, and to limits of which kind.
+/// A failure of the store, and the kind of the limit that it affects.
 #[derive(Clone, Copy)]
 struct Outage {
     sharing: &'static str,
@@ -50,23 +55,28 @@ struct Outage {
     signal: Signal,
 }
 
-/// What was seen, in milliseconds.
-struct Seen {
-    /// Since it happened, until the last node leaves the store alone.
-    noticed: f64,
-    /// The longest wait of a check for the store, from before it happened on.
-    longest: f64,
+/// The figures of one outage.
+struct OutageFigures {
+    /// Milliseconds from the failure until the last node skips the store.
+    noticed_ms: f64,
+    /// The longest wait of a check for the store in milliseconds, from just before the failure.
+    longest_wait_ms: f64,
+    /// The number of checks that waited for the store.
     waited: usize,
 }
 
-/// Checks until it is time; answers how long each waited that began after `from`.
-async fn call(shared: &Shared<SystemClock>, caller: u32, (from, until): (Instant, Instant)) -> Outcome<Vec<Duration>> {
+/// Checks periodically until `until`. Returns the wait of each check that began after `from`.
+async fn call(
+    shared: &Shared<SystemClock>,
+    caller: u32,
+    (from, until): (Instant, Instant),
+) -> BenchResult<Vec<Duration>> {
     let who = [Identity::new("user", "ada")?];
     let request = Request::new(&who)?;
     let mut waited = Vec::new();
-    let began = Instant::now() + EACH * caller / CALLERS;
+    let began = Instant::now() + CALL_PERIOD * caller / CALLERS;
     for turn in 0.. {
-        let due = began + EACH * turn;
+        let due = began + CALL_PERIOD * turn;
         if due >= until {
             break;
         }
@@ -83,35 +93,32 @@ async fn call(shared: &Shared<SystemClock>, caller: u32, (from, until): (Instant
     Ok(waited)
 }
 
-fn take(outage: Outage, runtime: &runtime::Runtime) -> Outcome<Seen> {
-    let (server, url) = redis(None)?;
+/// Starts a store and nodes, makes the store fail, and returns the figures.
+fn measure(outage: Outage, runtime: &runtime::Runtime) -> BenchResult<OutageFigures> {
+    let (server, url) = start_redis(None)?;
     let nodes = (0..NODES)
-        .map(|_| {
-            let address = StoreAddress::new(&[&url]);
-            let shared = Shared::new(engine(1_000, outage.sharing)?, &address, StoreSettings::default());
-            Ok(Arc::new(runtime.block_on(shared)?))
-        })
-        .collect::<Outcome<Vec<_>>>()?;
+        .map(|_| runtime.block_on(connect_node(1_000, outage.sharing, &url, StoreSettings::default())))
+        .collect::<BenchResult<Vec<_>>>()?;
     let began = Instant::now();
     let happens = began + BEFORE;
     let mut tasks = JoinSet::new();
     for shared in &nodes {
         for caller in 0..CALLERS {
-            let (shared, time) = (Arc::clone(shared), (began + UNWATCHED, happens + AFTER));
+            let (shared, time) = (Arc::clone(shared), (began + WARM_UP, happens + AFTER));
             let called = async move { call(&shared, caller, time).await.map_err(|it| it.to_string()) };
             tasks.spawn_on(called, runtime.handle());
         }
     }
     thread::sleep(happens.saturating_duration_since(Instant::now()));
     if nodes.iter().any(|node| node.stats().opened > 0) {
-        return Err("the store was left alone before it was gone: this machine is too busy".into());
+        return Err("a node skipped the store before it failed: this machine is too busy".into());
     }
     let pid = Pid::from_raw(i32::try_from(server.id())?).ok_or("no process")?;
     let happened = Instant::now();
     kill_process(pid, outage.signal)?;
     while !nodes.iter().all(|node| node.stats().is_open) {
         if happened.elapsed() > AFTER {
-            return Err("it was not noticed".into());
+            return Err("a node did not notice the failure".into());
         }
         thread::sleep(Duration::from_micros(200));
     }
@@ -122,10 +129,10 @@ fn take(outage: Outage, runtime: &runtime::Runtime) -> Outcome<Seen> {
     }
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let longest = waited.iter().max().copied().unwrap_or_default();
-    Ok(Seen { noticed: ms(noticed), longest: ms(longest), waited: waited.len() })
+    Ok(OutageFigures { noticed_ms: ms(noticed), longest_wait_ms: ms(longest), waited: waited.len() })
 }
 
-fn main() -> Outcome<()> {
+fn main() -> BenchResult<()> {
     let arguments = Arguments::parse();
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outages: Vec<_> = ["strict", "leased", "synced"]
@@ -134,27 +141,17 @@ fn main() -> Outcome<()> {
             [("killed", Signal::KILL), ("stopped", Signal::STOP)].map(|(name, signal)| Outage { sharing, name, signal })
         })
         .collect();
-    let mut seen: Vec<_> = outages.iter().map(|_| Vec::new()).collect();
+    let mut figures: Vec<_> = outages.iter().map(|_| Vec::new()).collect();
     for turn in turns(arguments.rounds, outages.len()) {
-        seen[turn].push(take(outages[turn], &runtime)?);
+        figures[turn].push(measure(outages[turn], &runtime)?);
     }
     println!("{NODES} nodes, {} rounds; milliseconds: median (least to most)", arguments.rounds);
     println!("noticed by all nodes | longest wait of a check | checks that waited, from 100 ms before it");
-    for (outage, seen) in outages.iter().zip(&seen) {
-        let of = |figure: fn(&Seen) -> f64| Spread::of(seen.iter().map(figure));
-        let (noticed, longest) = (of(|it| it.noticed), of(|it| it.longest));
-        println!(
-            "{:<7} {:<8} {:>6.1} ({:.1} to {:.1}) | {:>6.1} ({:.1} to {:.1}) | {}",
-            outage.sharing,
-            outage.name,
-            noticed.median,
-            noticed.least,
-            noticed.most,
-            longest.median,
-            longest.least,
-            longest.most,
-            seen.iter().map(|it| it.waited).sum::<usize>(),
-        );
+    for (outage, figures) in outages.iter().zip(&figures) {
+        let noticed = Spread::of(figures.iter().map(|it| it.noticed_ms));
+        let longest = Spread::of(figures.iter().map(|it| it.longest_wait_ms));
+        let waited: usize = figures.iter().map(|it| it.waited).sum();
+        println!("{:<7} {:<8} {noticed:>6.1} | {longest:>6.1} | {waited}", outage.sharing, outage.name);
     }
     Ok(())
 }

@@ -1,18 +1,21 @@
-//! How often a race over several limits denies a neighbour that would just have fitted.
+//! Counts spurious denials: checks of several limits that a race denies although a token was left for them.
 //!
-//! A check of several limits takes from one after the other, and gives back when a later one refuses in a race; until then
-//! a neighbour may find the first one full. A denial is *spurious* when no serial order explains it: when there is no way
-//! to put all checks in a row, such that each stands somewhere between its beginning and its end, those that were allowed
-//! have their place, and the denied one finds one of its limits used up by those before it.
+//! A check of several limits charges one limit after the other, and gives the charges back if a later limit denies in a race.
+//! Until then a concurrent check may find the first limit exhausted. A denial is *spurious* if no serial order explains it, that
+//! is, if the checks cannot be put in an order such that
 //!
-//! So that this can be decided exactly, a round happens at one instant of the clock, in which nothing comes back, and every
-//! check takes a number from one counter before it and another after it. In the row that explains most denials, what was
-//! allowed stands at its beginning and what was denied at its end: a denial is spurious if fewer than the capacity of each
-//! of its limits were allowed that began before it ended. Several neighbours that are denied while the same token is held
-//! count one by one, although a serial order would have admitted one of them.
+//! - each check stands somewhere between its beginning and its end,
+//! - each limit admits all checks that were allowed, and
+//! - the checks before the denied one exhaust one of its limits.
 //!
-//! A round is a stampede on two limits that both run out: `everything`, which all calls meet, and `export`, which half of
-//! them meet after it. Ordinary traffic, which is not always at the edge of both, races less.
+//! To decide this exactly, a round happens at one instant of the clock, so that no limit refills, and every check takes a number
+//! from one counter before it and another after it. The order that explains most denials puts an allowed check at its beginning
+//! and a denied check at its end. So a denial is spurious if, for each of its limits, the allowed checks that began before the
+//! denial ended are fewer than the capacity. Several checks that are denied while the same token is held count one by one,
+//! although a serial order would have admitted one of them.
+//!
+//! A round is a stampede on two limits that both run out: `everything`, which applies to all checks, and `export`, which half of
+//! them charge after it. Ordinary traffic, which is not always at the edge of both limits, races less.
 
 use std::{
     env, hint,
@@ -24,7 +27,7 @@ use std::{
 };
 
 use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
-use tidegate_benches::numbers::Numbers;
+use tidegate_benches::random::Uniform;
 
 const POLICY: &str = r#"
 [domains.default]
@@ -41,36 +44,37 @@ per = ["user"]
 limits = [{ id = "l", algorithm = "token_bucket", limit = 15, period = "1s" }]
 "#;
 
-/// Capacity of what all calls meet, and of what exports meet besides.
+/// The capacity of the limit of all checks, and of the additional limit of exports.
 const CAPACITY: [usize; 2] = [32, 15];
 
-/// So many denials in a row end a thread's round.
-const PATIENCE: u32 = 8;
+/// The number of denials in a row after which a thread ends its round.
+const DENIALS_IN_A_ROW: u32 = 8;
 
-/// One check, as its thread saw it.
-struct Call {
+/// A check with its result and its place in the round.
+struct CheckRecord {
     is_export: bool,
     is_allowed: bool,
-    /// Numbers of one counter, taken before and after.
+    /// The numbers of the counter before and after the check.
     began: u64,
     ended: u64,
 }
 
+/// The counts of all rounds.
 #[derive(Default)]
-struct Sums {
+struct RaceCounts {
     checks: usize,
     denied: usize,
     spurious: usize,
-    /// Rounds with a spurious denial.
+    /// The number of rounds with a spurious denial.
     rounds: usize,
 }
 
 fn main() {
     let rounds = env::args().nth(1).map_or(Ok(50_000), |rounds| rounds.parse()).expect("a number of rounds");
-    #[expect(clippy::print_stdout, reason = "a report")]
+    #[expect(clippy::print_stdout, reason = "the program prints a report")]
     for threads in [2, 4, 8] {
         let (sums, given_back) = measure(threads, rounds);
-        let Sums { checks, denied, spurious, .. } = sums;
+        let RaceCounts { checks, denied, spurious, .. } = sums;
         println!(
             "{threads} threads, {rounds} rounds: {checks} checks, {denied} denied, {given_back} charges given back; \
              {spurious} spurious denials in {} rounds: {:.2} of a million checks, {:.2} of a million denials",
@@ -81,37 +85,37 @@ fn main() {
     }
 }
 
-/// What was seen, and how many charges were given back.
-fn measure(threads: usize, rounds: u64) -> (Sums, u64) {
+/// Runs the rounds on this number of threads. Returns the counts, and the number of charges that were given back.
+fn measure(threads: usize, rounds: u64) -> (RaceCounts, u64) {
     let clock = ManualClock::at(1_790_035_200_000_000_000);
     let engine = Engine::for_simulation(1_000, clock.clone(), 7);
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a policy")).expect("two limits");
-    let (gate, tickets, round) = (Gate::default(), AtomicU64::new(0), Mutex::new(Vec::<Call>::new()));
+    let (barrier, tickets, round) = (SpinBarrier::default(), AtomicU64::new(0), Mutex::new(Vec::<CheckRecord>::new()));
     let work = |thread: usize| {
         let who = [Identity::new("user", "ada").expect("valid")];
         let all = Request::new(&who).expect("valid");
         let export = Request::new(&who).and_then(|request| request.endpoint("/export")).expect("valid");
-        let (mut dice, mut calls, mut sums) = (Numbers::new(thread as u64 + 1, 2), Vec::new(), Sums::default());
+        let (mut dice, mut calls, mut sums) = (Uniform::new(thread as u64 + 1, 2), Vec::new(), RaceCounts::default());
         for _ in 0..rounds {
             if thread == 0 {
-                // Everything is there again.
+                // All limits refill.
                 clock.advance(10_000_000_000);
             }
-            gate.meet(threads as u64);
-            let mut refused = 0;
-            while refused < PATIENCE {
+            barrier.wait(threads as u64);
+            let mut denied = 0;
+            while denied < DENIALS_IN_A_ROW {
                 let is_export = dice.draw() == 1;
                 let began = tickets.fetch_add(1, Ordering::SeqCst);
                 let is_allowed = engine.check(if is_export { &export } else { &all }).is_allowed();
                 let ended = tickets.fetch_add(1, Ordering::SeqCst);
-                refused = if is_allowed { 0 } else { refused + 1 };
-                calls.push(Call { is_export, is_allowed, began, ended });
+                denied = if is_allowed { 0 } else { denied + 1 };
+                calls.push(CheckRecord { is_export, is_allowed, began, ended });
             }
             round.lock().expect("no panic").append(&mut calls);
-            gate.meet(threads as u64);
+            barrier.wait(threads as u64);
             if thread == 0 {
                 let mut round = round.lock().expect("no panic");
-                judge(&round, &mut sums);
+                count_round(&round, &mut sums);
                 round.clear();
             }
         }
@@ -127,14 +131,14 @@ fn measure(threads: usize, rounds: u64) -> (Sums, u64) {
     (sums, engine.give_backs())
 }
 
-/// Threads go on from here within nanoseconds of each other, where each has a processor.
+/// A spinning barrier: threads that have a processor leave it within nanoseconds of each other.
 #[derive(Default)]
-struct Gate {
+struct SpinBarrier {
     arrived: AtomicU64,
 }
 
-impl Gate {
-    fn meet(&self, threads: u64) {
+impl SpinBarrier {
+    fn wait(&self, threads: u64) {
         let all = (self.arrived.fetch_add(1, Ordering::SeqCst) + 1).next_multiple_of(threads);
         let mut turns = 0;
         while self.arrived.load(Ordering::SeqCst) < all {
@@ -144,9 +148,9 @@ impl Gate {
     }
 }
 
-/// Adds one round up.
-fn judge(calls: &[Call], sums: &mut Sums) {
-    let allowed = |calls: &[Call], is_of: fn(&Call) -> bool| {
+/// Adds the checks of one round to the counts.
+fn count_round(calls: &[CheckRecord], sums: &mut RaceCounts) {
+    let allowed = |calls: &[CheckRecord], is_of: fn(&CheckRecord) -> bool| {
         let mut began: Vec<u64> =
             calls.iter().filter(|call| call.is_allowed && is_of(call)).map(|call| call.began).collect();
         began.sort_unstable();
@@ -154,7 +158,7 @@ fn judge(calls: &[Call], sums: &mut Sums) {
     };
     let used = [allowed(calls, |_| true), allowed(calls, |call| call.is_export)];
     for (used, capacity) in used.iter().zip(CAPACITY) {
-        assert!(used.len() <= capacity, "more than a limit allows were admitted");
+        assert!(used.len() <= capacity, "a limit admitted more checks than it allows");
     }
     let is_full = |limit: usize, at: u64| used[limit].partition_point(|began| *began < at) >= CAPACITY[limit];
     let denied = calls.iter().filter(|call| !call.is_allowed);

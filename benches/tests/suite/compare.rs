@@ -1,10 +1,10 @@
-//! The program `compare`: that a quick run ends, and writes what it says it writes.
+//! Tests of the program `compare`: a quick run ends, and writes the documented report and JSON.
 
 use std::{fs, process::Command};
 
 use serde_json::Value;
 
-/// The rows with this text in their work, as a quick run writes them.
+/// Runs `compare --quick` for the rows with this text in their names, and returns its report and its JSON.
 fn quick(only: &str) -> (String, Vec<Value>) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures.json");
@@ -26,7 +26,7 @@ fn every_row_and_peer_is_an_object_with_the_documented_fields() {
         assert!(works.contains(&work), "{works:?}");
         assert!(table.contains(work), "{table}");
     }
-    assert!(works.iter().all(|work| work.contains("hot")), "only what was asked for");
+    assert!(works.iter().all(|work| work.contains("hot")), "only the rows that `--only` names");
     for record in &records {
         let fields: Vec<_> = record.as_object().expect("an object").keys().map(String::as_str).collect();
         assert_eq!(fields.len(), 14, "{fields:?}");
@@ -59,7 +59,7 @@ fn every_row_and_peer_is_an_object_with_the_documented_fields() {
 }
 
 #[test]
-fn what_a_quick_run_leaves_out_is_said() {
+fn a_quick_run_names_the_rows_that_it_leaves_out() {
     let (table, records) = quick("16 M");
     assert!(records.is_empty() && table.contains("left out by --quick: batch of 64, 16 M keys"), "{table}");
 }

@@ -1,3 +1,3 @@
-//! The tests of the benchmark programs, as one binary; `memory.rs` needs a process of its own.
+//! Tests of the benchmark programs, in one binary; `memory.rs` needs a process of its own.
 
 mod compare;

@@ -1,3 +1,3 @@
-//! The tests of the fuzz targets that need no fuzzer, as one binary.
+//! Tests of the fuzz targets without a fuzzer, in one binary.
 
 mod seeds;

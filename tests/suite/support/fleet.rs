@@ -1,4 +1,4 @@
-//! A fleet as its users start it: an admin server alone, and nodes that follow it.
+//! A fleet as users start it: an admin server, and nodes that follow it.
 
 use std::{fs, path::Path};
 

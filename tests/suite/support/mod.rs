@@ -1,4 +1,4 @@
-//! Runs the binary as a script would; and what stands beside it in several tests.
+//! Runs the binary as a script would, and the servers that several tests need.
 
 pub(crate) mod fleet;
 pub(crate) mod proxy;

@@ -1,4 +1,4 @@
-//! A real proxy before a real service, with a recipe as it stands in a document.
+//! A real proxy before a real service, with the recipe of a document.
 
 use std::{
     fs,
@@ -16,7 +16,8 @@ use tidegate_testkit::{PATIENCE, proxy::ProxyProcess};
 
 use super::server::Served;
 
-/// Everybody gets 100 a day, and nobody one path. Late answers are charged too, so there are more than a busy machine misses.
+/// Each client gets 100 a day, and one path is denied to all. Late answers are charged too, so the limit is higher than the number
+/// of answers that a busy machine misses.
 const POLICY: &str = r#"
     [domains.default]
     defaults = { ip = "free" }
@@ -55,10 +56,10 @@ impl Proxy {
         Answer(text)
     }
 
-    /// This is denied, with whatever a client may write into these headers.
+    /// Asserts that a request is denied whatever values a client writes into these headers.
     pub(crate) fn assert_that_no_lie_helps(&self, request: &str, lies: &[&str]) {
         for lie in lies {
-            // Those that the proxy did not wait for are told nothing.
+            // Answers for which the proxy did not wait have no numbers.
             let answers = tries().map(|()| self.ask(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lie}\r\n")));
             let told: Vec<_> = answers.filter(|answer| answer.header("X-RateLimit-Limit").is_some()).take(5).collect();
             assert!(!told.is_empty(), "{lie}");
@@ -90,7 +91,7 @@ impl Answer {
         self.status() == "429"
     }
 
-    /// Proxies write names as they like.
+    /// Returns a header. Proxies differ in the case of names.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let head = self.0.split("\r\n\r\n").next()?;
         let mut headers = head.lines().filter_map(|line| line.split_once(": "));
@@ -98,7 +99,7 @@ impl Answer {
     }
 }
 
-/// What stands in a document in this language, with the addresses of a test.
+/// Returns the example of a document in this language, with the addresses of a test.
 pub(crate) fn recipe(document: &str, language: &str, addresses: &[(&str, &str)]) -> String {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
     let document = fs::read_to_string(document).expect("it is there");
@@ -167,7 +168,7 @@ pub(crate) fn signal(served: &Served, signal: &str) {
     assert!(sent.success());
 }
 
-/// Of the proxy that `before` starts before the service; `says` is in the body of its denials.
+/// Tests the proxy that `before` starts before the service; `says` is in the body of its denials.
 pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) -> Proxy, says: &str) {
     let folder = TempDir::new().expect("a folder");
     let mut served = serve(folder.path());
@@ -222,7 +223,7 @@ pub(crate) fn lets_pass_within_two_seconds_while_the_server_hangs(before: impl F
     signal(&served, "-CONT");
 }
 
-/// So that rules of both hold. A 403 of the service goes to the client as it is.
+/// Tests that rules with a path and a method hold, and that a 403 of the service reaches the client unchanged.
 pub(crate) fn tells_path_and_method(before: impl Fn(&str) -> Proxy) {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path());

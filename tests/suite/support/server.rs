@@ -1,4 +1,4 @@
-//! A server as its users start it: the binary, on free ports.
+//! A server as users start it: the binary, on free ports.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ pub(crate) struct Served {
     log: Option<NamedTempFile>,
     pub(crate) admin: String,
     pub(crate) checks: String,
-    /// Where it speaks gRPC, if it does.
+    /// The address of the gRPC API, if there is one.
     pub(crate) grpc: Option<String>,
     /// The one-time link, while there is no administrator.
     pub(crate) sign_in: Option<String>,
@@ -63,7 +63,7 @@ impl Served {
                 _ => {}
             }
         }
-        // Nothing more is printed; if it were, nobody would have to wait for a reader.
+        // The server prints nothing more; a reader keeps it from blocking if it does.
         thread::spawn(move || lines.for_each(drop));
         let (admin, checks) = (admin.expect("it says where"), checks.expect("it says where"));
         Self { child, log: None, admin, checks, grpc, sign_in }
@@ -86,7 +86,7 @@ impl Served {
         link.split_once("#code=").expect("a code").1
     }
 
-    /// As the system does when there is no memory left: at once, whatever it is doing.
+    /// Kills the server at once, as the system does when memory runs out.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");

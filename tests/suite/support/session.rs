@@ -1,4 +1,4 @@
-//! Somebody who is signed in to a running server.
+//! The session of a user at a running server.
 
 use std::time::Duration;
 

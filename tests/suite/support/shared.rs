@@ -35,7 +35,7 @@ fn publish_all(admin: &Served, ana: &Session, changes: &Value, if_match: &Value)
 }
 
 impl Fleet {
-    /// With nodes of these names, of which no check waits for longer.
+    /// Starts a fleet with nodes of these names, and with the timeout of their store.
     pub(crate) fn start(redis: &Redis, limit: &Value, nodes: (&[&str], &str)) -> Self {
         Self::of(&redis.url(), |admin, ana| publish(admin, ana, limit), nodes)
     }

@@ -1,4 +1,5 @@
-//! Whatever is sent to the HTTP door is answered as its document says; what is refused charges nothing, and nothing panics.
+//! Sends any bytes to the HTTP API: each request has a documented response, a rejected request charges nothing, and no code
+//! panics.
 
 use std::{
     cell::RefCell,
@@ -43,16 +44,16 @@ const POLICY: &str = r#"
     limits = [{ id = "none", algorithm = "sliding_window_log", limit = 0, period = "1s" }]
 "#;
 
-/// Where bodies go.
+/// The paths to which bodies are sent.
 const PATHS: [&str; 5] = ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/settle", "/v1/refund"];
 
-struct Door {
+struct TestServer {
     engine: Arc<Engine<ManualClock>>,
     address: SocketAddr,
 }
 
-/// One for the process, on a thread of its own.
-static DOOR: LazyLock<Door> = LazyLock::new(|| {
+/// The server of this process, on a thread of its own.
+static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let engine = Arc::new(Engine::for_simulation(10_000, ManualClock::at(1_700_000_000_000_000_000), 7));
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -62,32 +63,32 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let trusted = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
     let authorize = Authorize::new(Extractors::new(identities, trusted).expect("they differ"));
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
-    // One caller sends everything, and may have all places for reservations.
+    // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
     let doors = Doors::new(decider, Settings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });
     });
-    Door { engine, address }
+    TestServer { engine, address }
 });
 
 thread_local! {
     static CONNECTION: RefCell<Option<BufReader<TcpStream>>> = const { RefCell::new(None) };
 }
 
-/// Sends `data`: the first byte chooses to which call, of which it is the body; or, of a question of a proxy, the headers.
+/// Sends `data`: the first byte chooses the call, the rest is its body, or the headers of a proxy's request.
 ///
 /// # Panics
 ///
-/// Where something does not hold.
-pub fn door(data: &[u8]) {
+/// If a property does not hold.
+pub fn http(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
-    let before = DOOR.engine.totals();
-    let charged = || DOOR.engine.totals().allowed - before.allowed;
+    let before = SERVER.engine.totals();
+    let charged = || SERVER.engine.totals().allowed - before.allowed;
     if let Some(path) = PATHS.get(usize::from(*choice) % (PATHS.len() + 1)) {
         let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", data.len());
-        let (status, answer) = ask(&[head.as_bytes(), data].concat()).expect("an answer");
+        let (status, answer) = send(&[head.as_bytes(), data].concat()).expect("an answer");
         match status {
             200 if *path == "/v1/check/batch" => {
                 let BatchBody { decisions } = serde_json::from_slice(&answer).expect("decisions");
@@ -97,33 +98,34 @@ pub fn door(data: &[u8]) {
                 };
                 assert!(decisions.iter().all(is_right), "{decisions:?}");
             }
-            200 | 429 => assert_eq!(of_json(&answer)["allowed"], status == 200),
+            200 | 429 => assert_eq!(parse_json(&answer)["allowed"], status == 200),
             204 => assert!(path.ends_with("settle") || path.ends_with("refund"), "{path}"),
             400 | 404 | 409 => {
                 let problem: ProblemDetails = serde_json::from_slice(&answer).expect("problem details");
                 assert!(problem.status == status && is_whole(&problem), "{problem:?}");
                 assert_eq!(charged(), 0, "{path}");
             }
-            _ => panic_with(status, &answer),
+            _ => fail_with(status, &answer),
         }
     } else {
         let head = [b"GET /v1/authorize HTTP/1.1\r\nHost: localhost\r\n", data, b"\r\n\r\n"].concat();
-        // What is no head ends the connection, and the next input shall have one of its own.
-        let answer = ask(&head);
+        // A malformed head ends the connection, so the next input gets a new one.
+        let answer = send(&head);
         CONNECTION.take();
         match answer {
             Some((204 | 429, _)) | None => {}
             Some((status @ (400 | 403 | 404 | 405 | 408 | 431), _)) => assert_eq!(charged(), 0, "{status}"),
-            Some((status, answer)) => panic_with(status, &answer),
+            Some((status, answer)) => fail_with(status, &answer),
         }
     }
 }
 
-fn panic_with(status: u16, answer: &[u8]) {
+/// Fails with the body of an unexpected response.
+fn fail_with(status: u16, answer: &[u8]) {
     assert_eq!(status, 0, "{}", String::from_utf8_lossy(answer));
 }
 
-fn of_json(answer: &[u8]) -> Value {
+fn parse_json(answer: &[u8]) -> Value {
     serde_json::from_slice(answer).expect("JSON")
 }
 
@@ -132,10 +134,10 @@ fn is_whole(problem: &ProblemDetails) -> bool {
     !problem.code.is_empty() && !problem.detail.is_empty()
 }
 
-/// Status and body of the answer; `None`: the connection ended without one.
-fn ask(request: &[u8]) -> Option<(u16, Vec<u8>)> {
+/// Sends a request and returns the status and body of the response, or `None` if the connection ended without one.
+fn send(request: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut connection = CONNECTION.take().unwrap_or_else(|| {
-        let stream = TcpStream::connect(DOOR.address).expect("it listens");
+        let stream = TcpStream::connect(SERVER.address).expect("it listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
         BufReader::new(stream)

@@ -1,4 +1,4 @@
-//! Ours and the peers by coarse clocks: those that show the time of their last tick, a millisecond old at most.
+//! Our limiters and the peers with coarse clocks, which show the time of their last tick, at most a millisecond ago.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use rapidhash::fast::RandomState;
 use tidegate::{KeyedLimiter, Limiter, clock::CoarseClock};
 
 use crate::{
-    contest::Contender,
+    contender::Contender,
     engine_with, key_of,
-    peers::{ByHandle, Limit, by, rate_net},
+    peers::{HandleChecks, TestLimit, contender, rate_net},
 };
 
 /// The tick of every coarse clock.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A running coarse clock of each project that has one. Only one of governor's runs in a process at a time.
+/// The running coarse clocks of all projects that have one. Only one of governor's can run in a process at a time.
 #[derive(Clone)]
 pub struct CoarseClocks {
     ours: CoarseClock,
@@ -30,14 +30,14 @@ impl std::fmt::Debug for CoarseClocks {
 }
 
 impl CoarseClocks {
-    /// Lets everything through, even where a clock stands still for a second: 10^9 a second, and as many at once.
-    pub const WIDE: Limit = Limit { per_second: 1_000_000_000, burst: 1_000_000_000 };
+    /// A limit that admits everything, even if a clock stands still for a second: 10^9 a second, and as many at once.
+    pub const WIDE: TestLimit = TestLimit { per_second: 1_000_000_000, burst: 1_000_000_000 };
 
-    /// Starts the clocks, which run until they and all limiters by them are dropped.
+    /// Starts the clocks, which run until they and all limiters that use them are dropped.
     ///
     /// # Panics
     ///
-    /// Where the system gives no thread, or governor's clock runs already.
+    /// If the system starts no thread, or if governor's clock is running already.
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -47,60 +47,62 @@ impl CoarseClocks {
         }
     }
 
-    /// Ours by handles, with room for so many keys.
+    /// Returns our engine, checked by handles, with room for `max_keys` keys.
     #[must_use]
-    pub fn tidegate(&self, max_keys: usize, limit: Limit) -> Contender<'static> {
-        let Limit { per_second, burst } = limit;
+    pub fn tidegate(&self, max_keys: usize, limit: TestLimit) -> Contender<'static> {
+        let TestLimit { per_second, burst } = limit;
         let limit = format!(r#"algorithm = "token_bucket", limit = {per_second}, period = "1s", burst = {burst}"#);
-        Contender::new("tidegate", ByHandle(engine_with(max_keys, self.ours.clone(), &limit)))
+        Contender::new("tidegate", HandleChecks(engine_with(max_keys, self.ours.clone(), &limit)))
     }
 
-    /// Ours without a policy.
+    /// Returns our keyed limiter, which has no policy.
     #[must_use]
-    pub fn keyed_limiter(&self, max_keys: usize, limit: Limit) -> Contender<'static> {
+    pub fn keyed_limiter(&self, max_keys: usize, limit: TestLimit) -> Contender<'static> {
         let limiter = KeyedLimiter::with_clock(limit.rate(), max_keys, self.ours.clone());
-        by("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
+        contender("tidegate, KeyedLimiter", limiter, |limiter, number| limiter.check(key_of(number)).is_allowed())
     }
 
-    /// The keyed peers that have a coarse clock; those that want a `String` find that of a key in `texts`.
+    /// Returns the keyed peers that have a coarse clock. Those that take a `String` look it up in `texts`.
     #[must_use]
-    pub fn keyed<'t>(&self, limit: Limit, texts: &'t [String]) -> [Contender<'t>; 5] {
+    pub fn keyed<'t>(&self, limit: TestLimit, texts: &'t [String]) -> [Contender<'t>; 5] {
         let (quota, clock) = (limit.quota(), || self.governor.clone());
         [
-            by("governor, u64", RateLimiter::<u64, _, _>::dashmap_with_clock(quota, clock()), |limiter, number| {
-                limiter.check_key(&number).is_ok()
-            }),
-            by(
+            contender(
+                "governor, u64",
+                RateLimiter::<u64, _, _>::dashmap_with_clock(quota, clock()),
+                |limiter, number| limiter.check_key(&number).is_ok(),
+            ),
+            contender(
                 "governor, String",
                 RateLimiter::<String, _, _>::dashmap_with_clock(quota, clock()),
                 |limiter, number| limiter.check_key(&texts[number as usize]).is_ok(),
             ),
-            by(
+            contender(
                 "governor, u64, rapidhash",
                 RateLimiter::<u64, _, _>::dashmap_with_clock_and_hasher(quota, clock(), RandomState::default()),
                 |limiter, number| limiter.check_key(&number).is_ok(),
             ),
-            by(
+            contender(
                 "governor, String, rapidhash",
                 RateLimiter::<String, _, _>::dashmap_with_clock_and_hasher(quota, clock(), RandomState::default()),
                 |limiter, number| limiter.check_key(&texts[number as usize]).is_ok(),
             ),
-            by("rate-net, u64", rate_net(limit).clock(self.rate_net.clone()).build(), |limiter, number| {
+            contender("rate-net, u64", rate_net(limit).clock(self.rate_net.clone()).build(), |limiter, number| {
                 limiter.check(number).is_allow()
             }),
         ]
     }
 
-    /// Limiters of one thing: ours first.
+    /// Returns the limiters without keys, ours first.
     #[must_use]
-    pub fn direct(&self, limit: Limit) -> [Contender<'static>; 3] {
+    pub fn direct(&self, limit: TestLimit) -> [Contender<'static>; 3] {
         let ours = Limiter::with_clock(limit.rate(), self.ours.clone());
         let governor = RateLimiter::direct_with_clock(limit.quota(), self.governor.clone());
         let rate_net = rate_net(limit).clock(self.rate_net.clone()).build_direct();
         [
-            by("tidegate, Limiter", ours, |limiter, _| limiter.check().is_allowed()),
-            by("governor", governor, |limiter, _| limiter.check().is_ok()),
-            by("rate-net", rate_net, |limiter, _| limiter.check().is_allow()),
+            contender("tidegate, Limiter", ours, |limiter, _| limiter.check().is_allowed()),
+            contender("governor", governor, |limiter, _| limiter.check().is_ok()),
+            contender("rate-net", rate_net, |limiter, _| limiter.check().is_allow()),
         ]
     }
 }
@@ -108,12 +110,12 @@ impl CoarseClocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::texts;
+    use crate::peers::string_keys;
 
-    // One test, since only one of governor's clocks runs at a time.
+    // A single test, because only one of governor's clocks can run at a time.
     #[test]
-    fn sides_by_coarse_clocks_let_pass_deny_and_count_each_key_by_itself() {
-        let (clocks, texts) = (CoarseClocks::start(), texts(2));
+    fn limiters_with_coarse_clocks_admit_deny_and_count_each_key_separately() {
+        let (clocks, texts) = (CoarseClocks::start(), string_keys(2));
         let keyed = |limit| {
             let ours = [clocks.tidegate(1_000, limit), clocks.keyed_limiter(1_000, limit)];
             ours.into_iter().chain(clocks.keyed(limit, &texts))
@@ -121,11 +123,11 @@ mod tests {
         for contender in keyed(CoarseClocks::WIDE).chain(clocks.direct(CoarseClocks::WIDE)) {
             assert!((0..10_000).all(|_| contender.allows(0)), "{}", contender.name);
         }
-        for contender in keyed(Limit::TIGHT) {
+        for contender in keyed(TestLimit::TIGHT) {
             assert!(contender.allows(0) && contender.allows(1), "{}", contender.name);
             assert!(!contender.allows(0) && !contender.allows(1), "{}", contender.name);
         }
-        for contender in clocks.direct(Limit::TIGHT) {
+        for contender in clocks.direct(TestLimit::TIGHT) {
             assert!(contender.allows(0) && !contender.allows(0), "{}", contender.name);
         }
     }

@@ -1,20 +1,20 @@
-//! Which keys are asked for: numbers drawn beforehand, the same sequence for every peer.
+//! Random key numbers, uniform or by Zipf's law: drawn beforehand, the same sequence for every limiter.
 
-/// Numbers below `bound`, evenly spread (xorshift64*; Vigna, 2016).
+/// A generator of uniform numbers below `bound` (xorshift64*; Vigna, 2016).
 #[derive(Debug)]
-pub struct Numbers {
+pub struct Uniform {
     state: u64,
     bound: u64,
 }
 
-impl Numbers {
-    /// `seed` must not be 0.
+impl Uniform {
+    /// Returns a generator of numbers below `bound`; `seed` must not be 0.
     #[must_use]
     pub fn new(seed: u64, bound: u64) -> Self {
         Self { state: seed, bound }
     }
 
-    /// The next number.
+    /// Draws the next number.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.state ^= self.state >> 12;
@@ -25,16 +25,16 @@ impl Numbers {
     }
 }
 
-/// Numbers by Zipf's law with exponent 1: number k comes 1/(k + 1) times as often as number 0. Drawn exactly, by looking
-/// up an even number in the sums of the weights.
+/// A generator of numbers by Zipf's law with exponent 1: number k is drawn 1/(k + 1) times as often as number 0. The numbers
+/// follow the law exactly, since a uniform number is looked up in the sums of the weights.
 #[derive(Debug)]
 pub struct Zipf {
-    even: Numbers,
+    uniform: Uniform,
     sums: Vec<f64>,
 }
 
 impl Zipf {
-    /// Numbers below `bound`; `seed` must not be 0.
+    /// Returns a generator of numbers below `bound`; `seed` must not be 0.
     #[must_use]
     pub fn new(seed: u64, bound: u32) -> Self {
         let weights = (0..bound).map(|number| 1.0 / (f64::from(number) + 1.0));
@@ -42,19 +42,19 @@ impl Zipf {
             *sum += weight;
             Some(*sum)
         });
-        Self { even: Numbers::new(seed, 1 << 53), sums: sums.collect() }
+        Self { uniform: Uniform::new(seed, 1 << 53), sums: sums.collect() }
     }
 
-    /// The next number.
+    /// Draws the next number.
     pub fn draw(&mut self) -> u64 {
         let all = self.sums.last().copied().unwrap_or_default();
-        let point = self.even.draw() as f64 / (1_u64 << 53) as f64 * all;
+        let point = self.uniform.draw() as f64 / (1_u64 << 53) as f64 * all;
         self.sums.partition_point(|sum| *sum <= point) as u64
     }
 }
 
-/// So many numbers of `draw`, which must be below 2^32.
-pub fn drawn(count: usize, mut draw: impl FnMut() -> u64) -> Vec<u32> {
+/// Calls `draw` `count` times, and returns its numbers, which must be below 2^32.
+pub fn draw_many(count: usize, mut draw: impl FnMut() -> u64) -> Vec<u32> {
     (0..count).map(|_| draw() as u32).collect()
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     const DRAWS: u32 = 1_000_000;
 
-    /// How often each number came, which must be within six standard deviations of what is expected.
+    /// Asserts that each number was drawn as often as expected, within six standard deviations.
     fn assert_frequencies(numbers: &[u32], expected: impl Fn(u32) -> f64, bound: u32) {
         let mut counts = vec![0_u32; bound as usize];
         for &number in numbers {
@@ -73,7 +73,7 @@ mod tests {
         for (number, &count) in counts.iter().enumerate() {
             let expected = expected(number as u32) * f64::from(DRAWS);
             let off = (f64::from(count) - expected).abs() / expected.sqrt();
-            assert!(off < 6.0, "{number} came {count} times instead of {expected:.0}");
+            assert!(off < 6.0, "{number} was drawn {count} times instead of {expected:.0}");
         }
     }
 
@@ -81,22 +81,22 @@ mod tests {
     fn zipf_draws_each_number_as_often_as_the_law_says() {
         let mut zipf = Zipf::new(7, 1_000);
         let all: f64 = (1..=1_000).map(|rank| 1.0 / f64::from(rank)).sum();
-        let numbers = drawn(DRAWS as usize, || zipf.draw());
+        let numbers = draw_many(DRAWS as usize, || zipf.draw());
         assert_frequencies(&numbers, |number| 1.0 / f64::from(number + 1) / all, 1_000);
     }
 
     #[test]
-    fn even_numbers_are_even() {
-        let mut even = Numbers::new(7, 100);
-        assert_frequencies(&drawn(DRAWS as usize, || even.draw()), |_| 0.01, 100);
+    fn uniform_numbers_are_equally_frequent() {
+        let mut uniform = Uniform::new(7, 100);
+        assert_frequencies(&draw_many(DRAWS as usize, || uniform.draw()), |_| 0.01, 100);
     }
 
     #[test]
-    fn the_least_and_the_most_even_number_are_drawn_within_bounds() {
+    fn the_least_and_the_greatest_uniform_number_stay_within_the_bounds_of_zipf() {
         let mut zipf = Zipf::new(7, 3);
-        zipf.even = Numbers::new(7, 1);
+        zipf.uniform = Uniform::new(7, 1);
         assert_eq!(zipf.draw(), 0, "the lowest point is the first number's");
         let highest = ((1_u64 << 53) - 1) as f64 / (1_u64 << 53) as f64 * zipf.sums[2];
-        assert_eq!(zipf.sums.partition_point(|sum| *sum <= highest), 2, "and the highest one the last's");
+        assert_eq!(zipf.sums.partition_point(|sum| *sum <= highest), 2, "the highest point is the last number's");
     }
 }
