@@ -7,10 +7,10 @@
 use std::num::NonZero;
 
 use super::{
-    addition::Addition,
     bounds::{Unfit, in_range, whole_seconds},
     calendar::Calendar,
     carry::{Carry, Used},
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{

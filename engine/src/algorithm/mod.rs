@@ -3,7 +3,7 @@
 //! * `bounds`: the numbers that a limit can have
 //! * `verdict`: what a step answers
 //! * `carry`: used quota when a limit's numbers change
-//! * `addition`: a charge as an addition to a part of a word
+//! * `remote_add`: a charge as an addition to a part of a word
 //! * `calendar`: windows of days, weeks and months
 //! * `token_bucket`: token bucket and leaky bucket, as GCRA
 //! * `fixed_window`: a count for each window
@@ -14,7 +14,6 @@
 //! * `remote_step`: a step as a store makes it
 //! * `rate`: a token bucket's numbers in one line
 
-mod addition;
 mod bounds;
 mod calendar;
 mod carry;
@@ -22,13 +21,13 @@ mod fixed_window;
 mod meter;
 mod meter_text;
 pub(crate) mod rate;
+mod remote_add;
 mod remote_step;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod token_bucket;
 mod verdict;
 
-pub use addition::Addition;
 pub use bounds::{NUMBER_MAX, Unfit};
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
@@ -36,6 +35,7 @@ pub use fixed_window::FixedWindow;
 #[cfg(feature = "formats")]
 pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use meter::Meter;
+pub use remote_add::Addition;
 pub use remote_step::Transition;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;

@@ -7,9 +7,9 @@
 //! that it finds.
 
 use super::{
-    addition::Addition,
     fixed_window::FixedWindow,
     meter::Meter,
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::Nanos;

@@ -12,9 +12,9 @@
 //! denies.
 
 use super::{
-    addition::Addition,
     bounds::{Unfit, in_range, whole_seconds},
     carry::{Carry, Used},
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{

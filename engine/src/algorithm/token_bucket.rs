@@ -16,9 +16,9 @@
 use std::{fmt, num::NonZero};
 
 use super::{
-    addition::Addition,
     bounds::{NUMBER_MAX, Unfit, in_range},
     carry::Used,
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};

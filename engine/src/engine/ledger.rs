@@ -33,7 +33,7 @@ use crate::{
         publish::Publish,
     },
     policy::compiled::{CompiledLimit, Snapshot},
-    storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, shares::Shares},
+    storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, table_shares::Shares},
 };
 
 /// Ids are taken back when this part of all has no name in a policy.

@@ -22,7 +22,7 @@ use crate::{
         observer::{Observer, ObserverId, Watch},
     },
     policy::document::{DescriptorSettings, DoorSettings},
-    storage::{counters::Tally, shares::TableShares, striping::Leases},
+    storage::{counters::Tally, striping::Leases, table_shares::TableShares},
 };
 
 /// How many keys an engine has room for unless told otherwise.

@@ -6,7 +6,7 @@ use std::{ops::Deref, slice};
 
 use crate::{
     base::atomic::{Cell16, Cell128},
-    storage::candidate_lines::{self, places},
+    storage::two_choice::{self, places},
 };
 
 /// Bytes of a cache line.
@@ -30,14 +30,14 @@ pub(crate) struct Lines {
     all: Box<[Cell128]>,
     /// Bytes before the first cell of the first line.
     first: usize,
-    /// How many lines; as many as [`candidate_lines::count_for`] answered.
+    /// How many lines; as many as [`two_choice::count_for`] answered.
     count: usize,
 }
 
 impl Lines {
     /// Makes so many, and two at least.
     pub(crate) fn new(lines: usize) -> Self {
-        let count = candidate_lines::count_for(lines);
+        let count = two_choice::count_for(lines);
         let cells = count.saturating_mul(WAYS);
         let bytes = cells.saturating_mul(size_of::<Cell128>());
         let alignment = match bytes {
@@ -146,7 +146,7 @@ mod tests {
             [(0, CACHE_LINE), (1, CACHE_LINE), (32_767, CACHE_LINE), (32_768, HUGE_PAGE), (125_000, HUGE_PAGE)]
         {
             let lines = Lines::new(count);
-            assert_eq!(lines.len(), candidate_lines::count_for(count));
+            assert_eq!(lines.len(), two_choice::count_for(count));
             assert!(lines.as_ptr().addr().is_multiple_of(alignment), "{count} lines at {:p}", lines.as_ptr());
             let cells = lines.as_flattened();
             assert!(cells.iter().all(|cell| cell.load() == 0));

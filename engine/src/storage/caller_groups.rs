@@ -12,7 +12,7 @@
 //!
 //! # The share
 //!
-//! As with limits (`shares.rs`), all groups together hold at most 85 % of the slots before some are kept: above that load, new
+//! As with limits (`table_shares.rs`), all groups together hold at most 85 % of the slots before some are kept: above that load, new
 //! keys find no slot beside them although some are free. A group that has `n` slots takes another one while `n : free` is below
 //! 80 : 20, where `free` is what is missing to 85 %. So a group alone may have 68 % of the slots, which is `max_keys`; a group
 //! that comes second, 80 % of what is free then. Of the 15 % that are kept each group may have a 64th, and only groups with so

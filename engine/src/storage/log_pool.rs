@@ -36,7 +36,7 @@
 //!
 //! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a policy
 //! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB. Where several
-//! limits of a policy need one size, each has a share of the pool, as of the table (`shares.rs`): a limit that holds it takes
+//! limits of a policy need one size, each has a share of the pool, as of the table (`table_shares.rs`): a limit that holds it takes
 //! only rings of its own idle keys.
 
 use std::sync::OnceLock;
@@ -50,7 +50,7 @@ use crate::{
     storage::{
         atomic_update::{Next, update},
         layout::{LIFE_BITS, RINGS_MAX, RingId},
-        shares::{Bounds, Shortage, TableShares},
+        table_shares::{Bounds, Shortage, TableShares},
     },
 };
 

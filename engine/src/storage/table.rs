@@ -8,7 +8,7 @@
 //! # Where a key may be
 //!
 //! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them, which
-//! are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit (`shares.rs`), which
+//! are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit (`table_shares.rs`), which
 //! are slots too, and are no other limit's. A new key takes an idle slot of its two lines, of the emptier one; where there is
 //! none that it may take, one beside them; else an overflow bucket. Where no candidate is to be had the key is denied, and
 //! nothing is charged.
@@ -61,10 +61,10 @@ use crate::{
         alloc::{Line, Lines, WAYS, prefetch},
         atomic_update::{Next, Swap, update},
         caller_groups::{Group, Groups, NO_GROUP},
-        candidate_lines::places,
         layout::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
         log_pool::{Rings, Spare},
-        shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
+        table_shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
+        two_choice::places,
     },
 };
 
