@@ -46,39 +46,29 @@
 //! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
 //! attempt fail has finished its own.
 
+mod candidates;
+mod key_lines;
+mod log_rings;
+mod sweep;
+
 use std::fmt;
 
-use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 
 use crate::{
     base::{
         atomic::{Cell128, Counter},
-        native128::Native128,
         time::Nanos,
     },
     storage::{
-        alloc::{Line, Lines, WAYS, prefetch},
+        alloc::{Lines, WAYS},
         atomic_update::{Next, Swap, update},
         caller_groups::{Group, Groups, NO_GROUP},
-        layout::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
-        log_pool::{Rings, Spare},
-        table_shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
-        two_choice::places,
+        layout::{Held, KeyBits, LIMITS_MAX, Slot, State},
+        log_pool::Rings,
+        table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
     },
 };
-
-/// Lines of a block.
-const BLOCK: usize = 4;
-
-/// The most candidates of a key: the slots of two blocks, and the overflow buckets of its limit.
-const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
-
-/// About so many slots tell how full it is.
-const FILL_SLOTS: usize = 4_096;
-
-/// A table of more slots, 1 GiB, is not looked through to count its keys.
-const COUNTED_SLOTS_MAX: usize = 1 << 27;
 
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
@@ -138,116 +128,10 @@ pub(crate) struct Table {
     reclaims: CachePadded<Counter>,
 }
 
-/// The two lines of a key, and its hash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyLines<'t> {
-    pub(crate) hash: u64,
-    lines: [&'t Line; 2],
-}
-
-impl<'t> KeyLines<'t> {
-    /// Has the processor fetch both lines while other keys are checked: in a table just filled three keys in ten are in the second
-    /// one, and later, when there is no empty slot, up to half.
-    #[inline(always)]
-    pub(crate) fn prefetch(self) {
-        self.lines.into_iter().for_each(|line| prefetch(line));
-    }
-
-    /// Has the processor fetch both lines by loads whose values are not used: they cannot be dropped, as prefetches are where many
-    /// lines are on their way. But they hold up what comes some hundred instructions later until the lines are there.
-    #[inline(always)]
-    pub(crate) fn fetch(self, native: Option<Native128>) {
-        let Some(native) = native else { return self.prefetch() };
-        for line in self.lines {
-            let _unused = line[0].load_lower(native);
-        }
-    }
-
-    /// Finds the slot that has this [plain tag](crate::storage::layout::PlainTag), but perhaps for its lease. Answers the whole tag too.
-    ///
-    /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
-    #[inline(always)]
-    pub(crate) fn find_tag(self, native: Native128, tag: u64) -> Option<(&'t Cell128, u64)> {
-        prefetch(self.lines[1]);
-        // Most keys are there, so a lease is asked for only where it is not.
-        let preferred = &self.lines[0][self.hash as usize % WAYS];
-        if preferred.load_upper(native) == tag {
-            return Some((preferred, tag));
-        }
-        self.find(|cell| Some(cell.load_upper(native)).filter(|seen| is_tag(*seen, tag)))
-    }
-
-    /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may lack.
-    pub(crate) fn find_tag_by_calls(self, tag: u64) -> Option<Seen<'t>> {
-        self.find(|cell| Some(Swap::load(cell)).filter(|slot: &Slot| is_tag(slot.tag(), tag)))
-    }
-
-    /// Returns the first slot of which `is_it` answers something. Each line begins at the slot that the key prefers. The second
-    /// line comes from memory while the first is read.
-    #[inline(always)]
-    fn find<T>(self, is_it: impl Fn(&Cell128) -> Option<T>) -> Option<(&'t Cell128, T)> {
-        let Self { hash, lines } = self;
-        prefetch(lines[1]);
-        for line in lines {
-            for way in 0..WAYS {
-                let cell = &line[(hash as usize % WAYS + way) % WAYS];
-                if let Some(found) = is_it(cell) {
-                    return Some((cell, found));
-                }
-            }
-        }
-        None
-    }
-}
+pub(crate) use key_lines::KeyLines;
 
 /// A cell and what it held when it was read.
 pub(crate) type Seen<'t> = (&'t Cell128, Slot);
-
-/// The outcome of a scan of all candidates of a key.
-struct Scan<'t> {
-    active: bool,
-    /// Claims of the key, lowest place first.
-    claims: ArrayVec<Seen<'t>, CANDIDATES_MAX>,
-    free: Option<Seen<'t>>,
-    /// It is an overflow bucket.
-    is_overflow: bool,
-    /// When the first of the candidates is free that the key may take, where none is.
-    idle_at: Nanos,
-}
-
-impl<'t> Scan<'t> {
-    /// Reads each of some candidates once. Returns how many are free that the key may take, and which of them has been idle for
-    /// the longest.
-    fn read(
-        &mut self,
-        cells: impl Iterator<Item = &'t Cell128>,
-        key: Key,
-        now: Nanos,
-        may_take: impl Fn(&Cell128, Slot) -> bool,
-    ) -> (usize, Option<Seen<'t>>) {
-        let (mut free, mut oldest) = (0, None::<Seen<'t>>);
-        for cell in cells {
-            let slot = Swap::load(cell);
-            if slot.holds(key.bits) {
-                if slot.state() == State::Active {
-                    self.active = true;
-                } else {
-                    self.claims.push((cell, slot));
-                }
-            } else if may_take(cell, slot) {
-                if slot.is_free(now) {
-                    free += 1;
-                    if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
-                        oldest = Some((cell, slot));
-                    }
-                } else {
-                    self.idle_at = self.idle_at.min(slot.idle_at());
-                }
-            }
-        }
-        (free, oldest)
-    }
-}
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -390,149 +274,9 @@ impl Table {
         if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
     }
 
-    /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
-    pub(crate) fn fill(&self, now: Nanos) -> f64 {
-        let step = (self.cells().len() / FILL_SLOTS).max(1);
-        // Off the multiples of a line, so that every place in one has its share.
-        let looked_at = self.cells().iter().step_by(if step > 1 { step | 1 } else { step });
-        let (live, all) = looked_at
-            .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
-        f64::from(live) / f64::from(all.max(1))
-    }
-
-    /// Counts the slots and overflow buckets that are live at `now`, one by one. `None`: there are more than `most`, or too many
-    /// slots to look at each.
-    pub(crate) fn count_live(&self, now: Nanos, most: usize) -> Option<usize> {
-        if self.slots() > COUNTED_SLOTS_MAX {
-            return None;
-        }
-        let cells = self.cells().iter().chain(self.shares.overflows(|_| true));
-        let live = cells.filter(|cell| !Swap::load(*cell).is_free(now)).take(most.saturating_add(1)).count();
-        (live <= most).then_some(live)
-    }
-
     /// How many slots it has, live or free.
     pub(crate) fn slots(&self) -> usize {
         self.cells().len()
-    }
-
-    /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
-    /// again, and so is one whose ring `convert` has closed. What `convert` answers may name the ring that it hands out.
-    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
-    pub(crate) fn sweep<'t>(
-        &'t self,
-        concerns: impl Fn(u32) -> bool,
-        convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
-    ) {
-        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
-            let pass = || {
-                let (mut limit, mut left, mut spare, mut claim) = (0, None, None, None);
-                let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    // Of an attempt that failed.
-                    (left, spare, claim) = (None, None, None);
-                    match slot.state() {
-                        State::Active if concerns(slot.limit()) => {
-                            let held = convert(slot.limit(), slot.held(), &mut spare);
-                            let after = Slot::active(slot.key(), held);
-                            (limit, left) = (slot.limit(), slot.ring_left_for(after));
-                            Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
-                        }
-                        State::Claimed if concerns(slot.limit()) => {
-                            claim = Some(slot);
-                            Next::Write(Slot::EMPTY, false)
-                        }
-                        _ => Next::Leave(false),
-                    }
-                });
-                if let Some(claim) = claim {
-                    self.passed(cell, self.shares.owner(claim), None, NO_GROUP);
-                }
-                self.put_back(limit, left);
-                self.keep(limit, spare);
-                is_closed
-            };
-            while pass() {}
-        }
-    }
-
-    /// Empties the slots and overflow buckets of limits that `concerns`, where the slot `goes`, and claims of their keys; passes
-    /// the limits of the others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another
-    /// key meanwhile.
-    pub(crate) fn clear(
-        &self,
-        concerns: impl Fn(u32) -> bool,
-        goes: impl Fn(Slot) -> bool,
-        mut stays: impl FnMut(u32),
-    ) {
-        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
-            let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
-                State::Active if concerns(slot.limit()) && !goes(slot) => {
-                    stays(slot.limit());
-                    Next::Leave(None)
-                }
-                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, Some(slot)),
-                _ => Next::Leave(None),
-            });
-            if let Some(gone) = gone {
-                self.passed(cell, self.shares.owner(gone), None, NO_GROUP);
-                self.put_back(gone.limit(), gone.ring());
-            }
-        }
-    }
-
-    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, or else one of a key
-    /// which is idle at `now`. A limit that holds its share takes those of its own keys alone, and gives up those beyond its
-    /// share. `None` when all that were looked at are in use.
-    pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
-        let shortage = || self.rings.shortage(capacity, self.shares.rings(limit).get());
-        let free = if shortage().is_none() { self.rings.take(capacity) } else { None };
-        free.or_else(|| {
-            self.rings.ask(capacity).find_map(|asked| {
-                // One in an overflow bucket stays with it until that has another key.
-                let mut cells = self.lines.of(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
-                let (cell, slot) = cells.find_map(|cell| {
-                    let slot: Slot = Swap::load(cell);
-                    slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
-                })?;
-                let is_own = slot.limit() == limit;
-                let may_go = is_own || shortage() != Some(Shortage::Limit);
-                // As a stranger who takes the slot over, and leaves it at once.
-                if !may_go || !slot.is_free(now) || !self.empty(cell, slot) {
-                    return None;
-                }
-                self.put_back(slot.limit(), slot.ring());
-                // With one in the place of its own a limit holds no more than before.
-                let may_take = match shortage() {
-                    None => true,
-                    Some(Shortage::All) => is_own,
-                    Some(_) => false,
-                };
-                if may_take { self.rings.take(capacity) } else { None }
-            })
-        })
-    }
-
-    /// Counts a ring that a slot of this limit names now, if there is one. Returns whether there is.
-    pub(crate) fn keep(&self, limit: u32, ring: Option<Spare<'_>>) -> bool {
-        let Some(ring) = ring else { return false };
-        ring.keep();
-        self.shares.rings(limit).add(1);
-        true
-    }
-
-    /// Puts back a ring that no slot of this limit names any more, if there is one.
-    #[inline(always)]
-    fn put_back(&self, limit: u32, ring: Option<RingId>) {
-        if let Some(ring) = ring {
-            self.rings.put_back(ring);
-            self.shares.rings(limit).add(-1);
-        }
-    }
-
-    /// The lines beside those of a key with this hash: none twice, and none of its own.
-    fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
-        let lines = &*self.lines;
-        beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
     }
 
     /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere.
@@ -548,77 +292,12 @@ impl Table {
         self.find(key).or_else(|| self.find_elsewhere(key))
     }
 
-    #[cold]
-    fn find_elsewhere(&self, key: Key) -> Option<Seen<'_>> {
-        // They come from memory together; a scan that follows finds them in the cache.
-        self.beside(key.hash).for_each(|line| prefetch(line));
-        let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
-        cells.find_map(|cell| {
-            let slot: Slot = Swap::load(cell);
-            (slot.holds(key.bits) && slot.state() == State::Active).then_some((cell, slot))
-        })
-    }
-
-    /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
-    /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
-    /// others to take.
-    fn scan(&self, group: Group, key: Key, now: Nanos) -> Scan<'_> {
-        let limit = key.bits.limit();
-        let (mut shortage, mut group_is_short) = self.shortages(limit, group);
-        if shortage.is_some() || group_is_short {
-            self.reclaim(limit, shortage, now);
-            (shortage, group_is_short) = self.shortages(limit, group);
-        }
-        let may_take = |cell: &Cell128, slot| {
-            self.shares.may_take(limit, shortage, slot) && (!group_is_short || self.group_of(cell) == Some(group))
-        };
-        let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
-        let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
-        let lines = &*self.lines;
-        let near = places(key.hash, lines.len());
-        let own = near.map(|place| {
-            let line = &lines[place];
-            let turned = (0..WAYS).map(|way| &line[(key.bits.spread() + way) % WAYS]);
-            scan.read(turned, key, now, may_take)
-        });
-        // Of the block of each: how many are free, and one of them that is beside.
-        let mut blocks = own.map(|(free, _)| (free, None));
-        for place in beside(near, lines.len()) {
-            let (free, oldest) = scan.read(lines[place].iter(), key, now, may_take);
-            for (near, block) in near.iter().zip(&mut blocks) {
-                if near / BLOCK == place / BLOCK {
-                    *block = (block.0 + free, block.1.or(oldest));
-                }
-            }
-        }
-        let mut most = (0, 0);
-        for ((free, oldest), (in_block, _)) in own.into_iter().zip(blocks) {
-            let is_older =
-                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
-            if (free, in_block) > most || ((free, in_block) == most && oldest.is_some_and(is_older)) {
-                (most, scan.free) = ((free, in_block), oldest);
-            }
-        }
-        scan.free = scan.free.or_else(|| blocks.into_iter().max_by_key(|(free, _)| *free)?.1);
-        let gets_overflow = self.groups.as_ref().is_none_or(|groups| groups.has_few(group));
-        let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_, _| gets_overflow);
-        scan.is_overflow = scan.free.is_none();
-        scan.free = scan.free.or(oldest);
-        scan
-    }
-
     /// Counts a check or a look of this group for whose key there was no bucket.
     pub(crate) fn count_refused(&self, group: Group) {
         match &self.groups {
             Some(groups) if groups.has_share(group) => groups.count_refused(),
             _ => self.shares.count_refused(),
         }
-    }
-
-    /// Returns why new keys of a limit may take only some slots, and whether those of a group may.
-    fn shortages(&self, limit: u32, group: Group) -> (Option<Shortage>, bool) {
-        let group_is_short = self.groups.as_ref().is_some_and(|groups| groups.has_share(group));
-        (self.shares.shortage(limit), group_is_short)
     }
 
     /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share; any where
@@ -733,14 +412,6 @@ impl Table {
             known = Some(winner);
         }
     }
-}
-
-/// The other lines of the blocks that two lines are in, of so many; the last block may be short.
-fn beside(near: [usize; 2], lines: usize) -> impl Iterator<Item = usize> {
-    let [first, second] = near.map(|place| place - place % BLOCK);
-    // Once, where both are in one.
-    let end = if first == second { second } else { second + BLOCK };
-    (first..first + BLOCK).chain(second..end).filter(move |place| *place < lines && !near.contains(place))
 }
 
 #[cfg(all(test, engine_loom))]

@@ -12,6 +12,7 @@ use tidegate_conformance::Deadline;
 
 use super::*;
 use crate::base::hash::KeyHasher;
+use crate::storage::alloc::Line;
 
 const THREADS: usize = 4;
 

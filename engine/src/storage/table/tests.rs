@@ -2,7 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    candidates::{BLOCK, beside},
+    *,
+};
+use crate::storage::{alloc::Line, two_choice::places};
 
 fn key(name: u64) -> Key {
     Key::new(7, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
