@@ -1,50 +1,52 @@
 //! The table of buckets: finds the slot of a key, makes room for new keys, and takes back idle slots.
 //!
-//! Bounded by construction, and never locked. A slot is 128 bits, tag and word, and changes only by a compare-and-swap of the
-//! whole, so a swap that was meant for one key can never touch the bucket of another: whatever happened in between, the tag or
-//! the word differs, or the state is the very same. An active slot is taken only while it is idle, which loses nothing; a live
-//! one is never evicted.
+//! The table has a fixed size and no locks. A slot is 128 bits, a tag and a bucket state, and changes only by a
+//! compare-and-swap of the whole. So a swap that was meant for one key can never change the bucket of another: whatever
+//! happened in between, the tag or the state differs, or the slot is exactly the same. An active slot is taken only
+//! while it is idle, which loses nothing; a live slot is never evicted.
 //!
 //! # Where a key may be
 //!
-//! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them, which
-//! are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit (`table_shares.rs`), which
-//! are slots too, and are no other limit's. A new key takes an idle slot of its two lines, of the emptier one; where there is
-//! none that it may take, one beside them; else an overflow bucket. Where no candidate is to be had the key is denied, and
-//! nothing is charged.
+//! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them,
+//! which are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit
+//! (`table_shares.rs`), which are slots of that limit alone. A new key takes an idle slot of the emptier of its two
+//! lines; if it may take none there, a slot beside them; else an overflow bucket. A key for which no candidate is free
+//! is denied, and nothing is charged.
 //!
-//! A bucket is one key's wherever it is, and stays where it is until it is idle. So nothing is shared with strangers, nothing
-//! is inherited from them, and a key is never admitted more because it moved: it does not move. What a flood leaves behind
-//! when it ends is idle or live slots of its own keys, and a new key that finds an idle one begins with all of its quota.
+//! A bucket belongs to one key wherever it is, and stays where it is until it is idle. So no key shares a bucket with
+//! another or inherits from it, and no key is admitted more because it moved: it does not move. What a flood leaves
+//! behind when it ends is idle or live slots of its own keys, and a new key that finds an idle one begins with all of
+//! its quota.
 //!
-//! The two lines alone are what a check looks at first ([`Table::find`]). The few keys that are elsewhere are found by the way
-//! that new keys come.
+//! A check looks at the two lines first ([`Table::find`]). The few keys that are elsewhere are found by the same search
+//! as new keys.
 //!
 //! # First touch
 //!
 //! The one danger is that two threads put one key into two slots, which would double its limit.
 //!
-//! 1. A thread that finds no slot of its key *claims* a free one: it swaps in its key, marked claimed, with a nonce that
-//!    no other attempt has.
-//! 2. It scans all candidates. An active slot of the key: it takes the claim back and uses that. Several claims of the
-//!    key: the one in the lowest place wins, and every other is swapped away to empty, by whoever sees it.
-//! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only after
-//!    a scan that began when the winner's claim, with this nonce, was already there. It decides the charge anew, at a time
-//!    read after that scan: the key's last bucket may have been taken over as idle at a time that this check, long stalled,
-//!    had not reached.
+//! 1. A thread that finds no slot of its key *claims* a free one: it swaps in its key, marked claimed, with a nonce
+//!    that no other attempt has.
+//! 2. It scans all candidates. If it finds an active slot of the key, it takes the claim back and uses that slot. If it
+//!    finds several claims of the key, the one in the lowest place wins, and every thread that sees the others swaps
+//!    them away to empty.
+//! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only
+//!    after a scan that began when the winner's claim, with this nonce, was already there. It decides the charge anew,
+//!    at a time read after that scan: the key's last bucket may have been taken over as idle at a time that this check,
+//!    long stalled, had not reached.
 //!
-//! *Why no two are active at once.* Suppose claims c1 and c2 of one key are, made so after scans S1 and S2. All accesses
-//! are in one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a
-//! late swap from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was
-//! published, so after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active.
-//! Contradiction. One that was active and was taken over or emptied as idle in between is no longer active; that it loses
-//! nothing is what the time read anew is for: it is not before the time at which the bucket was found idle. The proof asks of
-//! the candidates only that all scans of a key read the same ones, in whatever kind of place they are: which of them a claim
-//! may take, which shares decide, is another matter.
+//! *Why no two slots of a key are active at once.* Suppose the claims c1 and c2 of one key both became active, after
+//! the scans S1 and S2. All accesses are in one total order. S2 did not meet c1, neither as a claim (it would have
+//! swapped it away, and the nonce keeps a late swap from succeeding) nor active; so c1 was published after S2 read its
+//! place. But S1 began after c1 was published, so after S2 began, so after c2 was published: S1 met c2, and swapped it
+//! away or found it active. Contradiction. An active slot that was taken over or emptied as idle in between is no
+//! longer active, and the time that is read anew is why that loses nothing: it is not before the time at which the
+//! bucket was found idle. The proof requires of the candidates only that all scans of a key read the same ones, in
+//! whatever kind of place they are. The shares, which decide which of them a claim may take, do not matter to it.
 //!
-//! *Why nobody waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or swap it
-//! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
-//! attempt fail has finished its own.
+//! *Why no thread waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or
+//! swap it away; threads with other keys see one slot less. Activating carries a charge, so a thread that makes another
+//! thread's attempt fail has finished its own.
 
 mod candidates;
 mod key_lines;
@@ -70,10 +72,10 @@ use crate::{
     },
 };
 
-/// Bytes of table per key that it is made for: the slots of 1.5 keys.
+/// Bytes of table for each key of `max_keys`: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
 
-/// A key, hashed: where its slots are and how they are marked.
+/// A hashed key: its slots are found by the hash, and marked with the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     bits: KeyBits,
@@ -81,7 +83,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `limit` is the id of a limit (below 2^20), `hash` the keyed hash of the limit's name and what it counts.
+    /// Makes a key of the id of a limit (below 2^20) and the keyed hash of the limit's name and the counted identity.
     pub(crate) fn new(limit: u32, hash: u64) -> Self {
         debug_assert!((limit as usize) < LIMITS_MAX);
         Self { bits: KeyBits::new(limit, hash), hash }
@@ -96,41 +98,45 @@ impl Key {
     }
 }
 
-/// No candidate is free for a new key.
+/// The error for a new key for which no candidate is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Full {
-    /// The instant from which one is, if no other key takes it; the end of time where none says.
+    /// The instant from which a candidate is free if no other key takes it; the end of time where no candidate says
+    /// when.
     pub(crate) idle_at: Nanos,
 }
 
-/// The events that an operation met on its way: the evidence of concurrency tests.
+/// The races that an operation met: the evidence of concurrency tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Met {
     /// Lost races.
     pub(crate) retries: u64,
     /// Slots taken over from an idle key.
     pub(crate) reuses: u64,
-    /// Claims of other threads that were swapped away or made active.
+    /// Claims of other threads that this one swapped away or made active.
     pub(crate) resolved: u64,
 }
 
+/// The slots of all keys of an engine or a limiter, the rings that some of them name, and their shares.
 pub(crate) struct Table {
     lines: Lines,
-    /// New keys write it, every check reads what stands before it.
+    /// The last nonce of a claim. Every check reads the field before it and only new keys write this one, so it has a
+    /// cache line of its own.
     nonces: CachePadded<Counter>,
-    /// The rings, which the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
+    /// The rings that the states of some slots name. The thread whose swap removes the last name of a ring puts the
+    /// ring back.
     pub(crate) rings: Rings,
-    /// New keys write it.
+    /// The shares of limits and domains. New keys write their counts.
     pub(crate) shares: CachePadded<Shares>,
-    /// Where each caller has a share of it; `None` elsewhere.
+    /// The shares of caller groups, where callers have any.
     pub(crate) groups: Option<Groups>,
-    /// How often slots were looked through for idle ones of a limit that holds its share.
+    /// The number of searches for idle slots of limits that hold their shares.
     reclaims: CachePadded<Counter>,
 }
 
 pub(crate) use key_lines::KeyLines;
 
-/// A cell and what it held when it was read.
+/// A cell, and the slot that it held when it was read.
 pub(crate) type Seen<'t> = (&'t Cell128, Slot);
 
 impl fmt::Debug for Table {
@@ -141,12 +147,12 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// A table for `max_keys` live keys, of which any limit may have all.
+    /// Makes a table for `max_keys` live keys, of which any limit may have all.
     pub(crate) fn new(max_keys: usize) -> Self {
         Self::with_overflow(max_keys, OVERFLOW_BUCKETS)
     }
 
-    /// Returns a table with so many overflow buckets of the limit that no policy has.
+    /// Makes a table in which the limit that no policy has gets so many overflow buckets.
     fn with_overflow(max_keys: usize, overflow_buckets: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS);
         Self {
@@ -159,13 +165,13 @@ impl Table {
         }
     }
 
-    /// Sets what a limit and a domain may have of it, from the next policy on.
+    /// Sets the shares of a limit and of a domain, from the next policy on.
     pub(crate) fn share(&mut self, shares: TableShares) {
         let slots = self.slots();
         self.shares.set(shares, slots);
     }
 
-    /// Gives each group of callers a share of it. For an empty table.
+    /// Gives each group of callers a share. The table must be empty.
     pub(crate) fn share_by_group(&mut self) {
         self.groups = Some(Groups::new(self.slots()));
     }
@@ -174,13 +180,13 @@ impl Table {
         self.lines.as_flattened()
     }
 
-    /// Returns what is held for `key`, if it has a bucket.
+    /// Returns the state of the key's bucket, if it has one.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
         self.find_anywhere(key).map(|(_, slot)| slot.held())
     }
 
-    /// How many claims were made so far: one for each first touch, or more.
+    /// Returns the number of claims so far: one for each first touch, or more.
     #[inline(always)]
     pub(crate) fn claims(&self) -> u64 {
         self.nonces.count()
@@ -192,8 +198,9 @@ impl Table {
         KeyLines { hash, lines: self.lines.of(hash) }
     }
 
-    /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no bucket. A write
-    /// then takes a candidate that is free at `now`, and is decided anew at `read_clock`.
+    /// Applies `transition` to the state of the key's bucket and the time of the decision, or to `None` when the key
+    /// has no bucket. A write for a key without a bucket takes a candidate that is free at `now`, and is decided anew
+    /// at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
     pub(crate) fn update<T>(
@@ -207,7 +214,7 @@ impl Table {
         self.update_by(NO_GROUP, key, now, read_clock, met, transition)
     }
 
-    /// Updates the bucket of a key, as [`update`](Self::update) does, for a caller of this group.
+    /// Updates the bucket of a key as [`update`](Self::update) does, for a caller of this group.
     pub(crate) fn update_by<T>(
         &self,
         group: Group,
@@ -220,7 +227,7 @@ impl Table {
         loop {
             if let Some((cell, seen)) = self.find_anywhere(key) {
                 let mut left = None;
-                // `None` when the slot changed hands: then look again.
+                // `None` when the slot went to another key: then search again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
                     left = None;
                     if slot.state() != State::Active || !slot.holds(key.bits) {
@@ -240,7 +247,7 @@ impl Table {
                     return Ok(answer);
                 }
             } else {
-                // Refused at a time read now: what was used at an older one may have been forgotten since.
+                // A refusal counts only at a time read now: what was used before `now` may have been forgotten since.
                 if let Next::Leave(_) = transition(None, now)
                     && let Next::Leave(answer) = transition(None, read_clock())
                 {
@@ -253,9 +260,10 @@ impl Table {
         }
     }
 
-    /// Changes the key's bucket, if it has one and `to` wants to; returns whether it did.
+    /// Changes the key's bucket to what `to` returns, if the key has a bucket and `to` returns a state. Returns whether
+    /// it did.
     pub(crate) fn change(&self, key: Key, to: impl Fn(Held) -> Option<Held>) -> bool {
-        // No clock is needed: without a bucket nothing is written, so a full table is not met either.
+        // No clock is needed: for a key without a bucket nothing is written, so the table cannot be full either.
         let outcome = self.update(
             key,
             0,
@@ -266,7 +274,8 @@ impl Table {
         outcome == Ok(true)
     }
 
-    /// Says whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket of no live key.
+    /// Returns whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket
+    /// of no live key.
     #[cold]
     pub(crate) fn find_room(&self, group: Group, key: Key, now: Nanos) -> Result<(), Full> {
         let scan = self.scan(group, key, now);
@@ -274,12 +283,12 @@ impl Table {
         if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
     }
 
-    /// How many slots it has, live or free.
+    /// Returns the number of slots, live or free.
     pub(crate) fn slots(&self) -> usize {
         self.cells().len()
     }
 
-    /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere.
+    /// Finds the key's active slot in its two lines, and reads it. The key may be in another candidate.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
@@ -292,7 +301,7 @@ impl Table {
         self.find(key).or_else(|| self.find_elsewhere(key))
     }
 
-    /// Counts a check or a look of this group for whose key there was no bucket.
+    /// Counts a check or a peek of this group whose key found no bucket.
     pub(crate) fn count_refused(&self, group: Group) {
         match &self.groups {
             Some(groups) if groups.has_share(group) => groups.count_refused(),
@@ -300,8 +309,8 @@ impl Table {
         }
     }
 
-    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share; any where
-    /// the limit is short of none.
+    /// Empties idle slots among the next [`RECLAIMED`] of the table, for a new key of a limit: those of the limit or
+    /// domain that holds its share, or any where there is no such shortage.
     #[cold]
     fn reclaim(&self, limit: u32, shortage: Option<Shortage>, now: Nanos) {
         let count = RECLAIMED.min(self.cells().len());
@@ -315,7 +324,8 @@ impl Table {
         }
     }
 
-    /// Swaps a slot for one of another owner, whose key this group brings, and counts it; returns whether it did.
+    /// Swaps a slot for one of another owner, whose key this group brought, and counts the change. Returns whether it
+    /// did.
     fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot, group: Group) -> bool {
         let (owner, next) = (self.shares.owner(before), self.shares.owner(after));
         let is_done = cell.swap(before, after).is_ok();
@@ -325,12 +335,12 @@ impl Table {
         is_done
     }
 
-    /// Swaps a slot for an empty one, and counts it; returns whether it did.
+    /// Swaps a slot for an empty one, and counts the change. Returns whether it did.
     fn empty(&self, cell: &Cell128, before: Slot) -> bool {
         self.hand_over(cell, before, Slot::EMPTY, NO_GROUP)
     }
 
-    /// Counts that a slot has another owner, and is of this group, if it is the table's.
+    /// Counts that a slot of the table has another owner, and belongs to this group. Overflow buckets are not counted.
     fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>, group: Group) {
         let Some(place) = self.place_of(cell) else { return };
         self.shares.passed(before, after);
@@ -339,7 +349,7 @@ impl Table {
         }
     }
 
-    /// Returns the place of a slot in the table. `None`: it is an overflow bucket.
+    /// Returns the index of a slot in the table; `None` for an overflow bucket.
     fn place_of(&self, cell: &Cell128) -> Option<usize> {
         let bytes = std::ptr::from_ref(cell).addr().checked_sub(self.cells().as_ptr().addr())?;
         Some(bytes / size_of::<Cell128>()).filter(|place| *place < self.cells().len())
@@ -350,7 +360,8 @@ impl Table {
         Some(self.groups.as_ref()?.of(self.place_of(cell)?))
     }
 
-    /// Gives the key a bucket with what `transition` writes: see the head of this file. `None` when it turned out to have one.
+    /// Gives the key a bucket with the state that `transition` writes, by the protocol at the head of this file.
+    /// `None`: the key turned out to have a bucket.
     #[cold]
     fn insert<T>(
         &self,
@@ -363,11 +374,11 @@ impl Table {
         let mut mine: Option<Seen<'_>> = None;
         let take_back = |mine: Option<Seen<'_>>| {
             if let Some((cell, claim)) = mine {
-                // Fails when another thread swapped it away, or made it the active one.
+                // Fails when another thread swapped the claim away, or made it active.
                 self.empty(cell, claim);
             }
         };
-        // The winning claim that was there before the scan under way began.
+        // The winning claim that existed before the present scan began.
         let mut known: Option<Slot> = None;
         loop {
             let scan = self.scan(group, key, now);

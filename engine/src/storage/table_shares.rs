@@ -1,40 +1,41 @@
-//! Shares of the table: how many slots the keys of each limit and of each domain hold, how many they may hold, and the overflow
-//! buckets that each limit has to itself.
+//! The shares of the table: how many slots the keys of each limit and of each domain hold and may hold, and the
+//! overflow buckets that each limit has to itself.
 //!
 //! # What a slot counts for
 //!
-//! A slot of the table counts for the limit of its key, and for that limit's domain, from the claim on until another key takes
-//! the slot or the slot is emptied: also while the key is idle. The thread whose swap changes the owner of a slot changes the
-//! counts right after it, and no other thread does. So each count is the number of slots whose tag names the limit, but for
-//! threads that are just between the two. A check of a key that has its slot neither reads nor writes a count. Overflow buckets
-//! are not counted.
+//! A slot of the table counts for the limit of its key, and for that limit's domain, from the claim on until another
+//! key takes the slot or the slot is emptied: also while the key is idle. The thread whose swap changes the owner of a
+//! slot changes the counts right after it, and no other thread does. So each count is the number of slots whose tag
+//! names the limit, except while a thread is just between the two. A check of a key that has its slot neither reads nor
+//! writes a count. Overflow buckets are not counted.
 //!
-//! Limits are known by their ids, and an id may go to another name, of another domain (`ledger.rs`). No slot names it by then,
-//! but a thread that took one of its last slots, and stalled, may still have to count that. So a thread looks up the domains
-//! before its swap, not after it: where the swap succeeds, the slot was of the limit, and the limit of the domain, until then.
-//! Until that thread goes on, the limit of the new name counts one slot that it does not hold.
+//! Limits are known by their ids, and an id may go to another name, of another domain (`ledger.rs`). No slot names it
+//! by then, but a thread that took one of its last slots, and stalled, may still have to count that. So a thread looks
+//! up the domains before its swap, not after it: where the swap succeeds, the slot was of the limit, and the limit of
+//! the domain, until then. Until that thread goes on, the limit of the new name counts one slot that it does not hold.
 //!
 //! # Why a flood takes no more than its share
 //!
-//! Where a limit or its domain holds its share, a new key may take an idle slot that the limit (the domain) holds already, which
-//! leaves its count as it is, or an overflow bucket of its limit. A thread that read the count before others raised it may raise
-//! it once more, so a limit holds at most its share and one slot for each thread that checks at that moment.
+//! Where a limit or its domain holds its share, a new key may take an idle slot that the limit (the domain) holds
+//! already, which leaves its count as it is, or an overflow bucket of its limit. A thread that read the count before
+//! others raised it may raise it once more, so a limit holds at most its share and one slot for each thread that checks
+//! at that moment.
 //!
 //! # What is left where several limits are flooded
 //!
-//! The shares of several limits, or domains, add up to more than the table, and one request may bring keys of several. So some
-//! slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it holds less than
-//! an equal part of those that are kept, for each of the limits but two. A limit that holds so little is not bounded by the
-//! share of its domain either. When its keys are idle their slots become empty before another limit gets them, and are kept
-//! again. The rings of sliding window logs of one size are shared out in the same way, by [`Bounds`] of their own (`log_pool.rs`), but
-//! a domain has no share of them.
+//! The shares of several limits, or domains, add up to more than the table, and one request may bring keys of several.
+//! So some slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it
+//! holds less than an equal part of the kept slots, for each of the limits but two. A limit that holds so little is not
+//! bounded by the share of its domain either. When its keys are idle their slots become empty before another limit gets
+//! them, and are kept again. The rings of sliding window logs of one size are shared out in the same way, by
+//! [`ShareBounds`] of their own (`log_pool.rs`), but a domain has no share of them.
 //!
-//! # Why a limit is not denied what is held and not used
+//! # Why idle slots do not deny a limit its share
 //!
-//! Idle slots count. A thread that brings a new key of a limit without slots to spare first empties the idle ones among the
-//! next few slots of the table ([`RECLAIMED`]), which loses nothing: an idle key is the same as an absent one. So a limit of
-//! whose slots the part p is idle is turned away with a probability of at most (1 - p)^256 where no candidate of the key is
-//! idle either, and one whose slots are all idle never.
+//! Idle slots count. A thread that brings a new key of a limit without slots to spare first empties the idle ones among
+//! the next few slots of the table ([`RECLAIMED`]), which loses nothing: an idle key is the same as an absent one. So a
+//! limit of whose slots the part p is idle is denied a slot with a probability of at most (1 - p)^256 where no
+//! candidate of the key is idle either, and a limit whose slots are all idle is never denied one.
 
 use crate::{
     base::{
@@ -47,86 +48,89 @@ use crate::{
 /// The most overflow buckets of a limit.
 pub(crate) const OVERFLOW_BUCKETS_MAX: usize = 8;
 
-/// Overflow buckets of a limit. Models of loom say themselves how many they walk through.
+/// The number of overflow buckets of a limit. Each loom model sets how many it explores.
 pub(crate) const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 0 } else { OVERFLOW_BUCKETS_MAX };
 
-/// So many slots are looked through for idle ones when a limit or a domain holds its share.
+/// The number of slots that are searched for idle ones when a limit or a domain holds its share.
 pub(crate) const RECLAIMED: usize = 256;
 
-/// A limit and a domain may hold so many slots in any case: as many as a key has in its two lines.
+/// The number of slots that a limit and a domain may hold in any case: as many as the two lines of a key have.
 const SLOTS_MIN: u64 = 8;
 
-/// All limits together hold at least so many per cent before one is bounded by what the others hold. At this load one new key
-/// in five hundred finds no candidate, at 90 % one in thirty.
+/// All limits together hold at least this part of the slots, in percent, before one is bounded by what the others hold.
+/// At this load one new key in five hundred finds no candidate, at 90 % one in thirty.
 const TABLE_PERCENT: u8 = 85;
 
-/// How much of an engine's table the keys of one limit, and those of one domain, may take, in per cent of its slots.
+/// The parts of an engine's table that the keys of one limit, and those of one domain, may take, in percent of its
+/// slots.
 ///
-/// The table has 1.5 slots for each of `max_keys`, so two thirds of it are `max_keys`. A share of less than that leaves a
-/// limit less room than `max_keys` says; one of more leaves the others less while the limit is flooded with keys. Where a
-/// policy has a single domain, that may take all of the table, and so may its only limit.
+/// The table has 1.5 slots for each of `max_keys`, so two thirds of it are `max_keys`. A share of less than that leaves
+/// a limit less room than `max_keys` says; a larger one leaves the others less while the limit is flooded with keys.
+/// The only domain of a policy may take all of the table, and so may its only limit.
 ///
-/// Several limits that are flooded at once have a share each. So where a policy has more than two, 15 % of the slots are kept
-/// for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a share of 70 % of a
-/// limit, half of what it leaves is kept.
+/// Several limits that are flooded at once have a share each. So where a policy has more than two, 15 % of the slots
+/// are kept for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a
+/// share of 70 % of a limit, half of what it leaves is kept.
 ///
-/// The share of a limit, and what is kept, also hold of the rings of sliding window logs, among the limits of the policy that need
-/// rings of one size. A domain has no share of rings.
+/// The share of a limit, and the kept part, also apply to the rings of sliding window logs, among the limits of the
+/// policy that need rings of one size. A domain has no share of rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableShares {
-    /// Of one limit: from 1 to 100.
+    /// The share of one limit: from 1 to 100.
     pub limit_percent: u8,
-    /// Of all limits of one domain: from 1 to 100.
+    /// The share of all limits of one domain: from 1 to 100.
     pub domain_percent: u8,
 }
 
 impl TableShares {
-    /// Each may take all.
+    /// Shares under which each limit and domain may take all.
     pub const WHOLE: Self = Self { limit_percent: 100, domain_percent: 100 };
 }
 
-/// 70 % for a limit, 75 % for a domain.
+/// The default shares: 70 % for a limit, 75 % for a domain.
 impl Default for TableShares {
     fn default() -> Self {
         Self { limit_percent: 70, domain_percent: 75 }
     }
 }
 
-/// Slots that each limit and each domain holds, and may hold.
+/// The slots that each limit and each domain holds and may hold.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// By the id of the limit. Grows only, is read without a lock.
+    /// The shares of limits, by id. The list only grows, and is read without a lock.
     limits: boxcar::Vec<LimitShare>,
-    /// Of the limit that no policy has.
+    /// The share of the limit that no policy has.
     alone: LimitShare,
-    /// Slots that all limits of a domain hold, by its number. The first is of the limit that no policy has. Grows only.
+    /// The slots that all limits of a domain hold, by the domain's number. The first is that of the limit that no
+    /// policy has. The list only grows.
     domains: boxcar::Vec<Gauge>,
-    /// Slots that any limit holds.
+    /// The slots that all limits hold.
     held: Gauge,
-    /// Parts of the slots for a limit and for a domain, and of the rings of one size for a limit, where there are several.
+    /// The shares of a limit and a domain of the slots, and of a limit of the rings of one size, where there are
+    /// several.
     among_others: TableShares,
     /// Slots of the table.
     slots: usize,
-    /// Slots that limits may hold now.
-    bounds: Bounds,
-    /// Slots that a domain may hold now.
+    /// The slots that limits may hold now.
+    bounds: ShareBounds,
+    /// The slots that a domain may hold now.
     domain_max: Gauge,
     overflowed: Counter,
     refused: Counter,
 }
 
-/// How many slots of the table, or rings of one size, limits may hold. [`u64::MAX`]: any number.
+/// The number of slots of the table, or of rings of one size, that limits may hold; [`u64::MAX`] for any number.
 #[derive(Debug)]
-pub(crate) struct Bounds {
-    /// Slots (or rings) that a limit may hold, whatever the others hold.
+pub(crate) struct ShareBounds {
+    /// Slots (or rings) that a limit may hold, however many the others hold.
     limit_min: Gauge,
     /// Slots (or rings) that a limit may hold.
     limit_max: Gauge,
-    /// Slots (or rings) that all limits together may hold, but for those below `limit_min`.
+    /// Slots (or rings) that all limits together may hold, not counting those of limits below `limit_min`.
     all_max: Gauge,
 }
 
-impl Bounds {
+impl ShareBounds {
     /// Returns bounds under which any limit may hold all.
     pub(crate) fn none() -> Self {
         let bounds = Self { limit_min: Gauge::default(), limit_max: Gauge::default(), all_max: Gauge::default() };
@@ -134,18 +138,18 @@ impl Bounds {
         bounds
     }
 
-    /// Shares `count` slots (or rings) out to so many limits, of which `of_many` are not of a single client.
+    /// Shares `count` slots (or rings) out to `limits` limits, of which `of_many` are not of a single client.
     pub(crate) fn set(&self, count: usize, shares: TableShares, limits: usize, of_many: usize) {
         let all = part(count, TABLE_PERCENT.max(u8::midpoint(shares.limit_percent, 100)));
         let kept = (count as u64).saturating_sub(all);
         let bound = |is_bounded: bool, share: u64| if is_bounded { share } else { u64::MAX };
-        // However many limits there are, one that holds nothing may take what is kept.
+        // However many limits there are, a limit that holds nothing may take a kept slot.
         self.limit_min.set((kept / of_many.saturating_sub(2).max(1) as u64).max(kept.min(1)));
         self.limit_max.set(bound(limits > 1, part(count, shares.limit_percent)));
         self.all_max.set(bound(limits > 2, all));
     }
 
-    /// Returns why a limit that holds `held`, while all hold `by_all`, may take only some, if it is so.
+    /// Returns why a limit that holds `held`, while all hold `by_all`, may take only some slots, if so.
     pub(crate) fn shortage(&self, held: u64, by_all: u64) -> Option<Shortage> {
         if held >= self.limit_max.get() {
             Some(Shortage::Limit)
@@ -157,12 +161,13 @@ impl Bounds {
     }
 }
 
+/// The slots and rings of one limit.
 #[derive(Debug)]
 struct LimitShare {
     held: Gauge,
-    /// The number of its domain.
+    /// The number of the limit's domain.
     domain: Gauge,
-    /// Rings that slots and overflow buckets of its keys name.
+    /// Rings that slots and overflow buckets of the limit's keys name.
     rings: Gauge,
     overflow: Box<[Cell128]>,
 }
@@ -174,14 +179,14 @@ impl LimitShare {
     }
 }
 
-/// What a slot of the table counts for.
+/// The limit and the domain that a slot of the table counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotOwner {
     limit: u32,
     domain: u64,
 }
 
-/// What holds its share, so that a new key takes only slots that its limit, or its domain, holds already.
+/// The party that holds its share, so that a new key only takes slots that this party holds already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortage {
     Limit,
@@ -191,7 +196,8 @@ pub(crate) enum Shortage {
 }
 
 impl Shares {
-    /// Each limit may hold all slots. The limit that no policy has has so many overflow buckets.
+    /// Makes shares under which each limit may hold all slots. The limit that no policy has gets so many overflow
+    /// buckets.
     pub(crate) fn new(overflow_buckets: usize) -> Self {
         let shares = Self {
             limits: boxcar::Vec::new(),
@@ -200,7 +206,7 @@ impl Shares {
             held: Gauge::default(),
             among_others: TableShares::WHOLE,
             slots: 0,
-            bounds: Bounds::none(),
+            bounds: ShareBounds::none(),
             domain_max: Gauge::default(),
             overflowed: Counter::default(),
             refused: Counter::default(),
@@ -210,13 +216,13 @@ impl Shares {
         shares
     }
 
-    /// Sets what a limit and a domain may hold of a table with so many slots, from the next policy on.
+    /// Sets the shares of a limit and a domain in a table with so many slots, from the next policy on.
     pub(crate) fn set(&mut self, shares: TableShares, slots: usize) {
         (self.among_others, self.slots) = (shares, slots);
     }
 
-    /// Sets what a limit and a domain may hold from now on, under a policy of so many limits, `of_many` of which are not of a single
-    /// client, and domains.
+    /// Sets what a limit and a domain may hold from now on, under a policy of this many limits, of which `of_many` are
+    /// not of a single client, and domains.
     pub(crate) fn come_into_force(&self, limits: usize, of_many: usize, domains: usize) {
         self.bounds.set(self.slots, self.among_others, limits, of_many);
         let share = part(self.slots, self.among_others.domain_percent);
@@ -233,7 +239,7 @@ impl Shares {
         self.domains.push(Gauge::default()) as u32
     }
 
-    /// Notes that a limit, which no slot names, is of this domain from now on.
+    /// Assigns a limit, which no slot names, to this domain from now on.
     pub(crate) fn bind(&self, limit: u32, domain: u32) {
         self.of(limit).domain.set(domain.into());
     }
@@ -242,28 +248,28 @@ impl Shares {
         self.limits.get(limit as usize).unwrap_or(&self.alone)
     }
 
-    /// Returns how many slots of the table the keys of `limit` hold, live or idle.
+    /// Returns the number of slots of the table that the keys of `limit` hold, live or idle.
     pub(crate) fn held(&self, limit: u32) -> u64 {
         self.of(limit).held.get()
     }
 
-    /// Returns the count of rings that the keys of `limit` hold.
+    /// Returns the number of rings that the keys of `limit` hold.
     pub(crate) fn rings(&self, limit: u32) -> &Gauge {
         &self.of(limit).rings
     }
 
-    /// Returns what a limit and a domain may hold where there are several.
+    /// Returns the shares of a limit and a domain where there are several.
     pub(crate) fn among_others(&self) -> TableShares {
         self.among_others
     }
 
-    /// Returns what a slot of the table counts for. To be asked before the swap that changes its owner: see the head of this
-    /// file.
+    /// Returns the limit and the domain that a slot of the table counts for. Call it before the swap that changes the
+    /// owner: see the head of this file.
     pub(crate) fn owner(&self, slot: Slot) -> Option<SlotOwner> {
         slot.owner().map(|limit| SlotOwner { limit, domain: self.of(limit).domain.get() })
     }
 
-    /// Counts that a slot of the table passed from one owner to another.
+    /// Counts that a slot of the table went from one owner to another.
     pub(crate) fn passed(&self, before: Option<SlotOwner>, after: Option<SlotOwner>) {
         if before == after {
             return;
@@ -278,7 +284,7 @@ impl Shares {
         }
     }
 
-    /// Returns why new keys of `limit` may take only some slots, if it is so.
+    /// Returns why new keys of `limit` may take only some slots, if so.
     pub(crate) fn shortage(&self, limit: u32) -> Option<Shortage> {
         let share = self.of(limit);
         let held = share.held.get();
@@ -288,13 +294,13 @@ impl Shares {
         if shortage != Some(Shortage::Limit) && is_of_full_domain() { Some(Shortage::Domain) } else { shortage }
     }
 
-    /// Returns how many slots the limits of the domain of this one hold.
+    /// Returns the number of slots that all limits of this limit's domain hold.
     fn held_by_domain(&self, share: &LimitShare) -> u64 {
         self.domains.get(share.domain.get() as usize).map_or(0, Gauge::get)
     }
 
-    /// Returns whether a new key of `limit` may take a slot of the table, were it idle. Never one of a limit outside of what is
-    /// short, which would then find fewer of its own.
+    /// Returns whether a new key of `limit` may take a slot of the table if it is idle. It may never take the slot of a
+    /// limit outside of the shortage, which would then find fewer of its own.
     pub(crate) fn may_take(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
         match shortage {
             None => true,
@@ -303,7 +309,8 @@ impl Shares {
         }
     }
 
-    /// Returns whether an idle slot of the table is to be emptied for a new key of `limit`, or of a group that has its share.
+    /// Returns whether an idle slot of the table should be emptied for a new key of `limit`, or of a group that holds
+    /// its share.
     pub(crate) fn may_empty(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
         match shortage {
             Some(Shortage::Limit | Shortage::Domain) => self.may_take(limit, shortage, slot),
@@ -315,18 +322,19 @@ impl Shares {
         self.of(one).domain.get() == self.of(other).domain.get()
     }
 
-    /// The overflow buckets of `limit`.
+    /// Returns the overflow buckets of `limit`.
     pub(crate) fn overflow(&self, limit: u32) -> &[Cell128] {
         &self.of(limit).overflow
     }
 
-    /// The overflow buckets of all limits that `concerns`.
+    /// Returns the overflow buckets of all limits for which `concerns` is true.
     pub(crate) fn overflows(&self, concerns: impl Fn(u32) -> bool) -> impl Iterator<Item = &Cell128> {
         let limits = self.limits.iter().filter(move |(limit, _)| concerns(*limit as u32));
         limits.flat_map(|(_, share)| share.overflow.iter())
     }
 
-    /// Returns whether every overflow bucket of `limit` is in use at `now`: a new key that finds no slot is denied.
+    /// Returns whether every overflow bucket of `limit` is in use at `now`, so that a new key which finds no slot is
+    /// denied.
     pub(crate) fn is_drained(&self, limit: u32, now: Nanos) -> bool {
         self.overflow(limit).iter().all(|cell| !Swap::load(cell).is_free(now))
     }
@@ -336,24 +344,24 @@ impl Shares {
         self.overflowed.next();
     }
 
-    /// Counts a check or a look for whose key there was no bucket.
+    /// Counts a check or a peek whose key found no bucket.
     pub(crate) fn count_refused(&self) {
         self.refused.next();
     }
 
-    /// How often a key was put into an overflow bucket.
+    /// Returns how often a key was put into an overflow bucket.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed.count()
     }
 
-    /// How often there was no bucket for a key.
+    /// Returns how often a key found no bucket.
     #[inline(always)]
     pub(crate) fn refused(&self) -> u64 {
         self.refused.count()
     }
 }
 
-/// Returns how many `percent` of `slots` are: [`SLOTS_MIN`] at least, and [`u64::MAX`] from 100 % on.
+/// Returns `percent` of `slots`: at least [`SLOTS_MIN`], and [`u64::MAX`] from 100 % on.
 fn part(slots: usize, percent: u8) -> u64 {
     if percent >= 100 { u64::MAX } else { (slots as u64 * u64::from(percent) / 100).max(SLOTS_MIN) }
 }
@@ -365,7 +373,7 @@ mod tests {
     use super::*;
     use crate::storage::layout::{Held, KeyBits};
 
-    /// Five limits, two of one domain and three of the other; and one that no policy has.
+    /// Makes five limits, two of one domain and three of the other, and one limit that no policy has.
     fn shares() -> (Shares, [u32; 2]) {
         let shares = Shares::new(OVERFLOW_BUCKETS);
         let domains = [(); 2].map(|()| shares.add_domain());
@@ -376,12 +384,12 @@ mod tests {
         (shares, domains)
     }
 
-    /// Passes a slot from one limit to another.
+    /// Moves a slot from one limit to another.
     fn pass(shares: &Shares, before: Option<u32>, after: Option<u32>) {
         shares.passed(shares.owner(slot(before)), shares.owner(slot(after)));
     }
 
-    /// So many slots the limits of each of these domains hold.
+    /// Returns the number of slots that the limits of each of these domains hold.
     fn by_domain(shares: &Shares, domains: [u32; 2]) -> [u64; 2] {
         domains.map(|domain| shares.domains.get(domain as usize).map_or(0, Gauge::get))
     }
@@ -412,7 +420,7 @@ mod tests {
         }
 
         #[test]
-        fn a_part_is_what_it_says_and_never_less_than_a_few(slots in 8..3_000_000_000_usize, percent in 1..100_u8) {
+        fn a_part_is_the_percentage_and_at_least_a_few_slots(slots in 8..3_000_000_000_usize, percent in 1..100_u8) {
             let part = part(slots, percent);
             prop_assert!(part >= SLOTS_MIN && part <= slots as u64);
             let exact = slots as f64 * f64::from(percent) / 100.0;
@@ -420,7 +428,7 @@ mod tests {
         }
 
         #[test]
-        fn only_what_holds_its_share_is_bounded(
+        fn only_a_limit_or_domain_that_holds_its_share_is_bounded(
             held in proptest::array::uniform5(0..40_u32), limit in 0..5_u32, owner in proptest::option::of(0..5_u32),
         ) {
             let (mut shares, _) = shares();
@@ -431,7 +439,7 @@ mod tests {
             }
             let domain = if limit < 2 { 0..2 } else { 2..5 };
             let of_domain: u32 = domain.clone().map(|limit| held[limit as usize]).sum();
-            // Of 100 slots 15 are kept, five for each of three limits.
+            // 15 of 100 slots are kept, five for each of three limits.
             let shortage = match held[limit as usize] {
                 20.. => Some(Shortage::Limit),
                 0..5 => None,
@@ -448,9 +456,9 @@ mod tests {
         }
     }
 
-    /// Another limit takes the last slot of one, and counts that when another name has its id.
+    /// Another limit takes the last slot of a limit, and counts that when another name has the limit's id.
     #[test]
-    fn a_slot_that_is_counted_late_counts_for_the_domain_that_it_was_of() {
+    fn a_slot_that_is_counted_late_counts_for_its_domain_of_before() {
         let (shares, domains) = shares();
         pass(&shares, None, Some(0));
         let before = shares.owner(slot(Some(0)));
@@ -463,9 +471,9 @@ mod tests {
 
     /// A limit that holds nothing may take what is left, however many limits there are and however little is kept.
     #[test]
-    fn what_is_kept_is_for_any_limit_that_holds_nothing() {
+    fn kept_slots_are_for_any_limit_that_holds_nothing() {
         for (count, limits) in [(16, 6), (16, 1_000), (100, 200), (1_023, 157), (1_023, 100_000)] {
-            let bounds = Bounds::none();
+            let bounds = ShareBounds::none();
             bounds.set(count, TableShares::default(), limits, limits);
             let all = count as u64 * 85 / 100;
             assert_eq!(bounds.shortage(0, all), None, "{limits} limits of {count}");
@@ -475,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alone_may_hold_all() {
+    fn a_limit_or_domain_that_is_alone_may_hold_all_slots() {
         let (mut shares, _) = shares();
         shares.set(TableShares::default(), 15_000);
         (0..14_000).for_each(|_| pass(&shares, None, Some(0)));
@@ -486,12 +494,12 @@ mod tests {
             assert_eq!(shares.shortage(0), shortage, "{limits} limits, {domains} domains");
         }
         shares.come_into_force(5, 5, 2);
-        assert_eq!([1, 2].map(|limit| shares.shortage(limit)), [None; 2], "they hold nothing");
+        assert_eq!([1, 2].map(|limit| shares.shortage(limit)), [None; 2], "neither limit holds a slot");
         for limit in [1, 2] {
             (0..15_000 * 15 / 100 / 3).for_each(|_| pass(&shares, None, Some(limit)));
         }
-        assert_eq!(shares.shortage(1), Some(Shortage::Domain), "its neighbour took what is the domain's");
-        assert_eq!(shares.shortage(2), Some(Shortage::All), "another domain took what is not kept");
+        assert_eq!(shares.shortage(1), Some(Shortage::Domain), "another limit took the share of its domain");
+        assert_eq!(shares.shortage(2), Some(Shortage::All), "another domain took all slots that are not kept");
         shares.set(TableShares::WHOLE, 15_000);
         shares.come_into_force(5, 5, 2);
         assert_eq!(shares.shortage(0), None);

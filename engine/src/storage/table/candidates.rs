@@ -1,4 +1,4 @@
-//! The candidates of a key: all slots in which it may be, and the scan that reads each of them once.
+//! The candidates of a key, which are all slots in which it may be, and the scan that reads each of them once.
 
 use arrayvec::ArrayVec;
 
@@ -23,19 +23,21 @@ const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
 
 /// The outcome of a scan of all candidates of a key.
 pub(super) struct Scan<'t> {
+    /// Whether a candidate is the key's active slot.
     pub(super) active: bool,
     /// Claims of the key, lowest place first.
     pub(super) claims: ArrayVec<Seen<'t>, CANDIDATES_MAX>,
+    /// The candidate that the key takes if it has none.
     pub(super) free: Option<Seen<'t>>,
-    /// It is an overflow bucket.
+    /// Whether `free` is an overflow bucket.
     pub(super) is_overflow: bool,
-    /// When the first of the candidates is free that the key may take, where none is.
+    /// The instant at which the first candidate that the key may take becomes free, where none is free now.
     pub(super) idle_at: Nanos,
 }
 
 impl<'t> Scan<'t> {
-    /// Reads each of some candidates once. Returns how many are free that the key may take, and which of them has been idle for
-    /// the longest.
+    /// Reads each of some candidates once. Returns how many of them are free for the key, and which of those has been
+    /// idle for the longest.
     fn read(
         &mut self,
         cells: impl Iterator<Item = &'t Cell128>,
@@ -68,15 +70,16 @@ impl<'t> Scan<'t> {
 }
 
 impl Table {
-    /// The lines beside those of a key with this hash: none twice, and none of its own.
+    /// Returns the lines beside those of a key with this hash: each once, and none of the key's own.
     pub(super) fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
         let lines = &*self.lines;
         beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
     }
 
+    /// Finds the key's active slot among the candidates outside of its two lines, and reads it.
     #[cold]
     pub(super) fn find_elsewhere(&self, key: Key) -> Option<Seen<'_>> {
-        // They come from memory together; a scan that follows finds them in the cache.
+        // All lines come from memory at the same time; a scan that follows finds them in the cache.
         self.beside(key.hash).for_each(|line| prefetch(line));
         let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
         cells.find_map(|cell| {
@@ -85,9 +88,9 @@ impl Table {
         })
     }
 
-    /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
-    /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
-    /// others to take.
+    /// Reads every candidate once, and chooses a free one: the slot that has been idle for the longest in the line that
+    /// has fewer live slots, or whose block has fewer; in both lines, where that is even. So a key that is idle for a
+    /// moment keeps its slot while there are others to take.
     pub(super) fn scan(&self, group: Group, key: Key, now: Nanos) -> Scan<'_> {
         let limit = key.bits.limit();
         let (mut shortage, mut group_is_short) = self.shortages(limit, group);
@@ -107,7 +110,7 @@ impl Table {
             let turned = (0..WAYS).map(|way| &line[(key.bits.spread() + way) % WAYS]);
             scan.read(turned, key, now, may_take)
         });
-        // Of the block of each: how many are free, and one of them that is beside.
+        // For the block of each line: the number of free slots beside the line, and one of them.
         let mut blocks = own.map(|(free, _)| (free, None));
         for place in beside(near, lines.len()) {
             let (free, oldest) = scan.read(lines[place].iter(), key, now, may_take);
@@ -133,17 +136,17 @@ impl Table {
         scan
     }
 
-    /// Returns why new keys of a limit may take only some slots, and whether those of a group may.
+    /// Returns why new keys of a limit may take only some slots, if they may, and whether the group holds its share.
     pub(super) fn shortages(&self, limit: u32, group: Group) -> (Option<Shortage>, bool) {
         let group_is_short = self.groups.as_ref().is_some_and(|groups| groups.has_share(group));
         (self.shares.shortage(limit), group_is_short)
     }
 }
 
-/// The other lines of the blocks that two lines are in, of so many; the last block may be short.
+/// Returns the other lines of the blocks of two lines, in a table of `lines` lines. The last block may be short.
 pub(super) fn beside(near: [usize; 2], lines: usize) -> impl Iterator<Item = usize> {
     let [first, second] = near.map(|place| place - place % BLOCK);
-    // Once, where both are in one.
+    // A block that both lines are in counts once.
     let end = if first == second { second } else { second + BLOCK };
     (first..first + BLOCK).chain(second..end).filter(move |place| *place < lines && !near.contains(place))
 }

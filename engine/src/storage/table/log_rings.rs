@@ -1,4 +1,4 @@
-//! The rings of logs that slots of the table name: taking one for a key, and putting it back.
+//! Takes rings of the log pool for slots of the table, also from idle keys, and puts back those that no slot names.
 
 use super::Table;
 use crate::{
@@ -12,28 +12,28 @@ use crate::{
 };
 
 impl Table {
-    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, or else one of a key
-    /// which is idle at `now`. A limit that holds its share takes those of its own keys alone, and gives up those beyond its
-    /// share. `None` when all that were looked at are in use.
+    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, else the
+    /// ring of a key that is idle at `now`. A limit that holds its share only takes rings of its own keys, and gives up
+    /// those beyond its share. `None` when every ring that was looked at is in use.
     pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
         let shortage = || self.rings.shortage(capacity, self.shares.rings(limit).get());
         let free = if shortage().is_none() { self.rings.take(capacity) } else { None };
         free.or_else(|| {
-            self.rings.ask(capacity).find_map(|asked| {
-                // One in an overflow bucket stays with it until that has another key.
-                let mut cells = self.lines.of(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
+            self.rings.candidates(capacity).find_map(|candidate| {
+                // A ring that an overflow bucket names stays there until the bucket has another key.
+                let mut cells = self.lines.of(candidate.home).into_iter().chain(self.beside(candidate.home)).flatten();
                 let (cell, slot) = cells.find_map(|cell| {
                     let slot: Slot = Swap::load(cell);
-                    slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
+                    slot.ring().filter(|ring| candidate.is(*ring)).map(|_| (cell, slot))
                 })?;
                 let is_own = slot.limit() == limit;
                 let may_go = is_own || shortage() != Some(Shortage::Limit);
-                // As a stranger who takes the slot over, and leaves it at once.
+                // The slot is emptied, as if another key took it over and left at once.
                 if !may_go || !slot.is_free(now) || !self.empty(cell, slot) {
                     return None;
                 }
                 self.put_back(slot.limit(), slot.ring());
-                // With one in the place of its own a limit holds no more than before.
+                // A limit that takes a ring in exchange for its own holds no more than before.
                 let may_take = match shortage() {
                     None => true,
                     Some(Shortage::All) => is_own,

@@ -1,4 +1,4 @@
-//! Walks over the whole table: counting live slots, converting the buckets of limits, and emptying them.
+//! Walks over the whole table: counts live slots, converts the buckets of limits to new numbers, and empties slots.
 
 use super::Table;
 use crate::{
@@ -11,25 +11,26 @@ use crate::{
     },
 };
 
-/// About so many slots tell how full it is.
+/// The number of slots, about, from which [`Table::fill`] estimates how full the table is.
 const FILL_SLOTS: usize = 4_096;
 
-/// A table of more slots, 1 GiB, is not looked through to count its keys.
+/// The most slots of a table, 1 GiB, whose keys [`Table::count_live`] counts.
 const COUNTED_SLOTS_MAX: usize = 1 << 27;
 
 impl Table {
-    /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
+    /// Returns the part of the slots that are live at `now`, estimated from a few thousand that are spread over the
+    /// table.
     pub(crate) fn fill(&self, now: Nanos) -> f64 {
         let step = (self.cells().len() / FILL_SLOTS).max(1);
-        // Off the multiples of a line, so that every place in one has its share.
+        // The step is odd, so that every place in a line is sampled equally often.
         let looked_at = self.cells().iter().step_by(if step > 1 { step | 1 } else { step });
         let (live, all) = looked_at
             .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
         f64::from(live) / f64::from(all.max(1))
     }
 
-    /// Counts the slots and overflow buckets that are live at `now`, one by one. `None`: there are more than `most`, or too many
-    /// slots to look at each.
+    /// Counts the slots and overflow buckets that are live at `now`, one by one. `None`: there are more than `most`, or
+    /// the table has too many slots to read each.
     pub(crate) fn count_live(&self, now: Nanos, most: usize) -> Option<usize> {
         if self.slots() > COUNTED_SLOTS_MAX {
             return None;
@@ -39,9 +40,10 @@ impl Table {
         (live <= most).then_some(live)
     }
 
-    /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
-    /// again, and so is one whose ring `convert` has closed. What `convert` answers may name the ring that it hands out.
-    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
+    /// Passes every bucket of the limits for which `concerns` is true to `convert`. A bucket that changes meanwhile is
+    /// passed again, and so is one whose ring `convert` has closed. The state that `convert` returns may name the ring
+    /// that it puts into its last argument. Claims are swapped away, so that no check which began before the sweep
+    /// makes one active after it.
     pub(crate) fn sweep<'t>(
         &'t self,
         concerns: impl Fn(u32) -> bool,
@@ -51,7 +53,7 @@ impl Table {
             let pass = || {
                 let (mut limit, mut left, mut spare, mut claim) = (0, None, None, None);
                 let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    // Of an attempt that failed.
+                    // These are of an attempt whose swap failed.
                     (left, spare, claim) = (None, None, None);
                     match slot.state() {
                         State::Active if concerns(slot.limit()) => {
@@ -78,19 +80,19 @@ impl Table {
         }
     }
 
-    /// Empties the slots and overflow buckets of limits that `concerns`, where the slot `goes`, and claims of their keys; passes
-    /// the limits of the others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another
-    /// key meanwhile.
+    /// Empties the slots and overflow buckets of limits for which `concerns` is true, where `can_go` is true of the
+    /// slot, and claims of their keys. Passes the limit of each slot that stays to `on_kept`. No check may reach these
+    /// limits; another key may take an idle slot of theirs meanwhile.
     pub(crate) fn clear(
         &self,
         concerns: impl Fn(u32) -> bool,
-        goes: impl Fn(Slot) -> bool,
-        mut stays: impl FnMut(u32),
+        can_go: impl Fn(Slot) -> bool,
+        mut on_kept: impl FnMut(u32),
     ) {
         for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
             let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
-                State::Active if concerns(slot.limit()) && !goes(slot) => {
-                    stays(slot.limit());
+                State::Active if concerns(slot.limit()) && !can_go(slot) => {
+                    on_kept(slot.limit());
                     Next::Leave(None)
                 }
                 State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, Some(slot)),
