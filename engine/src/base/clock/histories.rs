@@ -1,5 +1,5 @@
-//! Hostile histories for the steering of the precise clock: threads that are stopped anywhere in a reading, wall time
-//! set to anything, a machine that sleeps at any moment, and counters that stop, go on or begin anew meanwhile.
+//! Tests of the clock's steering by hostile histories: threads that are stopped anywhere in a reading, wall time that
+//! is set to anything, a machine that sleeps at any moment, and counters that stop, go on or begin anew meanwhile.
 
 #[cfg(test)]
 mod limits;
@@ -10,15 +10,16 @@ use proptest::prelude::*;
 
 use super::steering::{ANCHOR_NS, Steering};
 use crate::base::time::SECOND_NS;
-use machine::{BOUND, Counts, Event, HOUR, MS, NOW, Run, World};
+use machine::{BOUND, CounterInSleep, Event, HOUR, MS, Machine, NOW, Simulation};
 
 fn nanoseconds() -> impl Strategy<Value = u64> {
-    // Evenly over the orders of magnitude, up to five hours.
+    // The orders of magnitude are equally likely, up to five hours.
     (0_u32..=44).prop_flat_map(|bits| 0..=1_u64 << bits)
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let counts = prop_oneof![Just(Counts::Nothing), Just(Counts::Everything), Just(Counts::Anew)];
+    let counts =
+        prop_oneof![Just(CounterInSleep::Nothing), Just(CounterInSleep::Everything), Just(CounterInSleep::Anew)];
     prop_oneof![
         12 => (0_usize..3).prop_map(Event::Run),
         3 => nanoseconds().prop_map(Event::Pass),
@@ -27,24 +28,24 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn world() -> impl Strategy<Value = World> {
+fn machine() -> impl Strategy<Value = Machine> {
     let wall = prop_oneof![4 => Just(NOW), 1 => Just(0), 1 => Just(u64::MAX), 1 => any::<u64>()];
-    (wall, nanoseconds(), -400_i64..=400).prop_map(|(wall, uptime, ppm)| World::new(wall, uptime, ppm))
+    (wall, nanoseconds(), -400_i64..=400).prop_map(|(wall, uptime, ppm)| Machine::new(wall, uptime, ppm))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Never back, whatever happens; and from any step to any later one no faster than allowed but for sleep, and no slower,
+    /// The clock never goes back. From any step to any later one it is no faster than allowed except for sleep, and no slower,
     /// unless wall time was set by a step.
     #[test]
-    fn the_clock_never_goes_back_and_keeps_its_rates(world in world(), events in prop::collection::vec(event(), 1..400)) {
-        let mut run = Run::new(world);
+    fn the_clock_never_goes_back_and_keeps_its_rates(machine in machine(), events in prop::collection::vec(event(), 1..400)) {
+        let mut run = Simulation::new(machine);
         for event in events {
             match event {
-                Event::Pass(ns) => run.world.pass(ns),
-                Event::Set(ns) => run.world.wall += ns,
-                Event::Sleep(ns, counts) => run.world.sleep(ns, counts),
+                Event::Pass(ns) => run.machine.pass(ns),
+                Event::Set(ns) => run.machine.wall += ns,
+                Event::Sleep(ns, counts) => run.machine.sleep(ns, counts),
                 Event::Run(thread) => run.run(thread),
             }
             if run.is_hidden() {
@@ -56,7 +57,8 @@ proptest! {
             for last in run.steps[place + 1..].iter().take_while(|step| !step.is_of_wall) {
                 (is_even, is_tight) = (is_even && !last.is_anew, is_tight && last.is_tight);
                 let (time, mono) = (i128::from(last.time - first.time), i128::from(last.mono - first.mono));
-                // 500 ppm, and sleep. A counter that began anew is made up for at once, by at most the time that passed.
+                // At most 500 ppm, and sleep. The clock makes up for a counter that began anew at once, by at most the time that
+                // passed.
                 if is_even && first.is_tight {
                     let most = mono + mono / 2_000 + i128::from(last.asleep - first.known) + 1;
                     prop_assert!(time <= most, "{time} ns in {most}: {first:?} {last:?}");
@@ -68,41 +70,41 @@ proptest! {
         }
     }
 
-    /// Once wall time is not set any more, the clock comes to show it, on the shortest way, and stays.
+    /// Once wall time is no longer set, the clock approaches it without overshooting, and then stays at it.
     #[test]
     fn the_clock_comes_to_show_wall_time(set_ms in -500_i64..500, ppm in -400_i64..=400, pause in 10_u64..120_000) {
-        let mut run = Run::new(World::new(NOW, HOUR, ppm));
-        run.world.wall += i128::from(set_ms) * i128::from(MS);
+        let mut run = Simulation::new(Machine::new(NOW, HOUR, ppm));
+        run.machine.wall += i128::from(set_ms) * i128::from(MS);
         let mut gap = run.gap();
         // A thousandth more, because a step is a whole number of nanoseconds.
         let due = 2_050 * set_ms.unsigned_abs() * MS;
-        while run.world.mono < HOUR + due {
-            run.world.pass(pause * MS);
+        while run.machine.mono < HOUR + due {
+            run.machine.pass(pause * MS);
             run.step();
             let now = run.gap();
             prop_assert!(now.abs() <= gap.abs() && now * gap >= 0, "{now} ns after {gap}");
             gap = now;
         }
-        run.world.pass(pause * MS);
+        run.machine.pass(pause * MS);
         run.step();
         prop_assert_eq!(run.gap(), 0);
     }
 }
 
-fn after(set: i128, sleep: Option<(u64, Counts)>) -> (Run, i128) {
-    let mut run = Run::new(World::new(NOW, HOUR, 0));
-    run.world.wall += set;
+fn after(set: i128, sleep: Option<(u64, CounterInSleep)>) -> (Simulation, i128) {
+    let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+    run.machine.wall += set;
     if let Some((ns, counts)) = sleep {
-        run.world.sleep(ns, counts);
+        run.machine.sleep(ns, counts);
     }
     let before = run.steering.line().start();
-    run.world.pass(10 * MS);
+    run.machine.pass(10 * MS);
     run.step();
     let moved = i128::from(run.steering.line().start() - before) - i128::from(10 * MS);
     (run, moved)
 }
 
-const WAYS: [Counts; 3] = [Counts::Nothing, Counts::Everything, Counts::Anew];
+const WAYS: [CounterInSleep; 3] = [CounterInSleep::Nothing, CounterInSleep::Everything, CounterInSleep::Anew];
 
 #[test]
 fn a_difference_within_the_bound_is_slewed_both_ways() {
@@ -127,20 +129,20 @@ fn wall_time_that_is_set_forward_is_followed_at_once() {
 }
 
 #[test]
-fn what_a_step_is_depends_on_the_bound() {
+fn a_difference_above_the_bound_is_a_step() {
     for (bound_ns, forward) in [(10 * MS, 1), (100 * MS, 0)] {
-        let mut run = Run::new(World::new(NOW, HOUR, 0));
-        run.steering = Steering::new(&run.world.sample(), bound_ns);
-        run.world.wall += i128::from(50 * MS);
+        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+        run.steering = Steering::new(&run.machine.sample(), bound_ns);
+        run.machine.wall += i128::from(50 * MS);
         run.go_on(10 * MS, 10 * MS);
         assert_eq!(run.steering.steps().forward, forward, "with a bound of {bound_ns} ns");
     }
 }
 
-/// A clock that stands, since wall time was set back by so much.
-fn standing(ns: u64) -> Run {
-    let mut run = Run::new(World::new(NOW, HOUR, 0));
-    run.world.wall -= i128::from(ns);
+/// Makes a clock that stands, since wall time was set back by `ns`.
+fn standing(ns: u64) -> Simulation {
+    let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+    run.machine.wall -= i128::from(ns);
     // The first step stops it, the second says where.
     run.go_on(40 * MS, 20 * MS);
     assert!(run.steering.steps().is_standing);
@@ -176,7 +178,7 @@ fn a_clock_stands_for_a_minute_at_most_whatever_wall_time_does() {
     while run.steering.steps().is_standing {
         assert!(stood <= ANCHOR_NS + SECOND_NS, "it stands still");
         // Wall time stands too.
-        run.world.wall -= i128::from(100 * MS);
+        run.machine.wall -= i128::from(100 * MS);
         run.go_on(100 * MS, 100 * MS);
         stood += 100 * MS;
     }
@@ -191,15 +193,15 @@ fn wall_time_that_is_set_back_by_a_minute_or_more_leaves_the_clock_ahead_and_run
         assert_eq!((moved, run.gap(), run.steering.ahead()), (0, 0, ns));
         let steps = run.steering.steps();
         assert_eq!((steps.forward, steps.stops, steps.anchors, steps.is_standing), (0, 0, 1, false));
-        // Set forward again, it does not jump, but by what is more.
+        // When wall time is set forward again, the clock jumps only by what exceeds its lead.
         for (more, left) in [(ns / 2, ns - ns / 2), (ns - ns / 2, 0)] {
             let before = run.time();
-            run.world.wall += i128::from(more);
+            run.machine.wall += i128::from(more);
             run.go_on(10 * MS, 10 * MS);
             assert_eq!((run.time() - before, run.steering.ahead()), (10 * MS, left));
         }
         let before = run.time();
-        run.world.wall += i128::from(HOUR);
+        run.machine.wall += i128::from(HOUR);
         run.go_on(10 * MS, 10 * MS);
         assert_eq!((run.time() - before, run.steering.ahead()), (HOUR + 10 * MS, 0));
     }
@@ -207,14 +209,14 @@ fn wall_time_that_is_set_back_by_a_minute_or_more_leaves_the_clock_ahead_and_run
 
 #[test]
 fn a_thread_that_is_stopped_in_the_middle_of_a_reading_is_no_step_of_wall_time() {
-    // Before and after each access of a sample. (The counter is slow by a second in 17 minutes.)
+    // The thread stops before or after an access of a sample. (The counter is slow by a second in 17 minutes.)
     for stop in 0..=5 {
-        let mut run = Run::new(World::new(NOW, HOUR, 0));
-        run.world.pass(20 * MS);
-        // The accesses until the lock is taken, then those of the sample, then the line is shown.
+        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
+        run.machine.pass(20 * MS);
+        // First the accesses until the thread has the lock, then those of the sample, then the publication of the line.
         for access in 0..10 {
             if access == 4 + stop {
-                run.world.pass(300 * SECOND_NS);
+                run.machine.pass(300 * SECOND_NS);
             }
             run.run(0);
         }
@@ -244,15 +246,15 @@ fn a_jump_over_a_sleep_is_no_longer_than_the_sleep() {
 fn a_sleep_is_not_jumped_over_where_wall_time_is_behind() {
     // A counter that began anew hides what was read last: then the clock goes on evenly for one step.
     let set = -i128::from(HOUR + 900 * MS);
-    for (counts, moved) in [(Counts::Nothing, -4_882), (Counts::Anew, 0)] {
+    for (counts, moved) in [(CounterInSleep::Nothing, -4_882), (CounterInSleep::Anew, 0)] {
         assert_eq!(after(set, Some((HOUR, counts))).1, moved, "{counts:?}");
     }
 }
 
 #[test]
 fn sleep_that_wall_time_did_not_ask_for_is_not_kept_for_a_later_step() {
-    let (mut run, _) = after(-i128::from(HOUR), Some((HOUR, Counts::Nothing)));
-    run.world.wall += i128::from(900 * MS);
+    let (mut run, _) = after(-i128::from(HOUR), Some((HOUR, CounterInSleep::Nothing)));
+    run.machine.wall += i128::from(900 * MS);
     let before = run.time();
     run.go_on(10 * MS, 10 * MS);
     assert_eq!(run.time() - before, 10 * MS + 4_882);
@@ -269,12 +271,12 @@ fn a_long_idle_time_is_followed_by_one_step_within_the_rate() {
 #[test]
 fn wall_times_of_before_1970_and_of_the_far_future_are_survived() {
     for wall in [i128::MIN / 2, -1, 0, u64::MAX.into(), i128::MAX / 2] {
-        let mut world = World::new(0, 100 * HOUR, 0);
-        world.wall = wall;
-        let mut run = Run::new(world);
+        let mut machine = Machine::new(0, 100 * HOUR, 0);
+        machine.wall = wall;
+        let mut run = Simulation::new(machine);
         for _ in 0..100 {
             let before = run.steering.line().start();
-            run.world.pass(24 * 365 * HOUR / 10);
+            run.machine.pass(24 * 365 * HOUR / 10);
             run.step();
             assert!(run.steering.line().start() > before, "{wall}");
         }

@@ -1,10 +1,11 @@
-//! Limits whose words are instants of the clock, while wall time is set: each step mints at most one limit.
+//! Tests of limits while wall time is set: each step of wall time mints at most one limit, and no key waits longer for
+//! it.
 
 use proptest::prelude::*;
 
 use super::{
     super::steering::ANCHOR_NS,
-    machine::{HOUR, MS, NOW, Run, World},
+    machine::{HOUR, MS, Machine, NOW, Simulation},
     nanoseconds,
 };
 use crate::{
@@ -12,15 +13,16 @@ use crate::{
     base::time::SECOND_NS,
 };
 
-/// A limit and one key of it, by a clock whose wall time is set: the word that the engine keeps, and the slow model, which
-/// keeps every admission by the time that really passed.
+/// A limit and one key of it, by a clock whose wall time is set: the word that the engine keeps, and a slow model,
+/// which keeps every admission by the time that really passed.
 struct Key {
     meter: Meter,
     word: u64,
-    /// How far the clock was ahead of wall time when the windows of `meter` were bound.
+    /// The nanoseconds by which the clock was ahead of wall time when the windows of `meter` were bound.
     ahead: u64,
     admitted: Vec<Admission>,
-    /// Steps of wall time that give a key up to one limit each: those that the clock jumped by, and those that windows followed.
+    /// The steps of wall time that give a key up to one limit each: those that the clock jumped by, and those that
+    /// windows followed.
     grants: u64,
 }
 
@@ -36,18 +38,18 @@ impl Key {
         Self { meter, word: 0, ahead: 0, admitted: Vec::new(), grants: 0 }
     }
 
-    fn check(&mut self, run: &Run, cost: u64) -> Verdict {
+    fn check(&mut self, run: &Simulation, cost: u64) -> Verdict {
         let verdict = self.meter.step(self.word, run.time(), cost);
         if let Verdict::Admit(word) = verdict {
             self.word = word;
             let grants = self.grants + run.steering.steps().forward;
-            self.admitted.push(Admission { mono: run.world.mono, cost, grants });
+            self.admitted.push(Admission { mono: run.machine.mono, cost, grants });
         }
         verdict
     }
 
-    /// As the engine does it: as a publish of other numbers.
-    fn follow(&mut self, run: &Run) {
+    /// Follows wall time as the engine does it: as a publish of other numbers.
+    fn follow(&mut self, run: &Simulation) {
         if self.ahead == run.steering.ahead() {
             return;
         }
@@ -59,8 +61,8 @@ impl Key {
         }
     }
 
-    /// What the model admits at most between two instants: what the limit does in the time that really passed, and one limit for
-    /// each step of wall time.
+    /// Returns the most that the model admits between two instants: what the limit admits in the time that really
+    /// passed, and one limit for each step of wall time.
     fn most(&self, first: Admission, last: Admission) -> u128 {
         let (capacity, period_ns) = (u128::from(self.meter.capacity()), u128::from(self.meter.period_ns().max(1)));
         // The clock may run 500 ppm fast.
@@ -97,7 +99,7 @@ enum Happening {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    // From a nanosecond to half a year.
+    // Steps are from a nanosecond to half a year.
     let size = || (0_u32..=53).prop_flat_map(|bits| 0..=1_u64 << bits);
     prop_oneof![
         6 => (1_u64..10).prop_map(Happening::Check),
@@ -115,14 +117,14 @@ proptest! {
         meter in meters(),
         happenings in prop::collection::vec(happening(), 1..120),
     ) {
-        let mut run = Run::new(World::new(NOW, HOUR, 0));
+        let mut run = Simulation::new(Machine::new(NOW, HOUR, 0));
         let mut key = Key::new(meter);
         for happening in happenings {
             match happening {
-                Happening::Pass(ns) => run.world.pass(ns),
-                // Within the time that a clock can show.
-                Happening::Set(ns) if (SECOND_NS.into()..i128::from(2 * NOW)).contains(&(run.world.wall + ns)) => {
-                    run.world.wall += ns;
+                Happening::Pass(ns) => run.machine.pass(ns),
+                // Wall time stays within the range that a clock can show.
+                Happening::Set(ns) if (SECOND_NS.into()..i128::from(2 * NOW)).contains(&(run.machine.wall + ns)) => {
+                    run.machine.wall += ns;
                 }
                 Happening::Set(_) => {}
                 Happening::Check(cost) => {
@@ -141,7 +143,7 @@ proptest! {
             }
         }
 
-        // Wall time is not set any more, and has been followed.
+        // Wall time is no longer set, and the engine has followed it.
         run.go_on(2 * ANCHOR_NS, SECOND_NS);
         key.follow(&run);
         prop_assert!(!run.steering.steps().is_standing);

@@ -5,14 +5,14 @@ use crate::base::time::{Nanos, SECOND_NS};
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND_NS;
-/// The bound of a clock that is not given another.
+/// The bound of a clock that is made without one.
 pub(super) const BOUND: u64 = SECOND_NS;
-/// In 2026.
+/// A time in 2026.
 pub(super) const NOW: Nanos = 1_790_000_000 * SECOND_NS;
 
-/// What the counter does while the machine sleeps.
+/// The behaviour of the counter while the machine sleeps.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Counts {
+pub(super) enum CounterInSleep {
     Nothing,
     Everything,
     Anew,
@@ -20,23 +20,24 @@ pub(super) enum Counts {
 
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct World {
+pub(super) struct Machine {
     pub(super) mono: u64,
     pub(super) wall: i128,
-    /// In units of 2^-32 ns.
+    /// The counter, in units of 2^-32 ns.
     counter: u128,
-    /// What a nanosecond adds to it.
+    /// The amount that a nanosecond adds to the counter.
     scale: u128,
-    /// How often it began anew.
+    /// The number of times that the counter began anew.
     begun: u32,
     asleep: u64,
-    /// The counter went on through some sleep; and then began anew in another.
+    /// Whether the counter went on through some sleep.
     went_on: bool,
+    /// Whether the counter then began anew in another sleep.
     is_mixed: bool,
 }
 
-impl World {
-    /// `ppm`: by how much the calibration of the counter is wrong.
+impl Machine {
+    /// Makes a machine whose counter is miscalibrated by `ppm`.
     pub(super) fn new(wall: Nanos, uptime: u64, ppm: i64) -> Self {
         let even = (1 << 32) - (1 << 22);
         let scale = u128::from((even + even * ppm / 1_000_000).unsigned_abs());
@@ -50,16 +51,16 @@ impl World {
         self.counter += u128::from(ns) * self.scale;
     }
 
-    pub(super) fn sleep(&mut self, ns: u64, counts: Counts) {
+    pub(super) fn sleep(&mut self, ns: u64, counts: CounterInSleep) {
         self.asleep += ns;
         self.wall += i128::from(ns);
         match counts {
-            Counts::Nothing => {}
-            Counts::Everything => {
+            CounterInSleep::Nothing => {}
+            CounterInSleep::Everything => {
                 self.counter += u128::from(ns) * self.scale;
                 self.went_on = true;
             }
-            Counts::Anew => {
+            CounterInSleep::Anew => {
                 (self.counter, self.begun) = (0, self.begun + 1);
                 self.is_mixed = self.went_on;
             }
@@ -74,7 +75,7 @@ impl World {
         u64::try_from(self.wall.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Read without a stop in between.
+    /// Reads all clocks without a stop in between.
     pub(super) fn sample(&self) -> Sample {
         Sample { asleep: self.asleep, mono: [self.mono; 2], wall: self.wall(), counter: self.counter() }
     }
@@ -83,32 +84,32 @@ impl World {
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Pass(u64),
-    /// Wall time is set so much further or back.
+    /// Wall time is set forward or back by so much.
     Set(i128),
-    Sleep(u64, Counts),
+    Sleep(u64, CounterInSleep),
     /// A thread goes on to its next access to memory or a clock.
     Run(usize),
 }
 
-/// Where in a reading a thread stands; the accesses are those of `SystemClock`, one by one.
+/// The next access of a thread within a reading. The accesses are those of `SystemClock`, one by one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Access {
     Idle,
     From {
         from: u64,
     },
     Line(Line),
-    /// Has read the counter, and is to try the lock.
+    /// The thread has read the counter, and tries the lock next.
     Read {
         from: u64,
         reading: Reading,
     },
-    /// Another thread had the lock.
+    /// The thread found the lock taken.
     Late {
         from: u64,
         time: Nanos,
     },
-    /// Holds the lock; so many clocks of the sample are read.
+    /// The thread holds the lock, and has read so many clocks of the sample.
     Sampling {
         read: usize,
         sample: Sample,
@@ -121,145 +122,147 @@ pub(super) enum Place {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
-    place: Place,
+    place: Access,
     /// The highest reading that was finished when this one began.
     floor: Nanos,
-    /// `World::begun` of the line that it loaded.
+    /// `begun` of the machine for the line that the thread loaded.
     begun: u32,
 }
 
-/// A step that was made: where it led, and what was true when its counter was read.
+/// A step of the clock: its time, and the facts at the moment when its counter was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) time: Nanos,
     pub(super) mono: u64,
     pub(super) asleep: u64,
-    /// Of the sleep, what the step knew; the rest is for the next one.
+    /// The sleep that the step knew; the rest is for the next step.
     pub(super) known: u64,
-    /// No time passed between the readings of its sample.
+    /// Whether no time passed between the readings of its sample.
     pub(super) is_tight: bool,
     pub(super) is_anew: bool,
-    /// It acted upon a step of wall time, or the clock stood.
+    /// Whether it acted upon a step of wall time, or the clock stood.
     pub(super) is_of_wall: bool,
 }
 
-pub(super) struct Run {
-    pub(super) world: World,
+/// A simulated clock: the machine, the steering, and the threads that read.
+pub(super) struct Simulation {
+    pub(super) machine: Machine,
     pub(super) steering: Steering,
     shared: Line,
-    /// `World::begun` of `shared`.
+    /// `begun` of the machine for `shared`.
     begun: u32,
     threads: [Thread; 3],
     holder: Option<usize>,
     highest: Nanos,
-    counter_read: World,
+    counter_read: Machine,
     pub(super) steps: Vec<Step>,
 }
 
-impl Run {
-    pub(super) fn new(world: World) -> Self {
-        let steering = Steering::new(&world.sample(), BOUND);
+impl Simulation {
+    pub(super) fn new(machine: Machine) -> Self {
+        let steering = Steering::new(&machine.sample(), BOUND);
         let shared = steering.shown();
         let first = Step {
             time: shared.start(),
-            mono: world.mono,
+            mono: machine.mono,
             asleep: 0,
             known: 0,
             is_tight: true,
             is_anew: false,
             is_of_wall: false,
         };
-        let thread = Thread { place: Place::Idle, floor: 0, begun: 0 };
+        let thread = Thread { place: Access::Idle, floor: 0, begun: 0 };
         Self {
-            world,
+            machine,
             steering,
             shared,
             begun: 0,
             threads: [thread; 3],
             holder: None,
             highest: 0,
-            counter_read: world,
+            counter_read: machine,
             steps: vec![first],
         }
     }
 
-    /// The counter began anew and came past where it had been before anybody looked at the clock, or began anew after it
-    /// went on through another sleep: nobody can tell then, and the head of steering.rs says so.
+    /// Returns whether the counter began anew and passed its last value before a thread looked at the clock, or began
+    /// anew after it went on through another sleep. No clock can tell then, as the head of steering.rs says.
     pub(super) fn is_hidden(&self) -> bool {
-        let hides = |begun: u32, from: u64| begun != self.world.begun && self.world.counter() >= from;
+        let hides = |begun: u32, from: u64| begun != self.machine.begun && self.machine.counter() >= from;
         let of_thread = |thread: &Thread| match thread.place {
-            Place::From { from }
-            | Place::Line(Line { from, .. })
-            | Place::Read { from, .. }
-            | Place::Late { from, .. } => hides(thread.begun, from),
+            Access::From { from }
+            | Access::Line(Line { from, .. })
+            | Access::Read { from, .. }
+            | Access::Late { from, .. } => hides(thread.begun, from),
             _ => false,
         };
-        self.world.is_mixed || hides(self.begun, self.steering.line().from) || self.threads.iter().any(of_thread)
+        self.machine.is_mixed || hides(self.begun, self.steering.line().from) || self.threads.iter().any(of_thread)
     }
 
     fn finish(&mut self, thread: usize, time: Nanos) {
         let Thread { floor, .. } = self.threads[thread];
         assert!(time >= floor, "went back by {} ns", floor - time);
         self.highest = self.highest.max(time);
-        self.threads[thread].place = Place::Idle;
+        self.threads[thread].place = Access::Idle;
     }
 
+    /// Lets a thread make its next access to memory or a clock.
     pub(super) fn run(&mut self, thread: usize) {
-        let world = self.world;
+        let machine = self.machine;
         let place = match self.threads[thread].place {
-            Place::Idle => {
+            Access::Idle => {
                 self.threads[thread].floor = self.highest;
                 self.threads[thread].begun = self.begun;
-                Place::From { from: self.shared.from }
+                Access::From { from: self.shared.from }
             }
-            Place::From { from } => Place::Line(Line { from, offset: self.shared.offset }),
-            Place::Line(line) => match line.read(world.counter()) {
+            Access::From { from } => Access::Line(Line { from, offset: self.shared.offset }),
+            Access::Line(line) => match line.read(machine.counter()) {
                 Reading::Time(time) => return self.finish(thread, time),
-                reading => Place::Read { from: line.from, reading },
+                reading => Access::Read { from: line.from, reading },
             },
-            Place::Read { from, reading } => match (reading, self.holder) {
-                (Reading::Time(time) | Reading::Due(time), Some(_)) => Place::Late { from, time },
-                // Waits for the lock.
+            Access::Read { from, reading } => match (reading, self.holder) {
+                (Reading::Time(time) | Reading::Due(time), Some(_)) => Access::Late { from, time },
+                // The thread waits for the lock.
                 (Reading::Anew, Some(holder)) => return self.run(holder),
                 (_, None) => {
-                    if let Some(time) = self.steering.stands_at(world.counter()) {
+                    if let Some(time) = self.steering.stands_at(machine.counter()) {
                         return self.finish(thread, time);
                     }
                     self.holder = Some(thread);
                     let nothing = Sample { asleep: 0, mono: [0; 2], wall: 0, counter: 0 };
-                    Place::Sampling { read: 0, sample: nothing }
+                    Access::Sampling { read: 0, sample: nothing }
                 }
             },
-            Place::Late { from, time } if from == self.shared.from => return self.finish(thread, time),
-            Place::Late { .. } => {
+            Access::Late { from, time } if from == self.shared.from => return self.finish(thread, time),
+            Access::Late { .. } => {
                 self.threads[thread].begun = self.begun;
-                Place::From { from: self.shared.from }
+                Access::From { from: self.shared.from }
             }
-            Place::Sampling { read, mut sample } => {
+            Access::Sampling { read, mut sample } => {
                 match read {
                     // The monotonic clock together with the sleep; then without.
-                    0 => sample.asleep = world.asleep + world.mono,
+                    0 => sample.asleep = machine.asleep + machine.mono,
                     1 => {
-                        sample.asleep = sample.asleep.saturating_sub(world.mono);
-                        sample.mono[0] = world.mono;
+                        sample.asleep = sample.asleep.saturating_sub(machine.mono);
+                        sample.mono[0] = machine.mono;
                     }
-                    2 => sample.wall = world.wall(),
+                    2 => sample.wall = machine.wall(),
                     3 => {
-                        sample.counter = world.counter();
-                        self.counter_read = world;
+                        sample.counter = machine.counter();
+                        self.counter_read = machine;
                     }
                     _ => {
-                        sample.mono[1] = world.mono;
+                        sample.mono[1] = machine.mono;
                         let time = self.steer(&sample);
                         let line = self.steering.shown();
-                        self.threads[thread].place = Place::Publishing { line, time };
+                        self.threads[thread].place = Access::Publishing { line, time };
                         self.shared.offset = line.offset;
                         return;
                     }
                 }
-                Place::Sampling { read: read + 1, sample }
+                Access::Sampling { read: read + 1, sample }
             }
-            Place::Publishing { line, time } => {
+            Access::Publishing { line, time } => {
                 self.shared.from = line.from;
                 self.begun = self.counter_read.begun;
                 self.holder = None;
@@ -271,8 +274,8 @@ impl Run {
 
     /// Makes a step without stops.
     pub(super) fn step(&mut self) {
-        self.counter_read = self.world;
-        self.steer(&self.world.sample());
+        self.counter_read = self.machine;
+        self.steer(&self.machine.sample());
         self.shared = self.steering.shown();
     }
 
@@ -281,26 +284,26 @@ impl Run {
         let before = self.steering.steps();
         let time = self.steering.step(sample);
         let is_of_wall = before.is_standing || before != self.steering.steps();
-        let World { mono, asleep, .. } = self.counter_read;
+        let Machine { mono, asleep, .. } = self.counter_read;
         let known = self.steering.asleep.min(asleep);
         let is_tight = sample.width_ns() == 0;
         self.steps.push(Step { time, mono, asleep, known, is_tight, is_anew, is_of_wall });
         time
     }
 
-    /// How far wall time is ahead of what the clock says that it is.
+    /// Returns how far wall time is ahead of the wall time that the clock shows.
     pub(super) fn gap(&self) -> i128 {
-        self.world.wall + i128::from(self.steering.ahead()) - i128::from(self.time())
+        self.machine.wall + i128::from(self.steering.ahead()) - i128::from(self.time())
     }
 
     pub(super) fn time(&self) -> Nanos {
         self.steering.line().start()
     }
 
-    /// Lets time pass, with steps so far apart.
+    /// Lets `ns` pass, with a step every `apart` nanoseconds.
     pub(super) fn go_on(&mut self, ns: u64, apart: u64) {
         for _ in 0..ns / apart {
-            self.world.pass(apart);
+            self.machine.pass(apart);
             self.step();
         }
     }
