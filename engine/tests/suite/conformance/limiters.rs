@@ -11,7 +11,7 @@ use tidegate_conformance::{
     CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
 };
 
-use super::{retry, step::meter, whole::Stalling};
+use super::{engine::Stalling, retry, step::meter};
 
 pub(crate) struct Limiters;
 

@@ -1,11 +1,11 @@
 //! The engine against the conformance suite: the pure step, the bucket that stands alone, the limiter without a policy, the
 //! engine with one, and the two halves of a check that asks a store.
 
+mod engine;
 mod fleet;
-mod found;
 mod limiters;
+mod regressions;
 mod step;
-mod whole;
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::
 use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{
+    engine::Engines,
     fleet::Fleets,
     limiters::{Limiters, Rated},
     step::{Buckets, Steps, meter},
-    whole::Engines,
 };
 
 /// Those that the engine has.

@@ -3,7 +3,7 @@
 //! That a check makes no system call is the test `system_calls.rs`; that it takes no lock is a rule about the sources:
 //! `layers.rs`, `a_lock_stands_only_where_its_reason_is_known`.
 
-mod doors;
+mod entry_points;
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -11,8 +11,8 @@ use allocation_counter::measure;
 use tidegate::{Begun, HeavyHitters, Identity, Request, clock::ManualClock};
 use tidegate_conformance::Deadline;
 
-use self::doors::{Doors, SECOND, Sums, engine, leasing};
-use crate::crossroads::{Crossroads, together};
+use self::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
+use crate::racing_clock::{Crossroads, together};
 
 /// The beginning of a minute in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
@@ -25,12 +25,12 @@ fn no_door_of_a_check_allocates() {
         if is_observed {
             engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1)));
         }
-        let (mut doors, mut sums) = (Doors::new(&engine), Sums::default());
+        let (mut entry_points, mut sums) = (EntryPoints::new(&engine), Sums::default());
         // The first check of a thread may allocate.
-        doors.pass(0, &mut sums);
+        entry_points.pass(0, &mut sums);
         let made = measure(|| {
             for number in 1..1_000 {
-                doors.pass(number, &mut sums);
+                entry_points.pass(number, &mut sums);
                 engine.clock().advance(SECOND / 100);
             }
         });
@@ -58,7 +58,7 @@ fn no_lease_allocates() {
     assert!(engine.leases_ended() > 0, "the threads never met: nothing was shown");
 }
 
-/// What is kept between two halves of a decision is kept on the heap: the only doors that allocate, and how often.
+/// What is kept between two halves of a decision is kept on the heap: the only entry_points that allocate, and how often.
 #[test]
 fn what_waits_for_its_second_half_is_kept_on_the_heap() {
     let engine = engine(10_000, ManualClock::at(NOW));

@@ -83,14 +83,14 @@ impl Sums {
 }
 
 /// Everything that checks, made before anything is counted.
-pub(crate) struct Doors<'e, C> {
+pub(crate) struct EntryPoints<'e, C> {
     engine: &'e Engine<C>,
     handles: [Handle<'e, C>; 5],
     keyed: Vec<KeyedLimiter<C>>,
     single: Vec<Limiter<C>>,
 }
 
-impl<'e, C: Clock + Clone> Doors<'e, C> {
+impl<'e, C: Clock + Clone> EntryPoints<'e, C> {
     pub(crate) fn new(engine: &'e Engine<C>) -> Self {
         let clock = engine.clock();
         let keyed = meters().map(|meter| KeyedLimiter::with_clock(meter, 10_000, clock.clone())).into();

@@ -9,7 +9,7 @@ use std::{
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, formats::Format};
 use tidegate_conformance::Deadline;
 
-use crate::crossroads::{Crossroads, together};
+use crate::racing_clock::{Crossroads, together};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";

@@ -12,7 +12,7 @@ use tidegate_conformance::{
     HistoryStep, Implementation, LimitNumbers, replay,
 };
 
-use super::{step::Steps, whole::Engines};
+use super::{engine::Engines, step::Steps};
 
 fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> LimitNumbers {
     LimitNumbers { algorithm, limit, period_ns, calendar: None, burst, max_debt: None }
