@@ -1,6 +1,6 @@
-//! A check makes no system call, on the system clock and through every door; nor does the clock when it is steered.
+//! A check makes no system call, on the system clock and through every entry point; nor does the clock when it is steered.
 //!
-//! The kernel judges: a child process gives up all system calls but writing, and is killed by the next one. The usual
+//! The kernel is the judge: a child process gives up all system calls but writing, and is killed by the next one. The usual
 //! harness could not go on after that, so this test has a binary of its own, with its own `main`.
 
 #[cfg(target_os = "linux")]
@@ -33,7 +33,7 @@ mod strict {
 
     use super::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
 
-    /// What a child is told to do, and what it says when it came to the end of it.
+    /// The task of a child process, and the text that it writes when it has done it.
     const CHECK: &str = "--as-a-child-check";
     const CALL: &str = "--as-a-child-make-a-system-call";
     const DONE: &str = "did it all";
@@ -41,7 +41,7 @@ mod strict {
     /// one.
     static SHARED_KEY: AtomicU64 = AtomicU64::new(0);
     const KEYS: u64 = 4_096;
-    /// On one processor threads may never lose a race to each other.
+    /// Threads on one processor may never lose a race to each other.
     const LONELY: &str = "note: threads never met on a key, so no lease was looked at";
 
     pub(super) fn main() {
@@ -153,7 +153,7 @@ mod strict {
         apply_filter(&BpfProgram::try_from(filter).expect("short")).expect("a kernel with seccomp");
     }
 
-    /// Without a buffer, which would be allocated.
+    /// Writes the text without a buffer, which would be allocated.
     fn say_done() {
         let _ = writeln!(io::stderr(), "{DONE}");
     }

@@ -1,4 +1,5 @@
-//! Requests that are decided together: all or nothing, each with the decision that it would have had in its turn.
+//! Atomic batches: requests that are decided together are charged all or nothing, each with the decision that it would
+//! have had in its turn.
 
 use std::{
     fmt::Write as _,
@@ -22,7 +23,7 @@ const NOW: u64 = 1_790_035_200 * SECOND;
 const KINDS: [&str; 4] = ["user", "ip", "key", "guest"];
 const PATHS: [&str; 4] = ["/all", "/pair", "/dear", "/other"];
 
-/// Every algorithm, a limit that only watches, one that nodes share; rules for one kind, for two together, and for everyone.
+/// Returns a policy with every algorithm, a shadow limit, one that nodes share; rules for one kind, for two together, and for everyone.
 fn policy() -> String {
     let limit = |id: &str, algorithm: &str, limit: u64, more: &str| {
         format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = {limit}, period = \"10s\"{more} }},")
@@ -59,35 +60,31 @@ fn engine(at: u64) -> Engine<ManualClock> {
 
 /// A request as numbers.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestNumbers {
     values: Vec<(usize, u8)>,
     path: Option<usize>,
     cost: u64,
-    /// So many tokens in ten minutes, if it brings its own numbers.
+    /// The tokens in ten minutes, if the request brings its own numbers.
     rate: Option<u64>,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = RequestNumbers> {
     let values = proptest::sample::subsequence(vec![0, 1, 2, 3], 0..=2).prop_flat_map(|kinds| {
         proptest::collection::vec(0..2_u8, kinds.len())
             .prop_map(move |values| kinds.iter().copied().zip(values).collect())
     });
     let path = proptest::option::of(0..PATHS.len());
     let cost = prop_oneof![1 => Just(0), 6 => 1..4_u64, 1 => Just(1 << 40)];
-    (values, path, cost, proptest::option::weighted(0.3, 0..9_u64)).prop_map(|(values, path, cost, rate)| Asked {
-        values,
-        path,
-        cost,
-        rate,
-    })
+    (values, path, cost, proptest::option::weighted(0.3, 0..9_u64))
+        .prop_map(|(values, path, cost, rate)| RequestNumbers { values, path, cost, rate })
 }
 
 fn rate(tokens: u64) -> Rate {
     Rate::per_hour(6 * tokens).burst(tokens)
 }
 
-/// Asks `ask` with the requests, which borrow what they name.
-fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> T {
+/// Calls `ask` with the requests, which borrow the names of their identities.
+fn with_requests<T>(asked: &[RequestNumbers], ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> T {
     let texts: Vec<Vec<(usize, String)>> = asked
         .iter()
         .map(|asked| asked.values.iter().map(|&(kind, value)| (kind, value.to_string())).collect())
@@ -96,7 +93,7 @@ fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rat
     let identities: Vec<Vec<Identity<'_>>> =
         texts.iter().map(|texts| texts.iter().map(|(kind, text)| identity((*kind, text))).collect()).collect();
     let request = |(asked, identities)| -> (Request<'_>, Option<Rate>) {
-        let (asked, identities): (&Asked, &Vec<_>) = (asked, identities);
+        let (asked, identities): (&RequestNumbers, &Vec<_>) = (asked, identities);
         let request = Request::exactly(identities).expect("valid").domain("shop");
         let request = asked.path.map_or(Ok(request), |path| request.endpoint(PATHS[path])).expect("short");
         let request =
@@ -106,7 +103,7 @@ fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rat
     ask(&asked.iter().zip(&identities).map(request).collect::<Vec<_>>())
 }
 
-/// The slow way: everything that was charged so far is charged again to new limiters, so that nothing must be undone.
+/// The slow model: charges everything so far again to new limiters, so that nothing must be undone.
 struct Model {
     engine: Engine<ManualClock>,
     rated: RatedLimiter<ManualClock>,
@@ -118,7 +115,7 @@ struct Said {
     is_allowed: bool,
     limit_id: Option<String>,
     limit: Option<u64>,
-    /// What is left, when all of it is there again, and when to come again.
+    /// The remaining tokens, when all of them are there again, and when to retry.
     numbers: Option<(Option<u64>, Option<u64>, Retry)>,
 }
 
@@ -133,14 +130,14 @@ impl Said {
         }
     }
 
-    /// Of a refusal the limit alone: what stood in its way is told in another way where that is of the same call.
+    /// Returns only the limit of a refusal: its numbers differ where a charge of the same call stood in its way.
     fn of_refusal(self) -> Self {
         Self { numbers: self.numbers.filter(|_| self.is_allowed), ..self }
     }
 }
 
 impl Model {
-    fn after(calls: &[(Vec<Asked>, u64)]) -> Self {
+    fn after(calls: &[(Vec<RequestNumbers>, u64)]) -> Self {
         let clock = ManualClock::at(NOW);
         let engine = Engine::for_simulation(1_000, clock.clone(), 7);
         engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
@@ -154,7 +151,7 @@ impl Model {
         model
     }
 
-    fn check(&self, asked: &Asked, cost: u64, is_peek: bool) -> Said {
+    fn check(&self, asked: &RequestNumbers, cost: u64, is_peek: bool) -> Said {
         if let Some(tokens) = asked.rate {
             let key = format!("{:?} {:?} {tokens}", asked.values, asked.path);
             let bucket = TokenBucket::new(6 * tokens.max(1), 3_600 * SECOND, tokens.max(1)).expect("it fits");
@@ -173,7 +170,7 @@ impl Model {
                 numbers: Some((Some(numbers.0), Some(numbers.1), numbers.2)),
             };
         }
-        let one = [Asked { cost, rate: None, ..asked.clone() }];
+        let one = [RequestNumbers { cost, rate: None, ..asked.clone() }];
         with_requests(&one, |requests| {
             let request = &requests[0].0;
             Said::of(&if is_peek { self.engine.peek(request) } else { self.engine.check(request) })
@@ -187,7 +184,7 @@ proptest! {
         calls in proptest::collection::vec((proptest::collection::vec(asked(), 0..5), 0..4 * SECOND), 1..14),
     ) {
         let engine = engine(NOW);
-        let mut charged: Vec<(Vec<Asked>, u64)> = Vec::new();
+        let mut charged: Vec<(Vec<RequestNumbers>, u64)> = Vec::new();
         for (asked, pause) in calls {
             let mut said: Vec<Said> = Vec::new();
             with_requests(&asked, |requests| {
@@ -242,10 +239,10 @@ fn exactly_these_identities_meet_the_rules_of_their_set_alone() {
     assert_eq!(limits(&engine, &[user, ip], Some("/all")), [""; 0]);
     assert_eq!(limits(&engine, &[user, guest], Some("/dear")), [""; 0], "the policy does not speak of that kind");
     assert_eq!(limits(&engine, &[guest], Some("/all")), [""; 0]);
-    // Nobody: the rules for everyone.
+    // No identity at all: the rules for everyone.
     assert_eq!(limits(&engine, &[], Some("/all")), ["shop/rule:all/l"]);
     assert_eq!(limits(&engine, &[], None), ["shop/rule:any/l"], "without a path by `*` alone");
-    // As ever.
+    // A request without that flag meets its limits as usual.
     let both = [user, ip];
     let request = Request::new(&both).expect("valid").domain("shop").endpoint("/all").expect("short");
     let mut met = 0;
@@ -275,7 +272,7 @@ fn the_numbers_of_a_request_replace_those_of_the_policy() {
     assert_eq!(totals.denied, 2);
 }
 
-/// Of one caller each is a limit of its own: neither is charged for the other, and both are charged or none.
+/// Two rates of one caller are limits of their own: neither is charged for the other, and both are charged or none.
 #[test]
 fn two_rates_of_one_caller_are_two_limits() {
     let engine = engine(NOW);
@@ -295,12 +292,12 @@ fn two_rates_of_one_caller_are_two_limits() {
     assert_eq!(ask(&both), [(true, 99), (true, 899)]);
     // Together they cost more than the second ever holds, but each fits.
     assert_eq!(ask(&[(request(3), Some(rate(8))), (request(1), Some(rate(2)))]), [(true, 5), (true, 1)]);
-    // Of other numbers nothing is used.
+    // Nothing is used under other numbers.
     assert_eq!(ask(&[(request(1), Some(rate(3)))]), [(true, 2)]);
     assert_eq!(ask(&[(request(1), Some(rate(3).burst(2)))]), [(true, 1)]);
 }
 
-/// The key is who and where to, how often, and nothing else.
+/// The key is made of the identities, the endpoint and the numbers, and nothing else.
 #[test]
 fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
     let engine = engine(NOW);
@@ -338,7 +335,7 @@ fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
 }
 
 #[test]
-fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
+fn denied_calls_count_for_the_requests_that_were_refused_and_peeks_never_count() {
     let engine = engine(NOW);
     let (ada, bob) = ([who("user", "ada")], [who("user", "bob")]);
     let request = |who| Request::exactly(who).expect("valid").domain("shop");
@@ -355,8 +352,8 @@ fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
     assert_eq!((totals.allowed, totals.denied), (2, 1));
 }
 
-/// Threads that take from two limits and from numbers of their own, in different orders: all of a call is charged, or
-/// nothing. It goes on until a call was given back.
+/// Threads take from two limits and from numbers of their own, in different orders: all of a call is charged, or nothing. The
+/// test runs until a call was given back.
 #[test]
 fn threads_take_all_or_nothing() {
     const LIMIT: u64 = 10;
@@ -410,7 +407,7 @@ fn threads_take_all_or_nothing() {
             begin.wait();
             end.wait();
             let (taken, given_back) = (taken.load(Ordering::Relaxed), engine.give_backs() - before);
-            // A call may be denied that would have fitted, while what a neighbour took is given back.
+            // A call that would fit may be denied while another thread gives back what it took.
             let is_right = taken <= LIMIT && taken + given_back >= LIMIT;
             let mut left: Vec<_> =
                 [&user, &ip].iter().map(|who| engine.peek(&request(*who).0.without_cost()).remaining()).collect();
@@ -431,13 +428,13 @@ fn threads_take_all_or_nothing() {
     });
 }
 
-/// Publishes change one of two limits all the time: whoever meets one is decided anew, and the other limit is charged once.
+/// Publishes change one of two limits all the time: a call that races with one is decided anew, and the other limit is charged once.
 #[test]
-fn publishes_in_between_charge_nobody_twice() {
+fn publishes_in_between_charge_no_limit_twice() {
     meet_publishes(1);
 }
 
-/// Others leave the numbers of both as they are: then nothing stands against anybody.
+/// Publishes that leave the numbers of both limits as they are leave no extra charge.
 #[test]
 fn publishes_that_change_other_numbers_leave_the_sums_exact() {
     meet_publishes(0);
@@ -476,7 +473,7 @@ fn meet_publishes(change: u64) {
         let ask = || {
             let mut allowed = 0;
             for number in 0..LIMIT {
-                // Now and then it waits for a publish: all of it may fit between two of them.
+                // The thread waits for a publish now and then: all of its calls may fit between two publishes.
                 let before = published.load(Ordering::SeqCst);
                 if number % 100 == 0 {
                     Deadline::new().wait_until("a publish", || published.load(Ordering::SeqCst) > before);
@@ -503,14 +500,14 @@ fn meet_publishes(change: u64) {
     let mut left = Vec::new();
     engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut left);
     assert_eq!(left[0].remaining(), Some(9 * LIMIT));
-    // What a publish kept from being given back stands against the client.
+    // A charge that a publish kept from being given back stays charged to the client.
     let left = engine.peek(&request(&user).without_cost()).remaining();
     assert!(left <= Some(9 * LIMIT + change), "{left:?}");
     assert!(change > 0 || left == Some(9 * LIMIT), "{left:?}");
     assert_eq!(engine.totals().allowed, 3 * LIMIT);
 }
 
-/// Has threads check these together until one is denied, and says how many calls were allowed.
+/// Lets threads check these together until one call is denied. Returns how many calls were allowed.
 fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)]) -> u64 {
     let take = || {
         let (mut taken, mut decisions) = (0, Vec::new());
@@ -529,7 +526,7 @@ fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)])
     })
 }
 
-/// Where there is no room for the keys nobody goes uncounted.
+/// Every charge is counted also where the table has no room for the keys.
 #[test]
 fn threads_take_no_more_where_keys_are_in_overflow_buckets() {
     const LIMIT: u64 = 1_000;
@@ -544,7 +541,7 @@ fn threads_take_no_more_where_keys_are_in_overflow_buckets() {
     );
     let engine = Engine::for_simulation(1, ManualClock::at(NOW), 7);
     engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
-    // Those who have the room.
+    // These keys fill the table.
     for number in 0..10_000 {
         let value = number.to_string();
         let _ = engine

@@ -1,4 +1,4 @@
-//! The engine through its doors: which limits a request meets, what a decision says, and what a publish keeps.
+//! Checks of the engine: which limits a request meets, what a decision says, and what a publish keeps.
 
 use std::{sync::Barrier, time::Duration};
 
@@ -36,7 +36,7 @@ impl Bench {
         self.met(identities, to, cost).0
     }
 
-    /// The decision, and the full names of the limits that were looked at.
+    /// Returns the decision, and the full names of the limits that the check met.
     fn met(&self, identities: &[&str], to: &str, cost: u64) -> (Decision<'_>, Vec<&str>) {
         let split = |identity| {
             let (kind, value) = str::split_once(identity, '=').expect("KIND=VALUE");
@@ -161,7 +161,8 @@ fn shadow(limit: &str) -> String {
     limit.replace(" }", ", mode = \"shadow\" }")
 }
 
-/// Evaluated and counted; it never denies, and is charged only when the request is allowed and it agrees itself.
+/// A shadow limit is evaluated and counted. It never denies, and is charged only when the request is allowed and the shadow
+/// itself agrees.
 #[test]
 fn a_shadow_limit_never_denies_and_is_charged_only_when_all_agree() {
     let limits = [shadow(&bucket("trial", 2, "1d")), bucket("hour", 4, "1h"), shadow(&bucket("other", 1, "1d"))];
@@ -178,7 +179,7 @@ fn a_shadow_limit_never_denies_and_is_charged_only_when_all_agree() {
         (true, Some(2), "other"),
         (true, Some(1), "trial other"),
         (true, Some(0), "trial other"),
-        // The denial asked no shadow.
+        // The denied check met no shadow.
         (false, Some(0), ""),
         (false, Some(0), ""),
     ];
@@ -231,7 +232,7 @@ fn a_peek_answers_as_the_check_would_and_charges_nothing() {
         );
         assert_eq!(told(&bench.engine.check(&request)), peeked);
     }
-    // Of no cost: what is left now.
+    // A peek without a cost shows what is left now.
     let rest = request.without_cost();
     for _ in 0..3 {
         assert_eq!(told(&bench.engine.check(&rest)), (true, Some(1), Retry::Now, 0));
@@ -347,7 +348,7 @@ fn a_request_meets_its_limits_in_the_stated_order() {
         (&["user=u"], "/", vec!["default/tier:free/second", "default/tier:free/minute", everyone]),
         (&["user=ada"], "/", vec!["default/tier:pro/minute", everyone]),
         (&["ip=10.1.2.3"], "/api/x", vec!["default/rule:api/second", everyone]),
-        // The closest rule of a counted set alone; sets at the place of their last kind; everyone last.
+        // Only the closest rule of each counted set applies. A set is at the place of its last kind; everyone comes last.
         (
             &["ip=192.0.2.1"],
             "GET /api/search",
@@ -428,7 +429,7 @@ fn an_override_ends_by_the_engines_clock() {
 }
 
 #[test]
-fn a_hint_is_heard_only_where_allowed_and_for_nobody_assigned() {
+fn a_tier_hint_applies_only_where_allowed_and_to_clients_without_a_tier() {
     let limit_of = |policy: &str, user: &str| {
         let bench = Bench::new(policy);
         let who = [Identity::new("user", user).expect("valid")];
@@ -495,7 +496,7 @@ fn equal_numbers_and_absence_keep_the_bucket() {
     assert_eq!(bench.admitted(&["ip=a"], 20), 10);
 }
 
-/// Generations come round again; what was not touched since must not be taken for new.
+/// Generations repeat; a bucket that was not touched since must not count as one of the new numbers.
 #[test]
 fn a_bucket_survives_more_publishes_than_generations() {
     let day = |limit: u64| one_tier(&bucket("day", limit, "1d"));
@@ -572,7 +573,7 @@ fn when_the_table_is_full_new_keys_get_the_limits_overflow_buckets_or_wait() {
 /// A tightened limit: the old word says idle, but by the new numbers the quota is used for an hour yet. A flood of keys
 /// must not take the slot.
 #[test]
-fn tightening_a_limit_frees_nobody_early() {
+fn tightening_a_limit_frees_no_client_early() {
     for tightened in [bucket("l", 60, "1h"), window("l", 60, "1h")] {
         let bench = Bench::with_max_keys(&one_tier(&bucket("l", 60, "1m")), 100);
         assert_eq!(bench.admitted(&["ip=victim"], 100), 60);
@@ -657,9 +658,9 @@ fn checks_keep_the_bound_while_numbers_change() {
     assert!(admitted >= 3 * 5_000, "{admitted} admitted: somebody was denied for good");
 }
 
-/// What a shadow would have refused is told with the limit, wherever it stands among the others.
+/// An observer sees the shadows that would have refused a request, wherever they are among its limits.
 #[test]
-fn whoever_observes_a_check_is_told_of_refusing_shadows() {
+fn an_observer_of_a_check_sees_the_refusing_shadows() {
     let shadow = bucket("s", 1, "1h").replace("{ ", "{ mode = \"shadow\", ");
     let world = Bench::new(&one_tier(&format!("{}, {shadow}, {}", bucket("a", 3, "1h"), bucket("b", 9, "1h"))));
     let who = [Identity::new("ip", "192.0.2.1").expect("valid")];
@@ -669,6 +670,6 @@ fn whoever_observes_a_check_is_told_of_refusing_shadows() {
         told
     };
     assert_eq!([told(), told(), told()], [vec![false; 3], vec![false, true, false], vec![false, true, false]]);
-    // A denial leaves shadows unasked.
+    // A denied check does not evaluate shadows.
     assert_eq!(told(), [false]);
 }

@@ -1,4 +1,4 @@
-//! Files of other limiters: what well-known shapes become, what the report says, and what is refused.
+//! Imports of the files of other limiters: the policies that well-known files become, the report, and the errors.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ fn decides(policy: &Policy, domain: &str, entries: &[(&str, &str)]) -> Option<(u
     decision.limit().map(|limit| (limit, decision.period().map_or(0, |period| period.as_secs())))
 }
 
-/// What a request comes to, by its entries.
+/// The entries of a request, and the limit that decides it.
 type Row<'a> = (&'a [(&'a str, &'a str)], Option<(u64, u64)>);
 
 fn hold(policy: &Policy, domain: &str, rows: &[Row<'_>]) {
@@ -38,7 +38,7 @@ fn hold(policy: &Policy, domain: &str, rows: &[Row<'_>]) {
     }
 }
 
-/// What is told of single descriptors and limits, not of every file of its kind.
+/// Returns the notes on single descriptors and limits, not those on every file of its kind.
 fn of_lines(notes: &[Note]) -> Vec<&Note> {
     notes.iter().filter(|note| note.line > 0).collect()
 }
@@ -48,7 +48,7 @@ fn places(notes: &[Note]) -> Vec<(usize, &str, bool)> {
     of_lines(notes).into_iter().map(|note| (note.line, note.path.as_str(), note.changes_decisions)).collect()
 }
 
-/// Of all notes: line, path, whether decisions change, and what it is.
+/// Returns all notes as text: line, path, whether decisions change, and the subject.
 fn told(notes: &[Note]) -> Vec<String> {
     notes.iter().map(|it| format!("{} {} {} {}", it.line, it.path, it.changes_decisions, it.what)).collect()
 }
@@ -102,7 +102,7 @@ descriptors:
 }
 
 /// The example that envoyproxy/ratelimit comes with, without `foo` alone (see
-/// [`a_limit_of_few_keys_that_others_meet_too_is_told`]).
+/// [`a_limit_of_few_keys_that_others_meet_too_is_reported`]).
 #[test]
 fn nested_descriptors_count_combinations() {
     let imported = from_envoy(
@@ -169,7 +169,7 @@ descriptors:
 }
 
 #[test]
-fn there_is_no_way_back_from_a_branch() {
+fn matching_never_leaves_a_branch() {
     let imported = from_envoy(
         r"
 domain: shop
@@ -201,7 +201,7 @@ descriptors:
     assert!(of_lines(&imported.notes)[0].instead.contains("shadow"));
 }
 
-/// Upstream compares values as they are written, those of paths and methods too.
+/// Upstream compares values as they are written, also those of paths and methods.
 #[test]
 fn a_path_and_a_method_are_identities() {
     let imported = from_envoy(
@@ -252,7 +252,7 @@ descriptors:
     assert_eq!(imported.policy.domains["shop"].descriptor_paths, DescriptorPaths::Identity);
 }
 
-/// Everything that is not carried over as it was, each with its line, and with a mark where it matters.
+/// The report has everything that the import changes, each with its line, and with a mark where decisions change.
 #[test]
 fn the_report_leaves_nothing_out() {
     let imported = from_envoy(
@@ -355,7 +355,7 @@ fn what_envoy_refuses_is_refused_with_its_line() {
     }
 }
 
-/// Values that YAML takes for something else than text, and several files of one domain.
+/// Values that YAML does not read as text, and several files of one domain.
 #[test]
 fn values_are_text_and_domains_may_have_several_files() {
     let one = "domain: shop\ndescriptors:\n- key: status\n  value: 404\n  rate_limit: { unit: day, requests_per_unit: 1 }\n- key: version\n  value: 1.10\n  rate_limit: { unit: day, requests_per_unit: 2 }\n- key: flag\n  value: true\n  rate_limit: { unit: day, requests_per_unit: 3 }\n";
@@ -430,7 +430,7 @@ fn limits_of_limitador_hold_beside_each_other() {
             ("user_id-ada", vec!["per-1m", "per-1d"]),
         ]
     );
-    // The tightest of those that hold.
+    // The tightest limit that applies decides.
     hold(
         &policy,
         "shop",
@@ -503,7 +503,7 @@ fn what_was_imported_can_be_kept_in_every_format() {
     }
 }
 
-/// `docs/import-and-export.md` shows a configuration, what becomes of it, and the report.
+/// `docs/import-and-export.md` shows a configuration, the policy that it becomes, and the report.
 #[test]
 fn the_example_of_the_document_is_what_comes_out() {
     let document = include_str!("../../../docs/import-and-export.md");
@@ -521,9 +521,9 @@ fn the_example_of_the_document_is_what_comes_out() {
 
 /// A limit of few keys, beside descriptors of more.
 #[test]
-fn a_limit_of_few_keys_that_others_meet_too_is_told() {
+fn a_limit_of_few_keys_that_others_meet_too_is_reported() {
     let limit = |count: u64| format!("rate_limit: {{ unit: minute, requests_per_unit: {count} }}");
-    // What stands below `key: user` with a limit of 10, whether the wider limit is told of, and what requests come to.
+    // The text below `key: user` with a limit of 10, whether a note names the wider limit, and the limits that requests meet.
     for (below, is_told, with, decided) in [
         // It counts other keys, so both hold, but not for a descriptor.
         (
@@ -560,7 +560,7 @@ fn a_limit_of_few_keys_that_others_meet_too_is_told() {
         );
         hold(&policy, "shop", &[(&[("user", "ada"), with], decided), (&[("user", "ada")], Some((10, 60)))]);
     }
-    // Values that no request has at once do not meet; each limit that is met is told of by itself.
+    // Values that no request has at once do not overlap; each limit that overlaps has a note of its own.
     let text = format!(
         "domain: shop\ndescriptors:\n- {{ key: plan, value: free, {0} }}\n- {{ key: plan, value: gold, {0} }}\n- {{ key: plan, value: pro, {0} }}\n- key: plan\n  value: g*\n  descriptors: [{{ key: user, {0} }}]\n- {{ key: plan, {0}, descriptors: [{{ key: user, {0} }}] }}\n",
         limit(1)
@@ -595,7 +595,7 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
     let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
     assert_eq!((policy.domains["shop"].rules.len(), of_lines(&notes).len()), (64, 2), "{notes:?}");
     assert!(of_lines(&notes).iter().all(|note| note.what.contains("64 limits") && note.changes_decisions), "{notes:?}");
-    // Of limitador.
+    // The same for files of limitador.
     let of = |variables: &dyn Fn(usize) -> String, limits: usize| {
         let item = |place| {
             format!(
@@ -616,7 +616,7 @@ fn what_is_more_than_a_domain_can_have_is_left_out() {
     assert_eq!(places(&notes), [(65, "[64]", true), (66, "[65]", true)]);
 }
 
-/// As some tools write them: a key a route. What is left out costs a note, and not a look at all before it.
+/// A file has a key for each route, as some tools write them. A key that is left out costs a note, not a search of all before.
 #[test]
 fn ten_thousands_of_keys_are_read() {
     let keys = 35_000;
@@ -757,7 +757,7 @@ fn expressions_need_quotes_only_in_brackets() {
 }
 
 #[test]
-fn keys_that_are_part_and_value_are_told_where_there_are_some() {
+fn keys_that_are_part_and_value_are_reported_where_there_are_some() {
     let of = |key: &str| {
         let text =
             format!("domain: a\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n");
@@ -770,9 +770,9 @@ fn keys_that_are_part_and_value_are_told_where_there_are_some() {
     );
 }
 
-/// Upstream joins key and value to one text: where another key of the file is met by it, decisions change.
+/// Upstream joins key and value to one text. Decisions change where that text is another key of the file.
 #[test]
-fn a_key_and_a_value_that_another_key_is_joined_like_are_told() {
+fn a_key_and_a_value_that_join_to_another_key_are_reported() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     for (first, second, joined) in [
         ("key: user, value: \"*\"", "key: user_id", Some("`user_*`")),
@@ -824,7 +824,7 @@ fn values_with_a_star_inside_may_share_their_threshold() {
 }
 
 #[test]
-fn numbers_that_are_cut_are_told_with_both() {
+fn clamped_numbers_are_reported_with_both_values() {
     let text = "- { namespace: a, max_value: 18446744073709551615, seconds: 60 }";
     let Imported { policy, notes } = from_limitador(text).expect(text);
     let told = told(&notes);
@@ -855,9 +855,9 @@ fn documents_of_one_file_are_read_one_by_one() {
     assert_eq!(from_limitador(text).expect(text).policy.domains.len(), 2);
 }
 
-/// Errors say what stands where, and what is right, in the words of policies.
+/// Errors say where a mistake is, what was found, and what is right, in the terms of policies.
 #[test]
-fn what_is_wrong_is_said_in_plain_words() {
+fn errors_are_in_plain_words() {
     let config_map = |indent: &str| {
         ["apiVersion: v1", "kind: ConfigMap", "data:", "  shop.yaml: |", "    domain: shop"]
             .join(&format!("\n{indent}"))

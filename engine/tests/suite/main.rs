@@ -1,4 +1,4 @@
-//! The integration tests of the engine, as one binary: each module is about one part of what the engine promises.
+//! The integration tests of the engine, as one binary: each module tests one part of the engine.
 
 mod atomic_batches;
 mod batches;

@@ -1,4 +1,4 @@
-//! Policy documents: what is refused, with field and line, in every format; and what is read.
+//! Policy documents: the errors with field and line, in every format, and the policies that are read.
 
 use tidegate::{
     Engine, Identity, Problem, Publish, Request, Snapshot,
@@ -7,7 +7,7 @@ use tidegate::{
     policy::{Policy, differences},
 };
 
-/// A document with a problem: what to change in the good one, and what must be said.
+/// A document with a problem: the change to the good document, and the expected error.
 struct Bad {
     what: &'static str,
     change: fn(&mut serde_json::Value),
@@ -475,7 +475,7 @@ fn problems(text: &str, format: Format) -> Vec<Problem> {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_field_and_line_in_every_format() {
+fn errors_name_field_and_line_in_every_format() {
     for format in [Toml, Yaml, Json] {
         let text = write(&good(), format);
         Snapshot::parse(&text, format).unwrap_or_else(|problems| panic!("{format:?}: {problems}\n{text}"));
@@ -525,7 +525,7 @@ fn a_policy_of_which_no_request_meets_too_many_limits_is_taken() {
     assert_eq!(snapshot.most_limits_per_request(), 41);
 }
 
-/// A rule that is off is checked, and is not there.
+/// A disabled rule is validated, but not part of the snapshot.
 #[test]
 fn a_disabled_rule_leaves_nothing_behind() {
     let mut document = good();
@@ -538,7 +538,7 @@ fn a_disabled_rule_leaves_nothing_behind() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let mut document = good();
     limit(&mut document)["period"] = "0s".into();
     domain(&mut document)["defaults"]["ip"] = "gold".into();
@@ -594,7 +594,7 @@ fn the_three_formats_carry_the_same_document() {
     assert_eq!(Policy::parse(&again, Json).expect("its own writing"), toml);
 }
 
-/// They are in every format, change nothing that is decided, and need a reader that knows them.
+/// Descriptions and notes are in every format, change no decision, and need a reader that knows them.
 #[test]
 fn descriptions_and_notes_are_for_people_alone() {
     let mut document = good();
@@ -628,7 +628,7 @@ fn a_largest_debt_is_in_every_format_and_needs_a_reader_that_knows_it() {
     }
 }
 
-/// They keep their order in every format, change nothing that is decided, and need a reader that knows them.
+/// Tags keep their order in every format, change no decision, and need a reader that knows them.
 #[test]
 fn tags_are_for_people_alone() {
     let mut document = good();

@@ -1,4 +1,4 @@
-//! Limiters without a policy.
+//! Conformance of limiters without a policy.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl SharedSubject for Keyed<ManualClock> {
     }
 }
 
-/// Those whose numbers come with each check.
+/// Limiters whose numbers come with each check.
 pub(crate) struct Rated;
 
 impl Implementation for Rated {
