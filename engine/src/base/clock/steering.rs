@@ -196,6 +196,8 @@ impl Steering {
 
     /// Makes a step: towards wall time, as far as the time since the last step and the sleep in it allow, or by a step of wall
     /// time. Returns the time.
+    ///
+    /// This is one function because every branch uses the bounds at its beginning.
     pub(super) fn step(&mut self, now: &Sample) -> Nanos {
         let start = self.line.start();
         let ([before, after], [now_before, now_after]) = (self.mono, now.mono);

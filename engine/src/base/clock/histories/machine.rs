@@ -206,7 +206,7 @@ impl Simulation {
         self.threads[thread].place = Access::Idle;
     }
 
-    /// Lets a thread make its next access to memory or a clock.
+    /// Lets a thread make its next access to memory or a clock. One match lists the accesses in their order.
     pub(super) fn run(&mut self, thread: usize) {
         let machine = self.machine;
         let place = match self.threads[thread].place {
