@@ -8,7 +8,7 @@
 //! A check at clock value t takes a cell by swapping the value that it read, which must be at most t, for one of at
 //! least t + p. So the clock values of two admissions by one cell differ by at least p, and any half-open interval of
 //! length p holds at most one admission of each cell, n in all. The bound depends on nothing else: any error in the
-//! order of the cells, in the hint, or in who owns the ring can only deny.
+//! order of the cells, in the hint, or in the owner of the ring can only deny.
 //!
 //! What is *owed* (work that cost more than it was charged for) takes the oldest cells whether they are free or not.
 //! Each then holds a later instant than before, so it still frees no cell early: it only delays.

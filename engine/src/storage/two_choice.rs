@@ -1,6 +1,6 @@
 //! Two-choice hashing: a key's hash chooses two lines of the table, and the key may be in either.
 
-/// Returns the number of lines of a table that was asked to have `lines`: at least 2.
+/// Returns the number of lines of a table that needs `lines`: at least 2.
 pub(crate) fn count_for(lines: usize) -> usize {
     lines.max(2)
 }
