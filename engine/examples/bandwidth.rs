@@ -1,4 +1,4 @@
-//! Bandwidth by bytes: a download is sent in chunks, and each chunk costs its length.
+//! Limits bandwidth by bytes: a download is sent in chunks, and each chunk costs its length.
 //!
 //! `cargo run -p tidegate --example bandwidth`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
     let engine = Engine::for_simulation(1_000, clock.clone(), 1);
     engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
-    // The limit is known: a handle is the shortest way to its buckets.
+    // The limit is known, so a handle is the fastest way to check it.
     let mut bytes = engine.handle("default/tier:basic/bytes", "customer").ok_or("the limit is there")?;
 
     let file = vec![7; 5_000_000];
@@ -43,16 +43,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         sent += chunk.len() as u64;
     }
     println!("{sent} bytes in {:.3} s with {waits} waits", waited_ns as f64 / SECOND_NS as f64);
-    // The burst goes at once, and the rest at the rate, to the nanosecond.
+    // The burst is sent at once, and the rest at the rate, exact to the nanosecond.
     assert_eq!(waited_ns, (sent - BURST) * SECOND_NS / RATE);
 
-    // Smaller costs are still admitted where a large one is not: see what fits before cutting a chunk.
+    // A smaller cost may be admitted where a large one is denied, so look at what fits before you cut a chunk.
     clock.advance(SECOND_NS / 10);
     let denied = bytes.check(b"acme", 200_000)?;
     println!("200,000 bytes: {:?}, but {:?} would go now", denied.retry(), denied.remaining());
     assert!(bytes.check(b"acme", denied.remaining().ok_or("a limit decided")?)?.is_allowed());
 
-    // More than the burst never fits: the answer says so, rather than sending the customer away for ever.
+    // A cost above the burst never fits. The decision says so, so that the customer does not retry for ever.
     assert_eq!(bytes.check(b"acme", BURST + 1)?.retry(), Retry::Never);
     Ok(())
 }

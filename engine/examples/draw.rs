@@ -1,6 +1,6 @@
-//! Draws what each algorithm makes of the same arrivals, by asking the engine, into `docs/images/`.
+//! Draws the decisions of each algorithm on the same arrivals, made by the engine, into `docs/images/`.
 //!
-//! `cargo run -p tidegate --example draw` writes the drawings; the test below fails where they are not what the engine
+//! `cargo run -p tidegate --example draw` writes the drawings. The test below fails when they differ from what the engine
 //! does now.
 
 use std::{
@@ -14,13 +14,13 @@ use tidegate::{Decision, Engine, Identity, Request, Snapshot, clock::ManualClock
 
 const LIMIT: u64 = 5;
 const PERIOD: f64 = 10.0;
-/// The time that a drawing shows.
+/// The length of a drawing.
 const SHOWN_MS: u64 = 46_000;
 const SHOWN: f64 = SHOWN_MS as f64 / 1_000.0;
 /// The beginning of a window in 2026.
 const START_NS: u64 = 1_790_000_000 * SECOND_NS;
 
-/// An algorithm, and what its line shows.
+/// An algorithm, and the label of its line.
 struct Subject {
     algorithm: &'static str,
     line: [&'static str; 2],
@@ -35,17 +35,17 @@ const SUBJECTS: &[Subject] = &[
     Subject { algorithm: "sliding_window_log", line: ["left", "now"], has_windows: false },
 ];
 
-/// What became of the arrivals; times in seconds.
+/// The arrivals and their decisions; times are in seconds.
 #[derive(Default)]
-struct Seen {
+struct Recording {
     arrived: Vec<f64>,
     denied: Vec<f64>,
-    /// When they arrived, and when they may go on.
+    /// Pairs of the time of an arrival and the time from which the request may go on.
     admitted: Vec<(f64, f64)>,
     line: Vec<(f64, f64)>,
 }
 
-/// A steady stream, a burst across the end of a window, silence, a burst; in milliseconds.
+/// Returns a steady stream, a burst across the end of a window, silence and a burst, in milliseconds.
 fn arrivals() -> impl Iterator<Item = u64> {
     let steady = (0..4).map(|n| 1_250 + n * 2_500);
     let across = (0..10).map(|n| 17_750 + n * 500);
@@ -53,8 +53,8 @@ fn arrivals() -> impl Iterator<Item = u64> {
     steady.chain(across).chain(burst)
 }
 
-/// Asks a real engine, on a clock that is set by hand.
-fn watch(subject: &Subject) -> Result<Seen, Box<dyn Error>> {
+/// Records the decisions of a real engine, on a clock that is set by hand.
+fn record(subject: &Subject) -> Result<Recording, Box<dyn Error>> {
     let Subject { algorithm, .. } = subject;
     let clock = ManualClock::at(START_NS);
     let engine = Engine::for_simulation(10, clock.clone(), 1);
@@ -72,32 +72,32 @@ fn watch(subject: &Subject) -> Result<Seen, Box<dyn Error>> {
     )?)?;
     let who = [Identity::new("user", "ada")?];
     let request = Request::new(&who)?;
-    let mut seen = Seen::default();
+    let mut recording = Recording::default();
     let mut coming = arrivals().peekable();
     for ms in (0..=SHOWN_MS).step_by(50) {
         clock.set(START_NS + ms * 1_000_000);
         let now = ms as f64 / 1_000.0;
-        seen.level(now, subject, &engine.peek(&request.without_cost()));
+        recording.level(now, subject, &engine.peek(&request.without_cost()));
         while coming.next_if_eq(&ms).is_some() {
-            seen.arrived.push(now);
+            recording.arrived.push(now);
             let decision = engine.check(&request);
             if decision.is_allowed() {
-                seen.admitted.push((now, now + decision.delay().as_secs_f64()));
+                recording.admitted.push((now, now + decision.delay().as_secs_f64()));
             } else {
-                seen.denied.push(now);
+                recording.denied.push(now);
             }
-            seen.level(now, subject, &decision);
+            recording.level(now, subject, &decision);
         }
     }
-    Ok(seen)
+    Ok(recording)
 }
 
-impl Seen {
+impl Recording {
     fn level(&mut self, now: f64, subject: &Subject, decision: &Decision<'_>) {
         let [reset, period] =
             [decision.reset_after(), decision.period()].map(|time| time.unwrap_or_default().as_secs_f64());
         let level = match subject.algorithm {
-            // These move all the time, not token by token.
+            // These levels move continuously, not token by token.
             "token_bucket" => LIMIT as f64 * (1.0 - reset / period),
             "leaky_bucket" => LIMIT as f64 * reset / period,
             _ => {
@@ -109,14 +109,14 @@ impl Seen {
         self.line.push((now, level));
     }
 
-    /// The interval of one period in which most go on: its beginning, and how many.
+    /// Returns the interval of one period in which most requests go on: its beginning, and their number.
     fn busiest(&self) -> (f64, usize) {
         let within = |from: f64| self.admitted.iter().filter(|(_, at)| (from..from + PERIOD).contains(at)).count();
         let each = self.admitted.iter().map(|&(_, at)| (at, within(at)));
         each.fold((0.0, 0), |most, next| if next.1 > most.1 { next } else { most })
     }
 
-    /// In words, for those who do not see the drawing.
+    /// Describes the drawing in words, for people who do not see it.
     fn description(&self) -> String {
         let part = |from: f64, to: f64| {
             let came = self.arrived.iter().filter(|at| (from..to).contains(*at)).count();
@@ -133,7 +133,7 @@ impl Seen {
         )
     }
 
-    /// The line without the points that lie on a straight between their neighbours.
+    /// Returns the line without the points that are on a straight line between their neighbours.
     fn corners(&self) -> Vec<(f64, f64)> {
         let mut corners = Vec::new();
         for (place, &(x, y)) in self.line.iter().enumerate() {
@@ -149,7 +149,8 @@ impl Seen {
     }
 }
 
-/// Own background, so that it is readable on any page; colours that the colour-blind tell apart, and shapes beside them.
+/// The style: a background of its own, so that a drawing is readable on any page; colours that colour-blind people can
+/// tell apart, and shapes beside them.
 const STYLE: &str = "
 svg{--paper:#fff;--ink:#1f2328;--soft:#59636e;--rule:#d1d9e0;--band:#f3f5f8;--yes:#0969a8;--no:#b5480d;--wash:#dcebf7}
 @media(prefers-color-scheme:dark){svg{--paper:#0d1117;--ink:#e6edf3;--soft:#9198a1;--rule:#3d444d;--band:#161b22;--yes:#6cb6ff;--no:#f0995c;--wash:#16304d}}
@@ -161,7 +162,7 @@ text{font:13px system-ui,sans-serif;fill:var(--ink)}
 .card{fill:var(--paper);stroke:var(--rule)}
 ";
 
-/// Where a time stands, in pixels from the left; the labels are before it.
+/// Returns the place of a time, in pixels from the left. The labels are before it.
 fn x(seconds: f64) -> f64 {
     92.0 + seconds * 16.8
 }
@@ -171,14 +172,14 @@ const ARRIVALS: f64 = 60.0;
 const DENIED: f64 = 86.0;
 const ADMITTED: f64 = 112.0;
 
-/// Where requests go on: when they are admitted, unless they wait.
-fn goes_on(seen: &Seen) -> f64 {
-    if seen.admitted.iter().any(|(at, then)| then > at) { 158.0 } else { ADMITTED }
+/// Returns the height at which requests go on: that of the admitted ones, unless they wait.
+fn goes_on(recording: &Recording) -> f64 {
+    if recording.admitted.iter().any(|(at, then)| then > at) { 158.0 } else { ADMITTED }
 }
 
-fn draw(subject: &Subject, seen: &Seen) -> Result<String, fmt::Error> {
+fn draw(subject: &Subject, recording: &Recording) -> Result<String, fmt::Error> {
     let Subject { algorithm, .. } = subject;
-    let (top, bottom) = (goes_on(seen) + 30.0, goes_on(seen) + 110.0);
+    let (top, bottom) = (goes_on(recording) + 30.0, goes_on(recording) + 110.0);
     let height = bottom + 38.0;
     let mut svg = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {height}" role="img" aria-labelledby="title desc">
@@ -189,20 +190,20 @@ fn draw(subject: &Subject, seen: &Seen) -> Result<String, fmt::Error> {
 <text x="16" y="27" class="name">{algorithm}</text>
 <text x="{:.1}" y="27" class="soft end">{LIMIT} per {PERIOD} s: {} of {} admitted</text>
 "#,
-        seen.description(),
+        recording.description(),
         height - 1.0,
         x(SHOWN),
-        seen.admitted.len(),
-        seen.arrived.len(),
+        recording.admitted.len(),
+        recording.arrived.len(),
     );
     draw_time(&mut svg, subject.has_windows, bottom)?;
-    draw_lanes(&mut svg, seen)?;
-    draw_line(&mut svg, subject.line, &seen.corners(), [top, bottom])?;
+    draw_lanes(&mut svg, recording)?;
+    draw_line(&mut svg, subject.line, &recording.corners(), [top, bottom])?;
     svg += "</svg>\n";
     Ok(svg)
 }
 
-/// Seconds, and the windows.
+/// Draws the seconds, and the windows.
 fn draw_time(svg: &mut String, has_windows: bool, bottom: f64) -> fmt::Result {
     let windows = (0..).map(|period| f64::from(period) * PERIOD).take_while(|from| *from < SHOWN);
     for (period, from) in windows.enumerate() {
@@ -219,9 +220,9 @@ fn draw_time(svg: &mut String, has_windows: bool, bottom: f64) -> fmt::Result {
     Ok(())
 }
 
-/// What came, and what became of it.
-fn draw_lanes(svg: &mut String, seen: &Seen) -> fmt::Result {
-    let goes_on = goes_on(seen);
+/// Draws the arrivals and their decisions.
+fn draw_lanes(svg: &mut String, recording: &Recording) -> fmt::Result {
+    let goes_on = goes_on(recording);
     let mut label = |name, lane: f64| writeln!(svg, r#"<text x="16" y="{:.1}">{name}</text>"#, lane + 4.5);
     label("arrivals", ARRIVALS)?;
     label("denied", DENIED)?;
@@ -229,7 +230,7 @@ fn draw_lanes(svg: &mut String, seen: &Seen) -> fmt::Result {
     if goes_on > ADMITTED {
         label("goes on", goes_on)?;
     }
-    let (from, most) = seen.busiest();
+    let (from, most) = recording.busiest();
     let (left, right, width) = (x(from) - 8.0, x(from) - 14.0, x(from + PERIOD) - x(from));
     writeln!(
         svg,
@@ -238,13 +239,13 @@ fn draw_lanes(svg: &mut String, seen: &Seen) -> fmt::Result {
         goes_on - 10.0,
         goes_on + 4.5
     )?;
-    for &at in &seen.arrived {
+    for &at in &recording.arrived {
         writeln!(svg, r#"<path d="M{:.1} {:.1}v14" class="came"/>"#, x(at), ARRIVALS - 7.0)?;
     }
-    for &at in &seen.denied {
+    for &at in &recording.denied {
         writeln!(svg, r#"<path d="M{:.1} {:.1}l6 6m0-6l-6 6" class="no"/>"#, x(at) - 3.0, DENIED - 3.0)?;
     }
-    for &(at, then) in &seen.admitted {
+    for &(at, then) in &recording.admitted {
         writeln!(svg, r#"<circle cx="{:.1}" cy="{ADMITTED:.1}" r="3.3" class="yes"/>"#, x(at))?;
         if goes_on > ADMITTED {
             let (left, top) = (x(then), goes_on - 5.0);
@@ -255,7 +256,7 @@ fn draw_lanes(svg: &mut String, seen: &Seen) -> fmt::Result {
     Ok(())
 }
 
-/// What is left, or in the queue.
+/// Draws the tokens that are left, or the length of the queue.
 fn draw_line(svg: &mut String, name: [&str; 2], corners: &[(f64, f64)], [top, bottom]: [f64; 2]) -> fmt::Result {
     let (left, right, middle) = (x(0.0), x(SHOWN), f64::midpoint(top, bottom));
     let y = |level: f64| bottom - level / LIMIT as f64 * (bottom - top);
@@ -275,9 +276,9 @@ fn draw_line(svg: &mut String, name: [&str; 2], corners: &[(f64, f64)], [top, bo
     writeln!(svg, r#"<path d="{path}" class="line"/>"#)
 }
 
-/// Every drawing, and the name of its file.
+/// Returns every drawing, and the name of its file.
 fn drawings() -> Result<Vec<(String, String)>, Box<dyn Error>> {
-    SUBJECTS.iter().map(|it| Ok((format!("{}.svg", it.algorithm), draw(it, &watch(it)?)?))).collect()
+    SUBJECTS.iter().map(|it| Ok((format!("{}.svg", it.algorithm), draw(it, &record(it)?)?))).collect()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -289,7 +290,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn the_committed_drawings_are_what_the_engine_does_now() {
+fn the_committed_drawings_show_what_the_engine_does() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/images");
     for (name, svg) in drawings().expect("drawn") {
         let committed = fs::read_to_string(folder.join(&name)).unwrap_or_default();

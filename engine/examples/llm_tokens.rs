@@ -1,5 +1,5 @@
-//! The tokens of a language model: what an answer costs is known when it is written. Reserve an estimate, settle what it
-//! was.
+//! Limits the tokens of a language model, whose cost is known only after the answer: reserves an estimate, then settles the
+//! real cost.
 //!
 //! `cargo run -p tidegate --example llm_tokens`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -16,7 +16,7 @@ const POLICY: &str = r#"
     limits = [{ id = "tokens", algorithm = "token_bucket", limit = 60_000, period = "1m", burst = 20_000 }]
 "#;
 
-/// A prompt, the longest answer that it asks for, and how long the answer turned out: in tokens.
+/// The lengths of a prompt, of the longest answer that it allows, and of the real answer, in tokens.
 const CALLS: [(u64, u64, u64); 5] =
     [(900, 4_000, 350), (2_500, 8_000, 7_600), (300, 4_000, 4_000), (6_000, 4_000, 900), (1_200, 16_000, 2_100)];
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{prompt:6} + {answer_most:6}: {reserved:?} left while it writes, {:?} after {answer}", left());
     }
 
-    // An answer that came out longer than reserved is charged all the same, and the next call waits for it.
+    // An answer that is longer than its reservation is charged in full, and the next call waits for it.
     clock.advance(60 * SECOND_NS);
     let (_, reservation) = engine.reserve(&Request::new(&team)?.cost(1_000)?);
     engine.settle(reservation.ok_or("the bucket is full")?, 25_000);

@@ -1,4 +1,4 @@
-//! Calls to other people's services, each at the pace that it allows: ten a second for each host, two at once.
+//! Paces outbound calls to other services: ten a second for each host, two at once.
 //!
 //! `cargo run -p tidegate --example outbound_pacing`
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), WaitError> {
     let pace = Arc::new(KeyedLimiter::with_max_keys(PACE, 1_000));
     let start = Instant::now();
 
-    // Many tasks may wait for one host: they go one after the other, in the order in which they came.
+    // Many tasks may wait for one host: they proceed one after the other, in the order of their arrival.
     let mut calls = JoinSet::new();
     for number in 1..=6 {
         for host in ["a.example", "b.example"] {
@@ -33,7 +33,7 @@ async fn main() -> Result<(), WaitError> {
     }
     calls.join_all().await.into_iter().collect::<Result<(), WaitError>>()?;
 
-    // A call that is of no use later than that. What a call weighs is its cost.
+    // These calls are of no use after the deadline. Each has a cost of two.
     let deadline = Instant::now() + Duration::from_millis(450);
     loop {
         match pace.wait_n_until("a.example", 2, deadline).await {
@@ -43,7 +43,7 @@ async fn main() -> Result<(), WaitError> {
         }
     }
 
-    // Whoever gives up while waiting has taken nothing.
+    // A task that gives up while it waits has taken nothing.
     tokio::select! {
         waited = pace.wait_n("a.example", 2) => waited?,
         () = sleep(Duration::from_millis(20)) => println!("{:>4} ms  gave up", start.elapsed().as_millis()),

@@ -1,4 +1,4 @@
-//! Three limits on one request: 10 at once, 100 a minute, 200 a day. All are charged, or none.
+//! Checks three limits on one request: 10 at once, 100 a minute, 200 a day. All are charged, or none.
 //!
 //! `cargo run -p tidegate --example stacked_limits`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -20,14 +20,14 @@ const POLICY: &str = r#"
 "#;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The beginning of a day in 2026, on a clock that moves when it is told to.
+    // The beginning of a day in 2026, on a clock that the program moves.
     let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
     let engine = Engine::for_simulation(1_000, clock.clone(), 1);
     engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
     let ada = [Identity::new("user", "ada")?];
     let request = Request::new(&ada)?;
 
-    // Somebody who comes as often as he may meets each limit in its turn.
+    // A user who sends as many requests as they may meets each limit in turn.
     let (mut admitted, mut said) = (0, "");
     loop {
         let decision = engine.check(&request);
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     assert_eq!(admitted, 200);
 
-    // A denial charges nothing, whichever limit says no: the other two get all of their quota back meanwhile.
+    // A denial charges nothing, whichever limit refuses: the other two get all of their quota back meanwhile.
     for _ in 0..60 {
         clock.advance(SECOND_NS);
         assert!(!engine.check(&request).is_allowed());
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         );
     }
 
-    // What is left is that of the tightest limit.
+    // The decision shows what is left of the tightest limit.
     clock.advance(86_400 * SECOND_NS);
     let decision = engine.check(&request);
     println!("the next day: {:?} left of {}", decision.remaining(), decision.limit_id().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A pool of threads, one engine: every thread asks, nobody locks, and together they get what the limit says.
+//! Checks one limit from a pool of threads, without locks: together they get exactly what the limit allows.
 //!
 //! `cargo run -p tidegate --example thread_pool`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -46,14 +46,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                         own += 1;
                         done.fetch_add(1, Ordering::Relaxed);
                     }
-                    // Others wait for the same token: whoever comes too late is told a new time.
+                    // Other threads wait for the same token: a thread that is too late gets a new time.
                     Ok(Retry::After(wait)) => thread::sleep(wait),
                     Ok(Retry::Never) | Err(_) => break,
                 }
             }
             own
         };
-        // A handle a thread: clones are cheap, and count in the same buckets.
+        // Each thread has a handle of its own. Clones are cheap, and count in the same buckets.
         let threads: Vec<_> =
             (0..THREADS).map(|_| (work, jobs.clone())).map(|(work, jobs)| scope.spawn(move || work(jobs))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (took, jobs) = (Duration::from_nanos(clock.now() - began), by_thread.iter().sum::<u64>());
     println!("{jobs} jobs in {took:.2?}, by thread {by_thread:?}");
 
-    // Never more than the burst and what came back since.
+    // The threads never get more than the burst and the tokens that came back since.
     assert!(jobs as f64 <= 50.0 + 200.0 * took.as_secs_f64());
     assert_eq!(engine.totals().allowed, jobs);
     println!("{} checks were denied, each told when to come back", engine.totals().denied);

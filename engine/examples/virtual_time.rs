@@ -1,4 +1,4 @@
-//! A day of traffic in a second: the engine reads the time from a clock, and this one is set by hand.
+//! Simulates a day of traffic in a second: the engine reads the time from a clock that the program sets by hand.
 //!
 //! `cargo run -p tidegate --example virtual_time`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -47,14 +47,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "x".repeat(denied as usize / 20)
         );
     }
-    let asked: u64 = LOAD.iter().sum::<u64>() * 60;
+    let requests: u64 = LOAD.iter().sum::<u64>() * 60;
     let totals = engine.totals();
-    assert_eq!(totals.allowed + totals.denied, asked);
+    assert_eq!(totals.allowed + totals.denied, requests);
     for (limit, counts) in engine.limit_counts() {
         println!("{}: allowed {}, was the first to refuse {}", engine.limit_name(limit), counts.allowed, counts.denied);
     }
 
-    // Time goes forward only: a clock that is set back stays where it is.
+    // Time only goes forward: a clock that is set back stays where it is.
     clock.set(midnight);
     let stands = engine.peek(&request);
     assert!(stands.reset_at() > Some(std::time::Duration::from_nanos(midnight + 23 * 3_600 * SECOND_NS)));

@@ -88,8 +88,8 @@ pub use policy::{
 pub use storage::{
     bucket::Bucket,
     counters::{Counts, Totals},
-    shares::TableShares,
     table::BYTES_PER_KEY,
+    table_shares::TableShares,
 };
 
 /// The meaning of the entries of Envoy's descriptors.

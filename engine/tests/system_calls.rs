@@ -1,11 +1,11 @@
-//! A check makes no system call, on the system clock and through every door; nor does the clock when it is steered.
+//! A check makes no system call, on the system clock and through every entry point; nor does the clock when it is steered.
 //!
-//! The kernel judges: a child process gives up all system calls but writing, and is killed by the next one. The usual
+//! The kernel is the judge: a child process gives up all system calls but writing, and is killed by the next one. The usual
 //! harness could not go on after that, so this test has a binary of its own, with its own `main`.
 
 #[cfg(target_os = "linux")]
-#[path = "suite/nothing_else/doors.rs"]
-mod doors;
+#[path = "suite/no_allocation/entry_points.rs"]
+mod entry_points;
 
 fn main() {
     #[cfg(target_os = "linux")]
@@ -31,9 +31,9 @@ mod strict {
         clock::{Clock, SystemClock},
     };
 
-    use super::doors::{Doors, SECOND, Sums, engine, leasing};
+    use super::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
 
-    /// What a child is told to do, and what it says when it came to the end of it.
+    /// The task of a child process, and the text that it writes when it has done it.
     const CHECK: &str = "--as-a-child-check";
     const CALL: &str = "--as-a-child-make-a-system-call";
     const DONE: &str = "did it all";
@@ -41,7 +41,7 @@ mod strict {
     /// one.
     static SHARED_KEY: AtomicU64 = AtomicU64::new(0);
     const KEYS: u64 = 4_096;
-    /// On one processor threads may never lose a race to each other.
+    /// Threads on one processor may never lose a race to each other.
     const LONELY: &str = "note: threads never met on a key, so no lease was looked at";
 
     pub(super) fn main() {
@@ -87,8 +87,8 @@ mod strict {
     fn check() {
         let engine: &'static Engine = Box::leak(Box::new(engine(10_000, SystemClock::new())));
         engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1)));
-        let (mut doors, mut sums) = (Doors::new(engine), Sums::default());
-        doors.pass(0, &mut sums);
+        let (mut entry_points, mut sums) = (EntryPoints::new(engine), Sums::default());
+        entry_points.pass(0, &mut sums);
         // On one processor they would hardly meet, and where others are busy the kernel may leave both on one for minutes.
         let (first, last) = first_and_last_processor();
         pin_to(first);
@@ -108,7 +108,7 @@ mod strict {
         // Long enough for the clock to be steered many times, and until the threads have met, for a minute at most.
         while engine.clock().now() < until || (!is_enough(&sums) && engine.clock().now() < until + 60 * SECOND) {
             number += 1;
-            doors.pass(number, &mut sums);
+            entry_points.pass(number, &mut sums);
             let has_ended = engine.leases_ended() > 0;
             if !has_ended {
                 SHARED_KEY.store(number % KEYS, Ordering::Relaxed);
@@ -153,7 +153,7 @@ mod strict {
         apply_filter(&BpfProgram::try_from(filter).expect("short")).expect("a kernel with seccomp");
     }
 
-    /// Without a buffer, which would be allocated.
+    /// Writes the text without a buffer, which would be allocated.
     fn say_done() {
         let _ = writeln!(io::stderr(), "{DONE}");
     }

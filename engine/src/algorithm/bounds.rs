@@ -1,4 +1,4 @@
-//! Which numbers a limit can have, and the error for those that it cannot.
+//! The ranges of a limit's numbers, and the error for a number outside of them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What becomes of used quota when a limit's numbers change.
+//! Carry-over: conversion of used quota when a limit's numbers change.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ impl Used {
     }
 }
 
-/// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
+/// The rule by which used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -30,8 +30,8 @@ pub enum Carry {
     /// Used tokens stay used, up to the new capacity: 100 used of 100, raised to 1,000, leaves 900.
     #[default]
     Keep,
-    /// The used share stays: 100 used of 100, raised to 1,000, leaves nothing. Rounded up to a whole token of a window; of
-    /// a bucket by less than 2^-16 of what one old token becomes.
+    /// The used share stays: 100 used of 100, raised to 1,000, leaves nothing. The result is rounded up to a whole
+    /// token of a window; for a bucket, by less than 2^-16 of what one old token becomes.
     Proportional,
     /// Nothing stays used: 100 used of 100, raised to 1,000, leaves 1,000.
     Reset,
@@ -42,7 +42,7 @@ impl Carry {
     pub(super) fn carried(self, used: Used, from: u64, to: u64) -> Used {
         let carried = match self {
             Self::Keep => used.0,
-            // At most 2^69 x 2^53: more than all of it stays all of it.
+            // At most 2^69 x 2^53. More than the capacity counts as the capacity.
             Self::Proportional => (used.0.min(Used::whole(from).0) * u128::from(to)).div_ceil(u128::from(from)),
             Self::Reset => 0,
         };

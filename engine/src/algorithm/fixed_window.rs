@@ -1,16 +1,17 @@
-//! Fixed windows: a count per window. Windows are aligned to the Unix epoch, or are the days, weeks or months of a time
-//! zone.
+//! The fixed window: a count for each window. Windows are aligned to the Unix epoch, or are the days, weeks or months
+//! of a time zone.
 //!
-//! At most n are admitted per window, so up to 2n in a stretch of p that crosses a boundary: all of one window's quota at
-//! its end, all of the next at its beginning. A thread that reads its clock late is counted in the newest window that the word has seen.
+//! At most n are admitted per window, so up to 2n in an interval of length p that crosses a boundary: all of one
+//! window's quota at its end, all of the next at its beginning. A thread that reads its clock late is counted in the
+//! newest window that the word has seen.
 
 use std::num::NonZero;
 
 use super::{
-    addition::Addition,
     bounds::{Unfit, in_range, whole_seconds},
     calendar::Calendar,
     carry::{Carry, Used},
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
@@ -140,7 +141,7 @@ impl FixedWindow {
 
     pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
         let Window { unit, end, .. } = self.window(word, now);
-        // The window of a word may be newer than the clock.
+        // A word may be in a newer window than the clock.
         let from = self.start(end - 1).min(now);
         Addition { head: pack(unit, 0), is_instant: false, add: cost, most: self.limit, from, until: end }
     }
@@ -179,7 +180,7 @@ impl FixedWindow {
         if window.count == 0 { 0 } else { window.end.saturating_sub(now) }
     }
 
-    /// Gives back only to the window that was charged, and only while it counts.
+    /// Gives back only to the window that was charged, and only while that window counts.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         let window = self.window(word, now);
         let charged = END.get(receipt.word);

@@ -1,4 +1,4 @@
-//! The meter of a limit: whichever algorithm it has, with its numbers.
+//! The meter of a limit: its numbers, compiled for its algorithm.
 
 use super::{
     carry::Carry,
@@ -66,7 +66,7 @@ impl Meter {
         each!(self, algorithm => algorithm.whole_period_ns())
     }
 
-    /// Returns the same limit for a clock that is `ns` nanoseconds ahead of wall time, which windows follow.
+    /// Returns the meter for a clock that is `ns` nanoseconds ahead of wall time. Windows follow wall time.
     pub(crate) fn ahead_of_wall(self, ns: u64) -> Self {
         match self {
             Self::FixedWindow(window) => Self::FixedWindow(window.ahead_of_wall(ns)),
@@ -112,30 +112,32 @@ impl Meter {
         }
     }
 
-    /// Returns the word after a charge was given back, or `None` where nothing is left to give.
+    /// Returns the word after a charge was given back, or `None` where nothing is left to give back.
     ///
-    /// `now` must have been read after `word`. Never gives back more than time has not returned already.
+    /// `now` must have been read after `word`. Never gives back what time has returned already.
     #[must_use]
     pub fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         each!(self, algorithm => algorithm.give_back(word, now, receipt))
     }
 
-    /// Returns whether a token bucket's word holds less than the part of a charge that time has not repaid. The stripes of a
-    /// lease gave the rest, and it is not charged to the word yet.
+    /// Returns whether a token bucket's word holds less than the part of a charge that time has not repaid. Stripes of
+    /// the key gave the rest, and it is not charged to the word yet.
     pub(crate) fn is_short_of(&self, word: u64, now: Nanos, receipt: &Receipt) -> bool {
         matches!(self, Self::TokenBucket(bucket) if bucket.is_short_of(word, now, receipt))
     }
 
-    /// Returns the word after `cost` was charged even if it does not fit: it was used already and is known only now. Later costs
-    /// wait for it: [`debt_room`](Self::debt_room) says how much may be charged before they wait too long. A window holds at
-    /// most what its field does, and forgets it at its end; a log at most its limit, for a period.
+    /// Returns the word after `cost` was charged even if it does not fit, because it was used already and is known only
+    /// now. Later costs wait for it: [`debt_room`](Self::debt_room) says how much may be charged before they wait too
+    /// long. A window counts at most what its field holds, and forgets it at its end; a log counts at most its limit,
+    /// for a period.
     #[must_use]
     pub fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
     }
 
-    /// Returns the largest cost of an [`overcharge`](Self::overcharge) after which at most `max_debt` tokens are owed above the
-    /// capacity; 0 where as many or more are owed already. Any cost of a window or a log, which forget a debt within a period.
+    /// Returns the largest cost of an [`overcharge`](Self::overcharge) after which at most `max_debt` tokens are owed
+    /// above the capacity; 0 where as many or more are owed already. For a window or a log, which forget a debt within
+    /// a period, any cost.
     #[must_use]
     pub fn debt_room(&self, word: u64, now: Nanos, max_debt: u64) -> u64 {
         match self {
@@ -144,12 +146,12 @@ impl Meter {
         }
     }
 
-    /// Returns a word with at least as much used as either word says. Of two windows, the later one counts.
+    /// Returns a word with at least as much used as in either word. Of two windows, the later one counts.
     #[must_use]
     pub fn merge(&self, one: u64, other: u64) -> u64 {
         match self {
             Self::SlidingWindowCounter(counter) => counter.merge(one, other),
-            // An instant; or the window and what is used in it.
+            // Words are instants, or a window and what is used in it, so the larger one has more used.
             _ => one.max(other),
         }
     }
@@ -159,7 +161,7 @@ impl Meter {
     fn since(&self, word: u64) -> Nanos {
         match self {
             _ if word == 0 => 0,
-            // A log's word says it rounded up, which would carry too much.
+            // A log's word has the instant rounded up, which would carry too much.
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::SlidingWindowLog(_) => 0,
             Self::FixedWindow(window) => window.since(word),
             Self::SlidingWindowCounter(counter) => counter.since(word),
@@ -172,7 +174,7 @@ impl Meter {
     pub fn carry_over(&self, word: u64, at: Nanos, next: &Self, carry: Carry) -> u64 {
         match (self, next) {
             _ if carry == Carry::Reset => 0,
-            // The same windows: a count needs no instant, which keeps those charged after `at`.
+            // The windows are the same, so the count needs no instant, and keeps the charges after `at`.
             (Self::FixedWindow(old), Self::FixedWindow(new)) if old.has_windows_of(new) => {
                 old.in_windows_of(word, new, carry)
             }
@@ -183,7 +185,7 @@ impl Meter {
                 old.in_limit_of(word, new, carry)
             }
             _ => {
-                // A word that a check wrote after `at` stands for what was used by then too.
+                // A check may have written the word after `at`; then the word counts what was used until then.
                 let at = at.max(self.since(word));
                 let used = each!(self, algorithm => algorithm.used(word, at));
                 let carried = carry.carried(used, self.capacity(), next.capacity());

@@ -1,20 +1,20 @@
-//! The algorithms: pure functions from a word, the time and a cost to a verdict and the next word. No atomics, no clock.
+//! The algorithms: pure functions from a bucket's word, the time and a cost to a verdict and the next word. They use no
+//! atomics and no clock.
 //!
-//! * `bounds`: the numbers that a limit can have
-//! * `verdict`: what a step answers
-//! * `carry`: used quota when a limit's numbers change
-//! * `addition`: a charge as an addition to a part of a word
+//! * `bounds`: the ranges of a limit's numbers
+//! * `verdict`: the result of a step, and the receipt of a charge
+//! * `carry`: conversion of used quota when a limit's numbers change
+//! * `remote_add`: a charge as an addition to a part of a word, for a store
 //! * `calendar`: windows of days, weeks and months
 //! * `token_bucket`: token bucket and leaky bucket, as GCRA
 //! * `fixed_window`: a count for each window
-//! * `sliding_window_counter`: two windows, weighted
-//! * `sliding_window_log`: a log of admissions
-//! * `meter`: one limit's numbers, of whichever algorithm
+//! * `sliding_window_counter`: the counts of two windows, weighted
+//! * `sliding_window_log`: a log of admissions, as one word
+//! * `meter`: one limit's numbers, for every algorithm
 //! * `meter_text`: a meter as text
-//! * `remote_step`: a step as a store makes it
-//! * `rate`: a token bucket's numbers in one line
+//! * `remote_step`: a step that a store makes
+//! * `rate`: the numbers of a token bucket, for limiters without a policy
 
-mod addition;
 mod bounds;
 mod calendar;
 mod carry;
@@ -22,13 +22,13 @@ mod fixed_window;
 mod meter;
 mod meter_text;
 pub(crate) mod rate;
+mod remote_add;
 mod remote_step;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod token_bucket;
 mod verdict;
 
-pub use addition::Addition;
 pub use bounds::{NUMBER_MAX, Unfit};
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
@@ -36,6 +36,7 @@ pub use fixed_window::FixedWindow;
 #[cfg(feature = "tools")]
 pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use meter::Meter;
+pub use remote_add::Addition;
 pub use remote_step::Transition;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;

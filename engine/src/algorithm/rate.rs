@@ -6,10 +6,10 @@ use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
 use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
-/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate, unless they are given a [`Meter`].
+/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate or of a [`Meter`].
 ///
-/// Every number has a meaning: a limit or a burst of 0 denies everything. What is too large for the engine is cut to what
-/// fits: a limit or a burst to 2^53 - 1, and a burst to what comes back within a hundred years.
+/// Every number is valid: a limit or a burst of 0 denies everything. Numbers that are too large for the engine are clamped: a
+/// limit or a burst to 2^53 - 1, and a burst to the tokens that come back within a hundred years.
 ///
 /// ```
 /// use tidegate::{Limiter, Rate};
@@ -69,7 +69,7 @@ impl From<Rate> for Option<Meter> {
         }
         let limit = limit.min(NUMBER_MAX);
         let burst = burst.min(TokenBucket::burst_max(limit, period_ns));
-        // What is cut to fit is never refused.
+        // Clamped numbers are never out of range.
         TokenBucket::new(limit, period_ns, burst).ok().map(Meter::TokenBucket)
     }
 }

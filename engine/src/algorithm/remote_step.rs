@@ -1,15 +1,16 @@
-//! A step for a store that does not know the algorithm: the store adds to a part of a word, within a bound, or swaps the word.
+//! The step of a store that does not know the algorithm: it adds to a part of a word, within a bound, or swaps the
+//! word.
 //!
-//! A script in the store that did the arithmetic itself would be a second copy of it, in doubles. So the arithmetic stays here,
-//! and the store gets its result in a form that stays valid whatever other nodes did meanwhile. For a bucket and for the count of
-//! a window a charge is an addition: many nodes can make additions one after the other without having seen each other's. Any
-//! other charge (the first of another window, any charge of a log) is a swap; a node whose swap fails starts again with the word
-//! that it finds.
+//! A script in the store that did the arithmetic itself would be a second copy of it, in doubles. So the arithmetic
+//! stays here, and the store gets its result in a form that stays valid whatever other nodes did meanwhile. For a
+//! bucket and for the count of a window a charge is an addition: many nodes can make additions one after the other
+//! without knowing of each other's. Any other charge (the first of another window, any charge of a log) is a swap; a
+//! node whose swap fails starts again with the word that it finds.
 
 use super::{
-    addition::Addition,
     fixed_window::FixedWindow,
     meter::Meter,
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::Nanos;
@@ -61,21 +62,21 @@ impl Meter {
         }
     }
 
-    /// Returns the addition that makes an [`overcharge`](Self::overcharge), whatever was used, as long as at most `max_debt` tokens
-    /// are owed above the capacity after it. `None`: a swap must make it.
+    /// Returns the addition that makes an [`overcharge`](Self::overcharge) however much was used, as long as at most
+    /// `max_debt` tokens are owed above the capacity after it. `None`: a swap must make it.
     #[must_use]
     pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<Addition> {
         let addition = match self {
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.forced(cost, max_debt),
-            // A count that no field holds is made by a swap, which knows what fits.
+            // A swap makes a count that its field may not hold, because a swap can clamp it.
             _ => Addition { most: self.capacity(), ..self.addition(word, now, cost)? },
         };
         let is_here = word == 0 || word - self.tail(word) == addition.head;
         is_here.then_some(addition)
     }
 
-    /// Returns the addition that charges `cost` tokens (perhaps none) that were lent, as long as all of `out_most`, which may still
-    /// be lent after it, fits too. `None`: a swap must make it.
+    /// Returns the addition that charges `cost` tokens (perhaps none) that were lent to nodes, as long as `out_most`,
+    /// the tokens that may still be lent after it, fits too. `None`: a swap must make it.
     #[must_use]
     pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<Addition> {
         let (charge, out) = (self.addition(word, now, cost.max(1))?, self.addition(word, now, out_most.max(1))?);
@@ -84,14 +85,15 @@ impl Meter {
         is_here.then_some(Addition { add, most, ..charge })
     }
 
-    /// Returns the deduction that gives a charge back, whatever was charged since, if it is made before `until`: its `add` is taken
-    /// off the tail, which never falls below its floor. For a bucket it is the amount that [`give_back`](Self::give_back) gives at
-    /// `until`, so no more than it would give earlier. `None`: there is nothing to give, or a swap must make it.
+    /// Returns the deduction that gives a charge back, however much was charged since, if it is made before `until`:
+    /// its `add` is deducted from the tail, which never falls below its floor. For a bucket it is the amount that
+    /// [`give_back`](Self::give_back) gives at `until`, so no more than it would give earlier. `None`: there is nothing
+    /// to give back, or a swap must make it.
     #[must_use]
     pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<Addition> {
         let charge = self.addition(receipt.word, now, receipt.cost)?;
         if charge.is_instant {
-            // Of any word that is later than that.
+            // The amount is the same for any word that is later than `until`.
             let late = u64::MAX / 2;
             let add = late - self.give_back(late, until, receipt)?;
             return Some(Addition { add, until, ..charge });
@@ -99,7 +101,7 @@ impl Meter {
         (receipt.word - self.tail(receipt.word) == charge.head).then_some(charge)
     }
 
-    /// Returns the equivalent word at this time: if its window is over, that of the window after it.
+    /// Returns the equivalent word at time `now`: if its window is over, the word of the window after it.
     #[must_use]
     pub fn rolled(&self, word: u64, now: Nanos) -> u64 {
         match self.addition(word, now, 1) {
@@ -108,7 +110,7 @@ impl Meter {
         }
     }
 
-    /// Returns the end of the window that a word counts in; for buckets, which have none, the last instant of all.
+    /// Returns the end of the window that a word counts in; for buckets, which have none, the end of time.
     #[must_use]
     pub fn ends(&self, word: u64) -> Nanos {
         self.addition(word, 0, 1).map_or(Nanos::MAX, |addition| addition.until)
@@ -157,7 +159,8 @@ mod tests {
         ]
     }
 
-    /// Does what the script of a store does with an addition, at its own time. An error: the addition does not fit the word there.
+    /// Makes an addition as the script of a store does, at its own time. Returns an error where the addition does not
+    /// fit the word there.
     fn added(meter: &Meter, addition: &Addition, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
         let tail = if word == 0 { 0 } else { meter.tail(word) };
         if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
@@ -166,7 +169,7 @@ mod tests {
         Ok(addition.tail(tail, at).map(|tail| addition.head + tail))
     }
 
-    /// Does the same with a deduction.
+    /// Makes a deduction as the script of a store does.
     fn deducted(meter: &Meter, deduction: &Addition, word: u64, at: Nanos) -> Option<u64> {
         let tail = meter.tail(word);
         let is_its = (deduction.from..deduction.until).contains(&at) && word - tail == deduction.head;
@@ -182,7 +185,7 @@ mod tests {
             let (mut word, mut now, mut stale) = (0, NOW, 0);
             for (pause, cost, is_informed) in calls {
                 now += pause;
-                // Who knows nothing of the store supposes it to be empty, or as it was once.
+                // A node that knows nothing of the store assumes an empty or an older word.
                 let known = if is_informed { word } else { stale };
                 let step = meter.step(word, now, cost);
                 let begun = meter.transition(known, now, cost);
@@ -195,7 +198,7 @@ mod tests {
                     Transition::Refuse(_) => (known == word).then_some(None),
                 };
                 let after = made(begun).or_else(|| {
-                    // It begins again with what it found.
+                    // The node begins again with the word that it found.
                     match informed {
                         Transition::Add(addition) => added(&meter, &addition, word, now).ok(),
                         Transition::Swap { after, .. } => Some(Some(after)),
@@ -225,7 +228,7 @@ mod tests {
                     if let Some(Some(after)) = made {
                         let back = meter.give_back(word, made_at, &receipt).unwrap_or(word);
                         prop_assert!(after >= back, "{after} {back}");
-                        // At most what comes back by itself until then; of a window exactly that.
+                        // The deduction misses at most what time repays until then; for a window, nothing.
                         let short_ns = if meter.ends(word) == Nanos::MAX { 10_000_000 } else { 0 };
                         prop_assert!(after <= back.max(made_at) + short_ns || after == back, "{after} {back}");
                     }
@@ -246,7 +249,7 @@ mod tests {
             cost in 1_u64..200,
             max_debt in 0_u64..100,
         ) {
-            // What others charged meanwhile is not known.
+            // The node does not know what others charged meanwhile.
             let word = if used > 0 { meter.overcharge(0, NOW, used) } else { 0 };
             let cost = cost.min(meter.debt_room(0, NOW, max_debt));
             let forced = meter.forced(0, NOW, cost, max_debt).filter(|addition| addition.is_instant);
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_meter_is_refused() {
+    fn a_text_that_is_not_a_meter_is_refused() {
         for text in
             ["", "token_bucket", "token_bucket/1/2", "fixed_window/0/1000000000", "fixed_window/x/1", "calendar/1/2"]
         {

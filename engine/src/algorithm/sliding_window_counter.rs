@@ -1,20 +1,20 @@
-//! Two aligned windows, weighted: what was used in the window before counts for the part of it that a window of the same
-//! length, ending now, still covers.
+//! The sliding window counter: the counts of two aligned windows, weighted. What was used in the window before counts
+//! for the part of it that a window of the same length, ending now, still covers.
 //!
 //! # Bounds
 //!
-//! With limit n and period p, exactly n are admitted per period where the use is even, and fewer than 2n in any interval
-//! of length p: the weight supposes that the window before was used evenly, so a burst at its end is forgotten too soon,
-//! and one at its beginning too late. At most n are admitted within one aligned window.
+//! With limit n and period p, exactly n are admitted per period where the use is even, and fewer than 2n in any
+//! interval of length p: the weight supposes that the window before was used evenly, so a burst at its end is forgotten
+//! too soon, and one at its beginning too late. At most n are admitted within one aligned window.
 //!
-//! The count of the window before is kept in the bits that the present one leaves: exactly for limits below 2^14; above,
-//! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
-//! denies.
+//! The count of the window before is kept in the bits that the present one leaves: exactly for limits below 2^14;
+//! above, rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which
+//! only denies.
 
 use super::{
-    addition::Addition,
     bounds::{Unfit, in_range, whole_seconds},
     carry::{Carry, Used},
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
@@ -47,7 +47,7 @@ pub struct SlidingWindowCounter {
 /// A word, decoded at some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Windows {
-    /// End of the window that counts: the one of the clock, or the word's own if that is newer.
+    /// The end of the window that counts: that of the clock's window, or of the word's own if it is newer.
     end: Nanos,
     /// Tokens used in that window.
     present: u64,
@@ -148,12 +148,12 @@ impl SlidingWindowCounter {
             return Verdict::Admit(self.pack(Windows { present: windows.present + cost, ..windows }));
         }
         let room = self.limit - cost;
-        // In this window, when enough of the one before is forgotten.
+        // The cost may fit in this window, when enough of the window before is forgotten.
         let in_this = room.checked_sub(windows.present).and_then(|allowed| {
             let aged_ns = self.aged_ns(self.unstored(windows.before), allowed);
             (aged_ns < self.period_ns).then(|| windows.end.saturating_sub(self.period_ns).saturating_add(aged_ns))
         });
-        // Or in the next one, when enough of this one is.
+        // Or it fits in the next window, when enough of this one is forgotten.
         let admitted_at = in_this.unwrap_or_else(|| {
             let before = self.unstored(self.stored(windows.present));
             windows.end.saturating_add(self.aged_ns(before, room))
@@ -222,7 +222,7 @@ impl SlidingWindowCounter {
 
     /// Converts the counts of `word`, which this meter wrote, to the limit of `next`, whose windows are the same.
     pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
-        // As of a time within the word's own window: nothing has rolled.
+        // The time is within the word's own window, so no count has moved to the window before.
         let Some(own) = self.boundary(word).checked_sub(2) else { return 0 };
         let windows = self.windows(word, own.saturating_mul(self.period_ns).saturating_add(self.ahead_ns));
         let carried = |used| carry.carried_tokens(used, self.limit, next.limit);

@@ -1,16 +1,17 @@
-//! A log of admissions: exactly n in every interval of length p.
+//! The sliding window log, which admits exactly n in every interval of length p, compressed into one word.
 //!
-//! The log itself is a ring of n instants beside the table (`log_pool.rs`), one for each admission. A single word cannot hold
-//! them. This file has the log compressed into a word: how much is in use, and when the youngest admission is a period old.
-//! Decisions show a ring in this form, used quota is carried to other numbers in it, and a bucket without a ring uses it.
+//! The log itself is a ring of n instants beside the table (`log_pool.rs`), one for each admission. A single word
+//! cannot hold them. This file has the log compressed into a word: how much is in use, and when the youngest admission
+//! is a period old. Decisions show a ring in this form, used quota is carried to other numbers in it, and a bucket
+//! without a ring uses it.
 //!
 //! # Bounds
 //!
-//! With a ring: at most n in every half-open interval of length p, and what fits is admitted.
+//! With a ring: at most n in every half-open interval of length p, and every cost that fits is admitted.
 //!
-//! Without one, everything in use ages together with the youngest of it. So never more than n in any interval of length p
-//! either, but as few as n in just under 2p where the use is steady. Time is rounded to 2^13 ns, against the client: an
-//! admission counts for up to 2^14 ns (16 microseconds) longer than p.
+//! Without a ring, everything in use ages together with the youngest of it. So never more than n in any interval of
+//! length p either, but as few as n in just under 2p where the use is steady. Time is rounded to 2^13 ns, against the
+//! client: an admission counts for up to 2^14 ns (16 microseconds) longer than p.
 
 use super::{
     bounds::{Unfit, in_range},
@@ -129,7 +130,8 @@ impl SlidingWindowLog {
         self.limit - self.in_use(word, now).0
     }
 
-    /// Returns at most a period, since rounding would show more right after an admission.
+    /// Returns the nanoseconds until no token is in use: at most a period, since rounding would show more right after
+    /// an admission.
     pub(super) fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
         self.in_use(word, now).1.saturating_sub(now).min(self.period_ns)
     }

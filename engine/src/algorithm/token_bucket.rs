@@ -16,9 +16,9 @@
 use std::{fmt, num::NonZero};
 
 use super::{
-    addition::Addition,
     bounds::{NUMBER_MAX, Unfit, in_range},
     carry::Used,
+    remote_add::Addition,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
@@ -49,7 +49,7 @@ pub struct TokenBucket {
 /// Writes limit, period and burst of an equal bucket, each within its range.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // At most what the limit was divided by, as its period was no shorter than the shortest.
+        // The factor is at most the one that the limit was divided by, since its period was at least the shortest one.
         let times = PERIOD_MIN_NS.div_ceil(self.period_ns);
         write!(f, "{}/{}/{}", self.tokens * times, self.period_ns * times, self.burst)
     }
@@ -128,7 +128,7 @@ impl TokenBucket {
         word.max(now).saturating_add(u64::try_from(self.long_refill_ns(cost)).unwrap_or(u64::MAX))
     }
 
-    /// Returns the nanoseconds in which the whole burst and a debt of `max_debt` come back, rounded down.
+    /// Returns the nanoseconds in which the whole burst and a debt of `max_debt` tokens come back, rounded down.
     fn owed_ns(&self, max_debt: u64) -> u128 {
         u128::from(self.fill_ns) + u128::from(max_debt) * u128::from(self.period_ns) / u128::from(self.tokens)
     }
@@ -140,7 +140,7 @@ impl TokenBucket {
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// Returns the addition of a charge that is made whatever was used, up to a debt of `max_debt`.
+    /// Returns the addition of a charge that is made however much was used, up to a debt of `max_debt`.
     pub(super) fn forced(&self, cost: u64, max_debt: u64) -> Addition {
         let most = u64::try_from(self.owed_ns(max_debt)).unwrap_or(u64::MAX).min(u64::MAX / 2);
         Addition { most, ..self.addition(cost) }
@@ -162,12 +162,12 @@ impl TokenBucket {
 
     pub(super) fn addition(&self, cost: u64) -> Addition {
         let add = self.refill_ns(cost);
-        // What does not wait is admitted even where its own rounding is above `fill_ns`, as in `step`.
+        // A cost that needs no waiting is admitted even where its own rounding is above `fill_ns`, as in `step`.
         let most = self.fill_ns.max(add);
         Addition { head: 0, is_instant: true, add, most, from: 0, until: Nanos::MAX }
     }
 
-    /// Returns the same queue for callers that wait outside of it: it admits only when it is empty, so it delays no request.
+    /// Returns the queue for callers that wait outside of it: it admits only when it is empty, so it delays no request.
     #[cfg(feature = "wait")]
     pub(super) fn undelayed(self) -> Self {
         Self { fill_ns: 0, ..self }
@@ -197,7 +197,7 @@ impl TokenBucket {
         (u128::from(free_ns) * u128::from(self.tokens) / u128::from(self.period_ns)).min(u128::from(self.burst)) as u64
     }
 
-    #[expect(clippy::unused_self, reason = "the word says it all, here as nowhere else")]
+    #[expect(clippy::unused_self, reason = "for this algorithm alone the word is enough")]
     pub(super) fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
         word.saturating_sub(now)
     }
@@ -218,7 +218,7 @@ impl TokenBucket {
         by_time_ns.max(by_place_ns)
     }
 
-    /// Gives back what time has not repaid, as far as the word holds it.
+    /// Gives back the part of a charge that time has not repaid, as far as the word holds it.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         // The debt is longer than a word can hold, so the rest after a give-back is not known.
         if word == Nanos::MAX {
@@ -228,7 +228,7 @@ impl TokenBucket {
         (word_after < word).then_some(word_after)
     }
 
-    /// Returns whether the word holds less than what time has not repaid of the charge.
+    /// Returns whether the word holds less than the part of a charge that time has not repaid.
     pub(super) fn is_short_of(&self, word: u64, now: Nanos, receipt: &Receipt) -> bool {
         word.saturating_sub(now) < self.not_repaid_ns(now, receipt)
     }
@@ -236,7 +236,7 @@ impl TokenBucket {
     /// Returns all tokens in use, also those that were charged above the burst.
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
         if word == Nanos::MAX {
-            // More than it can say.
+            // The debt is larger than the word can hold.
             return Used(u128::MAX);
         }
         let busy_ns = word.saturating_sub(at);
@@ -281,7 +281,7 @@ mod tests {
                 prop_assert!(bucket.refill_ns(1) > bucket.fill_ns);
                 return Ok(());
             };
-            // Around what admits and what refuses, behind now, and anywhere.
+                // Words around the one that just admits, behind now, and anywhere.
             let full = now.saturating_add(bucket.fill_ns);
             for word in [0, now.saturating_sub(ahead), now, now.saturating_add(ahead), full, full.saturating_sub(ahead), full.saturating_add(ahead), u64::MAX] {
                 prop_assert_eq!(one_token.step(word, now), bucket.step(word, now, 1), "{:?} {}", bucket, word);

@@ -1,15 +1,15 @@
 //! The atomic cells of the engine, with all of its memory orderings: the real ones, or loom's under `--cfg engine_loom`.
 //!
-//! Every cell of the engine is a single atomic that holds a bucket's whole truth, and every access to it is `SeqCst`, so
-//! that all of them stand in one total order and the protocols can be read, and are checked, as plain interleavings. On
-//! x86-64 that costs nothing over acquire and release: every compare-and-swap is a full barrier anyway, and a `SeqCst`
-//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.) `native128.rs` has
-//! 128-bit operations that are instructions instead of calls.
+//! Every cell of the engine is a single atomic that holds the whole state of a bucket, and every access to it is `SeqCst`. So
+//! all accesses are in one total order, and the protocols can be read, and are checked, as plain interleavings. On x86-64 that
+//! costs nothing over acquire and release: every compare-and-swap is a full barrier anyway, and a `SeqCst` load is the same
+//! instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.) `native128.rs` has 128-bit operations
+//! that are instructions instead of calls.
 
 #[cfg(not(engine_loom))]
 mod real {
     use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-    /// A lock that hands [`Counter`]s on.
+    /// A lock for lists of [`Counter`]s that threads use one after the other.
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
     use portable_atomic::AtomicU128;
@@ -20,7 +20,7 @@ mod real {
 
     impl Cell16 {
         pub(crate) fn load(&self) -> u16 {
-            // Relaxed: a guess, which decides who may take a slot; see caller_groups.rs.
+            // Relaxed: an estimate, which decides which group may take a slot; see caller_groups.rs.
             self.0.load(Ordering::Relaxed)
         }
 
@@ -30,7 +30,7 @@ mod real {
         }
     }
 
-    /// A counter that only has to give every caller another number.
+    /// A counter that gives every caller another number, or adds up.
     #[derive(Debug, Default)]
     pub(crate) struct Counter(AtomicU64);
 
@@ -41,7 +41,7 @@ mod real {
         }
 
         pub(crate) fn add(&self, count: u64) {
-            // Relaxed: a thread that must see it first reads a word that is swapped after this.
+            // Relaxed: a thread that must see the count first reads a word that is swapped after this addition.
             self.0.fetch_add(count, Ordering::Relaxed);
         }
 
@@ -49,13 +49,13 @@ mod real {
         /// successive threads. It costs a tenth of `next`.
         #[inline]
         pub(crate) fn next_alone(&self) {
-            // Relaxed: there is one writer at a time, and a reader only shows the count to people.
+            // Relaxed: there is one writer at a time, and readers only show the count to people.
             self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
 
         /// Returns how many numbers were given so far, or the sum of what was added.
         pub(crate) fn count(&self) -> u64 {
-            // Relaxed: the count is shown to people; for `add`, see there.
+            // Relaxed: the count is only shown to people; where it decides, see `add`.
             self.0.load(Ordering::Relaxed)
         }
     }
@@ -267,7 +267,8 @@ impl Cell128 {
     }
 }
 
-/// A number that threads raise and lower. No protocol rests on its order, so loom does not walk through it.
+/// A number that threads raise and lower. No protocol relies on the order of its changes, so loom does not explore
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicI64);
 

@@ -30,7 +30,7 @@ use crate::base::{atomic::Cell64, time::Nanos};
 ///
 /// | stored | when wall time is set back |
 /// |---|---|
-/// | the words of token and leaky buckets, the instants of logs, leases, when slots and rings are idle | stay as they are. No key waits longer because of it, and nothing is repaid twice |
+/// | the words of token and leaky buckets, the instants of logs, the instants of stripes, when slots and rings are idle | stay as they are. No key waits longer because of it, and nothing is repaid twice |
 /// | the words of windows | the count of the present window goes on in the window of the new wall time, once the engine [follows](crate::Engine::follow_wall_time): at most one limit more is admitted to a key, since that window may end earlier, and a key that used its limit up waits no longer than such a key ever does |
 /// | the ends of overrides | are of wall time, and are compared with it |
 ///

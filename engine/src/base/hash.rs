@@ -1,10 +1,10 @@
-//! The keyed hash of what a bucket counts.
+//! The keyed hash of a counted identity.
 //!
-//! A key is the hash of the limit's full name, exclusive-or the hash of what is counted. That of one identity is the hash
-//! of its kind, exclusive-or that of its value; a combination is the hash of the tuple of its identities' hashes. So one
-//! identity costs one round of rapidhash. Every part has a hash of its own, which mixes its length in: `("a_b", "c")` and
-//! `("a", "b_c")` differ. Values are hashed with random secrets, so no client can aim at the slot of a victim, and
-//! kinds without them, so that a value of the same letters does not cancel a kind.
+//! A key is the hash of the limit's full name, exclusive-or the hash of the identity that is counted. The hash of one
+//! identity is that of its kind, exclusive-or that of its value; the hash of a combination is that of the tuple of its
+//! identities' hashes. So one identity costs one round of rapidhash. Every part has a hash of its own, which mixes its
+//! length in: `("a_b", "c")` and `("a", "b_c")` differ. Values are hashed with random secrets, so no client can aim at
+//! the slot of a victim, and kinds without them, so that a value of the same letters does not cancel a kind.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Keys that are counted without writing them as text: numbers, addresses, tuples, hashes.
+//! Keys that are counted without being written as text: numbers, addresses, tuples, hashes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -191,9 +191,9 @@ impl<A: Key, B: Key, C: Key> Key for (A, B, C) {
 /// A value that the caller has hashed already.
 ///
 /// It is mixed with the limiter's secrets, so no client can aim at a slot of the table. But values with equal hashes are one
-/// key, and nothing here can tell them apart: all 64 bits must be good, and where strangers choose the values the hash must
-/// be one that they cannot compute (the standard library's `RandomState`, say; not FNV, nor any hash with a public seed).
-/// Otherwise one who finds a value that meets another's uses up that one's quota.
+/// key, and nothing here can tell them apart. So all 64 bits must be well mixed, and where strangers choose the values the
+/// hash must be one that they cannot compute (the standard library's `RandomState`, for example; not FNV, nor any hash with a
+/// public seed). Otherwise a stranger who finds a value with the hash of another client's uses up that client's quota.
 ///
 /// ```
 /// use std::hash::{BuildHasher, RandomState};

@@ -1,14 +1,14 @@
-//! What every other layer stands on: time and clocks, atomics, hashes and keys. Knows nothing of limits.
+//! The foundation of all other layers: time and clocks, atomics, hashes and keys. It knows nothing of limits.
 //!
 //! * `time`: nanoseconds since the Unix epoch, and periods
 //! * `lock`: how the engine locks a mutex
-//! * `bit_field`: parts of a 64-bit word
+//! * `bit_field`: bit fields of a 64-bit word
 //! * `address`: IP addresses and their networks
 //! * `native128`: 128-bit loads and swaps by instructions
 //! * `atomic`: all atomics, with their memory orderings
 //! * `thread_id`: a small number for each thread
 //! * `clock`: the clocks that an engine reads
-//! * `hash`: the keyed hash of what a bucket counts
+//! * `hash`: the keyed hash of a counted identity
 //! * `key`: keys that are not written as text
 
 pub(crate) mod address;

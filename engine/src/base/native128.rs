@@ -1,8 +1,8 @@
 //! 128-bit loads and swaps by single instructions instead of calls.
 //!
-//! portable-atomic asks at run time which instructions the processor has, so each of its 128-bit operations is a call: on an AMD
-//! EPYC (Zen 5) a swap takes 10.5 ns by it and 6.2 ns here, a load 1.6 ns and 0.3 ns. Here the processor is asked once, and a
-//! [`Native128`] is the proof of the answer. Without one, portable-atomic is called.
+//! portable-atomic detects the processor's instructions at run time, so each of its 128-bit operations is a call: on an AMD EPYC
+//! (Zen 5) a swap takes 10.5 ns by it and 6.2 ns here, a load 1.6 ns and 0.3 ns. Here the instructions are detected once, and a
+//! [`Native128`] is the proof. Code without the proof calls portable-atomic.
 #![allow(unsafe_code, reason = "each block says why it is sound; everything else stays free of it")]
 #![cfg_attr(
     all(target_arch = "x86_64", target_pointer_width = "64", not(engine_loom)),

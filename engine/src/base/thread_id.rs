@@ -1,4 +1,4 @@
-//! A small number for each thread, by which it finds its stripe.
+//! Thread numbers: a small number for each running thread, which chooses its stripe.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ struct Numbers {
 
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, left: BTreeSet::new() });
 
-/// Gives the number back when the thread ends.
+/// Owns a thread's number, and frees it when the thread ends.
 struct Owner(usize);
 
 thread_local! {
@@ -69,7 +69,7 @@ mod tests {
     use super::thread_number;
 
     #[test]
-    fn threads_have_numbers_of_their_own_and_leave_them_to_others() {
+    fn running_threads_have_distinct_numbers_and_ended_threads_free_theirs() {
         let mut seen = HashSet::new();
         for _ in 0..50 {
             let together = Barrier::new(4);

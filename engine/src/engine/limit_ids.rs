@@ -34,7 +34,7 @@ use crate::{
         publish_args::Publish,
     },
     policy::compiled::{CompiledLimit, Snapshot},
-    storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, shares::Shares},
+    storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, table_shares::Shares},
 };
 
 /// The engine looks for ids to take back when one in this many belongs to no name of the policy.

@@ -22,7 +22,7 @@ use crate::{
         observer::{Observer, ObserverId, Observers},
     },
     policy::document::{DescriptorSettings, DoorSettings},
-    storage::{counters::Tally, shares::TableShares, striping::Leases},
+    storage::{counters::Tally, striping::Leases, table_shares::TableShares},
 };
 
 /// The number of keys that an engine has room for by default.

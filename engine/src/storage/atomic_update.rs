@@ -1,20 +1,20 @@
-//! The one compare-and-swap loop.
+//! The compare-and-swap loop: applies a pure transition to an atomic cell until it succeeds.
 
 use crate::{
     base::atomic::{Cell64, Cell128},
     storage::layout::Slot,
 };
 
-/// What a transition wants.
+/// The result of a transition: whether to write, and the answer to the caller.
 #[derive(Debug)]
 pub(crate) enum Next<V, T> {
-    /// Store `V`, then answer.
+    /// Writes `V`, then returns the answer.
     Write(V, T),
-    /// Leave everything as it is, and answer.
+    /// Writes nothing, and returns the answer.
     Leave(T),
 }
 
-/// A cell that the loop can drive.
+/// An atomic cell whose value [`update`] can load and swap.
 pub(crate) trait Swap {
     type Value: Copy;
     fn load(&self) -> Self::Value;
@@ -45,9 +45,11 @@ impl Swap for Cell128 {
     }
 }
 
-/// Applies `transition` to what `cell` holds, beginning with `seen`, until it stands. Counts lost races in `retries`.
+/// Applies `transition` to the value of `cell` until a swap succeeds or there is nothing to write. `seen` is the value
+/// to begin with. Adds the lost races to `retries`.
 ///
-/// `transition` is called again with the newer value after every lost race, so it must be a pure function of it.
+/// After every lost race `transition` is called again with the newer value, so it must be a pure function of that
+/// value.
 #[inline(always)]
 pub(crate) fn update<C: Swap, T>(
     cell: &C,

@@ -1,4 +1,4 @@
-//! A bucket that stands alone, in one atomic word.
+//! A bucket without a table: one atomic `u64` for one limited thing.
 
 use crate::{
     algorithm::{Meter, Verdict},
@@ -6,7 +6,7 @@ use crate::{
     storage::atomic_update::{Next, update},
 };
 
-/// One bucket in one atomic `u64`, without a table: a limiter for one thing, shared by all threads.
+/// One bucket in one atomic `u64`, without a table. It limits one thing, and all threads share it.
 ///
 /// ```
 /// use tidegate::{Bucket, algorithm::{Meter, TokenBucket, Verdict}};
@@ -19,33 +19,35 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Bucket {
-    word: Cell64,
+    state: Cell64,
 }
 
 impl Bucket {
-    /// A bucket of which nothing is used.
+    /// Makes a bucket of which nothing is used.
     #[must_use]
     pub fn new() -> Self {
-        Self { word: Cell64::new(0) }
+        Self { state: Cell64::new(0) }
     }
 
-    /// Charges `cost` (at least 1) at time `now`, or changes nothing and says why not. Always with the same `meter`.
+    /// Charges `cost` (at least 1) at time `now`, or changes nothing and says why. Every call must pass the same
+    /// `meter`.
     #[inline]
     pub fn charge(&self, meter: &Meter, now: Nanos, cost: u64) -> Verdict {
         self.charge_counting(meter, now, cost, &mut 0)
     }
 
+    /// Charges as [`charge`](Self::charge) does, and adds the lost races to `retries`.
     pub(crate) fn charge_counting(&self, meter: &Meter, now: Nanos, cost: u64, retries: &mut u64) -> Verdict {
-        update(&self.word, self.word.load(), retries, |word| match meter.step(word, now, cost) {
+        update(&self.state, self.state.load(), retries, |state| match meter.step(state, now, cost) {
             Verdict::Admit(new) => Next::Write(new, Verdict::Admit(new)),
             refused => Next::Leave(refused),
         })
     }
 
-    /// Applies `transition` to the word; see [`update`].
+    /// Applies `transition` to the bucket's state; see [`update`].
     #[inline(always)]
     pub(crate) fn update<T>(&self, transition: impl FnMut(u64) -> Next<u64, T>) -> T {
-        update(&self.word, self.word.load(), &mut 0, transition)
+        update(&self.state, self.state.load(), &mut 0, transition)
     }
 }
 

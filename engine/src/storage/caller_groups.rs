@@ -1,22 +1,25 @@
-//! Groups of callers: how many slots of a table the keys that each group brought hold, and may hold.
+//! Caller groups: how many slots of a table the keys of each group of callers hold, and how many they may hold.
 //!
-//! Where callers name the same keys, a key cannot say which caller brought it. So each slot has a number beside it: the group of
-//! the caller whose check took the slot. The number stays as long as the key does, also when other callers check that key.
+//! Where callers name the same keys, a key does not say which caller brought it. So each slot has a number beside it:
+//! the group of the caller whose check took the slot. The number stays as long as the key does, also when other callers
+//! check that key.
 //!
 //! # The counts
 //!
-//! The number beside a slot is swapped right after the swap that changes the owner of the slot, and the counts change by what
-//! that swap returned. So the count of a group is the number of slots that have its number, whatever the order of the threads.
-//! Two threads that change the owner of one slot, one right after the other, may swap the numbers in the other order. The slot
-//! then counts for the owner before, or for none, until its owner changes again: a slot more or less for each such meeting.
+//! The number beside a slot is swapped right after the swap that changes the owner of the slot, and the counts change
+//! by the number that this swap returned. So the count of a group is the number of slots that have its number, whatever
+//! the order of the threads. Two threads that change the owner of one slot, one right after the other, may swap the
+//! numbers in the other order. The slot then counts for the owner before, or for none, until its owner changes again:
+//! each such race shifts a count by one slot.
 //!
 //! # The share
 //!
-//! As with limits (`shares.rs`), all groups together hold at most 85 % of the slots before some are kept: above that load, new
-//! keys find no slot beside them although some are free. A group that has `n` slots takes another one while `n : free` is below
-//! 80 : 20, where `free` is what is missing to 85 %. So a group alone may have 68 % of the slots, which is `max_keys`; a group
-//! that comes second, 80 % of what is free then. Of the 15 % that are kept each group may have a 64th, and only groups with so
-//! few slots get overflow buckets.
+//! As with limits (`table_shares.rs`), all groups together hold at most 85 % of the slots before some are kept: above
+//! that load, new keys find no slot among their candidates although some slots are free. A group that has `n` slots
+//! takes another one while `n : free` is below 80 : 20, where `free` is the number of slots that are missing to 85 %.
+//! So a group alone may have 68 % of the slots, which is `max_keys`, and a second group may have 80 % of the slots that
+//! are free then. Of the 15 % that are kept each group may have a 64th, and only groups with so few slots get overflow
+//! buckets.
 
 use crate::{
     base::atomic::{Cell16, Counter, Gauge},
@@ -26,7 +29,7 @@ use crate::{
 /// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).
 pub(crate) type Group = u16;
 
-/// No group: the number of an empty slot, and of checks without a group. It has no share.
+/// The number of an empty slot, and of checks without a group. It has no share.
 pub(crate) const NO_GROUP: Group = 0;
 
 /// The slots that all groups together may hold before some are kept, in percent.
@@ -35,13 +38,13 @@ const TABLE_PERCENT: u64 = 85;
 /// The part of those slots that one group may have while no other has any, in percent.
 const GROUP_PERCENT: u64 = 80;
 
-/// The groups among which the kept slots are enough.
+/// The number of groups for which the kept slots are enough.
 const GROUPS_KEPT_FOR: u64 = 64;
 
-/// The number of slots that a group may have in any case, at the least: those of its two lines.
+/// The least number of slots that a group may have: as many as the two lines of a key have.
 const SLOTS_MIN: u64 = 8;
 
-/// The groups of a table.
+/// The group of each slot of a table, and the number of slots of each group.
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// The group of each slot, by place.
@@ -54,13 +57,13 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Makes the groups of a table with so many slots, all of them empty.
+    /// Makes the groups of a table that has `slots` slots, all of them empty.
     pub(crate) fn new(slots: usize) -> Self {
         let held = (0..=Group::MAX).map(|_| Gauge::default()).collect();
         Self { of_slots: zeroed_numbers(slots), held, all: Gauge::default(), refused: Counter::default() }
     }
 
-    /// Returns whether a group has its share: a new key of it may take no slot but one that the group has already.
+    /// Returns whether a group holds its share: a new key of it may only take a slot that the group has already.
     pub(crate) fn has_share(&self, group: Group) -> bool {
         if self.has_few(group) {
             return false;
@@ -69,7 +72,7 @@ impl Groups {
         self.held(group) * (100 - GROUP_PERCENT) >= free * GROUP_PERCENT
     }
 
-    /// Returns whether a group has so few slots that it may take any, and overflow buckets.
+    /// Returns whether a group has so few slots that it may take any slot, and overflow buckets.
     pub(crate) fn has_few(&self, group: Group) -> bool {
         let few = (self.slots() * (100 - TABLE_PERCENT) / 100 / GROUPS_KEPT_FOR).max(SLOTS_MIN);
         group == NO_GROUP || self.held(group) < few
@@ -84,7 +87,7 @@ impl Groups {
         self.of_slots[place].load()
     }
 
-    /// Counts that the slot at this place is of another group now, or empty.
+    /// Counts that the slot at this place belongs to group `to` from now on; [`NO_GROUP`]: it is empty.
     pub(crate) fn change_owner(&self, place: usize, to: Group) {
         let from = self.of_slots[place].swap(to);
         if from == to {
@@ -98,17 +101,17 @@ impl Groups {
         }
     }
 
-    /// Returns how many slots a group has.
+    /// Returns the number of slots that a group has.
     pub(crate) fn held(&self, group: Group) -> u64 {
         self.held[usize::from(group)].get()
     }
 
-    /// Counts a check that was denied because its group had its share.
+    /// Counts a check that was denied because its group held its share.
     pub(crate) fn count_refused(&self) {
         self.refused.next();
     }
 
-    /// Returns how many checks were denied because their groups had their shares.
+    /// Returns the number of checks that were denied because their groups held their shares.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.count()
     }
@@ -139,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Gives a group all that it may have, from this place on. Returns the first place that it may not have.
+    /// Gives a group all slots that it may have, from place `first` on. Returns the first place that it may not have.
     fn fill(groups: &Groups, group: Group, first: usize) -> usize {
         let mut place = first;
         while !groups.has_share(group) {
@@ -150,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_group_leaves_a_part_of_what_is_free_to_those_that_come_later() {
+    fn each_group_leaves_part_of_the_free_slots_to_later_groups() {
         let groups = Groups::new(15_000);
         let mut first = 0;
-        // From the fifth group on each has its part of what is kept: 15 % of the slots, for 64 groups.
+        // From the fifth group on each has its part of the kept slots: 15 % of all, for 64 groups.
         for (group, slots) in [(1, 10_200), (2, 2_040), (3, 408), (4, 82), (5, 35), (6, 35)] {
             let end = fill(&groups, group, first);
             assert_eq!(end - first, slots, "group {group}");

@@ -1,6 +1,8 @@
-//! Striped counters of decisions, in all and per limit. The first threads count on a stripe of their own each, which takes no
-//! read-modify-write; the others share some. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of
-//! its own. Readers add them all up.
+//! Striped counters of decisions, in all and per limit.
+//!
+//! The first threads count on a stripe of their own each, which takes no read-modify-write; the others share some
+//! stripes. A [`Handle`](crate::Handle), which one thread at a time uses, has counters of its own. Readers add all of
+//! them up.
 
 use std::{
     collections::HashMap,
@@ -16,7 +18,7 @@ use crate::base::{
     thread_id::thread_number,
 };
 
-/// At most so many threads have a stripe of their own, and so many stripes are shared.
+/// The most threads with a stripe of their own, and the most shared stripes.
 const STRIPES_MAX: usize = 64;
 
 /// Decisions since the engine was made.
@@ -26,9 +28,9 @@ pub struct Totals {
     pub allowed: u64,
     /// Denied.
     pub denied: u64,
-    /// Those of `allowed` that met no limit.
+    /// The allowed requests that met no limit.
     pub no_limit: u64,
-    /// Those of `no_limit` that named a domain which the policy does not have.
+    /// The requests without a limit that named a domain which the policy does not have.
     pub unknown_domain: u64,
 }
 
@@ -41,26 +43,26 @@ pub struct Counts {
     pub denied: u64,
     /// Requests that it would have refused while it was a shadow.
     pub shadow_denied: u64,
-    /// Those of `allowed` and `shadow_denied` that it counts for its tier or rule: summed over its limits,
-    /// the requests that the tier or rule let pass, each once.
+    /// The requests in `allowed` and `shadow_denied` that the limit counts for its tier or rule: summed over its
+    /// limits, the requests that the tier or rule let pass, each once.
     pub owner_allowed: u64,
-    /// Those of `shadow_denied` that it counts for its tier or rule: summed over its limits, the requests that a
-    /// shadow among them would have refused, each once.
+    /// The requests in `shadow_denied` that the limit counts for its tier or rule: summed over its limits, the requests
+    /// that a shadow among them would have refused, each once.
     pub owner_shadow_denied: u64,
 }
 
-/// The place where a limit counts: in one the requests that it counts for its tier or rule too, in the other those that another
-/// limit counts for it.
+/// The index of one of the two counters of a limit: one for the requests that it counts for its tier or rule too, one
+/// for those that another limit counts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place(u32);
 
 impl Place {
-    /// Returns the place of the limit that is counted one by one under this number.
+    /// Returns a counter of the limit that is counted under this number.
     pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
         Self(2 * number + u32::from(!is_for_owner))
     }
 
-    /// The same limit's for its tier or rule.
+    /// Returns the counter of the same limit for the requests that it counts for its tier or rule.
     #[inline(always)]
     pub(crate) fn for_owner(self) -> Self {
         Self(self.0 & !1)
@@ -71,50 +73,52 @@ impl Place {
     }
 }
 
-/// A limit's count of a request that was allowed.
+/// One limit's part in a request that was allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) place: Place,
-    /// It is a shadow, and would have refused it.
+    /// Whether the limit is a shadow, and would have refused the request.
     pub(crate) is_refused: bool,
-    /// It is the first such shadow of its tier or rule.
+    /// Whether it is the first such shadow of its tier or rule.
     pub(crate) is_refused_first: bool,
 }
 
-/// How a request ended that met no limit.
+/// The reason why a request met no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoLimit {
     Applies,
     UnknownDomain,
 }
 
+/// The counters of an engine: stripes for threads, and counters of handles.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// First those of one thread each, then those that are shared; as many, a power of two.
+    /// First the stripes of one thread each, then as many shared ones: a power of two.
     stripes: Box<[CachePadded<Stripe>]>,
-    /// Counters of handles, by the place of the limit; `None` for limits of single clients.
+    /// Counters of handles, by the counter of the limit; `None` for limits of single clients.
     handles: Mutex<HashMap<Option<Place>, HandleCounters>>,
 }
 
-/// The counters that handles on one limit have or had. They stay for good, and are given again: there are as many as there ever
-/// were handles at once.
+/// The counters of all handles that one limit has or had. They are never freed but given to the next handle, so there
+/// are as many as there ever were handles at once.
 #[derive(Debug, Default)]
 struct HandleCounters {
     all: Vec<Arc<CachePadded<OwnCells>>>,
-    /// Those of handles that are gone.
+    /// The counters of handles that were dropped.
     free: Vec<Arc<CachePadded<OwnCells>>>,
 }
 
-/// Decisions of a limit alone. One thread at a time writes them.
+/// Decisions of one limit. One thread at a time writes them.
 #[derive(Debug, Default)]
 struct OwnCells {
     allowed: Counter,
     denied: Counter,
 }
 
+/// The counters that one thread, or a few, write.
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Charged to one limit or more.
+    /// Requests that were charged to one limit or more.
     charged: Counter,
     denied: Counter,
     no_limit: Counter,
@@ -123,6 +127,7 @@ struct Stripe {
     limits: boxcar::Vec<LimitCells>,
 }
 
+/// The counters of one limit in a stripe.
 #[derive(Debug, Default)]
 struct LimitCells {
     allowed: Counter,
@@ -131,7 +136,7 @@ struct LimitCells {
     owner_shadow_denied: Counter,
 }
 
-/// Counters of one handle, in which no other counts.
+/// The counters of one handle. No other handle counts in them.
 pub(crate) struct OwnCounts<'t> {
     tally: &'t Tally,
     place: Option<Place>,
@@ -145,7 +150,7 @@ impl fmt::Debug for OwnCounts<'_> {
 }
 
 impl Drop for OwnCounts<'_> {
-    /// Leaves the counters, with what they count, to the next handle on the limit.
+    /// Leaves the counters, with their counts, to the next handle on the limit.
     fn drop(&mut self) {
         if let Some(counters) = self.tally.handles().get_mut(&self.place) {
             counters.free.push(Arc::clone(&self.cells));
@@ -159,11 +164,11 @@ impl OwnCounts<'_> {
         self.tally.own(self.place)
     }
 
-    /// Counts a request that was allowed and charged to this limit alone, or refused by it. Called by the thread that has the
-    /// handle for itself.
+    /// Counts a request that was allowed and charged to this limit alone, or refused by it. Only the thread that uses
+    /// the handle calls it.
     #[inline(always)]
     pub(crate) fn decided(&self, is_allowed: bool) {
-        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        // A branch, not a choice between two addresses, which would wait for the bucket's line and delay the checks after it.
         if is_allowed {
             self.cells.allowed.next_alone();
         } else {
@@ -178,18 +183,18 @@ impl OwnCounts<'_> {
     }
 }
 
-/// The stripe on which the calling thread counts what one limit decides.
-pub(crate) struct Spot<'t> {
+/// The counters of one limit in the stripe of the calling thread.
+pub(crate) struct ThreadCounters<'t> {
     is_own: bool,
     stripe: &'t Stripe,
     cells: Option<&'t LimitCells>,
 }
 
-impl Spot<'_> {
-    /// A request was allowed and charged to this limit alone, or refused by it.
+impl ThreadCounters<'_> {
+    /// Counts a request that was allowed and charged to this limit alone, or refused by it.
     #[inline(always)]
     pub(crate) fn decided(&self, is_allowed: bool) {
-        // A branch, not a choice between two addresses: that would wait for the bucket's line, and hold up the checks after it.
+        // A branch, not a choice between two addresses, which would wait for the bucket's line and delay the checks after it.
         if is_allowed {
             self.count(&self.stripe.charged);
             if let Some(cells) = self.cells {
@@ -231,7 +236,7 @@ impl Tally {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns counters for a handle on the limit that is counted at this place.
+    /// Returns counters for a handle on the limit that this counter belongs to.
     pub(crate) fn own(&self, place: Option<Place>) -> OwnCounts<'_> {
         let mut handles = self.handles();
         let counters = handles.entry(place).or_default();
@@ -243,7 +248,7 @@ impl Tally {
         OwnCounts { tally: self, place, cells }
     }
 
-    /// Makes room for so many limits. One caller at a time.
+    /// Makes counters for so many limits. Only one thread may call it at a time.
     pub(crate) fn make_room(&self, limits: usize) {
         for stripe in &self.stripes {
             while stripe.limits.count() < 2 * limits {
@@ -252,18 +257,19 @@ impl Tally {
         }
     }
 
-    /// Returns where the calling thread counts what a limit decides.
+    /// Returns the counters in which the calling thread counts decisions of a limit.
     #[inline]
-    pub(crate) fn spot(&self, place: Option<Place>) -> Spot<'_> {
+    pub(crate) fn spot(&self, place: Option<Place>) -> ThreadCounters<'_> {
         let half = self.stripes.len() / 2;
         let thread = thread_number();
         let is_own = thread < half;
         let stripe = &self.stripes[if is_own { thread } else { half + (thread & (half - 1)) }];
         let cells = place.and_then(|place| stripe.limits.get(place.0 as usize));
-        Spot { is_own, stripe, cells }
+        ThreadCounters { is_own, stripe, cells }
     }
 
-    /// A request was allowed, and charged to these limits, each once, but for shadows that would have refused it.
+    /// Counts a request that was allowed and charged to these limits, each once, except to shadows that would have
+    /// refused it.
     #[inline]
     pub(crate) fn allowed(&self, shares: impl Iterator<Item = Share>) {
         let spot = self.spot(None);
@@ -277,7 +283,7 @@ impl Tally {
         }
     }
 
-    /// A request met no limit.
+    /// Counts a request that met no limit.
     pub(crate) fn no_limit(&self, why: NoLimit) {
         let spot = self.spot(None);
         spot.count(&spot.stripe.no_limit);
@@ -286,6 +292,7 @@ impl Tally {
         }
     }
 
+    /// Returns the sums over all threads and handles.
     pub(crate) fn totals(&self) -> Totals {
         let striped = self.stripes.iter().fold(Totals::default(), |sum, stripe| {
             let no_limit = stripe.no_limit.count();
@@ -341,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_handles_that_are_gone_are_given_again_with_what_they_count() {
+    fn counters_of_dropped_handles_are_reused_with_their_counts() {
         let tally = Tally::new();
         tally.make_room(2);
         let places = [Some(Place::new(0, true)), Some(Place::new(1, true)), None];

@@ -1,11 +1,11 @@
-//! Bit layouts. A bucket's whole truth is one word of 64 bits; a slot of the table is a tag and a word, 128 bits that
-//! are swapped together.
+//! The bit layouts of a bucket state and of a slot. The whole state of a bucket is one word of 64 bits; a slot of the table
+//! is a tag and a word, 128 bits that are swapped together.
 //!
 //! # The word
 //!
-//! Read as a number, every word is at least the instant ([`Nanos`]) from which its bucket is idle under the numbers that
-//! it was written under, which is to say equal to an absent one. A stranger who looks for room needs no more than
-//! `word <= now`, whoever the owner is.
+//! Read as a number, every word is at least the instant ([`Nanos`]) from which its bucket is idle, and so equal to an absent
+//! one, under the numbers that it was written under. A new key that needs a slot only has to compare `word <= now`, whatever
+//! key the slot belongs to.
 //!
 //! | algorithm | high bits | low bits |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! The rounding and the counts only delay the instant, by less than 68 ms, 1.1 s and 25 microseconds: a live bucket never
 //! looks idle.
 //!
-//! The word of a log that has a ring names it instead, which the tag says. It too begins with the instant:
+//! The word of a log that has a ring names the ring instead, as the tag says. It also begins with the instant:
 //!
 //! | field | bits | width | meaning |
 //! |---|---|---|---|
@@ -33,13 +33,13 @@
 //! |---|---|---|---|
 //! | state | 1..0 | 2 | 0 empty, 1 active, 2 claimed, 3 active with a word that names a ring |
 //! | generation | 6..2 | 5 | of the limit's numbers, modulo 32 |
-//! | leased | 7..7 | 1 | the key has a lease: the slot is not free, whatever its word says |
+//! | striped | 7..7 | 1 | stripes hold tokens of the key: the slot is not free, whatever its word says |
 //! | limit | 27..8 | 20 | id of the limit, which may be another's later |
 //! | fingerprint | 63..28 | 36 | of the counted identities |
 //!
-//! A key is compared with at most 40 slots, 32 of the table and eight overflow buckets of its limit, so it meets a stranger's
-//! equal tag with a probability of at most 40 x 2^-36 = 5.8 x 10^-10; among 100 million live keys that is 0.03 pairs expected
-//! to share a bucket.
+//! A key is compared with at most 40 slots, 32 of the table and eight overflow buckets of its limit, so it meets the equal tag
+//! of another key with a probability of at most 40 x 2^-36 = 5.8 x 10^-10; among 100 million live keys that is 0.03 pairs
+//! expected to share a bucket.
 
 use std::num::NonZero;
 
@@ -47,30 +47,31 @@ use crate::base::{bit_field::Field, time::Nanos};
 
 const STATE: Field = Field::lowest(2);
 const GENERATION: Field = Field::above(STATE, GENERATION_BITS);
-const LEASED: Field = Field::above(GENERATION, 1);
-const LIMIT: Field = Field::above(LEASED, 20);
+const STRIPED: Field = Field::above(GENERATION, 1);
+const LIMIT: Field = Field::above(STRIPED, 20);
 const FINGERPRINT: Field = Field::rest(LIMIT);
 
-/// How many limits an engine can know at a time.
+/// The most limits that an engine can know at a time.
 pub(crate) const LIMITS_MAX: usize = LIMIT.max() as usize + 1;
 
 /// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Empty,
-    /// A key lives here.
+    /// The slot belongs to a key.
     Active,
-    /// A thread wants to put its key here; the word is the nonce of the attempt.
+    /// A thread is putting its key here; the word is the nonce of the attempt.
     Claimed,
 }
 
-// The states in the bits of a tag.
+// The states of a slot, in the bits of a tag.
 const EMPTY: u64 = 0;
 const ACTIVE: u64 = 1;
 const CLAIMED: u64 = 2;
 const ACTIVE_WITH_RING: u64 = 3;
 
-/// So many bits tell generations apart. Loom can walk through four generations, and see them come round.
+/// The number of bits that tell generations apart. Loom can walk through four generations, and see the first come
+/// again.
 pub(crate) const GENERATION_BITS: u32 = if cfg!(engine_loom) { 2 } else { 5 };
 
 /// The generation of a limit's numbers, modulo 32.
@@ -82,13 +83,13 @@ impl Generation {
         Self(GENERATION.get(GENERATION.put(u64::from(self.0) + 1)) as u8)
     }
 
-    /// Below 2^[`GENERATION_BITS`].
+    /// Returns the generation as a number below 2^[`GENERATION_BITS`].
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0)
     }
 }
 
-/// Which key a slot holds: the limit and the fingerprint, in the bits of a tag.
+/// The key of a slot: the limit and the fingerprint, in the bits of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBits(u64);
 
@@ -103,14 +104,14 @@ impl KeyBits {
         LIMIT.get(self.0) as u32
     }
 
-    /// A small number that is spread evenly over keys.
+    /// Returns a number that is spread evenly over keys.
     pub(crate) fn spread(self) -> usize {
         FINGERPRINT.get(self.0) as usize
     }
 }
 
-/// The tag that keys of one limit have in their slots, without the fingerprint: active, with a word that is the bucket's whole
-/// truth under one generation of the numbers, and no lease.
+/// The common tag of the keys of a limit in their slots, without the fingerprint: active, with a word that is the whole
+/// state of a bucket under one generation of the numbers, and not striped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PlainTag(NonZero<u64>);
 
@@ -120,14 +121,14 @@ impl PlainTag {
         Self(NonZero::<u64>::MIN | rest)
     }
 
-    /// The whole tag of the key with this hash.
+    /// Returns the whole tag of the key with this hash.
     #[inline(always)]
     pub(crate) fn of(self, hash: u64) -> u64 {
         self.0.get() | FINGERPRINT.put(hash)
     }
 }
 
-// `PlainTag` begins with it.
+// A [`PlainTag`] begins with the state `ACTIVE`.
 const _: () = assert!(ACTIVE == 1 && STATE.shift == 0);
 
 const CLOSED: Field = Field::lowest(1);
@@ -139,20 +140,20 @@ const IDLE: Field = Field::rest(LIFE);
 /// Nanoseconds of one unit of the idle field.
 const IDLE_UNIT_NS: u64 = 1 << (u64::BITS - IDLE.bits);
 
-/// So many lives of a ring can be told apart.
+/// The number of bits that tell the lives of a ring apart.
 pub(crate) const LIFE_BITS: u32 = 3;
 
-/// How many rings of one size there can be.
+/// The most rings of one size.
 pub(crate) const RINGS_MAX: usize = PLACE.max() as usize + 1;
 
-/// Names a ring, from when it is taken until it is put back; in the bits of a word.
+/// The name of a ring from when it is taken until it is put back, in the bits of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RingId(u64);
 
 impl RingId {
     const MASK: u64 = PLACE.put(u64::MAX) | SIZE.put(u64::MAX) | LIFE.put(u64::MAX);
 
-    /// The ring of 2^`size` cells at `place`; of `life` the lowest bits are kept.
+    /// Names the ring of 2^`size` cells at `place`; only the lowest bits of `life` are kept.
     pub(crate) fn new(size: usize, place: usize, life: u64) -> Self {
         Self(SIZE.put(size as u64) | PLACE.put(place as u64) | LIFE.put(life))
     }
@@ -170,7 +171,7 @@ impl RingId {
     }
 }
 
-/// The word of a log that has a ring.
+/// The word of a log that has a ring: it names the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RingWord(u64);
 
@@ -196,39 +197,41 @@ impl RingWord {
     }
 }
 
-/// What a bucket holds: the word, and the generation of the numbers that it was written under.
+/// The state of a bucket: the word, and the generation of the numbers under which it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Held {
     pub(crate) generation: Generation,
     pub(crate) word: u64,
-    /// The word names a ring: see [`ring`](Self::ring).
+    /// Whether the word names a ring: see [`ring`](Self::ring).
     pub(crate) is_ring: bool,
-    /// Some of the bucket's tokens are out on lease (`striping.rs`); the word does not count those.
+    /// Whether stripes hold some of the bucket's tokens (`striping.rs`); the word does not count those as used.
     pub(crate) is_leased: bool,
 }
 
 impl Held {
-    /// A word that is the bucket's whole truth.
+    /// Returns a state whose word says all of it.
     pub(crate) fn word(generation: Generation, word: u64) -> Self {
         Self { generation, word, is_ring: false, is_leased: false }
     }
 
+    /// Returns a state whose word names a ring.
     pub(crate) fn with_ring(generation: Generation, word: RingWord) -> Self {
         Self { generation, word: word.0, is_ring: true, is_leased: false }
     }
 
+    /// Returns the word as the name of a ring, if it is one.
     pub(crate) fn ring(self) -> Option<RingWord> {
         self.is_ring.then_some(RingWord(self.word))
     }
 }
 
-/// Returns whether a slot has a [plain tag](PlainTag::of), but perhaps for its lease.
+/// Returns whether the tag of a slot is this [plain tag](PlainTag::of), except perhaps for the bit of striping.
 #[inline(always)]
 pub(crate) fn is_tag(of_slot: u64, plain: u64) -> bool {
-    of_slot & !LEASED.put(1) == plain
+    of_slot & !STRIPED.put(1) == plain
 }
 
-/// One slot, 128 bits.
+/// One slot of the table: a tag and a word, 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     tag: u64,
@@ -238,29 +241,31 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) const EMPTY: Self = Self { tag: 0, word: 0 };
 
+    /// Makes the slot of a key whose bucket has this state.
     pub(crate) fn active(key: KeyBits, held: Held) -> Self {
         let generation = GENERATION.put(held.generation.number());
         let state = STATE.put(if held.is_ring { ACTIVE_WITH_RING } else { ACTIVE });
-        Self { tag: key.0 | LEASED.put(held.is_leased.into()) | generation | state, word: held.word }
+        Self { tag: key.0 | STRIPED.put(held.is_leased.into()) | generation | state, word: held.word }
     }
 
-    /// The slot with these bits as its tag, such as those of a [`PlainTag`].
+    /// Makes a slot of the bits of a tag, such as those of a [`PlainTag`], and a word.
     #[inline(always)]
     pub(crate) fn with_tag(tag: u64, word: u64) -> Self {
         Self { tag, word }
     }
 
-    /// All bits of its tag.
+    /// Returns all bits of the tag.
     #[inline(always)]
     pub(crate) fn tag(self) -> u64 {
         self.tag
     }
 
-    /// Returns whether it is the slot of a key with a lease, whose [`PlainTag`] is this one.
+    /// Returns whether this is the striped slot of the key whose [`PlainTag`] is `tag`.
     pub(crate) fn is_leased_of(self, tag: u64) -> bool {
-        self.tag == tag | LEASED.put(1)
+        self.tag == tag | STRIPED.put(1)
     }
 
+    /// Makes a slot that a thread claims for a key.
     pub(crate) fn claimed(key: KeyBits, nonce: u64) -> Self {
         Self { tag: key.0 | STATE.put(CLAIMED), word: nonce }
     }
@@ -273,60 +278,63 @@ impl Slot {
         }
     }
 
+    /// Returns whether the slot is this key's, active or claimed.
     pub(crate) fn holds(self, key: KeyBits) -> bool {
         self.tag & KeyBits::MASK == key.0 && self.state() != State::Empty
     }
 
+    /// Returns the state of the bucket in the slot.
     pub(crate) fn held(self) -> Held {
         let generation = Generation(GENERATION.get(self.tag) as u8);
         let is_ring = STATE.get(self.tag) == ACTIVE_WITH_RING;
-        Held { generation, word: self.word, is_ring, is_leased: LEASED.get(self.tag) == 1 }
+        Held { generation, word: self.word, is_ring, is_leased: STRIPED.get(self.tag) == 1 }
     }
 
-    /// The ring that the slot's word names.
+    /// Returns the ring that the slot's word names.
     pub(crate) fn ring(self) -> Option<RingId> {
         self.held().ring().map(RingWord::ring)
     }
 
-    /// The ring that nobody names any more when `after` takes the place of this.
+    /// Returns the ring that no slot names any more when `after` takes the place of this one.
     pub(crate) fn ring_left_for(self, after: Self) -> Option<RingId> {
         self.ring().filter(|ring| after.ring() != Some(*ring))
     }
 
-    /// The key of a slot that is not empty.
+    /// Returns the key of a slot that is not empty.
     pub(crate) fn key(self) -> KeyBits {
         KeyBits(self.tag & KeyBits::MASK)
     }
 
-    /// Id of the limit that the slot's key counts for.
+    /// Returns the id of the limit that the slot's key counts for.
     pub(crate) fn limit(self) -> u32 {
         self.key().limit()
     }
 
-    /// Id of the limit whose key holds the slot, or held it last; `None` where none did.
+    /// Returns the id of the limit whose key holds the slot, or held it last; `None` where none did.
     pub(crate) fn owner(self) -> Option<u32> {
         (self.state() != State::Empty).then(|| self.limit())
     }
 
-    /// The instant from which a new key may take the slot; the end of time where the slot does not say.
+    /// Returns the instant from which a new key may take the slot; the end of time where the slot does not say.
     pub(crate) fn idle_at(self) -> Nanos {
         match self.state() {
             State::Empty => 0,
-            State::Active if LEASED.get(self.tag) == 0 => self.word,
+            State::Active if STRIPED.get(self.tag) == 0 => self.word,
             State::Active | State::Claimed => Nanos::MAX,
         }
     }
 
-    /// A new key may take the slot, and nobody loses anything.
+    /// Returns whether a new key may take the slot without any loss to the present one.
     pub(crate) fn is_free(self, now: Nanos) -> bool {
         match self.state() {
             State::Empty => true,
-            State::Active => self.word <= now && LEASED.get(self.tag) == 0,
+            State::Active => self.word <= now && STRIPED.get(self.tag) == 0,
             State::Claimed => false,
         }
     }
 
-    /// Of a slot that is [free](Self::is_free): about since when. An empty one is older than all others, but for those that were just reset.
+    /// Returns about since when a [free](Self::is_free) slot is idle. An empty slot counts as idle for longer than any
+    /// other, except for those that were just reset.
     pub(crate) fn idle_since(self) -> Nanos {
         self.word
     }
@@ -378,14 +386,14 @@ mod tests {
             prop_assert_eq!(word.ring(), ring);
             prop_assert!(!word.is_closed() && word.closed().is_closed());
             prop_assert_eq!((word.closed().ring(), word.closed().idle()), (ring, word.idle()));
-            // Not before the instant, but at the end of time, and less than a unit after.
+            // The field is not before the instant, except at the end of time, and less than a unit after it.
             prop_assert!(word.idle() >= idle.min(IDLE.put(u64::MAX)) && word.idle().saturating_sub(idle) < IDLE_UNIT_NS);
             prop_assert!(word.0 >= word.idle() && word.0 < word.idle().saturating_add(IDLE_UNIT_NS));
         }
     }
 
     #[test]
-    fn generations_come_round_after_32() {
+    fn generations_repeat_after_32() {
         let after = |changes| (0..changes).fold(Generation::default(), |generation, _| generation.next());
         assert!((1..32).all(|changes| after(changes) != Generation::default()));
         assert_eq!(after(32), Generation::default());
@@ -397,7 +405,7 @@ mod tests {
         let tag = [
             ("state", STATE),
             ("generation", GENERATION),
-            ("leased", LEASED),
+            ("striped", STRIPED),
             ("limit", LIMIT),
             ("fingerprint", FINGERPRINT),
         ];

@@ -1,43 +1,47 @@
-//! The log pool: rings that hold the instants of sliding window logs. A cell of a ring holds the instant from which it is free,
-//! a period after the admission that took it; a log of limit n uses n cells.
+//! The log pool: rings of cells that hold the instants of sliding window logs.
+//!
+//! A cell holds the instant from which it is free, which is a period after the admission that took it. A log of limit n
+//! uses n cells.
 //!
 //! # An admission is the claim of a cell
 //!
-//! A check at clock value t takes a cell by swapping the value that it read, which must be at most t, for one of at least
-//! t + p. So the clock values of two admissions by one cell differ by at least p, and any half-open interval of length p
-//! holds at most one admission of each cell, n in all. This needs nothing else: whatever is wrong with the order of the
-//! cells, with the hint, or with who owns the ring, it can only deny.
+//! A check at clock value t takes a cell by swapping the value that it read, which must be at most t, for one of at
+//! least t + p. So the clock values of two admissions by one cell differ by at least p, and any half-open interval of
+//! length p holds at most one admission of each cell, n in all. The bound depends on nothing else: any error in the
+//! order of the cells, in the hint, or in the owner of the ring can only deny.
 //!
-//! What is *owed* (work that turned out dearer than it was charged for) takes the oldest cells whether they are free or
-//! not. Each then holds a later instant than before, so it still frees no cell early: it only delays.
+//! What is *owed* (work that cost more than it was charged for) takes the oldest cells whether they are free or not.
+//! Each then holds a later instant than before, so it still frees no cell early: it only delays.
 //!
-//! # Where the oldest is
+//! # Where the oldest cell is
 //!
-//! Cells are claimed in ring order, and each claim writes at least what the cell before it holds, so from the *head*, the
-//! cell that is free first, the ring is sorted. The hint is the head, or the cell before it. It moves from i to i + 1 only
-//! when somebody reads c(i) > c(i+1), and counts laps, so a late mover fails. Cells are claimed only where the hint is.
+//! Cells are claimed in ring order, and each claim writes at least what the cell before it holds, so from the *head*,
+//! the cell that is free first, the ring is sorted. The hint is the head, or the cell before it. It moves from i to i +
+//! 1 only when a thread reads c(i) > c(i+1), and counts laps, so a thread that moves it late fails. Cells are claimed
+//! only where the hint is.
 //!
 //! While the hint is at i, only c(i) changes, so c(i+1) <= c(i+2) <= .. <= c(i-1); a claim of c(i) makes it at least
-//! c(i-1), hence the largest. Reading c(i), then c(i+1), then the hint again at the same place tells the two cases apart:
-//! c(i) > c(i+1) means that c(i) is claimed and the head is i + 1; otherwise c(i) was free to be claimed when it was read,
-//! or all cells are equal and any may be called the head. Values of a cell only grow, so the swap of c(i) succeeds only if
-//! nothing has happened to it since, and then the hint is still there.
+//! c(i-1), hence the largest. Reading c(i), then c(i+1), then the hint again at the same place tells the two cases
+//! apart: c(i) > c(i+1) means that c(i) is claimed and the head is i + 1; otherwise c(i) was free to be claimed when it
+//! was read, or all cells are equal and any may be called the head. Values of a cell only grow, so the swap of c(i)
+//! succeeds only if nothing has happened to it since, and then the hint is still there.
 //!
 //! # Who owns a ring
 //!
-//! The slot of a key names it, together with the ring's *life*, which changes whenever the ring is taken from its pool. A
-//! check that finds another life in the hint has lost the ring. (It compares lives modulo 8. A check that sleeps through
-//! exactly eight, or between its last look at the life and its swap while the next owner writes the very same nanosecond,
-//! takes a stranger's cell: it denies one for a period, and admits nobody, because its own slot names the ring no more.)
+//! The slot of a key names its ring, together with the ring's *life*, which changes whenever the ring is taken from its
+//! pool. A check that finds another life in the hint has lost the ring. (It compares lives modulo 8. A check that
+//! sleeps through exactly eight, or between its last look at the life and its swap while the next owner writes the very
+//! same nanosecond, takes a cell of another key: it denies that key one admission for a period, and admits nothing,
+//! because its own slot no longer names the ring.)
 //!
-//! A slot that nobody looks for stays as it is when its key goes idle, and keeps its ring. So a ring knows its *home*, where
-//! that slot is to be looked for, and when a pool is empty, the rings that were filled the longest ago are asked whether
-//! they are in use still (`table.rs`).
+//! When a key goes idle and no other key wants its slot, the slot stays as it is, and keeps its ring. So a ring knows
+//! its *home*, the hash that leads to that slot. When a pool is empty, the slots of the rings that were filled the
+//! longest ago are read, to find rings whose keys are idle (`table/log_rings.rs`).
 //!
-//! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a policy
-//! first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB. Where several
-//! limits of a policy need one size, each has a share of the pool, as of the table (`shares.rs`): a limit that holds it takes
-//! only rings of its own idle keys.
+//! Rings come in sizes of powers of two, and those of one size are a pool, shared by all limits: allocated when a
+//! policy first needs the size, never grown, never freed. A pool takes at most [`POOL_BYTES`], so all thirteen 416 MiB.
+//! Where several limits of a policy need one size, each has a share of the pool, as of the table (`table_shares.rs`): a
+//! limit that holds its share only takes rings of its own idle keys.
 
 use std::sync::OnceLock;
 
@@ -50,40 +54,41 @@ use crate::{
     storage::{
         atomic_update::{Next, update},
         layout::{LIFE_BITS, RINGS_MAX, RingId},
-        shares::{Bounds, Shortage, TableShares},
+        table_shares::{ShareBounds, Shortage, TableShares},
     },
 };
 
-/// The most memory of the rings of one size.
+/// The most bytes of the rings of one size.
 const POOL_BYTES: usize = 32 << 20;
 
-/// A pool has at least so many rings.
+/// The least number of rings in a pool.
 const POOL_MIN: usize = if cfg!(engine_loom) { 2 } else { 16 };
 
-/// One for each value of the size in a ring's name.
+/// The number of values that the size in a ring's name can have.
 const SIZES: usize = 16;
 
-/// Words of a ring beside its cells: the next free ring, the hint, and the home.
+/// Words of a ring before its cells: the next free ring, the hint, and the home.
 const BESIDE: usize = 3;
 
-/// So many rings are asked at a time whether they are in use still.
-const ASKED: usize = 8;
+/// The number of rings of a full pool that are tried at a time, in case their keys are idle.
+const TRIED: usize = 8;
 
-// The hint: a cell, and how often the ring was gone through.
+// The hint: the index of a cell, the life of the ring, and the number of laps through the cells.
 const PLACE: Field = Field::lowest(12);
 const LIFE: Field = Field::above(PLACE, LIFE_BITS);
 const LAP: Field = Field::rest(LIFE);
 
-// The top of a pool's stack of free rings: one more than its place, or 0; and a number that no other swap writes.
+// The top of a pool's stack of free rings: the index of a ring plus 1, or 0; and a number that no other swap writes.
 const TOP: Field = Field::lowest(32);
 const TAG: Field = Field::rest(TOP);
 
-/// All rings of an engine.
+/// The rings of all logs of an engine, in one pool for each size.
 #[derive(Debug)]
 pub(crate) struct Rings {
     pools: [OnceLock<Pool>; SIZES],
-    /// No key needs two.
+    /// The most keys of the engine. No key needs two rings.
     keys: usize,
+    /// Charges that found no ring.
     missed: Counter,
 }
 
@@ -96,31 +101,32 @@ pub(crate) struct LogLimit {
     pub(crate) is_of_one_client: bool,
 }
 
-/// The rings of one size.
+/// The rings of one size: a stack of the free ones.
 #[derive(Debug)]
 struct Pool {
-    /// Words of a ring.
+    /// Words of a ring, its cells included.
     stride: usize,
     words: Box<[Cell64]>,
     top: Cell64,
-    /// Rings that were asked whether they are in use still.
-    asked: Counter,
+    /// The number of rings that were tried because none was free.
+    tried: Counter,
     /// Rings that are not free.
     held: Gauge,
     /// Rings that limits may hold now.
-    bounds: Bounds,
+    bounds: ShareBounds,
 }
 
-/// A ring that may be in use.
+/// A ring that may belong to an idle key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RingCandidate {
     size: usize,
     place: usize,
-    /// Where its slot is to be looked for: the hash of the key that filled it.
+    /// The hash of the key that filled the ring. It leads to the slot that names it.
     pub(crate) home: u64,
 }
 
-impl Asked {
+impl RingCandidate {
+    /// Returns whether this is the ring that `id` names, in any of its lives.
     pub(crate) fn is(&self, id: RingId) -> bool {
         (id.size(), id.place()) == (self.size, self.place)
     }
@@ -131,12 +137,12 @@ impl Rings {
         Self { pools: Default::default(), keys, missed: Counter::default() }
     }
 
-    /// Allocates the rings of a log of `limit`, if they are not there yet. To be called before a limit is in force.
+    /// Allocates the rings of a log of `limit`, unless they exist. Call it before a limit is in force.
     pub(crate) fn make_room(&self, limit: u64) {
         self.pool(size_of_ring(limit));
     }
 
-    /// Allocates the rings of the logs of a policy, and shares those of each size out from now on.
+    /// Allocates the rings of the logs of a policy, and shares those of each size among its limits from now on.
     pub(crate) fn come_into_force(&self, logs: impl Iterator<Item = LogLimit>, shares: TableShares) {
         let mut counts = [(0, 0); SIZES];
         for LogLimit { capacity, is_of_one_client } in logs {
@@ -149,7 +155,7 @@ impl Rings {
         }
     }
 
-    /// Returns why a log of `capacity`, whose limit holds so many rings, may take only some, if it is so.
+    /// Returns why a log of `capacity`, whose limit holds `held` rings, may take only some, if so.
     pub(crate) fn shortage(&self, capacity: u64, held: u64) -> Option<Shortage> {
         let pool = self.pool(size_of_ring(capacity));
         pool.bounds.shortage(held, pool.held.get())
@@ -159,7 +165,7 @@ impl Rings {
         self.pools[size].get_or_init(|| Pool::new(1 << size, self.keys))
     }
 
-    /// The first `limit` cells of a ring.
+    /// Returns a ring with its first `limit` cells.
     pub(crate) fn ring(&self, id: RingId, limit: u64) -> Ring<'_> {
         let (hint, cells) = self.pool(id.size()).ring(id.place());
         let home = self.pool(id.size()).home(id.place());
@@ -173,28 +179,28 @@ impl Rings {
         Some(Spare { pool, size, place: pool.pop()?, limit: limit as usize })
     }
 
-    /// Puts a ring back that no slot names any more.
+    /// Puts back a ring that no slot names any more.
     #[cold]
     pub(crate) fn put_back(&self, id: RingId) {
         self.pool(id.size()).push(id.place());
     }
 
-    /// The next few rings that a log of `limit` could have if they are in use no more.
-    pub(crate) fn ask(&self, limit: u64) -> impl Iterator<Item = Asked> {
+    /// Returns the next few rings that a log of `limit` could take if their keys are idle.
+    pub(crate) fn candidates(&self, limit: u64) -> impl Iterator<Item = RingCandidate> {
         let size = size_of_ring(limit);
         let pool = self.pool(size);
-        (0..ASKED).map(move |_| {
-            let place = pool.asked.next() as usize % pool.rings();
-            Asked { size, place, home: pool.home(place).load() }
+        (0..TRIED).map(move |_| {
+            let place = pool.tried.next() as usize % pool.rings();
+            RingCandidate { size, place, home: pool.home(place).load() }
         })
     }
 
-    /// Counts a charge that would have had a ring.
+    /// Counts a charge that found no ring.
     pub(crate) fn count_missed(&self) {
         self.missed.next();
     }
 
-    /// How many charges have been counted.
+    /// Returns how many charges found no ring.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.count()
     }
@@ -212,9 +218,9 @@ impl Pool {
             stride,
             words: (0..rings * stride).map(|_| Cell64::new(0)).collect(),
             top: Cell64::new(0),
-            asked: Counter::default(),
+            tried: Counter::default(),
             held: Gauge::default(),
-            bounds: Bounds::none(),
+            bounds: ShareBounds::none(),
         };
         pool.held.set(rings as u64);
         (0..rings).rev().for_each(|place| pool.push(place));
@@ -229,7 +235,7 @@ impl Pool {
         &self.words[place * self.stride..][..self.stride]
     }
 
-    /// A ring's hint and cells.
+    /// Returns a ring's hint and cells.
     fn ring(&self, place: usize) -> (&Cell64, &[Cell64]) {
         let (beside, cells) = self.words(place).split_at(BESIDE);
         (&beside[1], cells)
@@ -245,7 +251,7 @@ impl Pool {
 
     fn pop(&self) -> Option<usize> {
         let place = update(&self.top, self.top.load(), &mut 0, |top| match TOP.get(top).checked_sub(1) {
-            // The next one may be another's by now: then the tag has changed, and the swap fails.
+            // Another thread may have taken the next ring by now: then the tag has changed, and the swap fails.
             Some(place) => Next::Write(after(top, self.next_free(place as usize).load()), Some(place as usize)),
             None => Next::Leave(None),
         });
@@ -264,12 +270,12 @@ impl Pool {
     }
 }
 
-/// The top of the stack that follows `top`.
+/// Returns the top of the stack that follows `top`.
 fn after(top: u64, place_and_1: u64) -> u64 {
     TOP.put(place_and_1) | TAG.put(TAG.get(top) + 1)
 }
 
-/// A ring that was taken and that no slot names yet. Goes back to its pool unless it is kept.
+/// A ring that was taken and that no slot names yet. When dropped it goes back to its pool, unless it is kept.
 #[derive(Debug)]
 pub(crate) struct Spare<'r> {
     pool: &'r Pool,
@@ -279,12 +285,12 @@ pub(crate) struct Spare<'r> {
 }
 
 impl Spare<'_> {
-    /// Writes the ring anew: `taken` are the instants of the cells in use, the earliest first; the others are free from
-    /// `now` on. `home` is the hash of the key.
+    /// Writes all of the ring: `taken` are the instants of the cells in use, the earliest first; the others are free
+    /// from `now` on. `home` is the hash of the key.
     pub(crate) fn fill(&self, home: u64, now: Nanos, mut taken: impl Iterator<Item = Nanos>) -> RingId {
         let (hint, cells) = self.pool.ring(self.place);
         self.pool.home(self.place).store(home);
-        // The life before the cells: who sees a new cell sees that the ring is lost.
+        // The life before the cells: a thread that sees a new cell sees that the ring is lost.
         let last = hint.load();
         let life = LIFE.get(last) + 1;
         hint.store(LIFE.put(life) | LAP.put(LAP.get(last) + 1));
@@ -298,7 +304,7 @@ impl Spare<'_> {
         RingId::new(self.size, self.place, life)
     }
 
-    /// A slot names it.
+    /// Keeps the ring out of its pool, because a slot names it now.
     pub(crate) fn keep(self) {
         std::mem::forget(self);
     }
@@ -316,38 +322,39 @@ pub(crate) struct Ring<'r> {
     id: RingId,
     hint: &'r Cell64,
     home: &'r Cell64,
-    /// All that the ring has; a log uses the first `limit`.
+    /// All cells of the ring; a log uses the first `limit`.
     cells: &'r [Cell64],
     limit: usize,
 }
 
-/// Where the next claim goes.
+/// The head of a ring, where the next claim goes.
 struct Head {
     hint: u64,
-    /// What the cell at the hint holds, which is free first.
+    /// The value of the cell at the hint, which is free first.
     first: Nanos,
-    /// What the cell after it holds.
+    /// The value of the cell after it.
     second: Nanos,
-    /// What the cell before it holds, which is free last.
+    /// The value of the cell before it, which is free last.
     last: Nanos,
 }
 
-/// A ring as it was at one moment.
+/// The state of a ring at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
-    /// Cells that are free.
+pub(crate) struct RingSnapshot {
+    /// The number of free cells.
     pub(crate) free: u64,
-    /// When as many are free as were asked for.
+    /// The instant from which as many cells are free as the cost needs.
     pub(crate) due: Nanos,
-    /// When all are.
+    /// The instant from which all cells are free.
     pub(crate) last: Nanos,
 }
 
-/// The ring is another key's by now.
+/// The error for a ring that belongs to another key by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lost;
 
 impl Ring<'_> {
+    /// Returns the cell that is `steps` after the hint.
     fn cell(&self, hint: u64, steps: usize) -> &Cell64 {
         let place = PLACE.get(hint) as usize + steps;
         let place = if place < self.limit { place } else { place - self.limit };
@@ -355,7 +362,7 @@ impl Ring<'_> {
         &self.cells[place & (self.cells.len() - 1)]
     }
 
-    /// The hint that follows.
+    /// Returns the hint that follows.
     fn after(&self, hint: u64) -> u64 {
         let place = PLACE.get(hint) + 1;
         if place < self.limit as u64 {
@@ -365,12 +372,12 @@ impl Ring<'_> {
         }
     }
 
-    /// Moves the hint on, unless somebody did.
+    /// Moves the hint on, unless another thread did.
     fn move_on(&self, hint: u64) {
         let _ = self.hint.compare_exchange(hint, self.after(hint));
     }
 
-    /// Finds the head, and helps a hint that lags; answers what `look` reads while the hint stands there.
+    /// Finds the head, and helps a hint that lags. Returns the head, and what `look` read while the hint stood there.
     fn head<T>(&self, look: impl Fn(&Head) -> T) -> Result<(Head, T), Lost> {
         loop {
             let hint = self.hint.load();
@@ -390,20 +397,20 @@ impl Ring<'_> {
         }
     }
 
-    /// What is free at `now`, and when `cost` cells (at most all) are.
-    pub(crate) fn look(&self, now: Nanos, cost: u64) -> Result<Seen, Lost> {
+    /// Returns the cells that are free at `now`, and when `cost` cells (at most all) are free.
+    pub(crate) fn look(&self, now: Nanos, cost: u64) -> Result<RingSnapshot, Lost> {
         let (head, (free, due)) = self
             .head(|head| (self.free(head, now) as u64, self.value(head, (cost as usize).clamp(1, self.limit) - 1)))?;
-        Ok(Seen { free, due, last: head.last })
+        Ok(RingSnapshot { free, due, last: head.last })
     }
 
-    /// What a cell holds while the hint stands where it was.
+    /// Returns the value of a cell while the hint stands where it was.
     fn value(&self, head: &Head, steps: usize) -> Nanos {
-        // The cell at the hint may be claimed meanwhile.
+        // The cell at the hint may have been claimed meanwhile.
         if steps == 0 { head.first } else { self.cell(head.hint, steps).load() }
     }
 
-    /// How many are free at `now`.
+    /// Returns how many cells are free at `now`.
     fn free(&self, head: &Head, now: Nanos) -> usize {
         let (mut free, mut taken) = (0, self.limit);
         while free < taken {
@@ -413,8 +420,8 @@ impl Ring<'_> {
         free
     }
 
-    /// Fills a spare ring with what is in use at `at`, as much of the youngest as it has cells for. Answers its name, and
-    /// when all of it is free.
+    /// Fills a spare ring with the cells in use at `at`, or with the youngest of them if it has fewer cells. Returns
+    /// its name, and the instant from which all of it is free.
     pub(crate) fn copy(&self, at: Nanos, spare: &Spare<'_>) -> Result<(RingId, Nanos), Lost> {
         let (head, copied) = self.head(|head| {
             let first = self.free(head, at).max(self.limit.saturating_sub(spare.limit));
@@ -423,10 +430,11 @@ impl Ring<'_> {
         Ok((copied, head.last))
     }
 
-    /// Takes `cost` cells that are free at `now`, until `until` or, behind cells that are taken for longer, as long as
-    /// those. False when others were faster: what it took stays taken.
+    /// Takes `cost` cells that are free at `now`, until `until` or, behind cells that are taken for longer, until those
+    /// are free. Returns false when other threads were faster; the cells that it took by then stay taken.
     ///
-    /// At the end of time every cell is free, so what is owed takes those that others use still: see the head of this file.
+    /// At the end of time every cell counts as free, so what is owed takes cells that others still use: see the head of
+    /// this file.
     pub(crate) fn claim(&self, now: Nanos, until: Nanos, cost: u64) -> Result<bool, Lost> {
         let mut left = cost;
         while left > 0 {

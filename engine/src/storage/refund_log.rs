@@ -1,5 +1,8 @@
-//! The refund log: how far buckets were moved back by refunds and resets. A charge that is given back later asks what happened
-//! since.
+//! The refund log: how far refunds and resets moved buckets back, so that a later refund knows what is left of its
+//! charge.
+//!
+//! Keys share a fixed number of sums. A charge notes the sums before it; its refund compares them with the present
+//! ones.
 
 use std::cell::Cell;
 
@@ -12,44 +15,48 @@ use crate::{
     },
 };
 
-/// What was taken off buckets other than by time: it decides how much of a charge is left to give back.
+/// Sums of everything that was taken off buckets other than by time. They bound how much of a charge is left to give
+/// back.
 #[derive(Debug)]
 pub(crate) struct Moves {
     groups: Box<[Group]>,
-    /// Resets of any key.
+    /// Resets of all keys.
     resets: Counter,
 }
 
-/// Sums of a group of keys.
+/// The sums of a group of keys.
 #[derive(Debug, Default)]
 struct Group {
-    /// How far buckets were moved back by what was given back to them, in microseconds rounded up.
+    /// The distance by which refunds moved buckets back, in microseconds rounded up.
     moved: Counter,
     resets: Counter,
 }
 
-/// How the sums stood before a charge.
+/// The sums as they were before a charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark {
-    /// For a charge that is given back at once or never: one read for all keys.
+    /// The mark of a charge that is given back at once or never. It takes one read for all keys.
     Brief { resets: u64 },
-    /// For one that may be given back much later.
+    /// The mark of a charge that may be given back much later.
     Long { moved: u64, resets: u64 },
 }
 
 impl Moves {
-    /// Loom minds every one.
+    /// The number of groups. Loom explores each access, so it has one group.
     const GROUPS: usize = if cfg!(engine_loom) { 1 } else { 4_096 };
+    /// Nanoseconds of one unit of [`Group::moved`].
     const UNIT_NS: u64 = 1_000;
 
     pub(crate) fn new() -> Self {
         Self { groups: (0..Self::GROUPS).map(|_| Group::default()).collect(), resets: Counter::default() }
     }
 
+    /// Returns a mark for a charge that is given back at once or never.
     pub(crate) fn mark_brief(&self) -> Mark {
         Mark::Brief { resets: self.resets.count() }
     }
 
+    /// Returns a mark for a charge that may be given back much later.
     pub(crate) fn mark_long(&self, key: Key) -> Mark {
         let group = self.group(key);
         Mark::Long { moved: group.moved.count(), resets: group.resets.count() }
@@ -59,18 +66,19 @@ impl Moves {
         &self.groups[key.bits().spread() % Self::GROUPS]
     }
 
-    /// To be called before the word is swapped, as `reset`.
+    /// Counts that a refund moves the key's bucket back. Call it before the bucket is swapped.
     fn moved(&self, key: Key, ns: u64) {
         self.group(key).moved.add(ns.div_ceil(Self::UNIT_NS));
     }
 
+    /// Counts a reset of the key. Call it before the bucket is swapped.
     pub(crate) fn reset(&self, key: Key) {
         self.resets.add(1);
         self.group(key).resets.add(1);
     }
 
-    /// At most so far was the key's bucket moved back since `mark`; `u64::MAX` when unknown. `None`: it may have been reset.
-    /// Sums wrap around after half a million years.
+    /// Returns the most nanoseconds by which the key's bucket was moved back since `mark`; `u64::MAX` when unknown.
+    /// `None`: the bucket may have been reset. Sums wrap around after half a million years.
     pub(crate) fn since(&self, key: Key, mark: Mark) -> Option<u64> {
         match mark {
             Mark::Brief { resets } => (self.resets.count() == resets).then_some(u64::MAX),
@@ -82,8 +90,8 @@ impl Moves {
         }
     }
 
-    /// Returns the bucket after a give-back, or `None` where nothing is left to give. The caller reads `now` after `held`: what
-    /// time has returned up to now must not be returned again.
+    /// Returns the bucket after a refund, or `None` where nothing is left to give back. The caller must read `now`
+    /// after `held`: what time has returned up to `now` must not be returned again.
     pub(crate) fn given_back(
         &self,
         key: Key,
@@ -97,10 +105,11 @@ impl Moves {
         Some(Held { word, ..held })
     }
 
-    /// Gives a charge back to the slot of a key. `receipt` returns `None` where other numbers rule the slot by now.
+    /// Gives a charge back to the slot of a key. `receipt` returns `None` where the slot has other numbers by now.
     ///
-    /// Where the slot is leased and its word holds less than the refund, stripes gave the rest: `end_lease` has it charged to
-    /// the word first. While other threads begin and end leases of the key, the rest may be lost.
+    /// Where the slot is striped and holds less than the refund, stripes gave the rest: `end_lease` then ends the
+    /// striping, which charges that rest to the slot first. While other threads begin and end the striping of the key,
+    /// the rest may be lost.
     pub(crate) fn give_back(
         &self,
         table: &Table,

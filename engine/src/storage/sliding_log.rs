@@ -1,28 +1,29 @@
-//! A key's log: its slot in the table and the ring that the slot names, charged together.
+//! The log of a sliding window: charges the key's slot in the table and the ring that the slot names together.
 //!
 //! # A charge
 //!
-//! 1. Read the slot. It names a ring (else see below).
-//! 2. Look at the ring. Too little is free: read the slot again; if it names the ring still, the answer is no.
+//! 1. Read the slot. If it names no ring, see below.
+//! 2. Look at the ring. If too few cells are free, read the slot again; if it still names the ring, deny.
 //! 3. *Touch*: if the slot would look idle before a period from now has passed, swap it for one that does not.
-//! 4. Claim the cells (head of `log_pool.rs`). Others were faster: start again; what was taken stays taken until it is a period
-//!    old.
-//! 5. Read the slot again. It names the ring still: admitted. Else start again.
+//! 4. Claim the cells (head of `log_pool.rs`). If other threads were faster, start again; cells that were taken stay
+//!    taken until they are a period old.
+//! 5. Read the slot again. If it still names the ring, admit; else start again.
 //!
-//! *Why no key forgets.* Let a check be admitted at clock value t. Its claim stands in a ring that the key's slot named
-//! after the touch and at step 5. A stranger takes the slot over only at a clock value of at least t + p, because of the
-//! touch; and the key's next slot is filled at a time that was read after that, so a cell of its next ring is free only
-//! for clocks that are past it. A publish *closes* the slot before it reads the ring, so a claim that it did not count
-//! fails its step 5. A reset takes the slot away from the ring: what passes step 5 was before the reset.
+//! *Why no key forgets an admission.* Let a check be admitted at clock value t. Its claim is in a ring that the key's
+//! slot named after the touch and at step 5. Another key takes the slot over only at a clock value of at least t + p,
+//! because of the touch; and the key's next slot is filled at a time that was read after that, so a cell of its next
+//! ring is free only for clocks that are past it. A publish *closes* the slot before it reads the ring, so a claim that
+//! it did not count fails its step 5. A reset takes the slot away from the ring: a check that passes step 5 was before
+//! the reset.
 //!
 //! # Without a ring
 //!
-//! A first touch takes a ring from the pool, fills it while nobody else sees it, and puts it into the slot with its own
-//! charge. When none is free, the slot holds the log as one word, which is stricter (`sliding_window_log.rs`); the next
-//! charge tries again, and fills the ring with what the word knows.
+//! A first touch takes a ring from the pool, fills it while no other thread sees it, and puts it into the slot with its
+//! own charge. When none is free, the slot holds the log as one word, which is stricter (`sliding_window_log.rs`); the
+//! next charge tries again, and fills the ring with what the word knows.
 //!
-//! A word forgets all at once, and a new ring knows nothing of before, so a check whose clock is behind them must not be
-//! admitted: its time may have been used up before. It reads the clock again.
+//! A word forgets everything at once, and a new ring knows nothing of before, so a check whose clock is behind them
+//! must not be admitted: its time may have been used up before. It reads the clock again.
 
 use std::iter::repeat_n;
 
@@ -32,12 +33,12 @@ use crate::{
     storage::{
         atomic_update::Next,
         layout::{Generation, Held, RingId, RingWord},
-        log_pool::{Lost, Ring, Seen, Spare},
+        log_pool::{Lost, Ring, RingSnapshot, Spare},
         table::{Full, Key, Met, Table},
     },
 };
 
-/// A key's log, and what it is to be charged or asked for.
+/// The log of one key, and the cost to charge or check.
 #[derive(Clone, Copy)]
 pub(crate) struct SlidingLog<'t> {
     pub(crate) table: &'t Table,
@@ -45,23 +46,23 @@ pub(crate) struct SlidingLog<'t> {
     pub(crate) generation: Generation,
     pub(crate) key: Key,
     pub(crate) cost: u64,
-    /// The cost (at most the limit) is charged whether it fits or not.
+    /// Whether to charge the cost (at most the limit) even if it does not fit.
     pub(crate) is_owed: bool,
 }
 
-/// What a key's log is, under the numbers of the moment.
+/// The form of a key's log, under the numbers that the check uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
-    /// The log as one word.
+    /// The log is one word.
     Word(u64),
-    /// A ring.
+    /// The log is a ring.
     Ring(RingWord),
-    /// A ring of the numbers before: to be swapped for `next` before it is charged. Until then it is `word`, which is
-    /// stricter.
+    /// The log is a ring of the previous numbers, to be swapped for `next` before it is charged. Until then it counts as
+    /// `word`, which is stricter.
     Before { next: Held, word: u64 },
 }
 
-/// What was decided and when, and what is in use after it, as a word.
+/// A decision with its time, and the state after it as a word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stepped {
     pub(crate) verdict: Verdict,
@@ -69,19 +70,20 @@ pub(crate) struct Stepped {
     pub(crate) now: Nanos,
 }
 
-/// What one look at a slot came to.
+/// The outcome of one look at a slot.
 enum Step {
-    /// Decided by what the slot held, which was no ring.
+    /// The slot named no ring, and its word decided.
     Decided(Stepped),
     /// The slot names a ring.
     Ring(RingWord),
+    /// The slot has changed: start again.
     Again,
 }
 
 impl<'t> SlidingLog<'t> {
-    /// Charges the cost. `state` says what a slot's content means, that of a key without a slot too; it is asked again
-    /// after every lost race, and hands out the ring that its answer names. The errors: no slot is free, or what `state`
-    /// says.
+    /// Charges the cost. `state` says what the content of a slot means, or the lack of a slot. It is called again after
+    /// every lost race, and puts the ring that its answer names into its last argument. The outer error: no slot is
+    /// free. The inner error: that of `state`.
     pub(crate) fn charge<E>(
         &self,
         mut now: Nanos,
@@ -91,7 +93,7 @@ impl<'t> SlidingLog<'t> {
         loop {
             let mut spare = None;
             let step = self.table.update(self.key, now, &read_clock, &mut Met::default(), |held, now| {
-                // Of an attempt that failed.
+                // The last attempt may have left one.
                 spare = None;
                 match state(held, &mut spare) {
                     Ok(State::Word(word)) => self.step_or_fill(word, now, &read_clock, &mut spare),
@@ -100,7 +102,7 @@ impl<'t> SlidingLog<'t> {
                     Err(why) => Next::Leave(Err(why)),
                 }
             })?;
-            // What the last attempt took is what the slot names now.
+            // The ring that the last attempt took is the one that the slot names now.
             let has_ring = self.table.keep(self.key.bits().limit(), spare);
             match step {
                 Ok(Step::Decided(outcome)) => {
@@ -120,7 +122,7 @@ impl<'t> SlidingLog<'t> {
         }
     }
 
-    /// What a charge would answer. Writes nothing.
+    /// Returns what a charge would decide. Writes nothing.
     pub(crate) fn look<E>(
         &self,
         mut now: Nanos,
@@ -130,7 +132,7 @@ impl<'t> SlidingLog<'t> {
         loop {
             let held = self.table.get(self.key);
             if held.is_none() {
-                // As a first touch: what was used at an older time may have been forgotten since.
+                // As for a first touch: what was used at an older time may have been forgotten since.
                 now = read_clock();
             }
             match state(held, &mut None)? {
@@ -148,7 +150,7 @@ impl<'t> SlidingLog<'t> {
         }
     }
 
-    /// Charges the log that is one word: into a ring, when there is one to be had.
+    /// Charges a log that is one word, and moves it into a ring if one is free.
     #[cold]
     fn step_or_fill<E>(
         &self,
@@ -166,7 +168,7 @@ impl<'t> SlidingLog<'t> {
         let held = match table.take_ring(self.key.bits().limit(), self.log.capacity(), now) {
             Some(ring) => {
                 let (used, used_until) = self.log.in_use(word, now);
-                // All but what gives way to what is owed.
+                // The oldest of the used cells give way to a cost that is owed.
                 let used = used.min(self.log.capacity() - self.cost);
                 let until = self.log.until(now).max(used_until);
                 let cells = repeat_n(used_until, used as usize).chain(repeat_n(until, self.cost as usize));
@@ -205,8 +207,8 @@ impl<'t> SlidingLog<'t> {
         self.table.rings.ring(word.ring(), self.log.capacity())
     }
 
-    /// Looks at a ring, by a clock that is not behind it.
-    fn see(&self, ring: Ring<'_>, now: &mut Nanos, read_clock: impl Fn() -> Nanos) -> Result<Seen, Lost> {
+    /// Looks at a ring, at a time that is not behind the ring.
+    fn see(&self, ring: Ring<'_>, now: &mut Nanos, read_clock: impl Fn() -> Nanos) -> Result<RingSnapshot, Lost> {
         let seen = ring.look(self.log.at(*now), self.cost)?;
         if seen.last <= self.log.until(*now) {
             return Ok(seen);
@@ -215,7 +217,7 @@ impl<'t> SlidingLog<'t> {
         ring.look(self.log.at(*now), self.cost)
     }
 
-    /// The time, read again if it is behind the word.
+    /// Returns the time, read again if it is behind the word.
     fn caught_up(&self, word: u64, now: Nanos, read_clock: impl Fn() -> Nanos) -> Nanos {
         if self.log.is_behind(word, now) { read_clock() } else { now }
     }
@@ -229,8 +231,8 @@ impl<'t> SlidingLog<'t> {
         Stepped { verdict, word, now }
     }
 
-    /// Decides by what was seen of a ring.
-    fn decide(&self, seen: Seen, now: Nanos) -> Stepped {
+    /// Decides by a snapshot of a ring.
+    fn decide(&self, seen: RingSnapshot, now: Nanos) -> Stepped {
         let used = self.log.capacity() - seen.free;
         if self.cost <= seen.free || self.is_owed {
             let until = if self.cost == 0 { seen.last } else { seen.last.max(self.log.until(now)) };
@@ -243,7 +245,7 @@ impl<'t> SlidingLog<'t> {
         Stepped { verdict, word: self.log.word(used, seen.last), now }
     }
 
-    /// Does the key's slot name this ring, open?
+    /// Returns whether the key's slot names this ring, and is open.
     fn names(&self, ring: RingId) -> bool {
         self.table.get(self.key).is_some_and(|held| self.is_open(held, ring))
     }
@@ -253,7 +255,8 @@ impl<'t> SlidingLog<'t> {
         word.is_some_and(|word| word.ring() == ring && !word.is_closed())
     }
 
-    /// Lets the slot that names the ring look live until `until` at least. False when none names it any more.
+    /// Makes the slot that names the ring look live until `until` at least. Returns false when the slot no longer names
+    /// it.
     #[cold]
     fn touch(&self, ring: RingId, until: Nanos) -> bool {
         let touched = self.table.update(

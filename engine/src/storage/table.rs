@@ -1,89 +1,81 @@
 //! The table of buckets: finds the slot of a key, makes room for new keys, and takes back idle slots.
 //!
-//! Bounded by construction, and never locked. A slot is 128 bits, tag and word, and changes only by a compare-and-swap of the
-//! whole, so a swap that was meant for one key can never touch the bucket of another: whatever happened in between, the tag or
-//! the word differs, or the state is the very same. An active slot is taken only while it is idle, which loses nothing; a live
-//! one is never evicted.
+//! The table has a fixed size and no locks. A slot is 128 bits, a tag and a bucket state, and changes only by a
+//! compare-and-swap of the whole. So a swap that was meant for one key can never change the bucket of another: whatever
+//! happened in between, the tag or the state differs, or the slot is exactly the same. An active slot is taken only
+//! while it is idle, which loses nothing; a live slot is never evicted.
 //!
 //! # Where a key may be
 //!
-//! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them, which
-//! are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit (`shares.rs`), which
-//! are slots too, and are no other limit's. A new key takes an idle slot of its two lines, of the emptier one; where there is
-//! none that it may take, one beside them; else an overflow bucket. Where no candidate is to be had the key is denied, and
-//! nothing is charged.
+//! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them,
+//! which are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit
+//! (`table_shares.rs`), which are slots of that limit alone. A new key takes an idle slot of the emptier of its two
+//! lines; if it may take none there, a slot beside them; else an overflow bucket. A key for which no candidate is free
+//! is denied, and nothing is charged.
 //!
-//! A bucket is one key's wherever it is, and stays where it is until it is idle. So nothing is shared with strangers, nothing
-//! is inherited from them, and a key is never admitted more because it moved: it does not move. What a flood leaves behind
-//! when it ends is idle or live slots of its own keys, and a new key that finds an idle one begins with all of its quota.
+//! A bucket belongs to one key wherever it is, and stays where it is until it is idle. So no key shares a bucket with
+//! another or inherits from it, and no key is admitted more because it moved: it does not move. What a flood leaves
+//! behind when it ends is idle or live slots of its own keys, and a new key that finds an idle one begins with all of
+//! its quota.
 //!
-//! The two lines alone are what a check looks at first ([`Table::find`]). The few keys that are elsewhere are found by the way
-//! that new keys come.
+//! A check looks at the two lines first ([`Table::find`]). The few keys that are elsewhere are found by the same search
+//! as new keys.
 //!
 //! # First touch
 //!
 //! The one danger is that two threads put one key into two slots, which would double its limit.
 //!
-//! 1. A thread that finds no slot of its key *claims* a free one: it swaps in its key, marked claimed, with a nonce that
-//!    no other attempt has.
-//! 2. It scans all candidates. An active slot of the key: it takes the claim back and uses that. Several claims of the
-//!    key: the one in the lowest place wins, and every other is swapped away to empty, by whoever sees it.
-//! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only after
-//!    a scan that began when the winner's claim, with this nonce, was already there. It decides the charge anew, at a time
-//!    read after that scan: the key's last bucket may have been taken over as idle at a time that this check, long stalled,
-//!    had not reached.
+//! 1. A thread that finds no slot of its key *claims* a free one: it swaps in its key, marked claimed, with a nonce
+//!    that no other attempt has.
+//! 2. It scans all candidates. If it finds an active slot of the key, it takes the claim back and uses that slot. If it
+//!    finds several claims of the key, the one in the lowest place wins, and every thread that sees the others swaps
+//!    them away to empty.
+//! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only
+//!    after a scan that began when the winner's claim, with this nonce, was already there. It decides the charge anew,
+//!    at a time read after that scan: the key's last bucket may have been taken over as idle at a time that this check,
+//!    long stalled, had not reached.
 //!
-//! *Why no two are active at once.* Suppose claims c1 and c2 of one key are, made so after scans S1 and S2. All accesses
-//! are in one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a
-//! late swap from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was
-//! published, so after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active.
-//! Contradiction. One that was active and was taken over or emptied as idle in between is no longer active; that it loses
-//! nothing is what the time read anew is for: it is not before the time at which the bucket was found idle. The proof asks of
-//! the candidates only that all scans of a key read the same ones, in whatever kind of place they are: which of them a claim
-//! may take, which shares decide, is another matter.
+//! *Why no two slots of a key are active at once.* Suppose the claims c1 and c2 of one key both became active, after
+//! the scans S1 and S2. All accesses are in one total order. S2 did not meet c1, neither as a claim (it would have
+//! swapped it away, and the nonce keeps a late swap from succeeding) nor active; so c1 was published after S2 read its
+//! place. But S1 began after c1 was published, so after S2 began, so after c2 was published: S1 met c2, and swapped it
+//! away or found it active. Contradiction. An active slot that was taken over or emptied as idle in between is no
+//! longer active, and the time that is read anew is why that loses nothing: it is not before the time at which the
+//! bucket was found idle. The proof requires of the candidates only that all scans of a key read the same ones, in
+//! whatever kind of place they are. The shares, which decide which of them a claim may take, do not matter to it.
 //!
-//! *Why nobody waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or swap it
-//! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
-//! attempt fail has finished its own.
+//! *Why no thread waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or
+//! swap it away; threads with other keys see one slot less. Activating carries a charge, so a thread that makes another
+//! thread's attempt fail has finished its own.
+
+mod candidates;
+mod key_lines;
+mod log_rings;
+mod sweep;
 
 use std::fmt;
 
-use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 
 use crate::{
     base::{
         atomic::{Cell128, Counter},
-        native128::Native128,
         time::Nanos,
     },
     storage::{
-        alloc::{Line, Lines, WAYS, prefetch},
+        alloc::{Lines, WAYS},
         atomic_update::{Next, Swap, update},
         caller_groups::{Group, Groups, NO_GROUP},
-        candidate_lines::places,
-        layout::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State, is_tag},
-        log_pool::{Rings, Spare},
-        shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
+        layout::{Held, KeyBits, LIMITS_MAX, Slot, State},
+        log_pool::Rings,
+        table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
     },
 };
 
-/// Lines of a block.
-const BLOCK: usize = 4;
-
-/// The most candidates of a key: the slots of two blocks, and the overflow buckets of its limit.
-const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
-
-/// About so many slots tell how full it is.
-const FILL_SLOTS: usize = 4_096;
-
-/// A table of more slots, 1 GiB, is not looked through to count its keys.
-const COUNTED_SLOTS_MAX: usize = 1 << 27;
-
-/// Bytes of table per key that it is made for: the slots of 1.5 keys.
+/// Bytes of table for each key of `max_keys`: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
 
-/// A key, hashed: where its slots are and how they are marked.
+/// A hashed key: its slots are found by the hash, and marked with the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     bits: KeyBits,
@@ -91,7 +83,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `limit` is the id of a limit (below 2^20), `hash` the keyed hash of the limit's name and what it counts.
+    /// Makes a key of the id of a limit (below 2^20) and the keyed hash of the limit's name and the counted identity.
     pub(crate) fn new(limit: u32, hash: u64) -> Self {
         debug_assert!((limit as usize) < LIMITS_MAX);
         Self { bits: KeyBits::new(limit, hash), hash }
@@ -106,148 +98,46 @@ impl Key {
     }
 }
 
-/// No candidate is free for a new key.
+/// The error for a new key for which no candidate is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Full {
-    /// The instant from which one is, if no other key takes it; the end of time where none says.
+    /// The instant from which a candidate is free if no other key takes it; the end of time where no candidate says
+    /// when.
     pub(crate) idle_at: Nanos,
 }
 
-/// The events that an operation met on its way: the evidence of concurrency tests.
+/// The races that an operation met: the evidence of concurrency tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Met {
     /// Lost races.
     pub(crate) retries: u64,
     /// Slots taken over from an idle key.
     pub(crate) reuses: u64,
-    /// Claims of other threads that were swapped away or made active.
+    /// Claims of other threads that this one swapped away or made active.
     pub(crate) resolved: u64,
 }
 
+/// The slots of all keys of an engine or a limiter, the rings that some of them name, and their shares.
 pub(crate) struct Table {
     lines: Lines,
-    /// New keys write it, every check reads what stands before it.
+    /// The last nonce of a claim. Every check reads the field before it and only new keys write this one, so it has a
+    /// cache line of its own.
     nonces: CachePadded<Counter>,
-    /// The rings, which the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
+    /// The rings that the states of some slots name. The thread whose swap removes the last name of a ring puts the
+    /// ring back.
     pub(crate) rings: Rings,
-    /// New keys write it.
+    /// The shares of limits and domains. New keys write their counts.
     pub(crate) shares: CachePadded<Shares>,
-    /// Where each caller has a share of it; `None` elsewhere.
+    /// The shares of caller groups, where callers have any.
     pub(crate) groups: Option<Groups>,
-    /// How often slots were looked through for idle ones of a limit that holds its share.
+    /// The number of searches for idle slots of limits that hold their shares.
     reclaims: CachePadded<Counter>,
 }
 
-/// The two lines of a key, and its hash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyLines<'t> {
-    pub(crate) hash: u64,
-    lines: [&'t Line; 2],
-}
+pub(crate) use key_lines::KeyLines;
 
-impl<'t> KeyLines<'t> {
-    /// Has the processor fetch both lines while other keys are checked: in a table just filled three keys in ten are in the second
-    /// one, and later, when there is no empty slot, up to half.
-    #[inline(always)]
-    pub(crate) fn prefetch(self) {
-        self.lines.into_iter().for_each(|line| prefetch(line));
-    }
-
-    /// Has the processor fetch both lines by loads whose values are not used: they cannot be dropped, as prefetches are where many
-    /// lines are on their way. But they hold up what comes some hundred instructions later until the lines are there.
-    #[inline(always)]
-    pub(crate) fn fetch(self, native: Option<Native128>) {
-        let Some(native) = native else { return self.prefetch() };
-        for line in self.lines {
-            let _unused = line[0].load_lower(native);
-        }
-    }
-
-    /// Finds the slot that has this [plain tag](crate::storage::layout::PlainTag), but perhaps for its lease. Answers the whole tag too.
-    ///
-    /// Only the tag is read, which is a hint: the slot may have another by the time that its word is read.
-    #[inline(always)]
-    pub(crate) fn find_tag(self, native: Native128, tag: u64) -> Option<(&'t Cell128, u64)> {
-        prefetch(self.lines[1]);
-        // Most keys are there, so a lease is asked for only where it is not.
-        let preferred = &self.lines[0][self.hash as usize % WAYS];
-        if preferred.load_upper(native) == tag {
-            return Some((preferred, tag));
-        }
-        self.find(|cell| Some(cell.load_upper(native)).filter(|seen| is_tag(*seen, tag)))
-    }
-
-    /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may lack.
-    pub(crate) fn find_tag_by_calls(self, tag: u64) -> Option<Seen<'t>> {
-        self.find(|cell| Some(Swap::load(cell)).filter(|slot: &Slot| is_tag(slot.tag(), tag)))
-    }
-
-    /// Returns the first slot of which `is_it` answers something. Each line begins at the slot that the key prefers. The second
-    /// line comes from memory while the first is read.
-    #[inline(always)]
-    fn find<T>(self, is_it: impl Fn(&Cell128) -> Option<T>) -> Option<(&'t Cell128, T)> {
-        let Self { hash, lines } = self;
-        prefetch(lines[1]);
-        for line in lines {
-            for way in 0..WAYS {
-                let cell = &line[(hash as usize % WAYS + way) % WAYS];
-                if let Some(found) = is_it(cell) {
-                    return Some((cell, found));
-                }
-            }
-        }
-        None
-    }
-}
-
-/// A cell and what it held when it was read.
+/// A cell, and the slot that it held when it was read.
 pub(crate) type Seen<'t> = (&'t Cell128, Slot);
-
-/// The outcome of a scan of all candidates of a key.
-struct Scan<'t> {
-    active: bool,
-    /// Claims of the key, lowest place first.
-    claims: ArrayVec<Seen<'t>, CANDIDATES_MAX>,
-    free: Option<Seen<'t>>,
-    /// It is an overflow bucket.
-    is_overflow: bool,
-    /// When the first of the candidates is free that the key may take, where none is.
-    idle_at: Nanos,
-}
-
-impl<'t> Scan<'t> {
-    /// Reads each of some candidates once. Returns how many are free that the key may take, and which of them has been idle for
-    /// the longest.
-    fn read(
-        &mut self,
-        cells: impl Iterator<Item = &'t Cell128>,
-        key: Key,
-        now: Nanos,
-        may_take: impl Fn(&Cell128, Slot) -> bool,
-    ) -> (usize, Option<Seen<'t>>) {
-        let (mut free, mut oldest) = (0, None::<Seen<'t>>);
-        for cell in cells {
-            let slot = Swap::load(cell);
-            if slot.holds(key.bits) {
-                if slot.state() == State::Active {
-                    self.active = true;
-                } else {
-                    self.claims.push((cell, slot));
-                }
-            } else if may_take(cell, slot) {
-                if slot.is_free(now) {
-                    free += 1;
-                    if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
-                        oldest = Some((cell, slot));
-                    }
-                } else {
-                    self.idle_at = self.idle_at.min(slot.idle_at());
-                }
-            }
-        }
-        (free, oldest)
-    }
-}
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -257,12 +147,12 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// A table for `max_keys` live keys, of which any limit may have all.
+    /// Makes a table for `max_keys` live keys, of which any limit may have all.
     pub(crate) fn new(max_keys: usize) -> Self {
         Self::with_overflow(max_keys, OVERFLOW_BUCKETS)
     }
 
-    /// Returns a table with so many overflow buckets of the limit that no policy has.
+    /// Makes a table in which the limit that no policy has gets so many overflow buckets.
     fn with_overflow(max_keys: usize, overflow_buckets: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS);
         Self {
@@ -275,13 +165,13 @@ impl Table {
         }
     }
 
-    /// Sets what a limit and a domain may have of it, from the next policy on.
+    /// Sets the shares of a limit and of a domain, from the next policy on.
     pub(crate) fn share(&mut self, shares: TableShares) {
         let slots = self.slots();
         self.shares.set(shares, slots);
     }
 
-    /// Gives each group of callers a share of it. For an empty table.
+    /// Gives each group of callers a share. The table must be empty.
     pub(crate) fn share_by_group(&mut self) {
         self.groups = Some(Groups::new(self.slots()));
     }
@@ -290,13 +180,13 @@ impl Table {
         self.lines.as_flattened()
     }
 
-    /// Returns what is held for `key`, if it has a bucket.
+    /// Returns the state of the key's bucket, if it has one.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
         self.find_anywhere(key).map(|(_, slot)| slot.held())
     }
 
-    /// How many claims were made so far: one for each first touch, or more.
+    /// Returns the number of claims so far: one for each first touch, or more.
     #[inline(always)]
     pub(crate) fn claims(&self) -> u64 {
         self.nonces.count()
@@ -308,8 +198,9 @@ impl Table {
         KeyLines { hash, lines: self.lines.of(hash) }
     }
 
-    /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no bucket. A write
-    /// then takes a candidate that is free at `now`, and is decided anew at `read_clock`.
+    /// Applies `transition` to the state of the key's bucket and the time of the decision, or to `None` when the key
+    /// has no bucket. A write for a key without a bucket takes a candidate that is free at `now`, and is decided anew
+    /// at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
     pub(crate) fn update<T>(
@@ -323,7 +214,7 @@ impl Table {
         self.update_by(NO_GROUP, key, now, read_clock, met, transition)
     }
 
-    /// Updates the bucket of a key, as [`update`](Self::update) does, for a caller of this group.
+    /// Updates the bucket of a key as [`update`](Self::update) does, for a caller of this group.
     pub(crate) fn update_by<T>(
         &self,
         group: Group,
@@ -336,7 +227,7 @@ impl Table {
         loop {
             if let Some((cell, seen)) = self.find_anywhere(key) {
                 let mut left = None;
-                // `None` when the slot changed hands: then look again.
+                // `None` when the slot went to another key: then search again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
                     left = None;
                     if slot.state() != State::Active || !slot.holds(key.bits) {
@@ -356,7 +247,7 @@ impl Table {
                     return Ok(answer);
                 }
             } else {
-                // Refused at a time read now: what was used at an older one may have been forgotten since.
+                // A refusal counts only at a time read now: what was used before `now` may have been forgotten since.
                 if let Next::Leave(_) = transition(None, now)
                     && let Next::Leave(answer) = transition(None, read_clock())
                 {
@@ -369,9 +260,10 @@ impl Table {
         }
     }
 
-    /// Changes the key's bucket, if it has one and `to` wants to; returns whether it did.
+    /// Changes the key's bucket to what `to` returns, if the key has a bucket and `to` returns a state. Returns whether
+    /// it did.
     pub(crate) fn change(&self, key: Key, to: impl Fn(Held) -> Option<Held>) -> bool {
-        // No clock is needed: without a bucket nothing is written, so a full table is not met either.
+        // No clock is needed: for a key without a bucket nothing is written, so the table cannot be full either.
         let outcome = self.update(
             key,
             0,
@@ -382,7 +274,8 @@ impl Table {
         outcome == Ok(true)
     }
 
-    /// Says whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket of no live key.
+    /// Returns whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket
+    /// of no live key.
     #[cold]
     pub(crate) fn find_room(&self, group: Group, key: Key, now: Nanos) -> Result<(), Full> {
         let scan = self.scan(group, key, now);
@@ -390,152 +283,12 @@ impl Table {
         if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
     }
 
-    /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
-    pub(crate) fn fill(&self, now: Nanos) -> f64 {
-        let step = (self.cells().len() / FILL_SLOTS).max(1);
-        // Off the multiples of a line, so that every place in one has its share.
-        let looked_at = self.cells().iter().step_by(if step > 1 { step | 1 } else { step });
-        let (live, all) = looked_at
-            .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
-        f64::from(live) / f64::from(all.max(1))
-    }
-
-    /// Counts the slots and overflow buckets that are live at `now`, one by one. `None`: there are more than `most`, or too many
-    /// slots to look at each.
-    pub(crate) fn count_live(&self, now: Nanos, most: usize) -> Option<usize> {
-        if self.slots() > COUNTED_SLOTS_MAX {
-            return None;
-        }
-        let cells = self.cells().iter().chain(self.shares.overflows(|_| true));
-        let live = cells.filter(|cell| !Swap::load(*cell).is_free(now)).take(most.saturating_add(1)).count();
-        (live <= most).then_some(live)
-    }
-
-    /// How many slots it has, live or free.
+    /// Returns the number of slots, live or free.
     pub(crate) fn slots(&self) -> usize {
         self.cells().len()
     }
 
-    /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
-    /// again, and so is one whose ring `convert` has closed. What `convert` answers may name the ring that it hands out.
-    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
-    pub(crate) fn sweep<'t>(
-        &'t self,
-        concerns: impl Fn(u32) -> bool,
-        convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
-    ) {
-        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
-            let pass = || {
-                let (mut limit, mut left, mut spare, mut claim) = (0, None, None, None);
-                let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    // Of an attempt that failed.
-                    (left, spare, claim) = (None, None, None);
-                    match slot.state() {
-                        State::Active if concerns(slot.limit()) => {
-                            let held = convert(slot.limit(), slot.held(), &mut spare);
-                            let after = Slot::active(slot.key(), held);
-                            (limit, left) = (slot.limit(), slot.ring_left_for(after));
-                            Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
-                        }
-                        State::Claimed if concerns(slot.limit()) => {
-                            claim = Some(slot);
-                            Next::Write(Slot::EMPTY, false)
-                        }
-                        _ => Next::Leave(false),
-                    }
-                });
-                if let Some(claim) = claim {
-                    self.passed(cell, self.shares.owner(claim), None, NO_GROUP);
-                }
-                self.put_back(limit, left);
-                self.keep(limit, spare);
-                is_closed
-            };
-            while pass() {}
-        }
-    }
-
-    /// Empties the slots and overflow buckets of limits that `concerns`, where the slot `goes`, and claims of their keys; passes
-    /// the limits of the others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another
-    /// key meanwhile.
-    pub(crate) fn clear(
-        &self,
-        concerns: impl Fn(u32) -> bool,
-        goes: impl Fn(Slot) -> bool,
-        mut stays: impl FnMut(u32),
-    ) {
-        for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
-            let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
-                State::Active if concerns(slot.limit()) && !goes(slot) => {
-                    stays(slot.limit());
-                    Next::Leave(None)
-                }
-                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, Some(slot)),
-                _ => Next::Leave(None),
-            });
-            if let Some(gone) = gone {
-                self.passed(cell, self.shares.owner(gone), None, NO_GROUP);
-                self.put_back(gone.limit(), gone.ring());
-            }
-        }
-    }
-
-    /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, or else one of a key
-    /// which is idle at `now`. A limit that holds its share takes those of its own keys alone, and gives up those beyond its
-    /// share. `None` when all that were looked at are in use.
-    pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
-        let shortage = || self.rings.shortage(capacity, self.shares.rings(limit).get());
-        let free = if shortage().is_none() { self.rings.take(capacity) } else { None };
-        free.or_else(|| {
-            self.rings.ask(capacity).find_map(|asked| {
-                // One in an overflow bucket stays with it until that has another key.
-                let mut cells = self.lines.of(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
-                let (cell, slot) = cells.find_map(|cell| {
-                    let slot: Slot = Swap::load(cell);
-                    slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
-                })?;
-                let is_own = slot.limit() == limit;
-                let may_go = is_own || shortage() != Some(Shortage::Limit);
-                // As a stranger who takes the slot over, and leaves it at once.
-                if !may_go || !slot.is_free(now) || !self.empty(cell, slot) {
-                    return None;
-                }
-                self.put_back(slot.limit(), slot.ring());
-                // With one in the place of its own a limit holds no more than before.
-                let may_take = match shortage() {
-                    None => true,
-                    Some(Shortage::All) => is_own,
-                    Some(_) => false,
-                };
-                if may_take { self.rings.take(capacity) } else { None }
-            })
-        })
-    }
-
-    /// Counts a ring that a slot of this limit names now, if there is one. Returns whether there is.
-    pub(crate) fn keep(&self, limit: u32, ring: Option<Spare<'_>>) -> bool {
-        let Some(ring) = ring else { return false };
-        ring.keep();
-        self.shares.rings(limit).add(1);
-        true
-    }
-
-    /// Puts back a ring that no slot of this limit names any more, if there is one.
-    #[inline(always)]
-    fn put_back(&self, limit: u32, ring: Option<RingId>) {
-        if let Some(ring) = ring {
-            self.rings.put_back(ring);
-            self.shares.rings(limit).add(-1);
-        }
-    }
-
-    /// The lines beside those of a key with this hash: none twice, and none of its own.
-    fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
-        let lines = &*self.lines;
-        beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
-    }
-
-    /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere.
+    /// Finds the key's active slot in its two lines, and reads it. The key may be in another candidate.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
@@ -548,66 +301,7 @@ impl Table {
         self.find(key).or_else(|| self.find_elsewhere(key))
     }
 
-    #[cold]
-    fn find_elsewhere(&self, key: Key) -> Option<Seen<'_>> {
-        // They come from memory together; a scan that follows finds them in the cache.
-        self.beside(key.hash).for_each(|line| prefetch(line));
-        let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
-        cells.find_map(|cell| {
-            let slot: Slot = Swap::load(cell);
-            (slot.holds(key.bits) && slot.state() == State::Active).then_some((cell, slot))
-        })
-    }
-
-    /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
-    /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
-    /// others to take.
-    fn scan(&self, group: Group, key: Key, now: Nanos) -> Scan<'_> {
-        let limit = key.bits.limit();
-        let (mut shortage, mut group_is_short) = self.shortages(limit, group);
-        if shortage.is_some() || group_is_short {
-            self.reclaim(limit, shortage, now);
-            (shortage, group_is_short) = self.shortages(limit, group);
-        }
-        let may_take = |cell: &Cell128, slot| {
-            self.shares.may_take(limit, shortage, slot) && (!group_is_short || self.group_of(cell) == Some(group))
-        };
-        let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
-        let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
-        let lines = &*self.lines;
-        let near = places(key.hash, lines.len());
-        let own = near.map(|place| {
-            let line = &lines[place];
-            let turned = (0..WAYS).map(|way| &line[(key.bits.spread() + way) % WAYS]);
-            scan.read(turned, key, now, may_take)
-        });
-        // Of the block of each: how many are free, and one of them that is beside.
-        let mut blocks = own.map(|(free, _)| (free, None));
-        for place in beside(near, lines.len()) {
-            let (free, oldest) = scan.read(lines[place].iter(), key, now, may_take);
-            for (near, block) in near.iter().zip(&mut blocks) {
-                if near / BLOCK == place / BLOCK {
-                    *block = (block.0 + free, block.1.or(oldest));
-                }
-            }
-        }
-        let mut most = (0, 0);
-        for ((free, oldest), (in_block, _)) in own.into_iter().zip(blocks) {
-            let is_older =
-                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
-            if (free, in_block) > most || ((free, in_block) == most && oldest.is_some_and(is_older)) {
-                (most, scan.free) = ((free, in_block), oldest);
-            }
-        }
-        scan.free = scan.free.or_else(|| blocks.into_iter().max_by_key(|(free, _)| *free)?.1);
-        let gets_overflow = self.groups.as_ref().is_none_or(|groups| groups.has_few(group));
-        let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_, _| gets_overflow);
-        scan.is_overflow = scan.free.is_none();
-        scan.free = scan.free.or(oldest);
-        scan
-    }
-
-    /// Counts a check or a look of this group for whose key there was no bucket.
+    /// Counts a check or a peek of this group whose key found no bucket.
     pub(crate) fn count_refused(&self, group: Group) {
         match &self.groups {
             Some(groups) if groups.has_share(group) => groups.count_refused(),
@@ -615,14 +309,8 @@ impl Table {
         }
     }
 
-    /// Returns why new keys of a limit may take only some slots, and whether those of a group may.
-    fn shortages(&self, limit: u32, group: Group) -> (Option<Shortage>, bool) {
-        let group_is_short = self.groups.as_ref().is_some_and(|groups| groups.has_share(group));
-        (self.shares.shortage(limit), group_is_short)
-    }
-
-    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share; any where
-    /// the limit is short of none.
+    /// Empties idle slots among the next [`RECLAIMED`] of the table, for a new key of a limit: those of the limit or
+    /// domain that holds its share, or any where there is no such shortage.
     #[cold]
     fn reclaim(&self, limit: u32, shortage: Option<Shortage>, now: Nanos) {
         let count = RECLAIMED.min(self.cells().len());
@@ -636,7 +324,8 @@ impl Table {
         }
     }
 
-    /// Swaps a slot for one of another owner, whose key this group brings, and counts it; returns whether it did.
+    /// Swaps a slot for one of another owner, whose key this group brought, and counts the change. Returns whether it
+    /// did.
     fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot, group: Group) -> bool {
         let (owner, next) = (self.shares.owner(before), self.shares.owner(after));
         let is_done = cell.swap(before, after).is_ok();
@@ -646,12 +335,12 @@ impl Table {
         is_done
     }
 
-    /// Swaps a slot for an empty one, and counts it; returns whether it did.
+    /// Swaps a slot for an empty one, and counts the change. Returns whether it did.
     fn empty(&self, cell: &Cell128, before: Slot) -> bool {
         self.hand_over(cell, before, Slot::EMPTY, NO_GROUP)
     }
 
-    /// Counts that a slot has another owner, and is of this group, if it is the table's.
+    /// Counts that a slot of the table has another owner, and belongs to this group. Overflow buckets are not counted.
     fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>, group: Group) {
         let Some(place) = self.place_of(cell) else { return };
         self.shares.passed(before, after);
@@ -660,7 +349,7 @@ impl Table {
         }
     }
 
-    /// Returns the place of a slot in the table. `None`: it is an overflow bucket.
+    /// Returns the index of a slot in the table; `None` for an overflow bucket.
     fn place_of(&self, cell: &Cell128) -> Option<usize> {
         let bytes = std::ptr::from_ref(cell).addr().checked_sub(self.cells().as_ptr().addr())?;
         Some(bytes / size_of::<Cell128>()).filter(|place| *place < self.cells().len())
@@ -671,7 +360,8 @@ impl Table {
         Some(self.groups.as_ref()?.of(self.place_of(cell)?))
     }
 
-    /// Gives the key a bucket with what `transition` writes: see the head of this file. `None` when it turned out to have one.
+    /// Gives the key a bucket with the state that `transition` writes, by the protocol at the head of this file.
+    /// `None`: the key turned out to have a bucket.
     #[cold]
     fn insert<T>(
         &self,
@@ -684,11 +374,11 @@ impl Table {
         let mut mine: Option<Seen<'_>> = None;
         let take_back = |mine: Option<Seen<'_>>| {
             if let Some((cell, claim)) = mine {
-                // Fails when another thread swapped it away, or made it the active one.
+                // Fails when another thread swapped the claim away, or made it active.
                 self.empty(cell, claim);
             }
         };
-        // The winning claim that was there before the scan under way began.
+        // The winning claim that existed before the present scan began.
         let mut known: Option<Slot> = None;
         loop {
             let scan = self.scan(group, key, now);
@@ -733,14 +423,6 @@ impl Table {
             known = Some(winner);
         }
     }
-}
-
-/// The other lines of the blocks that two lines are in, of so many; the last block may be short.
-fn beside(near: [usize; 2], lines: usize) -> impl Iterator<Item = usize> {
-    let [first, second] = near.map(|place| place - place % BLOCK);
-    // Once, where both are in one.
-    let end = if first == second { second } else { second + BLOCK };
-    (first..first + BLOCK).chain(second..end).filter(move |place| *place < lines && !near.contains(place))
 }
 
 #[cfg(all(test, engine_loom))]

@@ -1,5 +1,5 @@
-//! Batches answer exactly what checks one at a time answer, at the same instant and in the same order, whatever stands in
-//! them and whatever is published meanwhile.
+//! Batches decide exactly as checks one at a time, at the same instant and in the same order, whatever requests they
+//! contain and whatever is published meanwhile.
 
 use std::{
     fmt::Write as _,
@@ -20,8 +20,8 @@ const NOW: u64 = 1_790_035_200 * SECOND;
 /// The last one has no limits.
 const KINDS: [&str; 4] = ["user", "ip", "key", "guest"];
 
-/// Every algorithm, a limit that only watches, one of nothing, and one that nodes share; a rule for everyone, and one that
-/// multiplies costs. `raise` is what is added to their numbers.
+/// Returns a policy with every algorithm, a shadow limit, a limit of nothing, and one that nodes share; a rule for
+/// everyone, and a rule that multiplies costs. `raise` is added to the numbers.
 fn policy(raise: u64) -> String {
     let limit = |id: &str, algorithm: &str, limit: u64, more: &str| {
         format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = {limit}, period = \"10s\"{more} }},")
@@ -58,36 +58,33 @@ fn snapshot(raise: u64) -> Snapshot {
     Snapshot::parse(&policy(raise), Format::Toml).expect("a good policy")
 }
 
-/// Two of the same seed are the same engine twice.
+/// Makes an engine. Two engines of the same seed decide alike.
 fn engine(max_keys: usize) -> Engine<ManualClock> {
     let engine = Engine::for_simulation(max_keys, ManualClock::at(NOW), 7);
     engine.publish(snapshot(0)).expect("few limits");
     engine
 }
 
-/// A request as numbers: which identities, of which value each; where to; at what cost.
+/// A request as numbers: its identities and their values, its endpoint, and its cost.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestNumbers {
     values: Vec<(usize, u8)>,
     endpoint: Option<&'static str>,
     cost: u64,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = RequestNumbers> {
     let values = proptest::sample::subsequence(vec![0, 1, 2, 3], 1..=4).prop_flat_map(|kinds| {
         proptest::collection::vec(0..4_u8, kinds.len())
             .prop_map(move |values| kinds.iter().copied().zip(values).collect())
     });
     let endpoint = proptest::sample::select(vec![None, Some("/all"), Some("/dear"), Some("/never"), Some("/other")]);
-    (values, endpoint, prop_oneof![4 => 0..4_u64, 1 => Just(1 << 40)]).prop_map(|(values, endpoint, cost)| Asked {
-        values,
-        endpoint,
-        cost,
-    })
+    (values, endpoint, prop_oneof![4 => 0..4_u64, 1 => Just(1 << 40)])
+        .prop_map(|(values, endpoint, cost)| RequestNumbers { values, endpoint, cost })
 }
 
-/// Asks `ask` with the requests, which borrow what they name.
-fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[Request<'_>]) -> T) -> T {
+/// Calls `ask` with the requests, which borrow the names of their identities.
+fn with_requests<T>(asked: &[RequestNumbers], ask: impl FnOnce(&[Request<'_>]) -> T) -> T {
     let texts: Vec<Vec<(usize, String)>> = asked
         .iter()
         .map(|asked| asked.values.iter().map(|&(kind, value)| (kind, format!("{value}"))).collect())
@@ -108,15 +105,15 @@ fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[Request<'_>]) -> T) -> T
     ask(&requests)
 }
 
-/// All that a decision says.
+/// Returns everything that a decision says.
 fn said(decision: &Decision<'_>) -> String {
     format!("{decision:?} {:?} {:?}", decision.limit_id(), decision.shadow_denied().collect::<Vec<_>>())
 }
 
-/// Takes decisions, and publishes another policy after some of them: in the middle of a batch.
+/// A receiver of decisions that publishes another policy after some of them, in the middle of a batch.
 struct Publisher<'e> {
     engine: &'e Engine<ManualClock>,
-    /// After so many decisions, so much is added to the numbers.
+    /// Pairs of a number of decisions and the amount that is then added to the numbers.
     publishes: &'e [(usize, u64)],
     said: Vec<String>,
 }
@@ -191,7 +188,7 @@ proptest! {
     }
 }
 
-/// The plans of two such requests do not fit into what is fetched at once.
+/// The plans of two such requests do not fit into one group of fetched lines.
 #[test]
 fn requests_with_as_many_limits_as_there_can_be_are_decided_in_their_order() {
     let limits: Vec<String> = (0..20)
@@ -241,7 +238,7 @@ fn a_batch_of_a_limit_that_the_policy_lost_is_allowed() {
     assert_eq!(allowed(10), 0);
 }
 
-/// Goes on by a nanosecond at every reading, as a real clock does.
+/// A clock that moves by a nanosecond at every reading, as a real clock does.
 #[derive(Debug)]
 struct Ticking(AtomicU64);
 
@@ -257,7 +254,7 @@ fn a_new_key_has_its_whole_burst_within_one_batch() {
     for max_keys in [1_000, 1] {
         let engine = Engine::for_simulation(max_keys, Ticking(AtomicU64::new(NOW)), 7);
         engine.publish(snapshot(0)).expect("few limits");
-        // Where there is no room, these take what there is.
+        // These keys fill the table.
         let mut others = engine.handle("default/tier:ip/a", "ip").expect("the policy has it");
         for other in 0..if max_keys == 1 { 100_u64 } else { 0 } {
             let _ = others.check(other, 1).expect("in range");

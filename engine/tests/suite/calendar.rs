@@ -66,7 +66,7 @@ impl Bench {
     }
 }
 
-/// The nanoseconds that a client is told to wait.
+/// Returns the wait of a denied request, in nanoseconds.
 fn wait_ns(decision: &Decision<'_>) -> Option<u64> {
     match decision.retry() {
         Retry::After(wait) => u64::try_from(wait.as_nanos()).ok(),
@@ -74,7 +74,8 @@ fn wait_ns(decision: &Decision<'_>) -> Option<u64> {
     }
 }
 
-/// The instants in `from..until` at which windows begin, as clients learn of them: use the quota up, wait as told.
+/// Returns the instants in `from..until` at which windows begin, as a client finds them: it uses the quota up, then waits for
+/// as long as the denial says.
 fn boundaries(zone: &str, unit: &str, from: &str, until: &str) -> Vec<Timestamp> {
     let (mut now, until) = (at(from), at(until));
     let bench = Bench::new(&policy(zone, 1), now);
@@ -93,7 +94,7 @@ fn boundaries(zone: &str, unit: &str, from: &str, until: &str) -> Vec<Timestamp>
     }
 }
 
-/// The days that lie wholly in `from..until`: the local time at which each begins, and how long it lasts.
+/// Returns the days that are wholly in `from..until`: the local time at which each begins, and its length.
 fn days(name: &str, from: &str, until: &str) -> Vec<String> {
     let (zone, found) = (zone(name), boundaries(name, "day", from, until));
     let day = |pair: &[Timestamp]| {
@@ -124,7 +125,7 @@ fn window(now: u64, unit: &str, zone: &TimeZone) -> (u64, u64) {
         "week" => now.date() - i64::from(now.weekday().since(Weekday::Monday)).days(),
         _ => now.date().first_of_month(),
     };
-    // A day that the zone skips is no day; and a clock that is set back over midnight does not bring the old day back.
+    // A day that the zone skips is not a window; and a clock that is set back over midnight does not return to the day before.
     while begin(next(first), zone) <= now {
         first = next(first);
     }
@@ -143,8 +144,8 @@ fn any_zone() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A limit of 1 admits the first that comes in each window of the model and nobody else, who is told how long that
-    /// window lasts. Asked at random instants, and at the edges of their windows.
+    /// A limit of 1 admits the first request in each window of the model and no other, and the denial says how long that window
+    /// lasts. Requests come at random instants, and at the edges of their windows.
     #[test]
     fn windows_are_those_of_the_slow_model(
         name in any_zone(),
@@ -296,7 +297,7 @@ fn a_day_admits_its_limit_until_local_midnight() {
     assert_eq!(denied.reset_after(), Some(Duration::from_hours(6)));
     assert_eq!(denied.reset_at(), Some(Duration::from_nanos(at("2026-07-05T00:00:00-04:00"))));
     assert_eq!(bench.check("day", 4).retry(), Retry::Never);
-    // Midnight of UTC is no boundary here.
+    // Midnight of UTC is not a boundary in this zone.
     bench.clock.advance(6 * HOUR - 1);
     assert_eq!(bench.check("day", 1).retry(), Retry::After(Duration::from_nanos(1)));
     bench.clock.advance(1);
@@ -336,7 +337,7 @@ fn a_change_of_windows_keeps_what_was_used_in_the_window_of_the_publish() {
     bench.publish(&policy("Asia/Tokyo", 100).replace("period = \"day\"", "period = \"month\""));
     let moved = bench.check("day", 20);
     assert_eq!((moved.remaining(), moved.reset_after()), (Some(0), Some(Duration::from_hours(27 * 24 + 3))));
-    // What the old window would have forgotten by now counts no more.
+    // Charges that the old window would have forgotten by now no longer count.
     bench.publish(&policy("Europe/Berlin", 100));
     bench.clock.set(at("2026-07-05T00:00:00+02:00"));
     bench.publish(&policy("UTC", 100));
@@ -370,7 +371,7 @@ fn a_zone_that_does_not_exist_is_refused_with_what_to_write() {
         assert_eq!(path, "domains.default.timezone");
         assert!(message.contains(name) && message.contains("such as Europe/Berlin"), "{message}");
     }
-    // Also where no limit asks for it.
+    // A zone that no limit uses is refused too.
     let unused = "[domains.default]\ntimezone = \"Mars/Olympus\"";
     assert_eq!(problem(unused).0, "domains.default.timezone");
     assert!(Snapshot::parse("[domains.default]\ntimezone = \"Europe/Berlin\"", Format::Toml).is_ok());

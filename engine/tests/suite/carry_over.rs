@@ -1,4 +1,4 @@
-//! What a publish makes of used quota where a limit's numbers change: kept, in proportion, or forgotten.
+//! Carry-over at a publish where a limit's numbers change: used quota is kept, converted in proportion, or forgotten.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ impl Numbers {
         }
     }
 
-    /// What `charges` (time and cost, in order) have used at `at`: a numerator and a denominator. Of a sliding window, each
-    /// window's count is at most `window_max`.
+    /// Returns what `charges` (time and cost, in order) have used at `at`, as a numerator and a denominator. Each window's count
+    /// of a sliding window is at most `window_max`.
     fn used(self, charges: &[(u64, u64)], at: u64, window_max: u128) -> (u128, u128) {
         match self {
             Self::Bucket { interval_ns, .. } => {
@@ -108,7 +108,7 @@ fn numbers() -> impl Strategy<Value = Numbers> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Against exact arithmetic: never less is used than the choice says, and more only by what rounding explains.
+    /// Compared with exact arithmetic, never less is used than the choice says, and more only by rounding.
     #[test]
     fn used_quota_carries_over_as_chosen_between_all_algorithms(
         old in numbers(), new in numbers(), carry in prop::sample::select(&CARRIES[..]),
@@ -154,7 +154,7 @@ proptest! {
         };
         prop_assert!(reported >= exact, "{reported} used, at least {exact} must be: {charges:?}");
         prop_assert!(reported <= exact + rounding, "{reported} used instead of {exact}: {charges:?}");
-        // And it comes back in the time that the new numbers say.
+        // The quota comes back in the time that the new numbers say.
         let full_at = at + to.reset_after_ns(carried, at);
         prop_assert_eq!(to.remaining(carried, full_at), to.capacity());
         let longest_ns = match new {
@@ -245,7 +245,7 @@ fn limit(algorithm: &str, limit: u64) -> String {
 }
 
 #[test]
-fn a_publish_carries_quota_over_as_it_is_told() {
+fn a_publish_carries_quota_over_as_chosen() {
     for old in ALGORITHMS {
         for new in ALGORITHMS {
             for (carry, raised, lowered) in
@@ -281,9 +281,9 @@ fn overflow_buckets_carry_over_too() {
     }
 }
 
-/// A client that was told to wait asks again after a publish: what it is told then is right under the new numbers.
+/// A denied client retries after a publish: its new wait is exact under the new numbers.
 #[test]
-fn who_waits_is_told_anew_and_exactly() {
+fn a_denied_client_gets_a_new_exact_wait_after_a_publish() {
     for algorithm in ALGORITHMS {
         for carry in [Carry::Keep, Carry::Proportional] {
             let bench = Bench::new(1_000, &limit(algorithm, 60));
@@ -403,7 +403,7 @@ fn each_limit_may_carry_over_by_a_choice_of_its_own() {
     assert_eq!(left, [Some(939), Some(399), Some(999)]);
 }
 
-/// What is for people is no change of numbers: nothing that was used is touched, whatever is chosen.
+/// A text for people is not a change of numbers: no counter changes, whatever the publish chooses.
 #[test]
 fn a_description_and_a_note_touch_no_counter() {
     let policy = |description: &str, note: &str| {

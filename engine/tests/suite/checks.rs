@@ -1,4 +1,6 @@
-//! The engine through its doors: which limits a request meets, what a decision says, and what a publish keeps.
+//! Checks of the engine: which limits a request meets, what a decision says, and what a publish keeps.
+
+mod matching;
 
 use std::{sync::Barrier, time::Duration};
 
@@ -36,7 +38,7 @@ impl Bench {
         self.met(identities, to, cost).0
     }
 
-    /// The decision, and the full names of the limits that were looked at.
+    /// Returns the decision, and the full names of the limits that the check met.
     fn met(&self, identities: &[&str], to: &str, cost: u64) -> (Decision<'_>, Vec<&str>) {
         let split = |identity| {
             let (kind, value) = str::split_once(identity, '=').expect("KIND=VALUE");
@@ -161,7 +163,8 @@ fn shadow(limit: &str) -> String {
     limit.replace(" }", ", mode = \"shadow\" }")
 }
 
-/// Evaluated and counted; it never denies, and is charged only when the request is allowed and it agrees itself.
+/// A shadow limit is evaluated and counted. It never denies, and is charged only when the request is allowed and the shadow
+/// itself agrees.
 #[test]
 fn a_shadow_limit_never_denies_and_is_charged_only_when_all_agree() {
     let limits = [shadow(&bucket("trial", 2, "1d")), bucket("hour", 4, "1h"), shadow(&bucket("other", 1, "1d"))];
@@ -178,7 +181,7 @@ fn a_shadow_limit_never_denies_and_is_charged_only_when_all_agree() {
         (true, Some(2), "other"),
         (true, Some(1), "trial other"),
         (true, Some(0), "trial other"),
-        // The denial asked no shadow.
+        // The denied check met no shadow.
         (false, Some(0), ""),
         (false, Some(0), ""),
     ];
@@ -231,7 +234,7 @@ fn a_peek_answers_as_the_check_would_and_charges_nothing() {
         );
         assert_eq!(told(&bench.engine.check(&request)), peeked);
     }
-    // Of no cost: what is left now.
+    // A peek without a cost shows what is left now.
     let rest = request.without_cost();
     for _ in 0..3 {
         assert_eq!(told(&bench.engine.check(&rest)), (true, Some(1), Retry::Now, 0));
@@ -260,193 +263,6 @@ fn windows_end_together_for_everyone() {
     assert_eq!(bench.check(&["ip=a"], "", 1).retry(), Retry::After(Duration::from_secs(1)));
     bench.clock.advance(SECOND);
     assert_eq!(bench.admitted(&["ip=a"], 5), 3);
-}
-
-const LAYERED: &str = r#"
-    [domains.default]
-    defaults = { ip = "anonymous", user = "free" }
-    tier_hint = true
-    [[domains.default.tiers]]
-    id = "anonymous"
-    limits = [{ id = "minute", algorithm = "token_bucket", limit = 60, period = "1m" }]
-    [[domains.default.tiers]]
-    id = "free"
-    limits = [
-      { id = "second", algorithm = "token_bucket", limit = 10, period = "1s" },
-      { id = "minute", algorithm = "token_bucket", limit = 100, period = "1m" },
-    ]
-    [[domains.default.tiers]]
-    id = "pro"
-    limits = [{ id = "minute", algorithm = "token_bucket", limit = 1000, period = "1m" }]
-    [[domains.default.tiers]]
-    id = "internal"
-    unlimited = true
-    [[domains.default.clients]]
-    kind = "user"
-    value = "ada"
-    tier = "pro"
-    [[domains.default.clients]]
-    kind = "user"
-    value = "bot-*"
-    override = { limits = [
-      { id = "minute", algorithm = "token_bucket", limit = 5, period = "1m" },
-      { id = "day", algorithm = "token_bucket", limit = 50, period = "1d" },
-    ] }
-    [[domains.default.clients]]
-    kind = "ip"
-    value = "10.0.0.0/8"
-    tier = "internal"
-    [[domains.default.clients]]
-    kind = "ip"
-    value = "10.6.6.6"
-    override = { blocked = true, until = "2026-09-22T00:01:00Z", reason = "abuse" }
-    [[domains.default.rules]]
-    id = "all"
-    endpoint = "*"
-    per = "everyone"
-    limits = [{ id = "second", algorithm = "token_bucket", limit = 1000, period = "1s" }]
-    [[domains.default.rules]]
-    id = "api"
-    endpoint = "/api/*"
-    per = "ip"
-    limits = [{ id = "second", algorithm = "token_bucket", limit = 50, period = "1s" }]
-    [[domains.default.rules]]
-    id = "search"
-    endpoint = "/api/search"
-    method = "GET"
-    per = "ip"
-    limits = [{ id = "second", algorithm = "token_bucket", limit = 5, period = "1s" }]
-    [[domains.default.rules]]
-    id = "trial"
-    endpoint = "/api/search"
-    method = "GET"
-    per = "ip"
-    where = { plan = "trial*" }
-    limits = [{ id = "second", algorithm = "token_bucket", limit = 1, period = "1s" }]
-    [[domains.default.rules]]
-    id = "export"
-    endpoint = "/api/users/{id}/export"
-    per = ["user", "ip"]
-    tiers = ["free"]
-    cost = 10
-    limits = [{ id = "hour", algorithm = "token_bucket", limit = 20, period = "1h" }]
-    [[domains.default.rules]]
-    id = "off"
-    endpoint = "/api/*"
-    per = "user"
-    enabled = false
-    limits = [{ id = "second", algorithm = "token_bucket", limit = 1, period = "1s" }]
-"#;
-
-#[test]
-fn a_request_meets_its_limits_in_the_stated_order() {
-    let bench = Bench::new(LAYERED);
-    let everyone = "default/rule:all/second";
-    for (identities, to, expected) in [
-        (&["ip=192.0.2.1"][..], "", vec!["default/tier:anonymous/minute", everyone]),
-        (&["user=u"], "/", vec!["default/tier:free/second", "default/tier:free/minute", everyone]),
-        (&["user=ada"], "/", vec!["default/tier:pro/minute", everyone]),
-        (&["ip=10.1.2.3"], "/api/x", vec!["default/rule:api/second", everyone]),
-        // The closest rule of a counted set alone; sets at the place of their last kind; everyone last.
-        (
-            &["ip=192.0.2.1"],
-            "GET /api/search",
-            vec!["default/tier:anonymous/minute", "default/rule:search/second", everyone],
-        ),
-        (
-            &["ip=192.0.2.1"],
-            "POST /api/search",
-            vec!["default/tier:anonymous/minute", "default/rule:api/second", everyone],
-        ),
-        (
-            &["ip=192.0.2.1", "plan=trial-7"],
-            "GET /api//./search?q",
-            vec!["default/tier:anonymous/minute", "default/rule:trial/second", everyone],
-        ),
-        (
-            &["plan=gold", "ip=192.0.2.1"],
-            "GET /api/search",
-            vec!["default/tier:anonymous/minute", "default/rule:search/second", everyone],
-        ),
-        (
-            &["ip=192.0.2.1", "user=u"],
-            "/api/users/7/export",
-            vec![
-                "default/tier:anonymous/minute",
-                "default/rule:api/second",
-                "default/tier:free/second",
-                "default/tier:free/minute",
-                "default/rule:export/hour",
-                everyone,
-            ],
-        ),
-        // Not of the tier that the rule is for.
-        (
-            &["user=ada", "ip=10.1.2.3"],
-            "/api/users/7/export",
-            vec!["default/tier:pro/minute", "default/rule:api/second", everyone],
-        ),
-        // Its own limits replace the tier's of the same id, in their place, and the others are added.
-        (
-            &["user=bot-7"],
-            "/",
-            vec![
-                "default/tier:free/second",
-                "default/client:user:bot-*/minute",
-                "default/client:user:bot-*/day",
-                everyone,
-            ],
-        ),
-    ] {
-        let (decision, met) = bench.met(identities, to, 1);
-        assert_eq!(met, expected, "{identities:?} {to}");
-        assert!(decision.is_allowed());
-    }
-}
-
-#[test]
-fn a_combination_counts_the_same_in_any_order_and_costs_its_factor() {
-    let bench = Bench::new(LAYERED);
-    assert!(bench.check(&["ip=192.0.2.1", "user=u"], "/api/users/7/export", 1).is_allowed());
-    assert!(bench.check(&["user=u", "ip=192.0.2.1"], "/api/users/8/export", 1).is_allowed());
-    let denied = bench.check(&["ip=192.0.2.1", "user=u"], "/api/users/9/export", 1);
-    assert_eq!((denied.limit_id(), denied.is_allowed()), (Some("default/rule:export/hour"), false));
-    assert!(bench.check(&["ip=192.0.2.1", "user=v"], "/api/users/7/export", 1).is_allowed());
-    assert!(bench.check(&["ip=192.0.2.2", "user=u"], "/api/users/7/export", 1).is_allowed());
-}
-
-#[test]
-fn an_override_ends_by_the_engines_clock() {
-    let bench = Bench::new(LAYERED);
-    assert_eq!(NOW + 60 * SECOND, 1_790_035_260 * SECOND);
-    let denied = bench.check(&["ip=10.6.6.6"], "/", 1);
-    assert_eq!((denied.retry(), denied.limit_id()), (Retry::Never, Some("default/client:ip:10.6.6.6/blocked")));
-    bench.clock.advance(60 * SECOND);
-    let decision = bench.check(&["ip=10.6.6.6"], "/", 1);
-    assert!(decision.is_allowed());
-    assert_eq!(bench.met(&["ip=10.6.6.6"], "/", 1).1, ["default/tier:anonymous/minute", "default/rule:all/second"]);
-}
-
-#[test]
-fn a_hint_is_heard_only_where_allowed_and_for_nobody_assigned() {
-    let limit_of = |policy: &str, user: &str| {
-        let bench = Bench::new(policy);
-        let who = [Identity::new("user", user).expect("valid")];
-        let request = Request::new(&who).expect("valid");
-        bench.engine.check(&request.tier("anonymous")).limit()
-    };
-    assert_eq!(limit_of(LAYERED, "u"), Some(60));
-    assert_eq!(limit_of(LAYERED, "ada"), Some(1_000));
-    assert_eq!(limit_of(&LAYERED.replace("tier_hint = true", ""), "u"), Some(10));
-}
-
-#[test]
-fn an_unknown_domain_has_no_limits() {
-    let bench = Bench::new(&one_tier(&bucket("one", 1, "1s")));
-    let who = [Identity::new("ip", "a").expect("valid")];
-    let request = Request::new(&who).expect("valid").domain("elsewhere");
-    assert!((0..3).all(|_| bench.engine.check(&request).is_allowed()));
-    assert_eq!(bench.engine.check(&request).limit_id(), None);
 }
 
 #[test]
@@ -495,7 +311,7 @@ fn equal_numbers_and_absence_keep_the_bucket() {
     assert_eq!(bench.admitted(&["ip=a"], 20), 10);
 }
 
-/// Generations come round again; what was not touched since must not be taken for new.
+/// Generations repeat; a bucket that was not touched since must not count as one of the new numbers.
 #[test]
 fn a_bucket_survives_more_publishes_than_generations() {
     let day = |limit: u64| one_tier(&bucket("day", limit, "1d"));
@@ -572,7 +388,7 @@ fn when_the_table_is_full_new_keys_get_the_limits_overflow_buckets_or_wait() {
 /// A tightened limit: the old word says idle, but by the new numbers the quota is used for an hour yet. A flood of keys
 /// must not take the slot.
 #[test]
-fn tightening_a_limit_frees_nobody_early() {
+fn tightening_a_limit_frees_no_client_early() {
     for tightened in [bucket("l", 60, "1h"), window("l", 60, "1h")] {
         let bench = Bench::with_max_keys(&one_tier(&bucket("l", 60, "1m")), 100);
         assert_eq!(bench.admitted(&["ip=victim"], 100), 60);
@@ -657,9 +473,9 @@ fn checks_keep_the_bound_while_numbers_change() {
     assert!(admitted >= 3 * 5_000, "{admitted} admitted: somebody was denied for good");
 }
 
-/// What a shadow would have refused is told with the limit, wherever it stands among the others.
+/// An observer sees the shadows that would have refused a request, wherever they are among its limits.
 #[test]
-fn whoever_observes_a_check_is_told_of_refusing_shadows() {
+fn an_observer_of_a_check_sees_the_refusing_shadows() {
     let shadow = bucket("s", 1, "1h").replace("{ ", "{ mode = \"shadow\", ");
     let world = Bench::new(&one_tier(&format!("{}, {shadow}, {}", bucket("a", 3, "1h"), bucket("b", 9, "1h"))));
     let who = [Identity::new("ip", "192.0.2.1").expect("valid")];
@@ -669,6 +485,6 @@ fn whoever_observes_a_check_is_told_of_refusing_shadows() {
         told
     };
     assert_eq!([told(), told(), told()], [vec![false; 3], vec![false, true, false], vec![false, true, false]]);
-    // A denial leaves shadows unasked.
+    // A denied check does not evaluate shadows.
     assert_eq!(told(), [false]);
 }

@@ -1,5 +1,5 @@
-//! The clocks through their doors: across real threads, beside the system's own, and where they decide. The histories that
-//! no test machine lives through are in `src/base/clock/histories.rs`.
+//! The public clocks: across real threads, beside the system's own clock, and in decisions. The histories that no test
+//! machine lives through are in `src/base/clock/histories.rs`.
 
 use std::{
     sync::{
@@ -127,7 +127,7 @@ fn the_coarse_clock_ticks_by_itself_until_it_is_dropped() {
     Deadline::new().wait_until("the end of the thread", || kept.strong_count() == 0);
 }
 
-/// A source that tells when it is gone.
+/// A source that shows when it was dropped.
 struct Token(#[expect(dead_code, reason = "is counted")] Arc<()>);
 
 impl Token {
@@ -217,7 +217,7 @@ impl Coarse {
         self.engine.check(&Request::new(&who).expect("valid")).retry()
     }
 
-    /// How long a request is told to wait that comes `behind` after a tick.
+    /// Returns the wait of a request that comes `behind` nanoseconds after a tick and is denied.
     fn wait(&self, behind: u64) -> u64 {
         self.clock.tick();
         self.source.advance(behind);
@@ -228,7 +228,7 @@ impl Coarse {
         refused.expect("no end of tries").as_nanos().try_into().expect("seconds")
     }
 
-    /// What a request is told that comes after `wait`, `behind` after a tick.
+    /// Returns the retry of a request that comes after `wait`, `behind` nanoseconds after a tick.
     fn after(&self, wait: u64, behind: u64) -> Retry {
         let now = self.source.now();
         self.source.set(now + wait - behind);
@@ -280,7 +280,7 @@ fn a_coarse_clock_is_as_far_ahead_as_its_source() {
 const ALGORITHMS: [&str; 5] =
     ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
 
-/// An engine with one limit, of which one user is asked.
+/// An engine with one limit, and one user of it.
 struct Bench {
     clock: ManualClock,
     engine: Engine<ManualClock>,
@@ -301,7 +301,7 @@ impl Bench {
         Self { clock, engine }
     }
 
-    /// Whether a cost is allowed, and when it may come again.
+    /// Checks a cost. Returns whether it is allowed, and when to retry.
     fn check(&self, cost: u64) -> (bool, Retry) {
         let who = [Identity::new("user", "ada").expect("valid")];
         let decision = self.engine.check(&Request::new(&who).and_then(|request| request.cost(cost)).expect("valid"));
@@ -319,7 +319,7 @@ impl Bench {
         self.engine.follow_wall_time();
     }
 
-    /// How long a whole limit has to wait.
+    /// Returns how long a cost of the whole limit has to wait.
     fn wait_ns(&self, limit: u64) -> u64 {
         match self.check(limit).1 {
             Retry::After(wait) => u64::try_from(wait.as_nanos()).expect("days"),
@@ -350,8 +350,9 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
 }
 
 proptest! {
-    /// Beside an engine whose wall time is not set, each decision by a bucket or a log is the same. By a window at most one limit
-    /// more is admitted for each time that it is set; and a whole limit never waits for longer than the windows that forget it.
+    /// Compared with an engine whose wall time is not set, each decision by a bucket or a log is the same. A window admits at most
+    /// one limit more for each time that wall time is set, and a cost of the whole limit never waits for longer than the windows
+    /// that forget it.
     #[test]
     fn wall_time_that_is_set_back_refuses_no_key_and_mints_one_window_at_most(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),

@@ -1,4 +1,4 @@
-//! What the engine counts of its decisions: totals and per limit, over publishes and threads.
+//! The counts of the engine's decisions: totals and per limit, over publishes and threads.
 
 use std::thread;
 
@@ -39,7 +39,7 @@ fn decisions_are_counted_by_limit_and_in_all() {
     // Two pass both limits, the third is refused by the rule, and its tier is not charged.
     let allowed = (0..3).filter(|_| engine.check(&to_x).is_allowed()).count();
     assert_eq!(allowed, 2);
-    // Nobody said anything about addresses; and nobody knows this domain.
+    // The policy has no limit for addresses, and no domain of this name.
     assert!(engine.check(&Request::new(&ip).expect("valid")).is_allowed());
     assert!(engine.check(&Request::new(&user).expect("valid").domain("elsewhere")).is_allowed());
     // By handle: three more fill the tier, the fourth is refused.
@@ -58,7 +58,7 @@ fn decisions_are_counted_by_limit_and_in_all() {
     // A publish keeps what was counted.
     engine.publish(policy(6)).expect("few limits");
     assert_eq!(counts(&engine), expected);
-    // So does one that takes the limits away.
+    // A publish that takes the limits away keeps them too.
     let gone = engine.limit_counts();
     engine.publish(Snapshot::default()).expect("no limits");
     assert!(engine.limit_counts().is_empty());

@@ -1,4 +1,4 @@
-//! A snapshot that was compiled from what differs is the one of the whole document, whatever was before.
+//! A snapshot that is compiled from a delta equals that of the whole document, whatever the version before was.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,7 +13,7 @@ use tidegate::{
 const NOW: u64 = 1_790_035_200_000_000_000;
 const TIERS: [&str; 3] = ["a", "b", "c"];
 const KINDS: [&str; 3] = ["ip", "tenant", "user"];
-/// Those of requests, too.
+/// The kinds of identities in requests and documents.
 const VALUES: [&str; 9] = ["10.0.0.0/8", "10.1.*", "10.1.2.3", "10.1.2.4", "*", "u*", "u-*", "u-1", "u-2"];
 
 fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
@@ -48,7 +48,7 @@ fn exception() -> impl Strategy<Value = Override> {
     (what, until).prop_map(|(what, until)| Override { until: until.map(Into::into), ..what })
 }
 
-/// Of the first so many tiers.
+/// Returns clients of the first `tiers` tiers.
 fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
     let each: Vec<(&str, &str)> = KINDS.iter().flat_map(|kind| VALUES.map(|value| (*kind, value))).collect();
     let each = each.into_iter().filter(|(kind, value)| *kind != "ip" || value.starts_with("10") || *value == "*");
@@ -105,7 +105,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// All that can be seen of a snapshot from outside.
+/// Returns everything that the public API shows of a snapshot.
 fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
     let names: BTreeSet<&str> = snapshot.limit_names().collect();
     assert_eq!(names.len(), snapshot.limit_names().len(), "each limit stands there once");
@@ -121,7 +121,7 @@ fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
                     let request =
                         Request::new(who).expect("identities").domain(domain).endpoint("/1/x").expect("a path");
                     let request = tier.map_or(request, |tier| request.tier(tier));
-                    // Where limits stand may differ.
+                    // The places of limits may differ.
                     seen.extend(engine.inspect(&request).limits.iter().map(|met| {
                         let (id, counted, cost) = (met.limit_id, &met.counted, met.cost);
                         format!("{domain} {tier:?} {who:?}: {id} {counted:?} {cost} {:?}", met.outcome)
@@ -133,7 +133,7 @@ fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
     seen
 }
 
-/// The snapshot of `after`, by what differs.
+/// Compiles the snapshot of `after` from the delta.
 fn follow(before: &Policy, snapshot: &Snapshot, after: &Policy) -> Snapshot {
     let delta = to_string(&Delta::between(before, after)).expect("it can be written");
     let read: borrowed::Delta<'_> = from_str(&delta).expect("it can be read");
@@ -281,7 +281,7 @@ fn a_delta_of_another_document_is_refused() {
     assert!(problems.contains("domains.default.timezone"), "{problems}");
 }
 
-/// Of those that stay, the clients whose days are others are written; all others stay as they are.
+/// The delta contains the clients whose days change with the time zone, and no others.
 #[test]
 fn another_time_zone_differs_in_its_calendars_alone() {
     let policy = |timezone: &str| -> Policy {

@@ -1,4 +1,4 @@
-//! Which limits a descriptor of Envoy meets.
+//! The limits that an Envoy descriptor meets.
 
 use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
 

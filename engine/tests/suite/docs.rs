@@ -1,4 +1,4 @@
-//! What the documents point at is there: files, headings, and the tests that show a guarantee.
+//! The documents name files, headings and tests that exist.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// As the target of a link names a heading.
+/// Returns a heading in the form in which the target of a link names it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
@@ -89,7 +89,7 @@ fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
     assert!(files > 40 && tests > 30, "the documents were not read: {files} links, {tests} tests");
 }
 
-/// What the engine's doc tests cannot compile of the first page, those of the crate that it is of do.
+/// Blocks of the first page that the engine's doc tests cannot compile are in a page whose doc tests compile them.
 #[test]
 fn code_of_the_readme_that_is_not_compiled_there_is_compiled_elsewhere() {
     let readme = fs::read_to_string(root().join("README.md")).expect("text");
@@ -102,7 +102,7 @@ fn code_of_the_readme_that_is_not_compiled_there_is_compiled_elsewhere() {
     }
 }
 
-/// The bits of words and tags are a budget, which users can look up.
+/// The bits of words and tags are a budget that users can look up.
 #[test]
 fn the_guarantees_show_the_bits_as_the_code_does() {
     let source = include_str!("../../src/storage/layout.rs");

@@ -1,4 +1,4 @@
-//! Explanations against what is enforced, and warnings against what can happen.
+//! Explanations against what the engine enforces, and warnings against what can happen.
 
 use std::collections::BTreeSet;
 
@@ -88,9 +88,9 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// The document, read rule by rule, tells of exactly the tiers and rules whose limits a check meets.
+    /// An explanation of the document, rule by rule, names exactly the tiers and rules whose limits a check meets.
     #[test]
-    fn what_is_explained_is_what_is_enforced(
+    fn explanations_match_what_is_enforced(
         domain in domain(),
         who in btree_map(select(vec!["ip", "user", "plan", "other"]), 0_usize..3, 1..4),
         path in option::of(select(vec!["/", "/api/", "/api/search", "/api/a/../search?q", "/x/search", "x"])),
@@ -99,7 +99,7 @@ proptest! {
         seconds in 0_u64..10,
     ) {
         let policy = policy(&domain);
-        // Rules that no request could tell apart are refused.
+        // The engine refuses rules that no request can distinguish.
         let Ok(snapshot) = Snapshot::compile(&policy) else { return Ok(()) };
         let clock = ManualClock::default();
         clock.set(seconds * SECOND_NS);
@@ -171,7 +171,7 @@ fn tier_and_rule(tier: &[Value], rule: &[Value], cost: u64) -> Policy {
 proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(1_000) })]
 
-    /// Without the limits that are said never to bind, every request is decided as with them.
+    /// Every request is decided alike with and without the limits that the warnings call never binding.
     #[test]
     fn a_limit_that_never_binds_changes_no_decision(
         tier in vec(any_limit(), 1..4),
@@ -212,7 +212,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_sure_is_not_said() {
+fn uncertain_findings_are_not_reported() {
     let said = |domain: Value| {
         let policy = policy(&domain);
         Snapshot::compile(&policy).expect("valid");
@@ -318,7 +318,7 @@ fn each_rule_says_what_keeps_it_from_applying() {
 }
 
 #[test]
-fn what_is_hardly_meant_is_told() {
+fn likely_mistakes_are_reported() {
     let policy = policy(&json!({
         "defaults": { "user": "free", "ip": "free" },
         "tiers": [

@@ -63,7 +63,7 @@ impl Bench {
     }
 }
 
-/// By the only identity's value.
+/// Returns the counts and errors of hitters, by the value of their only identity.
 fn by_value(list: &[Hitter]) -> HashMap<String, (u64, u64)> {
     let value = |hitter: &Hitter| String::from_utf8(hitter.identities[0].1.clone()).expect("text");
     list.iter().map(|hitter| (value(hitter), (hitter.count, hitter.error))).collect()
@@ -72,8 +72,8 @@ fn by_value(list: &[Hitter]) -> HashMap<String, (u64, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// No count is too low, or too high by more than its error; errors are at most N/m; every key above N/m is there. Also
-    /// after halvings, as far as rounding up to whole decisions allows.
+    /// No count is too low, or too high by more than its error; errors are at most N/m; every key above N/m is listed. This
+    /// also holds after halvings, as far as rounding up to whole decisions allows.
     #[test]
     fn the_guarantee_of_space_saving_holds(
         entries in 1..12usize,
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn the_denied_are_told_apart_from_those_who_come_often() {
+fn denied_and_frequent_users_are_listed_apart() {
     let bench = Bench::new(16, 1);
     bench.times(10, "ada");
     bench.times(25, "eve");
@@ -152,7 +152,7 @@ fn yesterdays_hitters_fade() {
     bench.times(110, "eve");
     assert_eq!(by_value(&bench.hitters.denied())["eve"].0, 100);
     bench.clock.advance(600 * SECOND);
-    // Whoever comes makes it fade, denied or not.
+    // Any decision makes the list fade, denied or not.
     bench.times(1, "ada");
     assert_eq!(by_value(&bench.hitters.denied())["eve"].0, 50);
     bench.clock.advance(1_200 * SECOND);

@@ -1,4 +1,4 @@
-//! Which keys are the same, and which are not: in a keyed limiter and through a handle.
+//! The equality of keys, in a keyed limiter and through a handle.
 
 use std::{
     collections::HashSet,
@@ -142,7 +142,7 @@ fn a_handle_counts_text_with_the_requests_and_every_other_key_by_itself() {
     assert_eq!(left(ip.check(7_u64, 1).expect("a cost").remaining()), 1, "and another kind counts by itself");
 }
 
-/// The values that it was shown.
+/// An observer that keeps the values that it was shown.
 #[derive(Default)]
 struct Values(Mutex<Vec<Vec<u8>>>);
 
@@ -180,7 +180,7 @@ fn an_observer_is_shown_the_text_of_a_key_that_is_text() {
 }
 
 proptest! {
-    /// Letters so few, and lengths so short, that joined parts meet all the time.
+    /// The texts have few letters and are short, so that joined parts are often equal.
     #[test]
     fn tuples_of_text_are_the_same_key_only_if_every_part_is(
         pairs in prop::collection::vec(("[ab_]{0,4}", "[ab_]{0,4}"), 1..60),

@@ -26,7 +26,7 @@ fn at_now(meter: impl Into<Option<Meter>>) -> (ManualClock, Limiter<ManualClock>
     (clock.clone(), Limiter::with_clock(meter, clock))
 }
 
-/// Everything that an outcome says.
+/// Returns everything that an outcome says.
 fn told(outcome: &Outcome) -> (bool, Retry, Duration, u64, u64, Duration, Duration) {
     (
         outcome.is_allowed(),
@@ -117,7 +117,7 @@ fn numbers_that_are_too_large_are_cut_to_what_fits() {
 }
 
 #[test]
-fn a_cost_of_zero_asks_what_is_left() {
+fn a_cost_of_zero_shows_what_is_left() {
     let (_, limiter) = at_now(Rate::per_minute(5));
     let keyed = KeyedLimiter::with_clock(Rate::per_minute(5), 10, ManualClock::at(NOW));
     for left in [5, 4, 3] {
@@ -126,7 +126,7 @@ fn a_cost_of_zero_asks_what_is_left() {
     }
 }
 
-/// Readings may be 5 ms behind.
+/// A clock whose readings may be 5 ms behind.
 struct Behind(ManualClock);
 
 impl Clock for Behind {
@@ -152,7 +152,7 @@ fn by_a_clock_that_is_behind_the_wait_is_longer() {
 }
 
 #[test]
-fn any_meter_will_do() {
+fn a_limiter_takes_any_meter() {
     let window = Meter::FixedWindow(FixedWindow::new(2, 60 * SECOND).expect("fits"));
     let (clock, limiter) = at_now(window);
     clock.advance(10 * SECOND);
@@ -230,14 +230,14 @@ fn meters() -> impl Strategy<Value = Meter> {
     ]
 }
 
-/// Who comes after how long, at what cost.
+/// Calls: the key, the nanoseconds since the last call, and the cost.
 fn calls() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
     prop::collection::vec((0u8..4, prop_oneof![Just(0), 0..300 * MS, 0..3 * SECOND], 0u64..8), 1..80)
 }
 
 proptest! {
-    /// The bound of a token bucket over every interval, by brute force and in whole numbers; and each promise of an answer
-    /// kept by the very next check.
+    /// Checks the bound of a token bucket over every interval, by brute force and in whole numbers; and that the next check
+    /// keeps each promise of an outcome.
     #[test]
     fn a_limiter_keeps_its_bound_and_its_word(
         limit in 1u64..2_000, burst in 1u64..50, calls in calls(),
@@ -337,7 +337,7 @@ fn other_numbers_go_on_from_what_was_used() {
 }
 
 proptest! {
-    /// As one word, the time at which a key has all of its quota again, that every check reads by its own numbers.
+    /// The word of a key is the time at which it has all of its quota again, which every check reads by its own numbers.
     #[test]
     fn a_key_is_one_word_whatever_the_numbers(
         checks in prop::collection::vec((1_u64..2_000, 1_u64..100_000, 1_u64..5_000, 0_u64..6_000, 0_u64..3 * SECOND), 1..60),
@@ -367,7 +367,7 @@ proptest! {
     }
 }
 
-/// Hot keys of large buckets have leases elsewhere, which are of one set of numbers.
+/// Hot keys of large buckets are striped in other limiters, where a key has one set of numbers.
 #[test]
 fn threads_with_different_numbers_admit_what_one_word_holds() {
     const BURST: u64 = 100_000;

@@ -1,5 +1,6 @@
-//! The integration tests of the engine, as one binary: each module is about one part of what the engine promises.
+//! The integration tests of the engine, as one binary: each module tests one part of the engine.
 
+mod atomic_batches;
 mod batches;
 mod calendar;
 mod carry_over;
@@ -7,30 +8,29 @@ mod checks;
 mod clocks;
 mod conformance;
 mod counts;
-mod crossroads;
 mod deltas;
 mod descriptors;
 mod docs;
+mod error_messages;
 mod explain;
+mod full_table;
 mod heavy_hitters;
 mod imports;
 mod keys;
+mod known_mistakes;
 mod layers;
-mod leases;
 mod limiter;
 mod many_clients;
-mod nothing_else;
+mod no_allocation;
 mod observer;
 mod policies;
 mod public_api;
+mod racing_clock;
 mod reservations;
-mod room;
 mod shared;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod steps;
-mod together;
-mod traps;
+mod striping;
+mod text_formats;
 mod waits;
-mod words;
-mod writing;

@@ -58,7 +58,7 @@ fn name(client: usize) -> String {
     if client.is_multiple_of(2) { format!("u{client}") } else { format!("team{}-u{client}", client % 100) }
 }
 
-/// How many requests of a minute pass, of twenty; `None`: all, without a limit.
+/// Returns how many of twenty requests in a minute pass; `None`: all, without a limit.
 fn expected(client: usize, limit_of_tier: impl Fn(usize) -> u64) -> Option<u64> {
     match (client % 10, client / 10 % 3) {
         (3, 0) => Some(0),
@@ -86,7 +86,7 @@ fn each_of_a_hundred_thousand_clients_gets_its_own() {
         }
     }
     assert_eq!(engine.overflow_charges(), 0);
-    // Somebody who is no client has the tier of everybody.
+    // A user who is no client has the default tier.
     let who = [Identity::new("user", "u100000").expect("valid")];
     assert_eq!(engine.check(&Request::new(&who).expect("valid")).limit(), Some(5));
 }

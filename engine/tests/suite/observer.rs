@@ -1,4 +1,4 @@
-//! An observer sees what was decided: all of it or an exact share, whom it was about, and nothing else.
+//! Observers see all decisions or an exact share of them, whom they were about, and nothing else.
 
 use std::{
     num::NonZeroU32,
@@ -35,9 +35,9 @@ const POLICY: &str = r#"
     limits = [{ id = "hour", algorithm = "token_bucket", limit = 2, period = "1h" }]
 "#;
 
-/// One decision, as somebody saw it.
+/// One decision, as an observer saw it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Seen {
+struct SeenDecision {
     identities: Vec<(String, Vec<u8>)>,
     counted: Vec<(String, Vec<u8>)>,
     is_allowed: bool,
@@ -48,13 +48,13 @@ struct Seen {
 }
 
 #[derive(Default)]
-struct Log(Mutex<Vec<Seen>>);
+struct Log(Mutex<Vec<SeenDecision>>);
 
 impl Observer for Log {
     fn observe(&self, observed: &Observed<'_>) {
         let owned = |(kind, value): (&str, &[u8])| (kind.to_owned(), value.to_owned());
         let decision = observed.decision();
-        self.0.lock().expect("no panic").push(Seen {
+        self.0.lock().expect("no panic").push(SeenDecision {
             identities: observed.identities().map(owned).collect(),
             counted: observed.counted().map(owned).collect(),
             is_allowed: decision.is_allowed(),
@@ -67,7 +67,7 @@ impl Observer for Log {
 }
 
 impl Log {
-    fn taken(&self) -> Vec<Seen> {
+    fn taken(&self) -> Vec<SeenDecision> {
         std::mem::take(&mut self.0.lock().expect("no panic"))
     }
 }
@@ -91,7 +91,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn it_sees_exactly_what_was_decided_on_four_threads() {
+fn an_observer_sees_every_decision_of_four_threads() {
     const CHECKS: usize = 2_000;
     let (engine, log, start) = (engine(POLICY), Arc::new(Log::default()), Barrier::new(4));
     engine.observe(one_in(1), Arc::clone(&log));
@@ -104,7 +104,7 @@ fn it_sees_exactly_what_was_decided_on_four_threads() {
             let user = if number % 2 == 0 { "shared" } else { &own };
             let who = [identity("user", user)];
             let decision = engine.check(&Request::new(&who).expect("valid"));
-            made.push(Seen {
+            made.push(SeenDecision {
                 identities: pairs(&[("user", user)]),
                 counted: pairs(&[("user", user)]),
                 is_allowed: decision.is_allowed(),
@@ -116,7 +116,7 @@ fn it_sees_exactly_what_was_decided_on_four_threads() {
         }
         made
     };
-    let mut made: Vec<Seen> = thread::scope(|scope| {
+    let mut made: Vec<SeenDecision> = thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || run(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
     });
@@ -129,7 +129,7 @@ fn it_sees_exactly_what_was_decided_on_four_threads() {
 }
 
 #[test]
-fn it_is_told_who_was_counted_and_by_which_door() {
+fn an_observer_sees_who_was_counted_and_by_which_entry_point() {
     let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
     engine.observe(one_in(1), Arc::clone(&log));
     let who = [identity("ip", "192.0.2.1"), identity("user", "ada")];
@@ -142,7 +142,7 @@ fn it_is_told_who_was_counted_and_by_which_door() {
         let _ = engine.check(&to("/both"));
     }
     let _ = engine.check(&to("/all"));
-    // Nobody decides in a domain that is not there.
+    // No limit decides in a domain that does not exist.
     let _ = engine.check(&request.domain("elsewhere"));
     let all = pairs(&[("ip", "192.0.2.1"), ("user", "ada")]);
     let ada = pairs(&[("user", "ada")]);
@@ -153,7 +153,7 @@ fn it_is_told_who_was_counted_and_by_which_door() {
         .map(|seen| (seen.is_allowed, seen.limit_id.as_deref(), &seen.counted, seen.shadow_denied.len()))
         .collect();
     let (both, everyone) = (Some("default/rule:both/hour"), Some("default/rule:all/hour"));
-    let nobody = Vec::new();
+    let no_identity = Vec::new();
     assert_eq!(
         told,
         [
@@ -161,12 +161,12 @@ fn it_is_told_who_was_counted_and_by_which_door() {
             (true, both, &all, 1),
             (true, both, &all, 1),
             (false, both, &all, 0),
-            (true, everyone, &nobody, 1),
-            (true, None, &nobody, 0),
+            (true, everyone, &no_identity, 1),
+            (true, None, &no_identity, 0),
         ]
     );
 
-    // The other doors: batches, reservations, checks that might ask a store, and handles.
+    // The other entry points: batches, reservations, checks that may ask a store, and handles.
     let mut decisions = Vec::new();
     engine.check_batch(&[request, request], &mut decisions);
     let _ = engine.reserve(&request);
@@ -187,7 +187,7 @@ fn it_is_told_who_was_counted_and_by_which_door() {
     engine.publish(Snapshot::default()).expect("no limits");
     let _ = handle.check(b"x", 1).expect("valid");
     let seen = log.taken();
-    assert_eq!((seen[0].limit_id.as_ref(), &seen[0].identities, &seen[0].counted), (None, &key(b"x"), &nobody));
+    assert_eq!((seen[0].limit_id.as_ref(), &seen[0].identities, &seen[0].counted), (None, &key(b"x"), &no_identity));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn no_rhythm_of_the_traffic_hides_from_a_sample() {
 }
 
 #[test]
-fn it_is_told_what_the_request_said() {
+fn an_observer_sees_the_fields_of_the_request() {
     #[derive(Default)]
     struct Requests(Mutex<Vec<Option<String>>>);
 
@@ -308,7 +308,7 @@ fn several_observers_see_each_its_own_exact_share() {
 }
 
 #[test]
-fn one_that_left_is_dropped_and_shown_nothing_and_its_seat_is_given_again() {
+fn a_removed_observer_is_dropped_and_sees_nothing_and_its_place_is_reused() {
     let (engine, stays) = (engine(POLICY), Arc::new(Log::default()));
     let check = || {
         let who = [identity("user", "ada")];
@@ -323,7 +323,7 @@ fn one_that_left_is_dropped_and_shown_nothing_and_its_seat_is_given_again() {
     check();
     let second = Arc::new(Log::default());
     let next = engine.observe(one_in(1), Arc::clone(&second));
-    // Who left does not take the next one with him.
+    // An observer that leaves twice does not remove the next one.
     engine.stop_observing(id);
     check();
     assert_eq!((first.taken().len(), second.taken().len(), stays.taken().len()), (1, 1, 3));
@@ -334,7 +334,7 @@ fn one_that_left_is_dropped_and_shown_nothing_and_its_seat_is_given_again() {
     assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
 }
 
-/// Observers come and go while four threads decide: each sees decisions of its own share alone, and none after it left.
+/// Observers are added and removed while four threads decide: each sees decisions of its own share alone, and none after it left.
 #[test]
 fn observers_come_and_go_beside_checks() {
     struct Share {

@@ -1,5 +1,5 @@
-//! Reserve and settle, refund, reset and batches, through the engine: what is given back, what is charged on top, and that
-//! nothing is minted.
+//! Reservations, refunds, resets and batches through the engine: what they give back, what they charge on top, and that
+//! they mint nothing.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// An engine with these limits for every user, and a rule that multiplies costs on `/heavy`.
+    /// Makes an engine with these limits for every user, and a rule that multiplies costs on `/heavy`.
     fn new(limits: &str) -> Self {
         Self::with_max_keys(limits, 1_000)
     }
@@ -80,7 +80,7 @@ fn limit(id: &str, algorithm: &str, limit: u64, period: &str) -> String {
 const ALGORITHMS: [&str; 4] = ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"];
 
 #[test]
-fn what_was_not_used_of_an_estimate_is_given_back() {
+fn the_unused_part_of_an_estimate_is_given_back() {
     for algorithm in ALGORITHMS {
         let bench = Bench::new(&limit("minute", algorithm, 100, "1m"));
         let reservation = bench.reserve(80, "").expect("fits");
@@ -97,11 +97,11 @@ fn what_was_not_used_of_an_estimate_is_given_back() {
 }
 
 #[test]
-fn what_an_estimate_missed_is_charged_and_later_requests_wait() {
+fn the_excess_over_an_estimate_is_charged_and_later_requests_wait() {
     let bench = Bench::new(&limit("minute", "token_bucket", 60, "1m"));
     let reservation = bench.reserve(10, "").expect("fits");
     bench.engine.settle(reservation, 100);
-    // 100 of a burst of 60 are used: 41 seconds until one token is there.
+    // 100 of a burst of 60 are used: one token is there after 41 seconds.
     assert_eq!(bench.check(1).retry(), Retry::After(Duration::from_secs(41)));
     bench.clock.advance(41 * SECOND);
     assert!(bench.check(1).is_allowed() && !bench.check(1).is_allowed());
@@ -119,7 +119,7 @@ fn what_an_estimate_missed_is_charged_and_later_requests_wait() {
     assert_eq!(bench.remaining(), 0, "all of the window before counts at first");
 }
 
-/// Ninety seconds of work: time has brought back what it has, and the rest is returned, not more.
+/// The work takes ninety seconds: the settlement returns what time has not brought back, and no more.
 #[test]
 fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
     // 10 tokens a second, 1,000 at once.
@@ -129,7 +129,7 @@ fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
     bench.clock.advance(20 * SECOND);
     assert_eq!(bench.remaining(), 200);
     bench.engine.settle(reservation, 100);
-    // Had 100 been charged, they would be back by now.
+    // If 100 had been charged, they would be back by now.
     assert_eq!(bench.remaining(), 1_000);
 
     let bench = Bench::new(policy);
@@ -178,8 +178,8 @@ fn settling_at_the_estimate_changes_nothing_however_large_it_is() {
         bench.engine.settle(reservation, cost);
         assert_eq!(bench.remaining(), left, "a cost of {cost}");
     }
-    // More than any cost is the largest one: where the limit takes such a debt, later requests wait for all of it, and nothing
-    // wraps around.
+    // A cost above the largest one counts as the largest: where the limit takes such a debt, later requests wait for all of it,
+    // and nothing wraps around.
     let bench = Bench::new(&format!(
         "{{ id = \"b\", algorithm = \"token_bucket\", limit = 1000, period = \"1s\", max_debt = {MOST} }}"
     ));
@@ -205,7 +205,7 @@ fn a_reservation_is_not_taken_for_one_of_newer_numbers_when_generations_come_rou
     }
 }
 
-/// A limit of 10 a minute for everyone together, counted like this.
+/// Returns a policy with a limit of 10 a minute for everyone together, by this algorithm.
 fn for_everyone(algorithm: &str) -> Snapshot {
     let limits = limit("minute", algorithm, 10, "1m");
     let policy = format!(
@@ -237,7 +237,7 @@ fn a_reset_forgets_what_everyone_uses_together() {
 
 /// One wrong cost of one caller must not deny all others for long.
 #[test]
-fn what_a_settlement_leaves_owed_is_repaid_in_one_period_or_reset() {
+fn the_debt_of_a_settlement_is_repaid_in_one_period_or_reset() {
     for algorithm in ["token_bucket", "leaky_bucket"] {
         let bench = Bench::new(&limit("d", "fixed_window", 10, "1d"));
         bench.engine.publish(for_everyone(algorithm)).expect("few limits");
@@ -259,7 +259,7 @@ fn what_a_settlement_leaves_owed_is_repaid_in_one_period_or_reset() {
 }
 
 #[test]
-fn a_limit_says_how_large_a_debt_it_takes() {
+fn a_limit_states_its_largest_debt() {
     // A token a second.
     const NUMBERS: &str = r#"id = "m", algorithm = "token_bucket", limit = 60, period = "1m", burst = 30"#;
     let minute = |max_debt: u64| format!("{{ {NUMBERS}, max_debt = {max_debt} }}");
@@ -269,7 +269,7 @@ fn a_limit_says_how_large_a_debt_it_takes() {
         bench.engine.settle(first, u64::MAX);
         let wait = Retry::After(Duration::from_secs(max_debt + 1));
         assert_eq!(bench.check(1).retry(), wait);
-        // What is owed already stays owed where a publish makes the debt smaller.
+        // A debt stays owed where a publish makes the largest debt smaller.
         bench.publish(&minute(0));
         bench.engine.settle(second, u64::MAX);
         assert_eq!(bench.check(1).retry(), wait);
@@ -277,7 +277,7 @@ fn a_limit_says_how_large_a_debt_it_takes() {
 }
 
 #[test]
-fn a_cost_that_can_be_believed_is_a_multiple_of_the_estimate_or_one_burst() {
+fn a_plausible_cost_is_a_multiple_of_the_estimate_or_one_burst() {
     const MOST: u64 = (1 << 53) - 1;
     let bench = Bench::new(&limit("minute", "token_bucket", 500, "1m"));
     for (estimate, multiple, most) in [(1, 16, 500), (100, 16, 1_600), (100, 2, 500), (1, u64::MAX, MOST)] {
@@ -304,7 +304,7 @@ fn a_reservation_of_another_engine_changes_nothing() {
 }
 
 #[test]
-fn what_was_reserved_stands_where_a_publish_changed_the_numbers() {
+fn a_reservation_stays_charged_where_a_publish_changed_the_numbers() {
     let bench = Bench::new(&limit("minute", "token_bucket", 100, "1m"));
     let reservation = bench.reserve(80, "").expect("fits");
     bench.publish(&limit("minute", "token_bucket", 1_000, "1m"));
@@ -316,7 +316,7 @@ fn what_was_reserved_stands_where_a_publish_changed_the_numbers() {
     bench.publish(&limit("minute", "token_bucket", 2_000, "1m"));
     bench.engine.settle(reservation, 120);
     assert_eq!(bench.remaining(), 1_800);
-    // And a limit that is gone counts nobody.
+    // A limit that is gone counts no charge.
     let reservation = bench.reserve(20, "").expect("fits");
     bench.publish(&limit("other", "token_bucket", 7, "1m"));
     bench.engine.settle(reservation, 500);
@@ -401,7 +401,7 @@ enum Step {
     Wait(u64),
     Check(u64),
     Reserve(u64),
-    /// Which of the open ones, and what part of its estimate was used, in hundredths.
+    /// Settles one of the open reservations, of whose estimate these hundredths were used.
     Settle(usize, u64),
     Reset,
 }
@@ -420,7 +420,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// With what was given back taken off at the time of its charge, no interval holds more than b + t*n/p.
+    /// No interval holds more than b + t*n/p, where a refund counts as deducted at the time of its charge.
     #[test]
     fn giving_back_never_mints(steps in steps()) {
         const BURST: u64 = 10;

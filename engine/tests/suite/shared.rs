@@ -1,5 +1,5 @@
-//! Limits that nodes share through a store: begin, ask, finish; and what happens without the store. The store here is a
-//! bucket of the test's own, driven by the same steps.
+//! Limits that nodes share through a store: the two halves of a check, and the behaviour without the store. The store
+//! here is a bucket of this test, driven by the same steps.
 
 use std::{collections::HashMap, future::Future, pin::pin, task, time::Duration};
 
@@ -40,7 +40,7 @@ fn local(id: &str, limit: u64) -> String {
     format!("{{ id = \"{id}\", algorithm = \"token_bucket\", limit = {limit}, period = \"1m\" }}")
 }
 
-/// What several nodes share.
+/// A store that several nodes share.
 #[derive(Default)]
 struct Store {
     words: HashMap<String, u64>,
@@ -51,7 +51,7 @@ impl Store {
     fn answer(&mut self, charge: &StoreCharge<'_>, now: u64) -> Answer {
         self.asked += 1;
         let word = self.words.entry(key(charge)).or_default();
-        // A look is a step of one token whose word is not stored.
+        // A peek is a step of one token whose word is not stored.
         let verdict = charge.meter.step(*word, now, charge.cost.max(1));
         if let (Verdict::Admit(new), true) = (verdict, charge.cost > 0) {
             *word = new;
@@ -132,7 +132,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let request = Request::new(&who).expect("valid");
     let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
-    // Somebody else takes the last token of the local limit while the store is asked.
+    // Another check takes the last token of the local limit while the store decides.
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
     assert!(here.check(b"ada", 1).expect("valid").is_allowed());
     let (decision, give_back) = engine.finish(pending, &answers);
@@ -145,7 +145,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
 }
 
 #[test]
-fn without_a_store_a_limit_does_what_it_says_and_the_decision_is_marked() {
+fn without_a_store_on_failure_decides_and_the_decision_is_marked() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let admitted = |more: &str, by_the_store: bool| {
@@ -229,13 +229,13 @@ fn a_check_that_a_publish_overtakes_is_finished_by_the_new_numbers() {
     assert_eq!((decision.is_allowed(), decision.limit_id()), (false, Some("default/tier:t/l")));
     assert!(give_back.is_some());
     publish(&engine, &[local("l", 10), strict("s", 5, "")].join(", "));
-    // The local limit is gone: it is charged where it was, and denies nobody afterwards.
+    // The local limit is gone: its old bucket is charged, and it denies no request afterwards.
     let (decision, give_back) = begin(&strict("s", 5, ""));
     assert!(decision.is_allowed() && give_back.is_none());
 }
 
 #[test]
-fn a_limit_that_changed_and_went_between_the_halves_counts_nobody() {
+fn a_limit_that_changed_and_went_between_the_halves_counts_no_charge() {
     let (clock, engine) = engine(&[local("l", 10), strict("s", 5, "")].join(", "));
     let mut store = Store::default();
     let who = [Identity::new("user", "ada").expect("valid")];
@@ -270,7 +270,7 @@ fn what_the_store_answered_is_read_by_the_numbers_that_it_was_asked_for() {
 }
 
 #[test]
-fn what_another_engine_began_is_decided_by_this_one() {
+fn a_check_that_another_engine_began_is_decided_by_this_one() {
     let (_, ours) = engine(&strict("s", 5, ""));
     let (_, other) = engine(&local("m", 3));
     let who = [Identity::new("user", "ada").expect("valid")];

@@ -9,14 +9,14 @@ const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
 
-/// Counts by window, as somebody would keep them who has room for them all.
+/// The counts of all windows: a slow model that forgets nothing.
 #[derive(Default)]
 struct Model {
     windows: BTreeMap<u64, u64>,
 }
 
 impl Model {
-    /// Used at `now`: exactly, as a fraction of `period`.
+    /// Returns what is used at `now`, exactly, as a fraction of `period`.
     fn used(&self, now: u64, period: u64) -> u128 {
         let window = now / period;
         let count = |window| u128::from(self.windows.get(&window).copied().unwrap_or(0));
@@ -98,7 +98,7 @@ proptest! {
         }
     }
 
-    /// Charges and give-backs in any order: what stands keeps the model's bound.
+    /// Charges and refunds come in any order: the charges that were not given back keep the model's bound.
     #[test]
     fn giving_back_never_mints(
         limit in limits(), events in prop::collection::vec((0..700u64, 1..=60u64, any::<prop::sample::Index>(), any::<bool>()), 1..60),

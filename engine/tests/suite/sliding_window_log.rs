@@ -1,5 +1,7 @@
-//! The sliding window log: through the engine's doors against a slow, exact model; its pool of rings; what a publish
-//! keeps; and as one word, which is stricter.
+//! The sliding window log: through the engine against a slow, exact model; its pool of rings; its conversion at a
+//! publish; and as one word, which is stricter.
+
+mod rings;
 
 use std::{
     ops::Range,
@@ -107,7 +109,7 @@ proptest! {
         prop_assert_eq!(bench.engine.log_charges_without_ring(), 0);
     }
 
-    /// Without a ring: never more than the limit in any period either, and what it says holds.
+    /// A log without a ring never admits more than the limit in any period either, and its verdicts hold.
     #[test]
     fn as_one_word_it_is_stricter_and_true_to_its_word(limit in 1..30u64, period_ms in prop_oneof![Just(1u64), 1..100_000u64], offset in 0..SECOND, calls in calls()) {
         let period = period_ms * 1_000_000;
@@ -203,166 +205,7 @@ fn what_does_not_fit_is_refused_with_its_field() {
     assert_eq!(Bench::new(10, &log(0, "1m")).check("a", 1).retry(), Retry::Never);
 }
 
-/// Idle keys leave their slots to others, and their rings too: a million keys over time pass through a hundred rings.
-#[test]
-fn rings_of_idle_keys_come_back() {
-    let bench = Bench::new(100, &log(5, "1s"));
-    for batch in 0..20_000 {
-        for key in 0..50 {
-            assert!(bench.check(&format!("{batch}-{key}"), 5).is_allowed());
-        }
-        // The slot looks live for half a second longer.
-        bench.clock.advance(2 * SECOND);
-    }
-    // Eight are asked at a time; all eight may happen to be in use.
-    assert!(bench.engine.log_charges_without_ring() < 100);
-}
-
-/// Far fewer rings than the table has slots, and slots that are never needed: their rings are.
-#[test]
-fn rings_of_idle_keys_are_found_where_slots_are_plenty() {
-    let bench = Bench::new(100_000, &log(4_096, "1s"));
-    for batch in 0..60 {
-        for key in 0..50 {
-            assert!(bench.check(&format!("{batch}-{key}"), 1).is_allowed());
-        }
-        bench.clock.advance(2 * SECOND);
-    }
-    assert_eq!(bench.engine.overflow_charges(), 0);
-    assert_eq!(bench.engine.log_charges_without_ring(), 0);
-}
-
-/// More live keys than rings: the others have no ring, but each has its own quota still, and gets a ring when there is one.
-#[test]
-fn a_key_without_a_ring_keeps_its_own_quota() {
-    const N: u64 = 4_096;
-    let bench = Bench::new(2_000, &log(N, "1m"));
-    let keys: Vec<String> = (0..1_200).map(|key| key.to_string()).collect();
-    for key in &keys {
-        assert!(bench.check(key, N).is_allowed());
-    }
-    let without = bench.engine.log_charges_without_ring();
-    assert!((100..1_100).contains(&without), "{without} of 1,200");
-    for key in &keys {
-        assert!(!bench.check(key, 1).is_allowed(), "key {key}");
-    }
-    bench.clock.advance(60 * SECOND);
-    let late = keys.iter().filter(|key| !bench.check(key, 1).is_allowed()).count() as u64;
-    assert_eq!(late, without, "what has no ring counts up to 16 microseconds longer");
-    bench.clock.advance(1 << 14);
-    for key in &keys {
-        assert!(bench.check(key, 1).is_allowed(), "key {key}");
-    }
-    // Those with rings go idle and are taken over; who comes back without one finds one.
-    bench.clock.advance(120 * SECOND);
-    for key in 0..1_200 {
-        let _ = bench.check(&format!("other-{key}"), 1);
-    }
-    bench.clock.advance(120 * SECOND);
-    let before = bench.engine.log_charges_without_ring();
-    for _ in 0..N {
-        assert!(bench.check(keys.last().expect("some"), 1).is_allowed());
-    }
-    assert!(bench.engine.log_charges_without_ring() - before <= N);
-    assert!(!bench.check(keys.last().expect("some"), 1).is_allowed());
-}
-
-/// An engine with a log of `LOG` a minute for each of some kinds of identities. There are 1,023 rings.
-struct Logs {
-    engine: Engine<ManualClock>,
-    clock: ManualClock,
-}
-
-impl Logs {
-    const LOG: u64 = 4_096;
-
-    fn of(kinds: &[&str]) -> Self {
-        let clock = ManualClock::at(NOW);
-        let logs = Self { engine: Engine::for_simulation(10_000, clock.clone(), 7), clock };
-        logs.publish(kinds);
-        logs
-    }
-
-    fn publish(&self, kinds: &[&str]) {
-        let tiers = kinds.iter().map(|kind| {
-            let log = log(Self::LOG, "1m");
-            format!("[[domains.default.tiers]]\nid = \"{kind}\"\nlimits = [{log}]\n")
-        });
-        let tiers: String = tiers.collect();
-        let defaults: Vec<String> = kinds.iter().map(|kind| format!("{kind} = \"{kind}\"")).collect();
-        let policy = format!("[domains.default]\ndefaults = {{ {} }}\n{tiers}", defaults.join(", "));
-        self.engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("few limits");
-    }
-
-    /// How many of so many checks of a key are allowed.
-    fn allowed(&self, kind: &str, key: u64, checks: u64) -> u64 {
-        let name = key.to_string();
-        let who = [Identity::new(kind, &name).expect("valid")];
-        (0..checks).filter(|_| self.engine.check(&Request::new(&who).expect("valid")).is_allowed()).count() as u64
-    }
-
-    /// How many of these new keys, which are all allowed, get no ring.
-    fn without_ring(&self, kind: &str, keys: Range<u64>) -> u64 {
-        let (before, count) = (self.engine.log_charges_without_ring(), keys.end - keys.start);
-        assert_eq!(keys.map(|key| self.allowed(kind, key, 1)).sum::<u64>(), count);
-        self.engine.log_charges_without_ring() - before
-    }
-
-    /// Uses half of the quota of twenty keys at once and half after 30 seconds: the first half comes back alone, which takes a
-    /// ring.
-    fn assert_exact(&self, kind: &str) {
-        let without = self.engine.log_charges_without_ring();
-        for part in 0..3 {
-            for key in 0..20 {
-                assert_eq!(self.allowed(kind, key, Self::LOG / 2), Self::LOG / 2, "{kind} {key}, part {part}");
-            }
-            if part == 1 {
-                assert!((0..20).all(|key| self.allowed(kind, key, 1) == 0));
-            }
-            self.clock.advance(30 * SECOND);
-        }
-        assert_eq!(self.engine.log_charges_without_ring(), without);
-    }
-}
-
-/// A flood of one limit takes its share of the rings of a size, 70 %, and leaves the rest to the keys of another limit.
-#[test]
-fn a_flood_of_one_log_leaves_rings_to_another() {
-    let logs = Logs::of(&["ip", "user"]);
-    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
-    logs.assert_exact("user");
-    // The limit that holds its share gets the rings of its own idle keys. Eight are asked at a time; all may be of others.
-    logs.clock.advance(120 * SECOND);
-    assert!(logs.without_ring("ip", 5_000..5_300) < 30);
-}
-
-/// Floods of several limits together leave 15 % of the rings, for limits that hold few.
-#[test]
-fn a_flood_of_two_logs_leaves_rings_to_others() {
-    let logs = Logs::of(&["host", "ip", "session", "user"]);
-    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 716);
-    assert_eq!(logs.without_ring("host", 0..2_000), 2_000 - (869 - 716));
-    // 154 are kept, half of them for each of two limits.
-    assert_eq!(logs.without_ring("session", 0..100), 100 - 77);
-    logs.assert_exact("user");
-    // Rings of idle keys go to any limit, but for those that are kept.
-    logs.clock.advance(120 * SECOND);
-    assert!(logs.without_ring("host", 5_000..5_600) < 60);
-    logs.assert_exact("user");
-}
-
-/// A limit that came by its rings before there were others gives them up as its keys go idle.
-#[test]
-fn a_log_above_its_share_comes_down_to_it() {
-    let logs = Logs::of(&["ip"]);
-    assert_eq!(logs.without_ring("ip", 0..2_000), 2_000 - 1_023);
-    logs.publish(&["ip", "user"]);
-    logs.clock.advance(120 * SECOND);
-    assert_eq!(logs.without_ring("ip", 5_000..7_000), 2_000 - 716);
-    logs.assert_exact("user");
-}
-
-/// Where the table has no slot, logs get the limit's overflow buckets as the keys of every other limit do.
+/// Logs get the limit's overflow buckets when the table has no slot, as the keys of every other limit do.
 #[test]
 fn when_the_table_is_full_new_keys_get_overflow_buckets() {
     let bench = Bench::new(5, &log(2, "1m"));
@@ -374,7 +217,7 @@ fn when_the_table_is_full_new_keys_get_overflow_buckets() {
     assert_eq!((0..3).filter(|_| bench.check("999", 1).is_allowed()).count(), 2);
 }
 
-/// Whatever the algorithms: 3 of 10 used stay 3 of 10 used.
+/// Used quota of 3 of 10 stays 3 of 10 between every pair of algorithms.
 #[test]
 fn a_publish_keeps_what_was_used_whichever_way() {
     let others = ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"];
@@ -500,9 +343,9 @@ fn request<'a>(who: &'a [Identity<'a>], cost: u64) -> Request<'a> {
     Request::new(who).and_then(|request| request.cost(cost)).expect("valid")
 }
 
-/// What was used above the estimate takes the place of the oldest admissions, so it only delays.
+/// The cost above the estimate takes the place of the oldest admissions, so it only delays.
 #[test]
-fn what_is_owed_is_charged_and_later_requests_wait() {
+fn an_excess_is_charged_and_later_requests_wait() {
     let bench = Bench::new(100, &log(10, "1m"));
     let who = [Identity::new("ip", "a").expect("valid")];
     let reserve = |cost| bench.engine.reserve(&request(&who, cost)).1.expect("allowed");
@@ -519,7 +362,7 @@ fn what_is_owed_is_charged_and_later_requests_wait() {
     assert_eq!(bench.peek("a").remaining(), Some(6));
     bench.clock.advance(20 * SECOND);
     assert_eq!(bench.peek("a").remaining(), Some(10));
-    // More than the log holds, and for a key that nobody has seen.
+    // The cost is more than the log holds, and for a new key.
     let third = reserve(1);
     bench.engine.settle(third, 1 << 40);
     assert_eq!(bench.check("a", 1).retry(), Retry::After(Duration::from_mins(1)));
@@ -529,7 +372,7 @@ fn what_is_owed_is_charged_and_later_requests_wait() {
 
 /// An excess is charged to the same key even where its slot was taken over meanwhile.
 #[test]
-fn what_is_owed_by_a_key_without_a_slot_is_charged_too() {
+fn an_excess_of_a_key_without_a_slot_is_charged_too() {
     let bench = Bench::new(1, &log(10, "1s"));
     let who = [Identity::new("ip", "a").expect("valid")];
     let reservation = bench.engine.reserve(&request(&who, 1)).1.expect("allowed");
@@ -612,7 +455,7 @@ fn logs_allocate_nothing_after_the_publish() {
     assert_eq!(made.count_total, 0, "the check path allocated");
 }
 
-/// Its rings are there before the first check.
+/// The rings of a keyed limiter exist before the first check.
 #[test]
 fn a_keyed_limiter_of_logs_allocates_nothing_in_a_check() {
     let log = SlidingWindowLog::new(5, SECOND).expect("fits");

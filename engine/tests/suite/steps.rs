@@ -22,12 +22,12 @@ fn sliding(limit: u64, period_ns: u64) -> Meter {
 }
 
 /// A bucket or window with its word, as a user would hold it.
-struct Held {
+struct MeteredWord {
     meter: Meter,
     word: u64,
 }
 
-impl Held {
+impl MeteredWord {
     fn new(meter: Meter) -> Self {
         Self { meter, word: 0 }
     }
@@ -96,7 +96,7 @@ proptest! {
     #[test]
     fn a_token_bucket_never_admits_more_than_its_bound((limit, period) in rates(), burst in bursts(), calls in calls()) {
         let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
-        let mut held = Held::new(Meter::TokenBucket(bucket));
+        let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let (mut now, mut admitted) = (NOW, Admissions(Vec::new()));
         for (gap, cost) in calls {
             now = now.saturating_add(gap);
@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn a_token_bucket_decides_as_the_exact_model((limit, period) in rates(), burst in bursts(), calls in calls()) {
         let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
-        let mut held = Held::new(Meter::TokenBucket(bucket));
+        let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let (unit, full) = (u128::from(period), u128::from(burst) * u128::from(period));
         let (mut now, mut available) = (NOW, full);
         for (gap, cost) in calls {
@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn remaining_is_the_largest_cost_that_is_admitted((limit, period) in rates(), burst in bursts(), calls in calls()) {
         let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
-        let mut held = Held::new(Meter::TokenBucket(bucket));
+        let mut held = MeteredWord::new(Meter::TokenBucket(bucket));
         let mut now = NOW;
         for (gap, cost) in calls {
             now = now.saturating_add(gap);
@@ -163,7 +163,7 @@ proptest! {
     fn a_burst_is_exact_in_zero_time_however_it_is_split(
         limit in 1..=1_000_000u64, burst in 1..3_000u64, costs in prop::collection::vec(1..50u64, 1..3_000),
     ) {
-        let mut held = Held::new(bucket(limit, SECOND, burst));
+        let mut held = MeteredWord::new(bucket(limit, SECOND, burst));
         let mut left = burst;
         for cost in costs {
             prop_assert_eq!(held.admits(NOW, cost), cost <= left);
@@ -189,7 +189,7 @@ proptest! {
         limit in prop_oneof![1..20u64, 1..=1u64 << 24], seconds in prop_oneof![1..10u64, 1..=366 * 86_400u64], calls in calls(),
     ) {
         let period = seconds * SECOND;
-        let mut held = Held::new(window(limit, period));
+        let mut held = MeteredWord::new(window(limit, period));
         let (mut now, mut used) = (NOW, std::collections::HashMap::<u64, u64>::new());
         for (gap, cost) in calls {
             now = now.saturating_add(gap);
@@ -214,7 +214,7 @@ proptest! {
         limit in 1..50u64, burst in 1..1_000u64,
         events in prop::collection::vec((0..SECOND / 4, 1..200u64, any::<prop::sample::Index>(), any::<bool>()), 1..60),
     ) {
-        let mut held = Held::new(bucket(limit, SECOND, burst));
+        let mut held = MeteredWord::new(bucket(limit, SECOND, burst));
         let (mut now, mut standing) = (NOW, Vec::<Receipt>::new());
         for (gap, cost, pick, give) in events {
             now += gap;
@@ -244,7 +244,7 @@ proptest! {
             u128::from(max_debt) * u128::from(period) / u128::from(limit)
         };
         for meter in [Meter::TokenBucket(bucket), Meter::LeakyBucket(bucket)] {
-            let mut held = Held::new(meter);
+            let mut held = MeteredWord::new(meter);
             let (mut now, mut available) = (NOW, full);
             for &(gap, cost) in &calls {
                 now = now.saturating_add(gap);
@@ -302,13 +302,13 @@ proptest! {
         }
     }
 
-    /// What is used is carried to other numbers exactly, up to the new capacity.
+    /// Used quota carries over to other numbers exactly, up to the new capacity.
     #[test]
     fn used_quota_is_carried_over(old in 1..1_000u64, new in 1..1_000u64, used in 0..1_000u64, kinds in 0..4) {
         let used = used.min(old);
         let make = |is_window: bool, limit| if is_window { window(limit, 60 * SECOND) } else { bucket(limit, 60 * SECOND, limit) };
         let (from, to) = (make(kinds & 1 == 1, old), make(kinds & 2 == 2, new));
-        let mut held = Held::new(from);
+        let mut held = MeteredWord::new(from);
         if used > 0 {
             prop_assert!(held.admits(NOW, used));
         }
@@ -320,7 +320,7 @@ proptest! {
 #[test]
 fn a_burst_never_exceeds_b_also_after_long_idling() {
     for burst in [10, 100] {
-        let mut held = Held::new(bucket(burst, SECOND, burst));
+        let mut held = MeteredWord::new(bucket(burst, SECOND, burst));
         assert!(held.admits(NOW, 1));
         let later = NOW + 1_000_000 * SECOND;
         assert_eq!((0..3 * burst).filter(|_| held.admits(later, 1)).count() as u64, burst);
@@ -329,7 +329,7 @@ fn a_burst_never_exceeds_b_also_after_long_idling() {
 
 #[test]
 fn a_rejected_request_costs_nothing() {
-    let mut held = Held::new(bucket(1, SECOND, 1));
+    let mut held = MeteredWord::new(bucket(1, SECOND, 1));
     assert!(held.admits(NOW, 1));
     let before = held.word;
     for _ in 0..1_000 {
@@ -342,7 +342,7 @@ fn a_rejected_request_costs_nothing() {
 #[test]
 fn a_cost_above_the_capacity_is_never_and_not_later() {
     for meter in [bucket(10, SECOND, 5), window(5, SECOND), sliding(5, SECOND)] {
-        let mut held = Held::new(meter);
+        let mut held = MeteredWord::new(meter);
         assert_eq!(held.charge(NOW, 6), Verdict::Never);
         assert_eq!(held.word, 0);
         assert!(held.admits(NOW, 5));
@@ -353,7 +353,7 @@ fn a_cost_above_the_capacity_is_never_and_not_later() {
 /// The k-th of a burst waits (k-1) p/n, and what leaves the queue leaves it at the rate.
 #[test]
 fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
-    let mut held = Held::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
     let mut leaves = Vec::new();
     for now in [NOW, NOW, NOW, NOW, NOW, NOW, NOW + SECOND / 4, NOW + SECOND / 4, NOW + 3 * SECOND] {
         if let Verdict::Admit(word) = held.charge(now, 1) {
@@ -363,7 +363,7 @@ fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
     let tenths = [0, 1, 2, 3, 4, 5, 6, 30].map(|tenth| tenth * SECOND / 10);
     assert_eq!(leaves, tenths, "five at once, then two places were free");
     // A cost takes as many places.
-    let mut held = Held::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    let mut held = MeteredWord::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
     assert!(held.admits(NOW, 3));
     let Verdict::Admit(word) = held.charge(NOW, 2) else { panic!("two places were free") };
     assert_eq!(held.meter.delay_ns(word, NOW, 2), 3 * SECOND / 10);
@@ -372,7 +372,7 @@ fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
 #[test]
 fn time_going_backwards_mints_nothing() {
     for meter in [bucket(3, 60 * SECOND, 3), window(3, 60 * SECOND)] {
-        let mut held = Held::new(meter);
+        let mut held = MeteredWord::new(meter);
         assert_eq!((0..10).filter(|_| held.admits(NOW, 1)).count(), 3);
         for back in [1, SECOND, 59 * SECOND, 61 * SECOND, NOW] {
             assert!(!held.admits(NOW - back, 1), "{back} ns back");
@@ -384,12 +384,12 @@ fn time_going_backwards_mints_nothing() {
 #[test]
 fn retry_after_is_exact_and_never_zero_while_blocked() {
     // 7 a second: a token every 142,857,142.86 ns, so 142,857,143.
-    let mut held = Held::new(bucket(7, SECOND, 1));
+    let mut held = MeteredWord::new(bucket(7, SECOND, 1));
     assert!(held.admits(NOW, 1));
     assert_eq!(held.charge(NOW, 1), Verdict::Later { wait_ns: 142_857_143 });
     assert_eq!(held.charge(NOW + 142_857_142, 1), Verdict::Later { wait_ns: 1 });
     assert!(held.admits(NOW + 142_857_143, 1));
-    let mut held = Held::new(window(1, SECOND));
+    let mut held = MeteredWord::new(window(1, SECOND));
     assert!(held.admits(NOW + 1, 1));
     assert_eq!(held.charge(NOW + SECOND - 1, 1), Verdict::Later { wait_ns: 1 });
 }
@@ -397,12 +397,12 @@ fn retry_after_is_exact_and_never_zero_while_blocked() {
 #[test]
 fn remaining_never_underflows_after_a_limit_was_lowered() {
     let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, SECOND, 10));
-    let mut held = Held::new(old);
+    let mut held = MeteredWord::new(old);
     assert!(held.admits(NOW, 1_000));
     assert_eq!(new.remaining(held.word, NOW), 0, "even a word that was never converted");
     assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new, Carry::Keep), NOW), 0);
     let (old, new) = (window(1_000, SECOND), window(10, SECOND));
-    let mut held = Held::new(old);
+    let mut held = MeteredWord::new(old);
     assert!(held.admits(NOW, 1_000));
     assert_eq!(new.remaining(held.word, NOW), 0);
 }
@@ -410,7 +410,7 @@ fn remaining_never_underflows_after_a_limit_was_lowered() {
 #[test]
 fn raising_a_limit_takes_effect_at_once() {
     let (old, new) = (bucket(100, 60 * SECOND, 100), bucket(1_000, 60 * SECOND, 1_000));
-    let mut held = Held::new(old);
+    let mut held = MeteredWord::new(old);
     assert!(held.admits(NOW, 100));
     assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new, Carry::Keep), NOW), 900);
 }
@@ -418,11 +418,11 @@ fn raising_a_limit_takes_effect_at_once() {
 /// A billion a second is a nanosecond each; more than that still counts every call, and costs in bulk are exact.
 #[test]
 fn rates_above_one_token_a_nanosecond_are_neither_clamped_nor_unlimited() {
-    let mut held = Held::new(bucket(10_000_000_000, SECOND, 1_000));
+    let mut held = MeteredWord::new(bucket(10_000_000_000, SECOND, 1_000));
     assert!(held.admits(NOW, 1_000));
     assert_eq!(held.charge(NOW, 1_000), Verdict::Later { wait_ns: 100 });
     assert!(held.admits(NOW + 100, 1_000));
-    let mut held = Held::new(bucket(600_000_000, SECOND, 600));
+    let mut held = MeteredWord::new(bucket(600_000_000, SECOND, 600));
     assert!(held.admits(NOW, 600));
     assert_eq!(held.charge(NOW, 600), Verdict::Later { wait_ns: 1_000 });
 }
@@ -433,11 +433,11 @@ fn large_quotas_do_not_overflow() {
         TokenBucket::new(1, 86_400 * SECOND, NUMBER_MAX).is_err(),
         "would take longer than a hundred years to refill"
     );
-    let mut held = Held::new(bucket(NUMBER_MAX, 366 * 86_400 * SECOND, NUMBER_MAX));
+    let mut held = MeteredWord::new(bucket(NUMBER_MAX, 366 * 86_400 * SECOND, NUMBER_MAX));
     assert!(held.admits(NOW, NUMBER_MAX));
     assert!(!held.admits(NOW, NUMBER_MAX));
     assert_eq!(held.meter.remaining(held.word, NOW), 0);
-    let mut held = Held::new(bucket(NUMBER_MAX, 1_000_000, NUMBER_MAX));
+    let mut held = MeteredWord::new(bucket(NUMBER_MAX, 1_000_000, NUMBER_MAX));
     assert!(held.admits(NOW, NUMBER_MAX));
     assert_eq!(held.charge(NOW, NUMBER_MAX), Verdict::Later { wait_ns: 1_000_000 });
 }
@@ -445,7 +445,7 @@ fn large_quotas_do_not_overflow() {
 #[test]
 fn a_debt_that_one_period_repays_is_repaid_in_one_period() {
     // A token every six seconds.
-    let mut held = Held::new(bucket(10, 60 * SECOND, 10));
+    let mut held = MeteredWord::new(bucket(10, 60 * SECOND, 10));
     held.word = held.meter.overcharge(held.word, NOW, held.meter.debt_room(held.word, NOW, 10));
     assert_eq!(held.meter.debt_room(held.word, NOW, 10), 0);
     assert_eq!(held.charge(NOW, 1), Verdict::Later { wait_ns: 66 * SECOND });
@@ -468,7 +468,7 @@ fn a_window_and_a_log_forget_a_debt_within_their_periods() {
 /// zero time.
 #[test]
 fn a_late_give_back_returns_only_what_time_has_not() {
-    let mut held = Held::new(bucket(1, SECOND, 1));
+    let mut held = MeteredWord::new(bucket(1, SECOND, 1));
     assert!(held.admits(NOW, 1));
     let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word, moved_ns: u64::MAX };
     let later = NOW + 5 * SECOND;
@@ -479,7 +479,7 @@ fn a_late_give_back_returns_only_what_time_has_not() {
 
 #[test]
 fn a_give_back_goes_only_into_the_window_that_was_charged() {
-    let mut held = Held::new(window(2, SECOND));
+    let mut held = MeteredWord::new(window(2, SECOND));
     assert!(held.admits(NOW, 1));
     let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word, moved_ns: u64::MAX };
     let word = held.meter.give_back(held.word, NOW, &receipt).expect("the same window");

@@ -1,4 +1,5 @@
-//! Waiting for limiters, on tokio's virtual time: what one waits for, in which order, and what a dropped wait takes.
+//! Waiting for limiters, on tokio's virtual time: how long a caller waits, in which order, and what a dropped wait
+//! takes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -64,7 +65,7 @@ async fn the_burst_goes_at_once_and_the_rest_at_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_served_in_the_order_in_which_they_came() {
+async fn waiting_callers_are_served_in_order_of_arrival() {
     let (clock, limiter) = limiter(Rate::per_second(10).burst(5));
     let keyed = Arc::new(KeyedLimiter::with_clock(Rate::per_second(10).burst(5), 100, clock));
     let costs = [5, 1, 4, 1, 1, 3, 2, 1];
@@ -91,7 +92,7 @@ async fn those_who_wait_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_key_has_a_line_of_its_own() {
+async fn each_key_has_a_queue_of_its_own() {
     let clock = clock();
     let keyed = KeyedLimiter::with_clock(Rate::per_second(10).burst(1), 100, clock);
     let of = async |key: u64| {
@@ -136,7 +137,7 @@ async fn a_deadline_is_refused_as_soon_as_it_is_sure_to_be_missed() {
     assert_eq!(limiter.wait_until(at(100)).await, Ok(()), "just in time");
     assert_eq!(clock.ms(), 100);
 
-    // Behind another nobody knows before the deadline.
+    // Behind another caller it is not certain before the deadline.
     let first = limiter.wait_n(1);
     let second = async {
         let outcome = limiter.wait_until(at(150)).await;
@@ -156,7 +157,7 @@ async fn a_deadline_is_refused_as_soon_as_it_is_sure_to_be_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_comes_is_not_waited_for() {
+async fn a_cost_that_never_fits_is_not_waited_for() {
     for meter in [Rate::per_second(0).into(), Rate::per_second(10).burst(3).into(), Some(leaky(10, 3))] {
         let (clock, limiter) = limiter(meter);
         let keyed = KeyedLimiter::with_clock(meter, 10, clock);
@@ -184,7 +185,7 @@ async fn a_check_may_take_the_token_first_and_the_wait_goes_on() {
     let (clock, limiter) = limiter(Rate::per_second(10).burst(1));
     limiter.wait().await.expect("comes");
     let thief = async {
-        // Before the timer of the one who waits.
+        // The check comes before the timer of the waiting caller.
         sleep(Duration::from_millis(50)).await;
         for _ in 0..2 {
             while !limiter.check().is_allowed() {
@@ -198,7 +199,7 @@ async fn a_check_may_take_the_token_first_and_the_wait_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waited_for_a_leaky_bucket_goes_on_without_a_delay() {
+async fn a_caller_that_waited_for_a_leaky_bucket_goes_on_without_a_delay() {
     let (clock, limiter) = limiter(leaky(10, 3));
     let keyed = KeyedLimiter::with_clock(leaky(10, 3), 10, clock);
     for _ in 0..2 {
@@ -247,8 +248,8 @@ fn meters() -> impl Strategy<Value = Meter> {
 }
 
 proptest! {
-    /// Some give up after a while, which drops their futures in every state. The bucket is then as one that only those
-    /// charged who were told so, when they were.
+    /// Some callers give up after a while, which drops their futures in every state. The bucket is then in the state that the
+    /// completed waits alone leave.
     #[test]
     fn only_waits_that_end_well_take_something(
         meter in meters(),

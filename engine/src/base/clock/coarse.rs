@@ -1,4 +1,4 @@
-//! A clock that shows the time of its last tick.
+//! The coarse clock, which shows the time of its last tick.
 
 use std::{
     fmt,
@@ -18,8 +18,8 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 /// The longest tick.
 const TICK_MAX: Duration = Duration::from_secs(1);
 
-/// The value that marks a clock without a ticking thread. It is later than every time.
-const NOBODY_TICKS: Nanos = Nanos::MAX;
+/// The time that marks a clock whose thread has ended. It is later than every real time.
+const NO_THREAD: Nanos = Nanos::MAX;
 
 /// Shows the time of its last tick, so that a reading is one load of a number that hardly ever changes.
 ///
@@ -40,6 +40,7 @@ const NOBODY_TICKS: Nanos = Nanos::MAX;
 #[derive(Debug)]
 pub struct CoarseClock<C = SystemClock>(Arc<CachePadded<Shown<C>>>);
 
+/// The last tick of a clock, and the source of its time.
 #[derive(Debug)]
 struct Shown<C> {
     time: Cell64,
@@ -114,7 +115,7 @@ impl<C: Clock> Clock for CoarseClock<C> {
     #[inline]
     fn now(&self) -> Nanos {
         match self.0.time.load() {
-            NOBODY_TICKS => self.0.source.now(),
+            NO_THREAD => self.0.source.now(),
             time => time,
         }
     }
@@ -128,7 +129,7 @@ impl<C: Clock> Clock for CoarseClock<C> {
     }
 
     fn resolution_ns(&self) -> u64 {
-        // A second at most.
+        // The tick is a second at most, so it fits.
         self.0.source.resolution_ns().saturating_add(self.0.tick.as_nanos() as u64)
     }
 }
@@ -141,22 +142,22 @@ impl<C> Clone for CoarseClock<C> {
 
 /// Ticks until the last clone of the clock is dropped.
 fn keep_ticking<C: Clock>(shown: &Weak<CachePadded<Shown<C>>>, pause: Duration) {
-    let _farewell = Farewell(shown);
+    let _guard = TickingGuard(shown);
     while let Some(shown) = shown.upgrade() {
         shown.tick();
-        // Not held while asleep.
+        // While this thread sleeps, the last clone may be dropped.
         drop(shown);
         thread::sleep(pause);
     }
 }
 
-/// Marks the clock as one that does not tick when its thread ends, also by a panic.
-struct Farewell<'s, C>(&'s Weak<CachePadded<Shown<C>>>);
+/// Marks the clock as one without a thread when its thread ends, also by a panic.
+struct TickingGuard<'s, C>(&'s Weak<CachePadded<Shown<C>>>);
 
-impl<C> Drop for Farewell<'_, C> {
+impl<C> Drop for TickingGuard<'_, C> {
     fn drop(&mut self) {
         if let Some(shown) = self.0.upgrade() {
-            raise(&shown.time, NOBODY_TICKS);
+            raise(&shown.time, NO_THREAD);
         }
     }
 }

@@ -1,14 +1,15 @@
-//! The counter that moves [`SystemClock`](super::SystemClock) between two readings of the system's clocks: the processor's time
-//! stamp counter, where it ticks evenly; elsewhere the monotonic clock of the operating system.
+//! The counter that moves [`SystemClock`](super::SystemClock) between two readings of the system's clocks: the
+//! processor's time stamp counter, where it ticks evenly; elsewhere the monotonic clock of the operating system.
 //!
-//! The instruction (`rdtsc`) may run a little before the loads that stand before it: measured, a tenth of the readings that
-//! followed another thread's were below it, by up to 0.7 microseconds. The instruction that waits for those loads
-//! (`rdtscp`) takes 37 ns where this one takes 22, in every check; and every algorithm withstands what a late clock can do to a
-//! bucket.
+//! The instruction (`rdtsc`) may run a little before the loads that stand before it: measured, a tenth of the readings
+//! that followed another thread's were below it, by up to 0.7 microseconds. The instruction that waits for those loads
+//! (`rdtscp`) takes 37 ns where this one takes 22, in every check; and every algorithm withstands what a late clock can
+//! do to a bucket.
 
 use std::time::Instant;
 
-/// The counter runs a 1,024th slow, so that the clock can be steered both ways by moving it forward only.
+/// The counter runs slow by one part in this many, so that the clock can be steered both ways by moving it forward
+/// only.
 const SLOW: u64 = 1_024;
 
 /// A scale of 1: scales are nanoseconds per tick, in units of 2^-32.

@@ -1,4 +1,4 @@
-//! A clock that is moved by hand.
+//! The manual clock, which moves only by calls of its methods.
 
 use std::sync::Arc;
 

@@ -1,42 +1,42 @@
-//! The rules by which [`SystemClock`](super::SystemClock) follows wall time: pure, so that tests can drive them through any
-//! history.
+//! The steering of [`SystemClock`](super::SystemClock): the rules by which it follows wall time. They are pure
+//! and read no clock, so that tests can drive them through any history.
 //!
-//! A reading is `counter + offset`. The counter runs a 1,024th slow; the offset rises, by what is missing, about every 10 ms.
-//! So a reading is the sum of two numbers that do not fall, and cannot fall itself, whichever thread loaded which number
-//! when: but for the microsecond by which a processor may read its counter early. (The offset falls only while the clock
-//! stands still: see below.)
+//! A reading is `counter + offset`. The counter runs a 1,024th slow; about every 10 ms the offset rises by the time
+//! that is missing. So a reading is the sum of two numbers that do not fall, and cannot fall itself, whichever thread
+//! loaded which number when, except for the microsecond by which a processor may read its counter early. (The offset
+//! falls only while the clock stands still: see below.)
 //!
-//! A counter may also begin anew while the machine sleeps. A thread that reads less than the line begins with makes a step
-//! before anything else, also where only the processor read early. (That the counter has come past that place again before
-//! the next reading, or that a thread is stopped in the middle of a reading for as long, does not show; nor that it went on
-//! through one sleep and began anew in the next, all between two steps.)
+//! A counter may also begin anew while the machine sleeps. A thread that reads less than the line begins with makes a
+//! step before anything else, also where only the processor read early. (Three histories do not show: that the counter
+//! has passed that place again before the next reading; that a thread was stopped in the middle of a reading for as
+//! long; and that the counter went on through one sleep and began anew in the next, all between two steps.)
 //!
-//! How far the offset rises is bounded by the monotonic clock: from one step to the next the clock goes at most a 2,048th
-//! (488 ppm) faster or slower than that, towards wall time. What a step misses by being measured late, it makes up for
-//! later; it never overshoots. Between two steps the clock falls behind by at most 15 microseconds.
+//! The monotonic clock bounds how far the offset rises: from one step to the next the clock goes at most a 2,048th (488
+//! ppm) faster or slower than that, towards wall time. A step that is measured late makes up for the difference later;
+//! it never overshoots. Between two steps the clock falls behind by at most 15 microseconds.
 //!
 //! # Steps of wall time
 //!
-//! A difference to wall time above a bound, a second unless another is chosen, is not followed so slowly: an hour would take
-//! twelve weeks. A sample tells such a step from a thread that was stopped between two readings, since it says between
-//! which instants of the monotonic clock wall time was read.
+//! A difference to wall time above a bound, a second unless another is chosen, is not followed so slowly: an hour would
+//! take twelve weeks. A sample distinguishes such a step from a thread that was stopped between two readings, because
+//! it says between which instants of the monotonic clock wall time was read.
 //!
 //! * *Forward*: the clock jumps to wall time.
-//! * *Back, by less than a minute*: the clock stands still until wall time has come to where it stands. It stands for a
-//!   minute at most, whatever wall time does meanwhile.
-//! * *Back, by a minute or more*: the clock is anchored anew. It goes on, and is `ahead` of wall time by the step from then
-//!   on. A step forward takes back of `ahead` what it can, and the clock jumps by the rest alone: time that has passed once
-//!   on the clock does not pass again.
+//! * *Back, by less than a minute*: the clock stands still until wall time has caught up. It stands for a minute at
+//!   most, whatever wall time does meanwhile.
+//! * *Back, by a minute or more*: the clock is anchored anew. It goes on, and is `ahead` of wall time by the step from
+//!   then on. A later step forward first reduces `ahead`, and the clock jumps only by the rest: time that has passed
+//!   once on the clock does not pass again.
 //!
 //! # Standing still
 //!
-//! A clock that stands has a line that no counter is on, so each reading takes the lock. The clock stops in two steps. The
-//! first makes the line one of these; the second, whose counter is read after that, knows the latest reading that can be,
-//! and stands there. Why no reading is later: one that was made without the lock had a counter less than [`STEP_NS`] above
-//! the beginning of its line, and the clock stops only where more has passed. One that found a step due, while another
-//! thread had the lock, looked after it read its counter whether the line was still its own, so its counter was read
-//! before the clock stopped. When the clock goes on, the offset is lower by the time that it stood; a thread that loaded
-//! the older line reads a counter that is too far above its beginning for a reading without a step.
+//! A clock that stands has a line that no counter is on, so each reading takes the lock. The clock stops in two steps.
+//! The first makes the line one of these; the second, whose counter is read after that, knows the latest reading that
+//! can be, and stands there. Why no reading is later: a reading without the lock had a counter less than [`STEP_NS`]
+//! above the beginning of its line, and the clock stops only where more has passed. A reading that found a step due,
+//! while another thread had the lock, checked after it read its counter whether the line was still its own, so its
+//! counter was read before the clock stopped. When the clock goes on, the offset is lower by the time that it stood; a
+//! thread that loaded the older line reads a counter that is too far above its beginning for a reading without a step.
 
 use super::{WallStep, WallSteps};
 use crate::base::time::{Nanos, SECOND_NS};
@@ -196,6 +196,8 @@ impl Steering {
 
     /// Makes a step: towards wall time, as far as the time since the last step and the sleep in it allow, or by a step of wall
     /// time. Returns the time.
+    ///
+    /// This is one function because every branch uses the bounds at its beginning.
     pub(super) fn step(&mut self, now: &Sample) -> Nanos {
         let start = self.line.start();
         let ([before, after], [now_before, now_after]) = (self.mono, now.mono);

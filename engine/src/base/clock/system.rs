@@ -1,4 +1,4 @@
-//! The precise clock: follows wall time and never goes back.
+//! The system clock, the engine's precise clock: follows wall time and never goes back.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -147,12 +147,12 @@ impl Shared {
             (Ok(steering), _) => steering,
             (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
             (Err(TryLockError::WouldBlock), Reading::Time(time) | Reading::Due(time)) => {
-                // Another thread is at it. If it has made its step by now, the clock may have stopped before the counter was
+                // Another thread makes the step. If it has made it by now, the clock may have stopped before the counter was
                 // read.
                 return if self.from.load() == from { time } else { self.now() };
             }
-            // Where a thread waits: while the clock stands, and just after the machine slept, and its counter began anew. (Or
-            // where this processor read early, within the nanoseconds between another thread's last store and its unlocking.)
+            // A thread waits here while the clock stands, and just after the machine slept and its counter began anew. (Or where
+            // this processor read early, within the nanoseconds between another thread's last store and its unlocking.)
             (Err(TryLockError::WouldBlock), Reading::Anew) => self.wait_for_steering(),
         };
         if let Some(time) = steering.stands_at(self.counter.read(self.start)) {

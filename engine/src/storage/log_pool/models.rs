@@ -14,7 +14,7 @@ fn ring(limit: u64, now: Nanos, taken: &[Nanos]) -> (Arc<Rings>, RingId) {
     (rings, id)
 }
 
-/// True when admitted.
+/// Charges `cost` cells, and returns whether they were admitted.
 fn charge(rings: &Rings, id: RingId, limit: u64, now: Nanos, cost: u64) -> bool {
     let ring = rings.ring(id, limit);
     ring.look(now, cost).is_ok_and(|seen| seen.free >= cost) && ring.claim(now, now + PERIOD, cost) == Ok(true)
@@ -27,7 +27,7 @@ fn check_within(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'st
     builder.check(model);
 }
 
-/// Of one cell: two admissions are a period apart, whichever clock is ahead.
+/// Two admissions by one cell are a period apart, whichever clock is ahead.
 #[test]
 fn two_clocks_on_one_cell() {
     for other_now in [10, 10 + PERIOD - 1, 10 + PERIOD] {
@@ -58,7 +58,7 @@ fn three_threads_on_two_cells_are_admitted_twice() {
     });
 }
 
-/// A thread stalls between its claim and moving the hint on, for as long as it takes the others to go round.
+/// A thread stalls between its claim and moving the hint on, until the others have gone round.
 #[test]
 fn a_hint_that_lags_is_helped_and_no_cell_is_passed_over() {
     check_within(Some(3), || {
@@ -71,7 +71,7 @@ fn a_hint_that_lags_is_helped_and_no_cell_is_passed_over() {
         }
         admitted += thread.join().expect("no panic");
         assert!((3..=4).contains(&admitted));
-        // Sorted from its head still: each cell is found when it is due.
+        // The ring is still sorted from its head: each cell is found when it is due.
         let ring = rings.ring(id, 2);
         assert_eq!(ring.look(10 + PERIOD, 1).expect("not lost").free, 0);
         assert_eq!(ring.look(11 + 2 * PERIOD, 2).expect("not lost").free, 2);
@@ -80,7 +80,7 @@ fn a_hint_that_lags_is_helped_and_no_cell_is_passed_over() {
     });
 }
 
-/// Two that each want all cells: at most one is admitted.
+/// Two threads want all cells each: at most one is admitted.
 #[test]
 fn costs_that_do_not_fit_together_are_not_both_admitted() {
     check_within(Some(3), || {
@@ -94,7 +94,7 @@ fn costs_that_do_not_fit_together_are_not_both_admitted() {
     });
 }
 
-/// A claim of the last owner comes late: it takes nothing of the next one's.
+/// The last owner claims a cell late, and takes none of the next owner's.
 #[test]
 fn a_stale_claim_takes_no_cell_of_the_next_owner() {
     check_within(None, || {
@@ -106,14 +106,14 @@ fn a_stale_claim_takes_no_cell_of_the_next_owner() {
         let next = spare.fill(0, 12, std::iter::once(12 + PERIOD));
         spare.keep();
         let seen = rings.ring(next, 2).look(12, 1);
-        assert_eq!(seen, Ok(Seen { free: 1, due: 12, last: 12 + PERIOD }));
+        assert_eq!(seen, Ok(RingSnapshot { free: 1, due: 12, last: 12 + PERIOD }));
         thread.join().expect("no panic");
         assert_eq!(rings.ring(next, 2).look(12, 1), seen);
     });
 }
 
-/// One is about to take the top ring; another takes both and puts the first back. The next below the top is then no longer
-/// free.
+/// A thread is about to take the top ring; another takes both rings and puts the first back. The ring below the top is then
+/// no longer free.
 #[test]
 fn a_ring_is_not_taken_twice_though_the_top_looks_the_same() {
     check_within(None, || {

@@ -1,5 +1,5 @@
-//! Rings against a slow, exact model, and over real threads. Each stress test goes on until it saw the concurrency that it
-//! is about, and fails if it did not see it before the deadline.
+//! Rings against a slow, exact model, and over real threads. Each stress test runs until it saw the races that it is
+//! about, and fails if it saw none before the deadline.
 
 use std::sync::{
     Barrier, Mutex,
@@ -14,7 +14,7 @@ use crate::base::clock::{Clock, SystemClock};
 
 const THREADS: usize = 4;
 
-/// Every admission, as somebody would keep them who has room for them all.
+/// Every admission: a slow model that keeps all of them.
 #[derive(Default)]
 struct Model(Vec<Nanos>);
 
@@ -24,7 +24,7 @@ impl Model {
     }
 }
 
-/// At most `limit` in every half-open interval of length `period`.
+/// Asserts at most `limit` admissions in every half-open interval of length `period`.
 fn assert_bound(mut admitted: Vec<Nanos>, limit: usize, period: u64) {
     admitted.sort_unstable();
     for window in admitted.windows(limit + 1) {
@@ -36,7 +36,7 @@ fn rings() -> Rings {
     Rings::new(POOL_MIN)
 }
 
-/// Puts a spare ring to use.
+/// Fills a spare ring and puts it to use.
 fn keep(rings: &Rings, limit: u64, now: Nanos, taken: impl Iterator<Item = Nanos>) -> RingId {
     let spare = rings.take(limit).expect("a free one");
     let id = spare.fill(0, now, taken);
@@ -67,7 +67,7 @@ proptest! {
                 prop_assert_eq!(ring.claim(now, now + period, cost), Ok(true));
                 model.0.extend((0..cost).map(|_| now));
             } else {
-                // Waiting exactly so long is enough, and a nanosecond less is not.
+                // Waiting exactly until `due` is enough, and a nanosecond less is not.
                 let due = live[(cost - seen.free) as usize - 1] + period;
                 prop_assert_eq!(seen.due, due);
                 prop_assert!(ring.look(due, cost).expect("not lost").free >= cost);
@@ -80,7 +80,7 @@ proptest! {
         assert_bound(model.0, limit as usize, period);
     }
 
-    /// A ring that is filled knows what was taken before.
+    /// A ring that is filled knows the cells that were taken before.
     #[test]
     fn a_filled_ring_frees_its_cells_when_they_are_due(limit in 1..40u64, dues in prop::collection::vec(1..1_000u64, 0..40)) {
         let rings = rings();
@@ -104,7 +104,7 @@ fn a_ring_that_was_put_back_is_lost() {
     assert_eq!((first.size(), first.place()), (second.size(), second.place()), "the same ring");
     assert_eq!(rings.ring(first, 3).look(40, 1), Err(Lost));
     assert_eq!(rings.ring(first, 3).claim(40, 50, 1), Err(Lost));
-    assert_eq!(rings.ring(second, 4).look(40, 1), Ok(Seen { free: 4, due: 30, last: 30 }));
+    assert_eq!(rings.ring(second, 4).look(40, 1), Ok(RingSnapshot { free: 4, due: 30, last: 30 }));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn no_pool_is_larger_than_it_may_be() {
     }
 }
 
-/// Runs `work` on every thread at once, and adds up the answers.
+/// Runs `work` on every thread at once, and adds up the results.
 fn together(work: impl Fn(usize) -> u64 + Sync) -> u64 {
     let start = Barrier::new(THREADS);
     std::thread::scope(|scope| {

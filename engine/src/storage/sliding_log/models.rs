@@ -1,4 +1,4 @@
-//! Loom models of a key's log: its slot, the ring that the slot names, and strangers who want either.
+//! Loom models of a key's log: its slot, the ring that the slot names, and other keys that want either.
 
 use loom::{model::Builder, sync::Arc, thread};
 
@@ -8,7 +8,7 @@ use crate::base::{
     time::{PERIOD_MIN_NS, SECOND_NS},
 };
 
-/// Long before and long after: slots of the one look idle at the other.
+/// Two instants so far apart that slots of the early one look idle at the late one.
 const EARLY: Nanos = 10 * SECOND_NS;
 const LATE: Nanos = 20 * SECOND_NS;
 
@@ -30,9 +30,9 @@ fn state(held: Option<Held>, _: &mut Option<Spare<'_>>) -> Result<State, ()> {
     Ok(word)
 }
 
-/// When it was admitted, if it was.
+/// Returns when the check was admitted, if it was.
 fn admitted_at(log: SlidingLog<'_>, clock: &Cell64) -> Option<Nanos> {
-    // A check whose time is past may find no slot that was idle then.
+    // A check whose time is past may find no slot that was idle at that time.
     let outcome = log.charge(clock.load(), || clock.load(), state).ok()?.expect("no error");
     matches!(outcome.verdict, Verdict::Admit(_)).then_some(outcome.now)
 }
@@ -72,8 +72,8 @@ fn a_first_touch_by_two_threads_leaves_one_ring() {
     });
 }
 
-/// A check reads the clock and stalls anywhere; the key's ring ages, a stranger takes the slot and then the ring, and the
-/// key comes back.
+/// A check reads the clock and stalls anywhere; the key's ring ages, another key takes the slot and then the ring, and
+/// the key comes back.
 #[test]
 fn a_stalled_charge_is_not_admitted_beside_the_next_owner() {
     check_within(Some(3), || {
@@ -101,7 +101,7 @@ fn a_stalled_charge_is_not_admitted_beside_the_next_owner() {
     });
 }
 
-/// A look whose slot and ring are a stranger's meanwhile answers for its own key.
+/// A look whose slot and ring go to another key meanwhile answers for its own key.
 #[test]
 fn a_look_never_answers_for_a_stranger() {
     check_within(None, || {
@@ -154,13 +154,13 @@ fn a_conversion_counts_every_admission() {
         assert!(!held.is_ring && held.generation == Generation::default().next());
         let (used, _) = log(&table, 2, key(1)).log.in_use(held.word, LATE);
         let admitted = outcome.expect("a slot").is_ok();
-        // One that was not admitted may have taken a cell, which denies.
+        // A check that was not admitted may have taken a cell, which only denies.
         assert!(used >= u64::from(admitted), "admitted, and forgotten");
         assert_eq!(free_rings(&table, 2), 2, "the ring went back, once");
     });
 }
 
-/// Without a free ring the slot holds the log as a word, which the next charge with a ring takes over.
+/// The slot holds the log as a word where no ring is free, and the next charge that finds a ring takes the word over.
 #[test]
 fn two_threads_that_find_a_ring_for_a_word_keep_what_was_used() {
     check_within(Some(3), || {

@@ -1,5 +1,5 @@
-//! Logs over real threads. The test goes on until it saw the concurrency that it is about, and fails if it did not see it
-//! before the deadline.
+//! Logs over real threads. The test runs until it saw the races that it is about, and fails if it saw none before the
+//! deadline.
 
 use std::sync::{
     Barrier, Mutex,
@@ -18,7 +18,7 @@ const LIMIT: u64 = 3;
 const STEP: u64 = SECOND_NS / 10;
 const STEPS: u64 = 1_000;
 
-#[expect(clippy::unnecessary_wraps, reason = "as one that meets newer numbers")]
+#[expect(clippy::unnecessary_wraps, reason = "has the type of a function that meets newer numbers")]
 fn state(held: Option<Held>, _: &mut Option<Spare<'_>>) -> Result<State, ()> {
     Ok(held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring)))
 }

@@ -1,4 +1,4 @@
-//! One key of a bucket that lends, and whatever may happen to it: for models and stress tests.
+//! A world of one striped key, its clock and its policy version, for models and stress tests.
 
 use super::*;
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     base::{atomic::Cell64, time::PERIOD_MIN_NS},
 };
 
-/// A token comes back in a millisecond.
+/// The time in which a token comes back: a millisecond.
 pub(crate) const TOKEN_NS: u64 = PERIOD_MIN_NS;
 pub(crate) const EARLY: Nanos = 1_000 * TOKEN_NS;
-/// All of a burst has come back.
+/// An instant at which all of a burst has come back.
 pub(crate) const LATE: Nanos = EARLY + 10 * TOKEN_NS;
 
-/// A time or a version that does not change is no place for loom to switch threads.
+/// A time or a version. One that does not change is a constant, so that loom does not switch threads at it.
 pub(crate) enum Value {
     Fixed(u64),
     Cell(Cell64),
@@ -32,7 +32,7 @@ impl Value {
     }
 }
 
-/// A bucket of `burst` tokens that lends `terms`.
+/// A table with one key, and the stripes that it may use.
 pub(crate) struct World {
     pub(crate) table: Table,
     pub(crate) leases: Leases,
@@ -40,11 +40,11 @@ pub(crate) struct World {
     pub(crate) meter: Meter,
     pub(crate) terms: Terms,
     pub(crate) clock: Value,
-    /// Of the newest snapshot; generations are versions here.
+    /// The version of the newest snapshot. Generations are versions here.
     pub(crate) version: Value,
 }
 
-/// The id of its limit.
+/// The id of the key's limit.
 pub(crate) const LIMIT: u32 = 1;
 
 pub(crate) fn key(name: u64) -> Key {
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// With a lease of the key, of which nothing is spent. `used` tokens are.
+    /// Makes a world whose key is striped, with `used` tokens used and none spent from the stripes.
     pub(crate) fn leased(burst: u64, share: u64, stripes: usize, used: u64) -> Self {
         let world = Self::new(burst, share, stripes);
         world.touch(used);
@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// Gives the key a slot of which so much is used.
+    /// Gives the key a slot with `used` tokens used.
     pub(crate) fn touch(&self, used: u64) {
         let held = Held::word(Generation::default(), EARLY + used * TOKEN_NS);
         assert_eq!(self.table.update(key(1), 0, || 0, &mut Met::default(), |_, _| Next::Write(held, ())), Ok(()));
@@ -117,7 +117,7 @@ impl World {
         self.held().is_leased
     }
 
-    /// When it was admitted, and the word that it saw.
+    /// Charges a cost, and returns when it was admitted and the word that the charge saw.
     pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<Stepped> {
         let now = self.clock.load();
         self.lease(thread, version, cost, |lease| {
@@ -159,12 +159,12 @@ impl World {
         })
     }
 
-    /// What was admitted.
+    /// Charges a cost, and returns the tokens that were admitted: all or none.
     pub(crate) fn charge(&self, thread: usize, cost: u64) -> u64 {
         if self.charge_at(thread, 0, cost).is_some() { cost } else { 0 }
     }
 
-    /// Gives a charge back, as `Account::give_back` does.
+    /// Gives a charge back as `Account::give_back` does.
     pub(crate) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
         let receipt = |_| {
             let moved_ns = self.moves.since(key(1), mark)?;
@@ -199,12 +199,12 @@ impl World {
         self.leases.revoke(&self.table, || self.clock.load(), |_| Some(generation(1)));
     }
 
-    /// What is left, one by one.
+    /// Charges one token at a time until a charge is denied. Returns the number of tokens.
     pub(crate) fn drain(&self, version: u64) -> u64 {
         std::iter::from_fn(|| self.charge_at(0, version, 1)).count() as u64
     }
 
-    /// Nothing is held by anybody.
+    /// Returns whether no session is open and no stripe holds a token.
     pub(crate) fn is_at_rest(&self) -> bool {
         let group = &self.leases.groups[0];
         group.control.load() == FREE

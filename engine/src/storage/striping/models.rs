@@ -1,5 +1,6 @@
-//! Loom models of leases: the interleavings of a few threads over one key, one group and a stripe or two. Where all threads
-//! have ended and the lease is closed, exactly the burst was admitted: nothing is minted, and nothing lost.
+//! Loom models of token striping: the interleavings of a few threads over one key, one group and a stripe or two. Where
+//! all threads have ended and the session is closed, exactly the burst was admitted: nothing is minted, and nothing
+//! lost.
 
 use loom::{model::Builder, sync::Arc, thread};
 
@@ -52,7 +53,7 @@ fn refills_of_two_stripes_admit_the_burst() {
     });
 }
 
-/// The word refuses; whoever finds that takes all stock back, and is not denied what it holds.
+/// The word refuses; the thread that finds that takes all stock back, and is not denied the tokens in it.
 #[test]
 fn two_denials_that_close_admit_what_is_left() {
     check_within(3, || {
@@ -83,7 +84,7 @@ fn two_openers_and_a_closer_leave_one_lease_or_none() {
     });
 }
 
-/// Of four tokens three are used, and a lease would take two.
+/// Three of four tokens are used, and a session would reserve two.
 #[test]
 fn a_lease_is_not_begun_without_room_for_its_reserve() {
     check_within(3, || {
@@ -100,7 +101,7 @@ fn a_lease_is_not_begun_without_room_for_its_reserve() {
     });
 }
 
-/// A refiller stalls; its stripe is emptied, and belongs to another lease when it comes back.
+/// A refilling thread stalls; its stripe is emptied, and belongs to another session when the thread continues.
 #[test]
 fn a_stalled_refiller_puts_nothing_into_the_next_lease() {
     check_within(3, || {
@@ -116,7 +117,7 @@ fn a_stalled_refiller_puts_nothing_into_the_next_lease() {
     });
 }
 
-/// The same, and whoever has the next lease fills the stripe at the same time: only the nonces differ.
+/// The thread of the next session fills the stripe at the same time as the stalled one: only the nonces differ.
 #[test]
 fn two_refillers_of_two_leases_do_not_take_each_others_place() {
     check_within(3, || {
@@ -132,7 +133,7 @@ fn two_refillers_of_two_leases_do_not_take_each_others_place() {
     });
 }
 
-/// What was spent and given back can be had again, once, whatever the lease does meanwhile.
+/// Tokens that were spent and given back can be spent again, once, whatever the session does meanwhile.
 #[test]
 fn giving_back_beside_a_lease_neither_mints_nor_loses() {
     check_within(3, || {
@@ -150,8 +151,8 @@ fn giving_back_beside_a_lease_neither_mints_nor_loses() {
     });
 }
 
-/// The stripe gave two tokens, and the word holds one, which was used before. Nothing is minted; what is lost is lost beside
-/// the thread that ends the lease.
+/// The stripe gave two tokens, and the word holds one, which was used before. Nothing is minted; tokens are lost only
+/// in a race with the thread that ends the session.
 #[test]
 fn giving_back_more_than_the_word_holds_mints_nothing() {
     check_within(3, || {
@@ -167,7 +168,7 @@ fn giving_back_more_than_the_word_holds_mints_nothing() {
     });
 }
 
-/// A reset forgets what was used before; what is in the hands of who was refilling is not given back on top.
+/// A reset forgets what was used before; the tokens that a refilling thread holds are not given back on top.
 #[test]
 fn a_reset_beside_a_refill_mints_nothing() {
     check_within(3, || {
@@ -178,13 +179,13 @@ fn a_reset_beside_a_refill_mints_nothing() {
         let after = world.drain(0);
         end(refiller);
         let after = after + world.drain(0);
-        // The refiller's may have been before the reset.
+        // The charge of the refilling thread may have been before the reset.
         assert!((4..=6).contains(&after), "{after} of 6");
         assert!(world.is_at_rest());
     });
 }
 
-/// A publish converts the slot before, between or after the steps of who opens or spends.
+/// A publish converts the slot before, between or after the steps of a thread that opens a session or spends.
 #[test]
 fn a_publish_beside_an_opener_and_a_charge_mints_nothing() {
     check_within(3, || {
@@ -219,7 +220,7 @@ fn a_publish_beside_a_refill_mints_nothing() {
     });
 }
 
-/// The key's word is idle while all that was used is out on lease.
+/// The key's word is idle while stripes hold all that was used.
 #[test]
 fn a_stranger_does_not_take_a_leased_slot() {
     check_within(3, || {
@@ -242,8 +243,8 @@ fn a_stranger_does_not_take_a_leased_slot() {
     });
 }
 
-/// A check reads the clock and stalls, while time brings back what was used, much or nothing. It neither pays at its old
-/// time for what was spent since, nor is dated back to when everything was spent.
+/// A check reads the clock and stalls, while time brings back what was used, much or nothing. It neither pays at its
+/// old time for tokens that were spent since, nor is dated back to when everything was spent.
 #[test]
 fn a_stalled_clock_mints_at_neither_time() {
     for used_early in [0, 4] {
@@ -268,7 +269,7 @@ fn a_stalled_clock_mints_at_neither_time() {
     }
 }
 
-/// Who ends a lease stalls: what is spent meanwhile is not paid at a time before it.
+/// A thread that ends a session stalls: tokens that are spent meanwhile are not paid at a time before.
 #[test]
 fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
     check_within(4, || {
@@ -285,7 +286,7 @@ fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
     });
 }
 
-/// The same, beside who closes and opens again.
+/// A refilling thread stalls beside a thread that closes the session and opens another.
 #[test]
 fn a_stalled_refiller_of_a_lease_that_has_ended_mints_nothing_later() {
     check_within(4, || {

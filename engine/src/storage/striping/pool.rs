@@ -1,4 +1,4 @@
-//! The pool of leases: groups of stripes, the words that they hold, and how a lease ends.
+//! The pool of stripes: groups of stripes, the layouts of their words, the common spend, and the end of a session.
 
 use crossbeam_utils::CachePadded;
 
@@ -16,41 +16,42 @@ use crate::{
     },
 };
 
-/// Groups of stripes: so many keys can have leases at a time.
+/// The number of groups of stripes, and so of keys that can be striped at a time.
 pub(super) const GROUPS: usize = 64;
 
+/// The most stripes of a group.
 const STRIPES_MAX: usize = 64;
 
-/// Limits with smaller bursts do not lease.
+/// Limits with smaller bursts are never striped.
 const BURST_MIN: u64 = 1_024;
 
-/// A lease takes this part of the burst.
+/// The reserve is at most the burst divided by this.
 const PART: u64 = 16;
 
 /// The least share of a stripe.
 const SHARE_MIN: u64 = 8;
 
-/// What a stripe holds: nothing (0), tokens of a lease, or the nonce of who fills it.
+// The stock of a stripe: nothing (0), tokens of a key, or the nonce of the thread that fills it.
 pub(super) const TOKENS: Field = Field::lowest(30);
 pub(super) const ID: Field = Field::above(TOKENS, GENERATION_BITS + 28);
 pub(super) const IS_FILLING: Field = Field::rest(ID);
 pub(super) const NONE: u64 = 0;
 
-/// Whose lease a group has, and how far it is.
+// The control word of a group: its key, and the phase of the session.
 pub(super) const PHASE: Field = Field::lowest(2);
-pub(super) const LEASE: Field = Field::above(PHASE, GENERATION_BITS + 28);
-pub(super) const LIMIT: Field = Field::rest(LEASE);
+pub(super) const KEY_ID: Field = Field::above(PHASE, GENERATION_BITS + 28);
+pub(super) const LIMIT: Field = Field::rest(KEY_ID);
 pub(super) const FREE: u64 = 0;
 pub(super) const OPENING: u64 = 1;
 pub(super) const OPEN: u64 = 2;
 pub(super) const CLOSING: u64 = 3;
 
-/// Refills of a group: how many of the last ones were of the same stripe, which, and how many there were.
+// The refills of a group: how many of the last ones were of the same stripe, which stripe, and how many there were in all.
 pub(super) const IN_A_ROW: Field = Field::lowest(8);
 pub(super) const STRIPE: Field = Field::above(IN_A_ROW, 8);
 pub(super) const REFILLS: Field = Field::rest(STRIPE);
 
-/// How much a limit lends to each stripe, and to how many.
+/// The share of each stripe, and the number of stripes, of the keys of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(super) share: u64,
@@ -64,18 +65,18 @@ impl Terms {
     }
 }
 
-/// What a thread wants of the lease of the key with this hash.
+/// A cost that a thread wants to spend from its stripe of the key with this hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Spend {
     pub(crate) terms: Terms,
     pub(crate) hash: u64,
-    /// Of the limit's numbers.
+    /// The generation of the limit's numbers.
     pub(crate) generation: Generation,
     pub(crate) thread: usize,
     pub(crate) cost: u64,
 }
 
-/// The most that a limit with these numbers has out on lease; 0 if it does not lease.
+/// Returns the most tokens of a key of this limit that stripes hold; 0 if its keys are never striped.
 #[inline(always)]
 fn reserve_max(meter: &Meter) -> u64 {
     match meter {
@@ -86,61 +87,65 @@ fn reserve_max(meter: &Meter) -> u64 {
     }
 }
 
-/// The word of a bucket that is or was leased at `at`, as if all of the reserve were used.
+/// Returns the word of a bucket that is or was striped at `at`, as if all of the reserve were used.
 pub(crate) fn without_reserve(meter: &Meter, word: u64, at: Nanos) -> u64 {
     meter.overcharge(word, at, reserve_max(meter))
 }
 
-/// All leases of an engine.
+/// The stripes of all keys of an engine.
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(super) groups: Box<[CachePadded<Group>]>,
-    /// Refills and new leases write it, every check that meets a lease reads what stands before it.
-    counters: CachePadded<Counters>,
-    /// Not 0 while a publish forbids new leases.
+    /// Counters of refills and sessions, which write them. Every check of a striped key reads the field before them, so
+    /// they have a cache line of their own.
+    counters: CachePadded<SessionCounters>,
+    /// Not 0 while a publish forbids new sessions.
     held_back: Cell64,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct SessionCounters {
     nonces: Counter,
     begun: Counter,
     ended: Counter,
 }
 
+/// A group of stripes, which one key uses at a time.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) control: Cell64,
-    /// Of the key with the lease; written by who opens it, as the next two.
+    /// The hash of the key that uses the group. The thread that opens the session writes it, and the next two.
     pub(super) hash: Cell64,
     pub(super) reserve: Cell64,
-    /// The time that the reserve takes to come back.
+    /// The time in which the reserve comes back.
     pub(super) reserve_ns: Cell64,
-    /// Lost races: of whom, and how many.
+    /// Lost races: the id of their key, and their number.
     pub(super) contended: Cell64,
-    /// When they began to be counted.
+    /// The time of the first of those races.
     pub(super) contended_since: Cell64,
     pub(super) refills: Cell64,
-    /// How many refills there were when another key wanted the group.
+    /// The number of refills when another key last wanted the group.
     pub(super) refills_seen: Cell64,
     pub(super) stripes: Box<[CachePadded<Stripe>]>,
 }
 
+/// A stripe: the tokens that a few threads spend from.
 #[derive(Debug, Default)]
 pub(super) struct Stripe {
     pub(super) stock: Cell64,
-    /// Not before the last payment for what it holds, and never ahead of the clock.
+    /// An instant not before the last payment for the stock, and never ahead of the clock.
     pub(super) filled_at: Cell64,
 }
 
 impl Stripe {
-    /// Empties it. What it held.
+    /// Empties the stripe, and returns the tokens that it held.
     pub(super) fn take(&self) -> u64 {
         let taken = update(&self.stock, self.stock.load(), &mut 0, |seen| Next::Write(NONE, seen));
         if IS_FILLING.get(taken) == 0 { TOKENS.get(taken) } else { 0 }
     }
 
-    pub(super) fn is_filled_at(&self, at: Nanos) {
+    /// Raises `filled_at` to `at`.
+    pub(super) fn raise_filled_at(&self, at: Nanos) {
         update(&self.filled_at, self.filled_at.load(), &mut 0, |seen| {
             if seen < at { Next::Write(at, ()) } else { Next::Leave(()) }
         });
@@ -154,7 +159,7 @@ impl Leases {
         Self::with(GROUPS, (2 * processors).next_power_of_two().min(STRIPES_MAX))
     }
 
-    /// For limits that have none.
+    /// Makes an empty pool, for limits that are never striped.
     pub(crate) fn none() -> Self {
         Self::with(0, 0)
     }
@@ -178,7 +183,7 @@ impl Leases {
         }
     }
 
-    /// How a limit with these numbers lends, if it does.
+    /// Returns how keys of a limit with these numbers are striped, if they are.
     #[inline(always)]
     pub(crate) fn terms(&self, meter: &Meter) -> Option<Terms> {
         let reserve = reserve_max(meter);
@@ -188,16 +193,17 @@ impl Leases {
         Some(Terms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
     }
 
-    /// The group of the keys with this hash.
+    /// Returns the group of the keys with this hash.
     #[inline(always)]
     pub(super) fn group(&self, hash: u64) -> &Group {
-        // As many as a power of two.
+        // The number of groups is a power of two.
         &self.groups[hash as usize & (self.groups.len() - 1)]
     }
 
-    /// Spends tokens from a thread's stripe of the lease of the key with this hash, and answers at what time: `now`, or a later
-    /// one. The common charge, and nothing else, so that it can be inlined whole: the stripe has enough, and nobody else swaps
-    /// it. `None`: it was not so, and nothing was admitted; tokens that were paid for meanwhile are let go.
+    /// Spends tokens of a striped key from the thread's stripe. Returns the time of the charge: `now`, or a later one.
+    /// This is the common case and nothing else, so that it can be inlined whole: the stripe has enough, and no other
+    /// thread swaps it. `None`: it was not so, and nothing was admitted; tokens that were paid for meanwhile are not
+    /// used.
     #[inline(always)]
     pub(crate) fn spend(
         &self,
@@ -207,32 +213,32 @@ impl Leases {
     ) -> Option<Nanos> {
         let stripe = &self.group(hash).stripes[thread & (terms.stripes - 1)];
         let stock = stripe.stock.load();
-        let tokens = tokens_of(lease_id(hash, generation), stock)?;
+        let tokens = tokens_of(stock_id(hash, generation), stock)?;
         if !is_newest() || tokens < cost {
             return None;
         }
         let filled_at = stripe.filled_at.load();
         stripe.stock.compare_exchange(stock, stock - cost).ok()?;
-        // The same before and after, so it is that of the stock; a later filling may have paid for these tokens already. Then
-        // they are let go, and the charge begins again.
+        // Where it is the same before and after, it is that of the stock. Otherwise a later filling may have paid for these
+        // tokens already: they are not used, and the charge begins again.
         (stripe.filled_at.load() == filled_at).then(|| now.max(filled_at))
     }
 
-    pub(super) fn has_begun(&self) {
+    pub(super) fn count_begun(&self) {
         self.counters.begun.next();
     }
 
-    /// Leases that were begun.
+    /// Returns the number of sessions that were begun.
     pub(crate) fn begun(&self) -> u64 {
         self.counters.begun.count()
     }
 
-    /// Refills and ends of leases: what was charged to words at a time read for it.
+    /// Returns the number of refills and ends of sessions: the charges to words at a time that was read for the charge.
     pub(crate) fn payments(&self) -> u64 {
         self.counters.nonces.count() + self.counters.ended.count()
     }
 
-    /// Leases that have ended.
+    /// Returns the number of sessions that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.counters.ended.count()
     }
@@ -241,14 +247,15 @@ impl Leases {
         self.held_back.load() != 0
     }
 
-    /// Ends the leases of the limits that `concerns`, and lets no new ones begin until [`revoke`](Self::revoke): before a
-    /// publish changes their numbers, so that what their stripes gave is paid for by the old ones.
+    /// Ends the sessions of the limits for which `concerns` is true, and forbids new ones until
+    /// [`revoke`](Self::revoke). Call it before a publish changes the numbers of these limits, so that the old numbers
+    /// pay for what their stripes gave.
     pub(crate) fn hold_back(&self, table: &Table, read_clock: impl Fn() -> Nanos, concerns: impl Fn(u32) -> bool) {
         self.held_back.store(1);
         self.end(table, read_clock, concerns);
     }
 
-    /// Ends the leases of the limits that `concerns`.
+    /// Ends the sessions of the limits for which `concerns` is true.
     pub(crate) fn end(&self, table: &Table, read_clock: impl Fn() -> Nanos, concerns: impl Fn(u32) -> bool) {
         for group in &self.groups {
             let control = group.control.load();
@@ -258,8 +265,8 @@ impl Leases {
         }
     }
 
-    /// Ends the leases of limits whose numbers were changed; `now` says the generation of such a limit. Their slots were
-    /// converted, and so are leased no more.
+    /// Ends the sessions of limits whose numbers were changed; `now` returns the generation of such a limit. Their
+    /// slots were converted, so they are no longer striped.
     pub(crate) fn revoke(
         &self,
         table: &Table,
@@ -269,7 +276,7 @@ impl Leases {
         for group in &self.groups {
             let control = group.control.load();
             let generation = now(LIMIT.get(control) as u32).map(Generation::number);
-            if PHASE.get(control) == OPEN && generation.is_some_and(|now| now != generation_of(LEASE.get(control))) {
+            if PHASE.get(control) == OPEN && generation.is_some_and(|now| now != generation_of(KEY_ID.get(control))) {
                 self.close(group, control, table, &read_clock);
             }
         }
@@ -277,11 +284,11 @@ impl Leases {
     }
 
     pub(super) fn filling(&self) -> u64 {
-        // The nonces do not come round.
+        // The counter never wraps, so no nonce is given twice.
         IS_FILLING.put(1) | self.counters.nonces.next()
     }
 
-    /// Ends the lease that `control` names. False if another thread did, or does.
+    /// Ends the session that `control` names. Returns false if another thread does or did.
     pub(super) fn close(&self, group: &Group, control: u64, table: &Table, read_clock: &dyn Fn() -> Nanos) -> bool {
         let closing = control ^ PHASE.put(OPEN ^ CLOSING);
         if PHASE.get(control) != OPEN || group.control.compare_exchange(control, closing).is_err() {
@@ -292,8 +299,8 @@ impl Leases {
         let spent_ns = group.spent_ns(left);
         // `None`: a publish has converted it.
         let unmarked = |held: Held| {
-            let is_its = held.is_leased && held.generation.number() == generation_of(LEASE.get(control));
-            // The clock after the stripes and the slot: no payment is dated before what it pays for.
+            let is_its = held.is_leased && held.generation.number() == generation_of(KEY_ID.get(control));
+            // Read the clock after the stripes and the slot: no payment is dated before what it pays for.
             is_its.then(|| Held::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
         };
         table.change(key, unmarked);
@@ -304,7 +311,7 @@ impl Leases {
 }
 
 impl Group {
-    /// The time that the reserve takes to come back but for `left` tokens, rounded up.
+    /// Returns the time in which the reserve comes back except for `left` tokens, rounded up.
     pub(super) fn spent_ns(&self, left: u64) -> u64 {
         let (reserve, ns) = (self.reserve.load(), self.reserve_ns.load());
         let spent = u128::from(reserve.saturating_sub(left)) * u128::from(ns);
@@ -312,18 +319,20 @@ impl Group {
     }
 }
 
-/// Other bits of a key's hash than those that chose the group, and the generation; never 0.
+/// Returns the id of a key in stocks and controls: the bits of its hash that did not choose the group, and the generation.
+/// It is never 0.
 #[inline(always)]
-pub(super) fn lease_id(hash: u64, generation: Generation) -> u64 {
+pub(super) fn stock_id(hash: u64, generation: Generation) -> u64 {
     ((hash / GROUPS as u64) | 1) << GENERATION_BITS | generation.number()
 }
 
-/// How many tokens of the lease with this id a stripe holds; `None` where it is filling, or holds none of this lease.
+/// Returns how many tokens of the key with this id a stripe holds; `None` where it is filling, or holds none of this
+/// key.
 #[inline(always)]
 pub(super) fn tokens_of(id: u64, stock: u64) -> Option<u64> {
     (stock ^ TOKENS.put(stock) == ID.put(id)).then_some(TOKENS.get(stock))
 }
 
-fn generation_of(lease: u64) -> u64 {
-    Field::lowest(GENERATION_BITS).get(lease)
+fn generation_of(id: u64) -> u64 {
+    Field::lowest(GENERATION_BITS).get(id)
 }

@@ -1,4 +1,4 @@
-//! Leases over real threads. Each test goes on until it saw the concurrency that it is about, and fails if it did not see it
+//! Token striping over real threads. Each test runs until it saw the races that it is about, and fails if it saw none
 //! before the deadline.
 
 use std::sync::Barrier;
@@ -15,9 +15,9 @@ const THREADS: usize = 4;
 const STRIPES: usize = 2;
 const SHARE: u64 = 8;
 
-/// What all threads charge at once, until `is_over` says so of a charge, by the number of its thread and its own and
-/// whether it was admitted: the dates and costs of what was admitted. Two threads share each stripe, one opens a lease now
-/// and then, one closes it.
+/// Charges the key from all threads at once, until `is_over` returns true for a thread, the number of its charge, and
+/// whether it was admitted. Returns the dates and costs of what was admitted. Two threads share each stripe, one opens
+/// a session now and then, one closes it.
 fn hammer(world: &World, is_over: impl Fn(usize, u64, bool) -> bool + Sync) -> Vec<(Nanos, u64)> {
     let start = Barrier::new(THREADS);
     let run = |thread: usize| {
@@ -47,7 +47,7 @@ fn hammer(world: &World, is_over: impl Fn(usize, u64, bool) -> bool + Sync) -> V
     })
 }
 
-/// Leases that began and ended, and refills.
+/// Returns the numbers of sessions that began, of sessions that ended, and of refills.
 fn seen(world: &World) -> (u64, u64, u64) {
     let refills = REFILLS.get(world.leases.groups[0].refills.load());
     (world.leases.begun(), world.leases.ended(), refills)
@@ -59,7 +59,7 @@ fn threads_on_a_key_with_leases_admit_exactly_the_burst() {
     let (mut leases, mut refills, mut rounds, deadline) = (0, 0, 0, Deadline::new());
     while rounds < 3 || ((leases < 100 || refills < 1_000) && !deadline.has_passed()) {
         let world = World::new(BURST, SHARE, STRIPES);
-        // Not idle: a give-back finds what it gives back to.
+        // The slot is not idle, so a refund finds it.
         world.touch(100);
         let admitted: u64 = hammer(&world, |_, _, is_admitted| !is_admitted).iter().map(|(_, cost)| cost).sum();
         assert_eq!(admitted + world.drain(0), BURST - 100);
@@ -72,7 +72,7 @@ fn threads_on_a_key_with_leases_admit_exactly_the_burst() {
     assert!(leases >= 100 && refills >= 1_000, "hardly any leases: {leases}, with {refills} refills");
 }
 
-/// The clock goes on, threads are stopped anywhere by their number, and over no stretch of dates more is admitted than the
+/// The clock moves on, threads stop anywhere by their number, and over no interval of dates more is admitted than the
 /// burst and what came back in it.
 #[test]
 fn threads_on_a_key_with_leases_keep_the_bound_over_every_stretch_of_time() {
@@ -85,7 +85,7 @@ fn threads_on_a_key_with_leases_keep_the_bound_over_every_stretch_of_time() {
         let mut admitted = hammer(&world, |thread, call, _| {
             let now = world.clock.load();
             if thread == 0 && call % 4 == 0 {
-                // Half of the time by many tokens.
+                // The clock moves by many tokens in half of the calls.
                 world.clock.store(now + TOKEN_NS * if call % 1_000 < 500 { 1 } else { 7 });
             }
             now > EARLY + 100_000 * TOKEN_NS

@@ -1,4 +1,4 @@
-//! Refunds to a key with a lease, by one thread.
+//! Refunds to a striped key, by one thread.
 
 use super::fixture::{EARLY, TOKEN_NS, Value, World, key};
 use crate::base::atomic::Cell64;

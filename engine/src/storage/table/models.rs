@@ -1,19 +1,19 @@
-//! Loom models of the table: the interleavings of a few threads over two candidate slots, all of them or, where that is
-//! too many, those with as many preemptions as the model says.
+//! Loom models of the table: the interleavings of a few threads over two candidate slots. Models with too many
+//! interleavings explore those with as many preemptions as they say.
 
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::*;
 
 const NOW: Nanos = 10;
-/// A word that is live at `NOW`, and stays so when charges are added to it or taken off.
+/// A word that is live at `NOW`, and stays live when charges are added to it or taken off.
 const LIVE: u64 = 1_000;
 
 fn table() -> Arc<Table> {
     with_overflow(0)
 }
 
-/// With so many overflow buckets beside the two slots.
+/// Makes a table of two slots and so many overflow buckets.
 fn with_overflow(buckets: usize) -> Arc<Table> {
     let table = Table::with_overflow(1, buckets);
     assert_eq!(table.cells().len(), 2, "two candidates for every key");
@@ -38,7 +38,7 @@ fn charge(table: &Table, key: Key) -> Result<(), Full> {
     )
 }
 
-/// Makes the key's bucket idle, as a give-back or a reset may.
+/// Makes the key's bucket idle, as a refund or a reset may.
 fn empty(table: &Table, key: Key) {
     let outcome = table.update(
         key,
@@ -57,7 +57,7 @@ fn slots(table: &Table) -> impl Iterator<Item = Slot> {
     table.cells().iter().chain(table.shares.overflow(1)).map(Swap::load)
 }
 
-/// The words of all active slots of a key.
+/// Returns the words of all active slots of a key.
 fn words(table: &Table, key: Key) -> Vec<u64> {
     slots(table).filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
 }
@@ -103,12 +103,13 @@ fn three_threads_that_insert_one_key_share_one_slot() {
     });
 }
 
-/// One claims the higher place because the lower one is live, another the lower one once it is idle, a third helps.
+/// One thread claims the higher place because the lower one is live, another the lower one once it is idle, and a third
+/// helps.
 #[test]
 fn claims_in_different_places_leave_one_slot() {
     check_within(Some(3), || {
         let table = table();
-        // Takes the place that key 1 scans first.
+        // The neighbour takes the place that key 1 scans first.
         let neighbour =
             (2..).map(key).find(|&k| std::ptr::eq(table.lines.of(k.hash)[0], table.lines.of(key(1).hash)[0]));
         let neighbour = neighbour.expect("half of all keys");
@@ -201,7 +202,8 @@ fn a_stale_reuse_never_evicts() {
     });
 }
 
-/// A look whose slot changes hands meanwhile answers for its own key or for none, never with the stranger's word.
+/// A look whose slot goes to another key meanwhile answers for its own key or for none, never with the other key's
+/// word.
 #[test]
 fn a_look_never_answers_with_a_strangers_word() {
     check_within(None, || {
@@ -221,13 +223,13 @@ fn a_look_never_answers_with_a_strangers_word() {
     });
 }
 
-/// A check reads the clock and stalls; its key's bucket is used, becomes idle, and is taken over. The stalled check must
-/// not be admitted at its old time, as if nothing had been.
+/// A check reads the clock and stalls; its key's bucket is used, becomes idle, and is taken over. The stalled check
+/// must not be admitted at its old time, as if nothing had been charged.
 #[test]
 fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
     check_within(Some(3), || {
         let (table, clock) = (table(), Arc::new(crate::base::atomic::Cell64::new(10)));
-        // One token that comes back with the next tick.
+        // The limit has one token, which comes back with the next tick.
         let admit = |table: &Table, clock: &crate::base::atomic::Cell64, key: Key| {
             let outcome = table.update(
                 key,
@@ -239,7 +241,7 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
                     _ => Next::Write(Held { word: now + 1, ..Held::default() }, Some(now)),
                 },
             );
-            // A check whose time is past may find no slot that was idle then.
+            // A check whose time is past may find no slot that was idle at that time.
             outcome.unwrap_or(None)
         };
         let (other, its_clock) = (Arc::clone(&table), Arc::clone(&clock));
@@ -249,7 +251,7 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
             for other_key in [key(2), key(3)] {
                 let _ = admit(&other, &its_clock, other_key);
             }
-            // Given back: free at any time.
+            // A refund makes the slots free at any time.
             empty(&other, key(2));
             empty(&other, key(3));
             first
@@ -279,7 +281,7 @@ fn a_claim_of_an_overflow_bucket_and_one_of_a_slot_leave_one_bucket() {
     });
 }
 
-/// Two keys want the one overflow bucket of their limit; whichever does not get it is told so.
+/// Two keys want the one overflow bucket of their limit; the key that does not get it is denied.
 #[test]
 fn an_overflow_bucket_is_one_keys_and_no_others() {
     check_within(Some(3), || {
@@ -312,7 +314,7 @@ fn an_idle_slot_is_emptied_or_charged_and_no_charge_is_lost() {
     });
 }
 
-/// A claim of before a sweep does not become active after it.
+/// A claim from before a sweep does not become active after it.
 #[test]
 fn a_sweep_swaps_claims_away() {
     check_within(None, || {
@@ -323,7 +325,7 @@ fn a_sweep_swaps_claims_away() {
             its_version.store(1);
             other.sweep(|_| true, |_, held, _| Held { generation: next, ..held });
         });
-        // Writes the old generation while the old version is the newest, as a check does.
+        // A check writes the old generation while the old version is the newest.
         let outcome = table.update(
             key(1),
             NOW,
@@ -345,14 +347,14 @@ fn a_sweep_swaps_claims_away() {
 }
 
 #[test]
-fn in_a_full_set_new_keys_are_told_and_nobody_is_evicted() {
+fn in_a_full_table_new_keys_are_denied_and_no_key_is_evicted() {
     check_within(None, || {
         let table = table();
         assert_eq!(charge(&table, key(1)), Ok(()));
         assert_eq!(charge(&table, key(2)), Ok(()));
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || charge(&other, key(3)));
-        // The first of the two to become idle.
+        // The error names the key that becomes idle first.
         let full = Err(Full { idle_at: LIVE + 1 });
         assert_eq!(charge(&table, key(4)), full);
         assert_eq!(thread.join().expect("no panic"), full);
@@ -360,7 +362,7 @@ fn in_a_full_set_new_keys_are_told_and_nobody_is_evicted() {
     });
 }
 
-/// A sweep brings every bucket to new numbers once, beside a charge.
+/// A sweep converts every bucket to new numbers once, beside a charge.
 #[test]
 fn a_sweep_beside_a_charge_loses_neither() {
     check_within(None, || {

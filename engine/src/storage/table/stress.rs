@@ -1,7 +1,7 @@
 //! Stress tests of the table over real threads.
 //!
-//! Threads meet within a few nanoseconds, which a round may miss on a machine that is busy with other things. Each test goes
-//! on until it saw the concurrency that it is about, and fails if it did not see it before the deadline.
+//! Threads race within a few nanoseconds, which a round may miss on a machine that is busy with other things. Each test
+//! runs until it saw the races that it is about, and fails if it saw none before the deadline.
 
 use std::sync::{
     Barrier,
@@ -12,6 +12,7 @@ use tidegate_conformance::Deadline;
 
 use super::*;
 use crate::base::hash::KeyHasher;
+use crate::storage::alloc::Line;
 
 const THREADS: usize = 4;
 
@@ -87,7 +88,7 @@ fn no_key_ever_has_two_slots() {
 /// Buckets of one token that comes back with the next tick of a shared clock: slots change hands all the time, and no key
 /// may be admitted twice at one time.
 #[test]
-fn slots_change_hands_and_nobody_is_admitted_twice() {
+fn slots_change_hands_and_no_key_is_admitted_twice() {
     const KEYS: usize = 64;
     const TICKS: usize = 20_000;
     let (mut seen, deadline) = (Met::default(), Deadline::new());

@@ -1,14 +1,19 @@
-//! Which bucket a new key takes, and which slots a limit holds.
+//! Tests of which slot a new key takes, and of how many slots a limit, a domain or a group holds.
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    candidates::{BLOCK, beside},
+    *,
+};
+use crate::storage::{alloc::Line, two_choice::places};
 
 fn key(name: u64) -> Key {
     Key::new(7, name.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Two lines, so every key may be in either; `name` is touched at time 0, and idle from `idle` on.
+/// Touches a key at `now`, so that it is idle from `idle` on. A table for one key has two lines, so every key may be in
+/// either.
 fn touch(table: &Table, name: u64, now: Nanos, idle: Nanos) {
     let write = |_: Option<Held>, _: Nanos| Next::Write(Held { word: idle, ..Held::default() }, ());
     assert_eq!(table.update(key(name), now, || now, &mut Met::default(), write), Ok(()), "key {name}");
@@ -22,15 +27,15 @@ fn present(table: &Table, names: std::ops::Range<u64>) -> Vec<u64> {
 fn an_empty_slot_is_taken_before_an_idle_one() {
     let table = Table::new(1);
     for name in 0..8 {
-        // All the others are idle by then.
+        // All other keys are idle by then.
         touch(&table, name, 100 * name, 100 * name + 1);
-        assert_eq!(present(&table, 0..8).len() as u64, name + 1, "nobody's slot was taken");
+        assert_eq!(present(&table, 0..8).len() as u64, name + 1, "no key lost its slot");
     }
 }
 
 #[test]
 fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
-    // In another order than that of places.
+    // The keys become idle in another order than that of their places.
     for longest in 0..8 {
         let table = Table::new(1);
         for name in 0..8 {
@@ -39,7 +44,7 @@ fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
         touch(&table, 8, 1_000, 2_000);
         let expected: Vec<u64> = (0..9).filter(|name| *name != longest).collect();
         assert_eq!(present(&table, 0..9), expected);
-        // Now the line of the new key has fewer that are idle, so the next one takes the oldest of the other line.
+        // Now the line of the new key has fewer idle slots, so the next key takes the oldest of the other line.
         touch(&table, 9, 1_000, 2_000);
         let [first, second] = table.lines.of(0);
         let live = |line: &Line| line.iter().filter(|cell| !Swap::load(*cell).is_free(1_000)).count();
@@ -56,12 +61,12 @@ fn live_keys_are_counted_one_by_one_up_to_a_number() {
     }
     assert_eq!([0, 100, 101].map(|now| table.count_live(now, 137)), [Some(137), Some(68), Some(0)]);
     assert_eq!(table.count_live(0, 136), None);
-    // Of one limit without a slot to be had, those in overflow buckets are keys too.
+    // Keys in overflow buckets count too.
     let table = Table::new(1);
     let limit = table.shares.add();
     assert_eq!(found(&table, limit, 0..16, 0, 100), 16);
     assert_eq!(table.count_live(0, 16), Some(16));
-    // Of a table of 36 MB the estimate misses nearly all.
+    // In a table of 36 MB the estimate misses nearly all keys.
     let table = Table::new(3_000_000);
     for name in 0..137 {
         touch(&table, name, 0, 100);
@@ -76,7 +81,7 @@ proptest! {
         let near = places(hash, lines);
         let mut all: Vec<usize> = near.into_iter().chain(beside(near, lines)).collect();
         prop_assert!(all.iter().all(|place| *place < lines && near.map(|near| near / BLOCK).contains(&(place / BLOCK))));
-        // Whole blocks, but for the last one of all.
+        // The lines fill whole blocks, except the last block of the table.
         let mut blocks = near.map(|place| place / BLOCK).to_vec();
         blocks.dedup();
         let of_block = |block: &usize| (lines - block * BLOCK).min(BLOCK);
@@ -87,7 +92,7 @@ proptest! {
     }
 }
 
-/// Of limit `limit`, live until `idle`.
+/// Touches a key of limit `limit`, which is then live until `idle`, or returns the error.
 fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
     let key = Key::new(limit, name.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let write = |held: Option<Held>, _: Nanos| match held {
@@ -97,18 +102,18 @@ fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Re
     table.update(key, now, || now, &mut Met::default(), write)
 }
 
-/// So many slots of the table name the limit.
+/// Returns the number of slots of the table that name the limit.
 fn named(table: &Table, limit: u32) -> u64 {
     table.cells().iter().map(Swap::load).filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
 }
 
-/// So many of these keys of a limit find a bucket, live until `idle`.
+/// Returns how many of these keys of a limit find a bucket, live until `idle`.
 fn found(table: &Table, limit: u32, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> u64 {
     names.filter(|name| touch_of(table, limit, *name, now, idle).is_ok()).count() as u64
 }
 
 #[test]
-fn eight_new_keys_find_overflow_buckets_and_the_next_is_told_when_one_is_idle() {
+fn eight_new_keys_find_overflow_buckets_and_the_next_error_says_when_one_is_idle() {
     let table = Table::new(1);
     for name in 0..8 {
         touch(&table, name, 0, 1_000 + name);
@@ -119,14 +124,14 @@ fn eight_new_keys_find_overflow_buckets_and_the_next_is_told_when_one_is_idle() 
     assert_eq!(table.shares.overflowed(), 8);
     assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(Full { idle_at: 1_000 }));
     assert_eq!(table.find_room(NO_GROUP, key(16), 999), Err(Full { idle_at: 1_000 }));
-    // The overflow buckets are the limit's own, and the slots are everybody's.
+    // Overflow buckets belong to the limit, slots to all limits.
     assert_eq!(present(&table, 0..17).len(), 16);
     assert_eq!((table.find_room(NO_GROUP, key(16), 1_000), touch_of(&table, 7, 16, 1_000, 5_000)), (Ok(()), Ok(())));
     assert_eq!(touch_of(&table, 7, 17, 1_000, 5_000), Err(Full { idle_at: 1_001 }));
     assert_eq!(touch_of(&table, 7, 17, 1_001, 5_000), Ok(()));
 }
 
-/// Six limits of two domains in a table of 1,000 keys; the first two are of one.
+/// Makes six limits of two domains in a table of 1,000 keys; the first two limits are of one domain.
 fn shared() -> Table {
     let mut table = Table::new(1_000);
     table.share(TableShares::default());
@@ -142,19 +147,19 @@ fn shared() -> Table {
 fn a_flood_of_one_limit_or_domain_takes_its_share_and_no_more() {
     let table = shared();
     let slots = table.slots() as u64;
-    // More keys than the table has slots, then as many of the other limit of the domain. Each has its overflow buckets too.
+    // More keys than the table has slots, then as many of the other limit of the domain. Each limit has its overflow buckets too.
     assert_eq!(found(&table, 0, 0..2 * slots, 0, 1_000), slots * 70 / 100 + 8);
     assert_eq!(named(&table, 0), slots * 70 / 100);
     assert_eq!(found(&table, 1, 0..2 * slots, 0, 1_000), slots * 5 / 100 + 8);
     assert_eq!(named(&table, 0) + named(&table, 1), slots * 75 / 100);
-    // The others find what is left.
+    // The other limits find the slots that are left.
     assert_eq!(found(&table, 2, 0..100, 0, 1_000), 100);
     for limit in 0..3 {
         assert_eq!(table.shares.held(limit), named(&table, limit), "limit {limit}");
     }
 }
 
-/// A limit of each domain is flooded, and one that holds little is not.
+/// A limit of each domain is flooded, and a third limit holds little.
 #[test]
 fn a_limit_that_holds_little_has_room_whatever_is_flooded() {
     let table = shared();
@@ -165,34 +170,34 @@ fn a_limit_that_holds_little_has_room_whatever_is_flooded() {
     }
     assert_eq!(named(&table, 0) + named(&table, 2), table_max);
     assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 0..100, 0, 500)));
-    // The others do not get the slots of its keys when those are idle: its next keys do.
+    // Its next keys, not the other limits, get the slots of its keys when those are idle.
     for flooded in [0, 2] {
         found(&table, flooded, 2 * slots..4 * slots, 500, 1_000);
     }
     assert_eq!(named(&table, 0) + named(&table, 2), table_max);
     assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 100..200, 500, 1_000)));
-    // Where all are idle, any limit has their room.
+    // Any limit may take the slots once all keys are idle.
     let new = slots * 60 / 100;
     assert!(found(&table, 2, 4 * slots..4 * slots + new, 1_000, 2_000) >= new * 99 / 100);
 }
 
-/// What a limit holds and does not use, it may use again: at once, whatever its share.
+/// A limit may use its idle slots again at once, even if it holds its share.
 #[test]
 fn a_limit_that_holds_its_share_of_idle_slots_has_room() {
     let table = shared();
     let slots = table.slots() as u64;
     found(&table, 0, 0..2 * slots, 0, 1_000);
     assert_eq!(table.shares.shortage(0), Some(Shortage::Limit));
-    // All are idle: nearly as many new keys as the limit may have find a place.
+    // All keys are idle: nearly as many new keys as the limit may have find a slot.
     let new = slots * 60 / 100;
     let found = found(&table, 0, 2 * slots..2 * slots + new, 1_000, 2_000);
     assert!(found >= new * 99 / 100, "{found} of {new}");
     assert_eq!(table.shares.held(0), named(&table, 0));
 }
 
-/// A claim that a sweep swaps away is not counted any longer, and neither are slots that are emptied.
+/// A claim that a sweep swaps away is no longer counted, and neither are slots that are emptied.
 #[test]
-fn what_is_emptied_is_not_counted() {
+fn emptied_slots_are_not_counted() {
     let table = shared();
     for name in 0..10 {
         assert_eq!(touch_of(&table, 0, name, 0, 100), Ok(()));
@@ -207,14 +212,14 @@ fn what_is_emptied_is_not_counted() {
     (0..sweeps).for_each(|_| table.reclaim(0, Some(Shortage::Limit), 99));
     assert_eq!(table.shares.held(0), 10, "live ones stay");
     (0..sweeps).for_each(|_| table.reclaim(1, Some(Shortage::Limit), 100));
-    assert_eq!(table.shares.held(0), 10, "so do those of others");
+    assert_eq!(table.shares.held(0), 10, "so do those of other limits");
     (0..sweeps).for_each(|_| table.reclaim(1, Some(Shortage::Domain), 100));
     assert_eq!((table.shares.held(0), named(&table, 0)), (0, 0), "of its domain");
 }
 
-/// Slots, claims and overflow buckets of a limit that no policy has any more.
+/// Clears the slots, claims and overflow buckets of a limit that no policy has any more.
 #[test]
-fn what_is_cleared_is_empty_and_not_counted() {
+fn cleared_slots_are_empty_and_not_counted() {
     let mut table = shared();
     table.share(TableShares { limit_percent: 1, domain_percent: 100 });
     table.shares.come_into_force(6, 6, 2);
@@ -234,13 +239,13 @@ fn what_is_cleared_is_empty_and_not_counted() {
     assert_eq!([clear(1, 199), clear(1, 200)], [(1, 1, 1), (0, 0, 0)]);
 }
 
-/// Brings a key of limit 7 for this group, live until `idle`.
+/// Touches a key of limit 7 for this group, live until `idle`.
 fn touch_by(table: &Table, group: Group, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
     let write = |_: Option<Held>, _: Nanos| Next::Write(Held { word: idle, ..Held::default() }, ());
     table.update_by(group, key(name), now, || now, &mut Met::default(), write)
 }
 
-/// How many of these new keys a group brings, each live until `idle`.
+/// Returns how many of these new keys find a bucket for a group, each live until `idle`.
 fn brought(table: &Table, group: Group, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> usize {
     names.filter(|name| touch_by(table, group, *name, now, idle).is_ok()).count()
 }
@@ -250,12 +255,12 @@ fn a_group_that_brings_keys_without_end_leaves_room_for_others() {
     let mut table = Table::with_overflow(10_000, OVERFLOW_BUCKETS);
     table.share_by_group();
     assert_eq!(brought(&table, 1, 0..20_000, 0, 1_000), 10_200, "80 % of 85 % of the slots, and no overflow bucket");
-    // Whatever it brings now is denied until one of its keys is idle, and a look says the same.
+    // Each further key is denied until one of its keys is idle, and `find_room` says the same.
     assert_eq!(touch_by(&table, 1, 30_000, 0, 1_000).map_err(|full| full.idle_at), Err(1_000));
     assert_eq!(table.find_room(1, key(30_000), 0), Err(Full { idle_at: 1_000 }));
-    assert_eq!(touch_by(&table, 1, 0, 0, 2_000), Ok(()), "a key that it has goes on");
-    assert_eq!(touch_by(&table, 2, 0, 0, 2_000), Ok(()), "and is common to all");
-    // More hostile groups, one after the other; honest ones still bring what is kept for each, all of it.
+    assert_eq!(touch_by(&table, 1, 0, 0, 2_000), Ok(()), "a key that has its bucket keeps it");
+    assert_eq!(touch_by(&table, 2, 0, 0, 2_000), Ok(()), "and all groups use it");
+    // More hostile groups, one after the other; each honest group still gets all of what is kept for it.
     for group in 2..6 {
         brought(&table, group, u64::from(group) * 100_000..u64::from(group) * 100_000 + 20_000, 0, 1_000);
     }

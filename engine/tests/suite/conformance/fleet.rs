@@ -1,5 +1,5 @@
-//! Checks in two halves: one limit of this node and one that a store keeps, of the same numbers, so that what holds for
-//! each holds for both. The store is a map of the test's own, driven by the same steps.
+//! Conformance of checks in two halves: one limit of this node and one in a store, with the same numbers, so that what
+//! holds for each holds for both. The store is a map of this test, driven by the same steps.
 
 use std::{
     collections::HashMap,
@@ -39,11 +39,11 @@ struct Fleet {
 #[derive(Default)]
 struct Store {
     words: HashMap<String, u64>,
-    /// By key: what may still be given back.
+    /// The charges that may still be given back, by key.
     charged: HashMap<String, Vec<Receipt>>,
 }
 
-/// Limits of these numbers: here, and in the store.
+/// Returns a policy with a limit of these numbers on this node, and one in the store.
 fn both(numbers: &LimitNumbers) -> Option<Snapshot> {
     policy(numbers, |limit| {
         let stored = Limit { id: "s".to_owned(), sharing: Sharing::Strict, ..limit.clone() };
@@ -58,7 +58,7 @@ fn key(charge: &StoreCharge<'_>) -> String {
 impl Store {
     fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::Answer {
         let word = self.words.entry(key(charge)).or_default();
-        // A look is a step of one token whose word is not stored.
+        // A peek is a step of one token whose word is not stored.
         let verdict = charge.meter.step(*word, now, charge.cost.max(1));
         if let (Verdict::Admit(new), true) = (verdict, charge.cost > 0) {
             *word = new;

@@ -1,4 +1,4 @@
-//! Limiters without a policy.
+//! Conformance of limiters without a policy.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_conformance::{
     CheckReply, Implementation, LimitNumbers, Moment, SharedSubject, Subject, SubjectCall, SubjectReply,
 };
 
-use super::{retry, step::meter, whole::Stalling};
+use super::{engine::Stalling, retry, step::meter};
 
 pub(crate) struct Limiters;
 
@@ -64,7 +64,7 @@ impl SharedSubject for Keyed<ManualClock> {
     }
 }
 
-/// Those whose numbers come with each check.
+/// Limiters whose numbers come with each check.
 pub(crate) struct Rated;
 
 impl Implementation for Rated {

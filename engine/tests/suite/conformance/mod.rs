@@ -1,11 +1,11 @@
-//! The engine against the conformance suite: the pure step, the bucket that stands alone, the limiter without a policy, the
-//! engine with one, and the two halves of a check that asks a store.
+//! The engine against the conformance suite: the pure step, the bucket without a table, the limiter without a policy,
+//! the engine with one, and the two halves of a check that asks a store.
 
+mod engine;
 mod fleet;
-mod found;
 mod limiters;
+mod regressions;
 mod step;
-mod whole;
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::
 use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{
+    engine::Engines,
     fleet::Fleets,
     limiters::{Limiters, Rated},
     step::{Buckets, Steps, meter},
-    whole::Engines,
 };
 
-/// Those that the engine has.
+/// The algorithms of the engine.
 const ALGORITHMS: &[policy::Algorithm] = &[
     policy::Algorithm::TokenBucket,
     policy::Algorithm::LeakyBucket,
@@ -34,7 +34,7 @@ fn run(implementation: &dyn Implementation, algorithms: &[policy::Algorithm], hi
     conform(implementation, &effort).expect("it conforms")
 }
 
-/// Those that are a step over one word: all but the log, whose steps are stricter than the rule.
+/// Returns the algorithms that are a step over one word: all but the log, whose steps are stricter than the rule.
 fn steps() -> Vec<policy::Algorithm> {
     let ten = |algorithm| LimitNumbers {
         algorithm,
@@ -112,7 +112,7 @@ fn answer(decision: &Decision<'_>) -> CheckReply {
         at,
         outcome: retry(decision.retry()),
         remaining: decision.remaining(),
-        // Of a limit that admits nothing there is no telling.
+        // A limit that admits nothing says nothing about its quota.
         reset_after_ns: decision.reset_after().map(ns),
         delay_ns: Some(ns(decision.delay())),
     }
@@ -146,7 +146,7 @@ fn policy(numbers: &LimitNumbers, limits: impl FnOnce(policy::Limit) -> Vec<poli
     numbers.period_ns.is_multiple_of(1_000_000).then(|| Snapshot::compile(&policy).ok())?
 }
 
-/// Other keys meet in the table for other numbers, and the same for the same.
+/// Makes an engine in whose table the same keys collide for the same numbers, and others for others.
 fn engine<C: Clock>(numbers: &LimitNumbers, policy: Snapshot, clock: C) -> Engine<C> {
     let engine = Engine::for_simulation(16, clock, numbers.limit);
     engine.publish(policy).expect("few limits");

@@ -1,4 +1,4 @@
-//! The pure step, and the bucket that stands alone.
+//! Conformance of the pure step, and of the bucket without a table.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ impl Implementation for Steps {
     }
 }
 
-/// Buckets that stand alone.
+/// Buckets without a table.
 pub(crate) struct Buckets;
 
 impl Implementation for Buckets {
@@ -68,9 +68,9 @@ struct Step {
 #[derive(Clone, Copy, Default)]
 struct StepKey {
     word: u64,
-    /// How far the word was moved back by give-backs, in all.
+    /// The sum by which refunds moved the word back.
     moved_ns: u64,
-    /// How often it was reset: receipts of before are void, which is for their holder to see.
+    /// The number of resets. Receipts from before a reset are void, which their holder must check.
     resets: u64,
 }
 
@@ -159,7 +159,7 @@ impl Subject for Step {
     }
 }
 
-/// Buckets that stand alone, one a key.
+/// Buckets without a table, one for each key.
 struct Alone {
     meter: Meter,
     buckets: [Bucket; KEYS as usize],

@@ -1,11 +1,11 @@
-//! A charge as an addition to a part of a word. A store can make it without knowing the algorithm.
+//! A charge as an addition to a part of a word, which a store can make without knowing the algorithm.
 
 use crate::base::time::Nanos;
 
-/// An addition to the lower part of a word, its tail; the upper part, its head, stays.
+/// An addition to the lower part of a word, its tail. The upper part, its head, does not change.
 ///
-/// The tail becomes `max(tail, floor) + add`, where that is at most `floor + most`, with a floor of 0, or for a tail that is an
-/// instant the store's time. Otherwise the charge is refused.
+/// The tail becomes `max(tail, floor) + add` if that is at most `floor + most`; otherwise the charge is refused. The
+/// floor is 0 for a count, and the store's time for an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addition {
     /// The head: the word with a tail of 0.
@@ -31,7 +31,8 @@ impl Addition {
         (sum - floor <= self.most).then_some(sum)
     }
 
-    /// Returns the tail after the same amount was taken off it; see [`Meter::deduction`](crate::algorithm::Meter::deduction).
+    /// Returns the tail after the same amount was deducted from it; see
+    /// [`Meter::deduction`](crate::algorithm::Meter::deduction).
     #[must_use]
     pub fn less(&self, tail: u64, now: Nanos) -> u64 {
         let floor = if self.is_instant { now } else { 0 };

@@ -1,4 +1,5 @@
-//! Policies as text: what was written is read as the same policy, in every format, and looks as people write it.
+//! Policies as text: a policy that was written is read as the same policy, in every format, and looks as people write
+//! it.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -220,7 +221,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_was_written_is_read_as_it_was(policy in policy()) {
+    fn a_written_policy_is_read_unchanged(policy in policy()) {
         for format in FORMATS {
             let text = policy.write(format).expect("everything can be written");
             let read = Policy::parse(&text, format);
@@ -229,7 +230,7 @@ proptest! {
     }
 }
 
-/// What is read for a snapshot alone, with clients borrowed from the text, makes the same of every document.
+/// Asserts that reading for a snapshot alone, with clients borrowed from the text, gives the same for a document.
 fn is_the_same_borrowed(text: &str) -> Result<(), TestCaseError> {
     let owned = serde_json::from_str::<Policy>(text);
     let borrowed = serde_json::from_str::<borrowed::Policy<'_>>(text);
@@ -273,9 +274,9 @@ proptest! {
     }
 }
 
-/// The policies that the repository has.
+/// The policies of the repository.
 #[test]
-fn what_is_in_the_house_is_written_and_read_as_it_was() {
+fn policies_of_the_repository_are_written_and_read_unchanged() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for file in ["admin/src/example.toml", "replay/src/demo.toml"] {
         let text = std::fs::read_to_string(root.join(file)).expect("it is there");
@@ -339,7 +340,7 @@ const AS_PEOPLE_WRITE_YAML: &str = r"domains:
 ";
 
 #[test]
-fn it_looks_as_people_write_it() {
+fn a_written_policy_looks_as_people_write_it() {
     let policy = Policy::parse(AS_PEOPLE_WRITE, Toml).expect("a right document");
     assert_eq!(policy.write(Toml).expect("it can be written"), AS_PEOPLE_WRITE);
     let yaml = policy.write(Yaml).expect("it can be written");
@@ -358,7 +359,7 @@ fn clients_of_every_kind_are_the_same_borrowed() {
     is_the_same_borrowed(&text).expect("the same");
 }
 
-/// As many clients as the server takes, and every format takes them back.
+/// Every format reads back as many clients as the server takes.
 #[test]
 fn a_hundred_thousand_clients_come_back() {
     let client = |place: u32| Client {

@@ -1,4 +1,4 @@
-//! Every door that checks, and a way through all of them.
+//! All entry points of a check, and a pass through each of them.
 
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ fn handles<C: Clock>(engine: &Engine<C>) -> [Handle<'_, C>; 5] {
     ALGORITHMS.map(|name| engine.handle(&format!("default/tier:user/{name}"), "user").expect("the policy has it"))
 }
 
-/// Of a limit that leases its keys when threads get into each other's way.
+/// Makes a handle on a limit whose keys are striped when threads race.
 pub(crate) fn leasing<C: Clock>(engine: &Engine<C>) -> Handle<'_, C> {
     engine.handle("default/tier:large/l", "all").expect("the policy has it")
 }
@@ -83,14 +83,14 @@ impl Sums {
 }
 
 /// Everything that checks, made before anything is counted.
-pub(crate) struct Doors<'e, C> {
+pub(crate) struct EntryPoints<'e, C> {
     engine: &'e Engine<C>,
     handles: [Handle<'e, C>; 5],
     keyed: Vec<KeyedLimiter<C>>,
     single: Vec<Limiter<C>>,
 }
 
-impl<'e, C: Clock + Clone> Doors<'e, C> {
+impl<'e, C: Clock + Clone> EntryPoints<'e, C> {
     pub(crate) fn new(engine: &'e Engine<C>) -> Self {
         let clock = engine.clock();
         let keyed = meters().map(|meter| KeyedLimiter::with_clock(meter, 10_000, clock.clone())).into();
@@ -98,7 +98,7 @@ impl<'e, C: Clock + Clone> Doors<'e, C> {
         Self { engine, handles: handles(engine), keyed, single }
     }
 
-    /// Through every door: keys that come the first time, and come again until they are denied.
+    /// Passes through every entry point with keys that are new, and come again until they are denied.
     pub(crate) fn pass(&mut self, number: u64, sums: &mut Sums) {
         let key = (number / 60).to_be_bytes().map(|byte| b'a' + byte % 16 + byte / 16);
         let text = std::str::from_utf8(&key).expect("letters");

@@ -1,4 +1,4 @@
-//! Histories that once went wrong, as the suite printed them.
+//! Histories that failed once, as the suite printed them.
 
 use tidegate::{
     algorithm::NUMBER_MAX,
@@ -12,7 +12,7 @@ use tidegate_conformance::{
     HistoryStep, Implementation, LimitNumbers, replay,
 };
 
-use super::{step::Steps, whole::Engines};
+use super::{engine::Engines, step::Steps};
 
 fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> LimitNumbers {
     LimitNumbers { algorithm, limit, period_ns, calendar: None, burst, max_debt: None }
@@ -29,7 +29,7 @@ fn holds(implementation: &dyn Implementation, numbers: LimitNumbers, steps: Vec<
     assert_eq!(seen.histories, 1);
 }
 
-/// Its whole burst comes back in less than a nanosecond.
+/// The whole burst of the bucket comes back in less than a nanosecond.
 #[test]
 fn a_bucket_too_fast_for_its_burst_to_take_time_is_carried_as_unused() {
     for implementation in [&Steps as &dyn Implementation, &Engines] {
@@ -44,7 +44,7 @@ fn a_bucket_too_fast_for_its_burst_to_take_time_is_carried_as_unused() {
     }
 }
 
-/// A debt that lasts beyond the end of time is carried as all that there is.
+/// A debt that lasts beyond the end of time is carried as the largest one.
 #[test]
 fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
     for implementation in [&Steps as &dyn Implementation, &Engines] {
@@ -61,7 +61,7 @@ fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
     }
 }
 
-/// Nor by what is given back of another charge before the publish.
+/// A refund of another charge before the publish does not end the debt.
 #[test]
 fn an_excess_beyond_the_end_of_time_is_not_ended_by_giving_back() {
     let fast = Publish(numbers(TokenBucket, 33_313_417_745, 60_000_000_000, None));
@@ -73,7 +73,7 @@ fn an_excess_beyond_the_end_of_time_is_not_ended_by_giving_back() {
     }
 }
 
-/// The same where the new capacity is about the debt itself, of which the end of time cannot be told.
+/// The new capacity is about the size of the debt, which is not known beyond the end of time.
 #[test]
 fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
     for implementation in [&Steps as &dyn Implementation, &Engines] {
@@ -95,7 +95,7 @@ fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
     }
 }
 
-/// What was charged above the capacity stays used when there is room for it.
+/// Charges above the capacity stay used when there is room for them.
 #[test]
 fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
     for implementation in [&Steps as &dyn Implementation, &Engines] {

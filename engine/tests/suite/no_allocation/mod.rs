@@ -1,9 +1,9 @@
-//! A check allocates nothing, by whichever door; and what does allocate, by name.
+//! Checks allocate nothing, through every entry point; and the entry points that do allocate, by name.
 //!
 //! That a check makes no system call is the test `system_calls.rs`; that it takes no lock is a rule about the sources:
 //! `layers.rs`, `a_lock_stands_only_where_its_reason_is_known`.
 
-mod doors;
+mod entry_points;
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -11,26 +11,26 @@ use allocation_counter::measure;
 use tidegate::{Begun, HeavyHitters, Identity, Request, clock::ManualClock};
 use tidegate_conformance::Deadline;
 
-use self::doors::{Doors, SECOND, Sums, engine, leasing};
-use crate::crossroads::{Crossroads, together};
+use self::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
+use crate::racing_clock::{Crossroads, together};
 
 /// The beginning of a minute in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
 
-/// With room for all keys, and for few of them, so that the others go to overflow; with an observer and without.
+/// The table has room for all keys, or for few of them, so that the others go to overflow buckets; with and without an observer.
 #[test]
-fn no_door_of_a_check_allocates() {
+fn no_entry_point_of_a_check_allocates() {
     for (max_keys, is_observed) in [(10_000, false), (10, false), (10_000, true)] {
         let engine = engine(max_keys, ManualClock::at(NOW));
         if is_observed {
             engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1)));
         }
-        let (mut doors, mut sums) = (Doors::new(&engine), Sums::default());
+        let (mut entry_points, mut sums) = (EntryPoints::new(&engine), Sums::default());
         // The first check of a thread may allocate.
-        doors.pass(0, &mut sums);
+        entry_points.pass(0, &mut sums);
         let made = measure(|| {
             for number in 1..1_000 {
-                doors.pass(number, &mut sums);
+                entry_points.pass(number, &mut sums);
                 engine.clock().advance(SECOND / 100);
             }
         });
@@ -40,9 +40,9 @@ fn no_door_of_a_check_allocates() {
     }
 }
 
-/// Nor does a key that two threads hit: its leases begin, are spent, and end when it has nothing left.
+/// A key that two threads hit allocates nothing: striping begins, stripes are spent, and it ends when nothing is left.
 #[test]
-fn no_lease_allocates() {
+fn no_striping_allocates() {
     let engine = engine(10_000, Crossroads::at(NOW));
     let (mut round, deadline) = (0_u64, Deadline::new());
     while round < 20 || (engine.leases_ended() == 0 && !deadline.has_passed()) {
@@ -58,9 +58,9 @@ fn no_lease_allocates() {
     assert!(engine.leases_ended() > 0, "the threads never met: nothing was shown");
 }
 
-/// What is kept between two halves of a decision is kept on the heap: the only doors that allocate, and how often.
+/// A decision in two halves is kept on the heap in between: the only entry points that allocate, and how often.
 #[test]
-fn what_waits_for_its_second_half_is_kept_on_the_heap() {
+fn a_decision_in_two_halves_is_kept_on_the_heap() {
     let engine = engine(10_000, ManualClock::at(NOW));
     let (who, node) = ([Identity::new("ip", "ada").expect("valid")], [Identity::new("node", "ada").expect("valid")]);
     let (who, node) = (Request::new(&who).expect("valid"), Request::new(&node).expect("valid"));

@@ -1,6 +1,7 @@
-//! Mistakes that other rate limiters made, each as a test that would catch it here, by the name of what must hold.
+//! Mistakes that other rate limiters made: each is a test that would catch it here, named after the rule that must
+//! hold.
 //!
-//! Those that have their test elsewhere:
+//! Some have their test elsewhere:
 //!
 //! | mistake | test |
 //! |---|---|
@@ -18,7 +19,7 @@
 //! | a raise has to wait for the old window | `steps.rs`: `raising_a_limit_takes_effect_at_once`; `checks.rs`: `a_publish_keeps_what_was_used` |
 //! | a sliding window rushes at its boundary | `checks.rs`: `a_sliding_window_has_no_rush_at_its_boundary` |
 //! | keys without number fill the memory | `heavy_hitters.rs`: `any_number_of_keys_of_any_length_takes_the_same_memory` |
-//! | input crashes it | `policies.rs`: `what_is_wrong_is_refused_with_field_and_line_in_every_format`; `request.rs`: `bad_requests_are_refused_with_the_field_named` |
+//! | input crashes it | `policies/errors.rs`: `errors_name_field_and_line_in_every_format`; `request.rs`: `bad_requests_are_refused_with_the_field_named` |
 //! | the first pattern of the file wins | `path.rs`: `the_closest_pattern_wins_whatever_the_order` |
 //! | cancelling gives back too much or too little | `reservations.rs`; `steps.rs`: `a_late_give_back_returns_only_what_time_has_not` |
 //! | a plain store lets several threads pass | `bucket.rs`: `threads_that_contend_admit_exactly_the_burst`; the conformance suite |
@@ -36,7 +37,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
 
-/// All that are built.
+/// All algorithms.
 const ALGORITHMS: [&str; 5] =
     ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
 
@@ -69,7 +70,7 @@ impl Bench {
         self.engine.check(&Request::new(&who).and_then(|request| request.cost(cost)).expect("valid"))
     }
 
-    /// How many of so many calls of one token are allowed.
+    /// Returns how many of `calls` calls of one token are allowed.
     fn allowed(&self, value: &str, calls: usize) -> usize {
         (0..calls).filter(|_| self.check(value, 1).is_allowed()).count()
     }
@@ -79,7 +80,7 @@ fn per(algorithm: &str, limit: u64, period: &str) -> String {
     format!("algorithm = \"{algorithm}\", limit = {limit}, period = \"{period}\"")
 }
 
-/// Truncated to whole nanoseconds, 7 a second would be a little more than 7; and 6,000 a second in floating point.
+/// An interval truncated to whole nanoseconds would make 7 a second a little faster; floating point, 6,000 a second.
 #[test]
 fn a_rate_that_is_no_whole_interval_is_never_faster_than_asked() {
     for limit in [7, 6_000, 999_983, 3_000_000_000_u64] {
@@ -109,14 +110,14 @@ fn a_bucket_that_is_busy_for_less_than_a_millisecond_is_not_forgotten() {
     let mut allowed = 0;
     for stranger in 0..100_000 {
         allowed += bench.allowed("ada", 1);
-        // Who looks for room all the while.
+        // Another key looks for room all the while.
         let _ = bench.check(&stranger.to_string(), 1);
         bench.clock.advance(SECOND / 100_000);
     }
     assert!((5_800..=6_000).contains(&allowed), "{allowed} in a second");
 }
 
-/// "Over the limit" is not remembered of a client, but worked out for each cost, under the numbers of now.
+/// Being over the limit is not remembered of a client, but computed for each cost, under the present numbers.
 #[test]
 fn a_large_cost_that_is_refused_blocks_neither_a_small_one_nor_a_raised_limit() {
     for algorithm in ALGORITHMS {
@@ -131,7 +132,7 @@ fn a_large_cost_that_is_refused_blocks_neither_a_small_one_nor_a_raised_limit() 
 }
 
 #[test]
-fn waiting_exactly_as_long_as_told_is_enough_and_nothing_shorter_is() {
+fn waiting_exactly_the_stated_time_is_enough_and_nothing_shorter_is() {
     for algorithm in ALGORITHMS {
         let bench = Bench::new(16, &per(algorithm, 7, "60s"));
         bench.clock.advance(SECOND / 3);
@@ -180,7 +181,7 @@ fn no_charge_is_lost_when_threads_meet_at_the_roll_of_a_window() {
     for algorithm in ["fixed_window", "sliding_window_counter"] {
         let bench = Bench::new(16, &per(algorithm, 1_000, "1s"));
         let arrived = AtomicU64::new(0);
-        // Both go on within nanoseconds, so that they do meet.
+        // Both threads go on within nanoseconds, so that they do race.
         let gate = || {
             let all = (arrived.fetch_add(1, Ordering::SeqCst) + 1).next_multiple_of(THREADS);
             let mut turns = 0;
@@ -214,7 +215,7 @@ fn no_charge_is_lost_when_threads_meet_at_the_roll_of_a_window() {
     }
 }
 
-/// Joined by a separator, or by nothing, these would be one.
+/// Joined by a separator, or by nothing, these parts would be one text.
 #[test]
 fn keys_whose_parts_join_to_the_same_text_are_counted_apart() {
     let bench = Bench::new(1_000, &per("token_bucket", 1, "1h"));
@@ -232,9 +233,9 @@ fn keys_whose_parts_join_to_the_same_text_are_counted_apart() {
     }
 }
 
-/// Whoever is blocked may send as many other keys as the table has room for, and more: he stays blocked.
+/// A blocked client may send more other keys than the table has room for, and stays blocked.
 #[test]
-fn a_flood_of_other_keys_does_not_free_who_is_blocked() {
+fn a_flood_of_other_keys_does_not_free_a_blocked_client() {
     for algorithm in ALGORITHMS {
         let bench = Bench::new(64, &per(algorithm, 2, "1h"));
         assert_eq!(bench.allowed("mallory", 5), 2, "{algorithm}");
@@ -246,7 +247,7 @@ fn a_flood_of_other_keys_does_not_free_who_is_blocked() {
     }
 }
 
-/// A list of clients costs nothing for those who are on it, nor for those who are not.
+/// A list of clients costs nothing for the clients on it, nor for others.
 #[test]
 fn a_check_of_a_client_without_limits_allocates_nothing() {
     let bench = Bench::new(1_000, &per("token_bucket", 1_000_000, "1s"));
@@ -255,7 +256,7 @@ fn a_check_of_a_client_without_limits_allocates_nothing() {
             assert!(bench.check(value, 1).is_allowed());
         }
     };
-    // The first makes what the thread keeps.
+    // The first check allocates what the thread keeps.
     checks();
     assert_eq!(allocation_counter::measure(|| (0..1_000).for_each(|_| checks())).count_total, 0);
 }

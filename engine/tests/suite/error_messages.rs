@@ -1,4 +1,5 @@
-//! What is said of a wrong policy: what stands there and what would be right, in every format, never in the terms of a library.
+//! The error messages of wrong policies: they say what was found and what would be right, in every format, and never in
+//! the terms of a library.
 
 use tidegate::{
     Problem, Request, RequestError,
@@ -37,7 +38,7 @@ const JSON: &str = r#"{"domains": {"default": {
 }}}
 "#;
 
-/// Terms of libraries, and of Rust, that help no author of a policy.
+/// Terms of libraries, and of Rust, that do not help the author of a policy.
 const INTERNAL: &[&str] = &[
     "from_str",
     "Option<",
@@ -72,7 +73,7 @@ fn assert_told(text: &str, format: Format, wanted: &str) {
     assert!(internal.is_empty(), "{text}\n{format:?}: {told}: {internal:?}");
 }
 
-/// Each is a change of the good document and what is said of it.
+/// Asserts the message for each change of the good document.
 fn assert_each(good: &str, format: Format, changes: &[(&str, &str, &str)]) {
     assert!(Policy::parse(good, format).is_ok(), "{format:?}");
     for (from, to, wanted) in changes {
@@ -272,7 +273,7 @@ fn json() {
 }
 
 #[test]
-fn other_documents_are_named_with_the_way_out() {
+fn other_documents_are_named_with_a_remedy() {
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: x }\ndata:\n  limits.yaml: |\n    domains: {}\n";
     for (text, format, wanted) in [
         ("", Yaml, "the document is empty; write a policy: a table with `domains`"),

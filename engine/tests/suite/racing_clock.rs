@@ -1,4 +1,4 @@
-//! Two threads that meet for sure.
+//! A clock and a helper by which two threads are certain to race.
 
 use std::{
     hint::spin_loop,
@@ -22,13 +22,13 @@ pub(crate) struct Crossroads(Arc<Here>);
 
 struct Here {
     clock: ManualClock,
-    /// How many threads come by now and then.
+    /// The number of threads that read the clock.
     threads: AtomicU64,
     readings: AtomicU64,
 }
 
 impl Crossroads {
-    /// It stands at `ns`.
+    /// Makes a clock that stands at `ns`.
     pub(crate) fn at(ns: u64) -> Self {
         let (threads, readings) = (AtomicU64::new(0), AtomicU64::new(0));
         Self(Arc::new(Here { clock: ManualClock::at(ns), threads, readings }))

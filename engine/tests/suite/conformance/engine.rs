@@ -1,4 +1,4 @@
-//! The engine with a policy of one limit.
+//! Conformance of the engine with a policy of one limit.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! Keys that everybody hits, through the engine: leases begin by themselves where threads meet, end by themselves, and
-//! admit what the limit says, also beside resets, refunds and publishes.
+//! Hot keys through the engine: striping begins by itself where threads race, ends by itself, and admits exactly what
+//! the limit allows, also beside resets, refunds and publishes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,7 +9,7 @@ use std::{
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, formats::Format};
 use tidegate_conformance::Deadline;
 
-use crate::crossroads::{Crossroads, together};
+use crate::racing_clock::{Crossroads, together};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
@@ -38,7 +38,7 @@ fn who(name: &str) -> [Identity<'_>; 1] {
     [Identity::new("user", name).expect("valid")]
 }
 
-/// How many checks of cost 1 one thread gets until it is denied.
+/// Returns how many checks of cost 1 one thread makes until it is denied.
 fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     let mut admitted = 0;
@@ -48,8 +48,8 @@ fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
     admitted
 }
 
-/// Runs `round` with new keys until at least so many leases began, and 20 times. Two threads may miss each other on a machine
-/// that is busy with other things.
+/// Runs `round` with new keys at least 20 times, until at least so many sessions began. Two threads may miss each other on a
+/// machine that is busy with other things.
 fn with_leases(engine: &Engine<Crossroads>, at_least: u64, mut round: impl FnMut(&str)) {
     let (mut rounds, deadline) = (0, Deadline::new());
     while rounds < 20 || (engine.leases_begun() < at_least && !deadline.has_passed()) {
@@ -110,7 +110,7 @@ fn checks_of_several_beside_a_lease_are_admitted_no_more_than_the_burst() {
 }
 
 #[test]
-fn only_large_token_buckets_lease() {
+fn only_large_token_buckets_are_striped() {
     for (algorithm, burst) in [("token_bucket", 1_023), ("leaky_bucket", 50_000)] {
         let engine = engine(algorithm, burst);
         for round in 0..20 {
@@ -122,9 +122,9 @@ fn only_large_token_buckets_lease() {
 }
 
 #[test]
-fn a_lease_ends_when_one_thread_is_alone() {
+fn striping_ends_when_one_thread_is_alone() {
     let engine = engine("token_bucket", 1_000_000);
-    // Both stop before the key has nothing left.
+    // Both threads stop before the key is used up.
     let half = |_| {
         let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
         u64::from((0..100_000).all(|_| handle.check("ada", 1).expect("valid").is_allowed()))
@@ -142,13 +142,13 @@ fn a_lease_ends_when_one_thread_is_alone() {
         assert!(handle.check("ada", 1).expect("valid").is_allowed());
     }
     assert_eq!(engine.leases_ended(), before + 1);
-    // What was spent before the clock went on is paid now, at most what the lease had.
+    // What was spent before the clock moved is paid now: at most the reserve.
     let left = admitted(&engine, "ada");
     assert!((100_000 - 62_500..=100_000).contains(&left), "{left}");
 }
 
 #[test]
-fn a_peek_of_a_leased_key_answers_as_the_check_would() {
+fn a_peek_of_a_striped_key_decides_as_the_check_would() {
     let engine = engine("token_bucket", 20_000);
     with_leases(&engine, 5, |name| {
         let identities = who(name);
@@ -157,7 +157,7 @@ fn a_peek_of_a_leased_key_answers_as_the_check_would() {
             (0..4_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
         });
         assert_eq!(spent, 8_000);
-        // Leased or not: 12,000 are left, and not one more.
+        // Striped or not, exactly 12,000 are left.
         for (cost, fits) in [(12_001, false), (12_000, true), (11_000, true), (1, true)] {
             let request = Request::new(&identities).and_then(|request| request.cost(cost)).expect("valid");
             assert_eq!(engine.peek(&request).is_allowed(), fits, "{cost}");
@@ -168,10 +168,10 @@ fn a_peek_of_a_leased_key_answers_as_the_check_would() {
     });
 }
 
-/// A reservation looks before it charges. What stripes gave is paid for by the look that denies, so the time that it says is
-/// enough, though nobody else comes.
+/// A reservation looks before it charges. The look that denies pays for what stripes gave, so the wait that it says is enough
+/// when no other request comes.
 #[test]
-fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
+fn a_large_cost_of_a_striped_key_is_admitted_after_its_wait() {
     const BURST: u64 = 20_000;
     let engine = engine("token_bucket", BURST);
     let mut told = 0;
@@ -180,7 +180,7 @@ fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             (0..3_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
         });
-        // Longer than all of it takes to come back.
+        // The wait may not be longer than the whole burst takes to come back.
         engine.clock().advance(2 * BURST * 1_000_000_000);
         let identities = who(name);
         let request = Request::new(&identities).and_then(|request| request.cost(BURST)).expect("valid");
@@ -198,7 +198,7 @@ fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
     assert!(told > 0, "no lease had anything to be paid for");
 }
 
-/// Has threads check a key until a lease begins, at most some thousand times. Returns how many checks were allowed.
+/// Lets threads check a key until a session begins, at most some thousand times. Returns how many checks were allowed.
 fn until_a_lease_begins(engine: &Engine<Crossroads>, name: &str) -> u64 {
     let before = engine.leases_begun();
     together(engine, |_| {
@@ -208,7 +208,7 @@ fn until_a_lease_begins(engine: &Engine<Crossroads>, name: &str) -> u64 {
     })
 }
 
-/// The bucket is nearly full: what the stripes gave is not yet charged to the word, which holds less than is refunded.
+/// The bucket is nearly full: what the stripes gave is not yet charged to the word, which holds less than the refund.
 #[test]
 fn a_refund_beside_a_lease_that_just_began_is_whole() {
     let engine = engine("token_bucket", 50_000);
@@ -238,7 +238,7 @@ fn a_refund_of_what_time_has_repaid_ends_no_lease() {
         refunds += u64::from(engine.leases_begun() > ended);
         engine.refund(reservation.expect("the bucket is nearly full"));
         assert_eq!(engine.leases_ended(), ended);
-        // The lease ends with the round.
+        // The session ends with the round.
         admitted(&engine, name);
     });
     assert!(refunds > 0, "no lease was open");
@@ -249,7 +249,7 @@ fn refunds_beside_a_lease_give_back_exactly_what_was_reserved() {
     refund_beside_leases(5_000, |admitted| assert_eq!(admitted, 50_000));
 }
 
-/// A refund beside the beginning or the end of a lease may be lost.
+/// A refund beside the beginning or the end of a session may be lost.
 #[test]
 fn refunds_to_a_bucket_that_is_nearly_full_mint_nothing() {
     refund_beside_leases(0, |admitted| assert!(admitted <= 50_000, "{admitted} of 50,000"));
@@ -317,7 +317,7 @@ fn a_reset_beside_a_lease_gives_the_burst_once_more_at_most() {
     });
 }
 
-/// A publish takes what is out on lease as used: a 16th of the burst at most, each time.
+/// A publish counts the reserve as used: a 16th of the burst at most, each time.
 #[test]
 fn publishes_beside_a_lease_mint_nothing_and_take_little() {
     const PUBLISHES: u64 = 4;

@@ -1,4 +1,7 @@
-//! Requests that are decided together: all or nothing, each with the decision that it would have had in its turn.
+//! Atomic batches: requests that are decided together are charged all or nothing, each with the decision that it would
+//! have had in its turn.
+
+mod threads;
 
 use std::{
     fmt::Write as _,
@@ -22,7 +25,7 @@ const NOW: u64 = 1_790_035_200 * SECOND;
 const KINDS: [&str; 4] = ["user", "ip", "key", "guest"];
 const PATHS: [&str; 4] = ["/all", "/pair", "/dear", "/other"];
 
-/// Every algorithm, a limit that only watches, one that nodes share; rules for one kind, for two together, and for everyone.
+/// Returns a policy with every algorithm, a shadow limit, one that nodes share; rules for one kind, for two together, and for everyone.
 fn policy() -> String {
     let limit = |id: &str, algorithm: &str, limit: u64, more: &str| {
         format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = {limit}, period = \"10s\"{more} }},")
@@ -59,35 +62,31 @@ fn engine(at: u64) -> Engine<ManualClock> {
 
 /// A request as numbers.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestNumbers {
     values: Vec<(usize, u8)>,
     path: Option<usize>,
     cost: u64,
-    /// So many tokens in ten minutes, if it brings its own numbers.
+    /// The tokens in ten minutes, if the request brings its own numbers.
     rate: Option<u64>,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = RequestNumbers> {
     let values = proptest::sample::subsequence(vec![0, 1, 2, 3], 0..=2).prop_flat_map(|kinds| {
         proptest::collection::vec(0..2_u8, kinds.len())
             .prop_map(move |values| kinds.iter().copied().zip(values).collect())
     });
     let path = proptest::option::of(0..PATHS.len());
     let cost = prop_oneof![1 => Just(0), 6 => 1..4_u64, 1 => Just(1 << 40)];
-    (values, path, cost, proptest::option::weighted(0.3, 0..9_u64)).prop_map(|(values, path, cost, rate)| Asked {
-        values,
-        path,
-        cost,
-        rate,
-    })
+    (values, path, cost, proptest::option::weighted(0.3, 0..9_u64))
+        .prop_map(|(values, path, cost, rate)| RequestNumbers { values, path, cost, rate })
 }
 
 fn rate(tokens: u64) -> Rate {
     Rate::per_hour(6 * tokens).burst(tokens)
 }
 
-/// Asks `ask` with the requests, which borrow what they name.
-fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> T {
+/// Calls `ask` with the requests, which borrow the names of their identities.
+fn with_requests<T>(asked: &[RequestNumbers], ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> T {
     let texts: Vec<Vec<(usize, String)>> = asked
         .iter()
         .map(|asked| asked.values.iter().map(|&(kind, value)| (kind, value.to_string())).collect())
@@ -96,7 +95,7 @@ fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rat
     let identities: Vec<Vec<Identity<'_>>> =
         texts.iter().map(|texts| texts.iter().map(|(kind, text)| identity((*kind, text))).collect()).collect();
     let request = |(asked, identities)| -> (Request<'_>, Option<Rate>) {
-        let (asked, identities): (&Asked, &Vec<_>) = (asked, identities);
+        let (asked, identities): (&RequestNumbers, &Vec<_>) = (asked, identities);
         let request = Request::exactly(identities).expect("valid").domain("shop");
         let request = asked.path.map_or(Ok(request), |path| request.endpoint(PATHS[path])).expect("short");
         let request =
@@ -106,7 +105,7 @@ fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rat
     ask(&asked.iter().zip(&identities).map(request).collect::<Vec<_>>())
 }
 
-/// The slow way: everything that was charged so far is charged again to new limiters, so that nothing must be undone.
+/// The slow model: charges everything so far again to new limiters, so that nothing must be undone.
 struct Model {
     engine: Engine<ManualClock>,
     rated: RatedLimiter<ManualClock>,
@@ -118,7 +117,7 @@ struct Said {
     is_allowed: bool,
     limit_id: Option<String>,
     limit: Option<u64>,
-    /// What is left, when all of it is there again, and when to come again.
+    /// The remaining tokens, when all of them are there again, and when to retry.
     numbers: Option<(Option<u64>, Option<u64>, Retry)>,
 }
 
@@ -133,14 +132,14 @@ impl Said {
         }
     }
 
-    /// Of a refusal the limit alone: what stood in its way is told in another way where that is of the same call.
+    /// Returns only the limit of a refusal: its numbers differ where a charge of the same call stood in its way.
     fn of_refusal(self) -> Self {
         Self { numbers: self.numbers.filter(|_| self.is_allowed), ..self }
     }
 }
 
 impl Model {
-    fn after(calls: &[(Vec<Asked>, u64)]) -> Self {
+    fn after(calls: &[(Vec<RequestNumbers>, u64)]) -> Self {
         let clock = ManualClock::at(NOW);
         let engine = Engine::for_simulation(1_000, clock.clone(), 7);
         engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
@@ -154,7 +153,7 @@ impl Model {
         model
     }
 
-    fn check(&self, asked: &Asked, cost: u64, is_peek: bool) -> Said {
+    fn check(&self, asked: &RequestNumbers, cost: u64, is_peek: bool) -> Said {
         if let Some(tokens) = asked.rate {
             let key = format!("{:?} {:?} {tokens}", asked.values, asked.path);
             let bucket = TokenBucket::new(6 * tokens.max(1), 3_600 * SECOND, tokens.max(1)).expect("it fits");
@@ -173,7 +172,7 @@ impl Model {
                 numbers: Some((Some(numbers.0), Some(numbers.1), numbers.2)),
             };
         }
-        let one = [Asked { cost, rate: None, ..asked.clone() }];
+        let one = [RequestNumbers { cost, rate: None, ..asked.clone() }];
         with_requests(&one, |requests| {
             let request = &requests[0].0;
             Said::of(&if is_peek { self.engine.peek(request) } else { self.engine.check(request) })
@@ -187,7 +186,7 @@ proptest! {
         calls in proptest::collection::vec((proptest::collection::vec(asked(), 0..5), 0..4 * SECOND), 1..14),
     ) {
         let engine = engine(NOW);
-        let mut charged: Vec<(Vec<Asked>, u64)> = Vec::new();
+        let mut charged: Vec<(Vec<RequestNumbers>, u64)> = Vec::new();
         for (asked, pause) in calls {
             let mut said: Vec<Said> = Vec::new();
             with_requests(&asked, |requests| {
@@ -242,10 +241,10 @@ fn exactly_these_identities_meet_the_rules_of_their_set_alone() {
     assert_eq!(limits(&engine, &[user, ip], Some("/all")), [""; 0]);
     assert_eq!(limits(&engine, &[user, guest], Some("/dear")), [""; 0], "the policy does not speak of that kind");
     assert_eq!(limits(&engine, &[guest], Some("/all")), [""; 0]);
-    // Nobody: the rules for everyone.
+    // No identity at all: the rules for everyone.
     assert_eq!(limits(&engine, &[], Some("/all")), ["shop/rule:all/l"]);
     assert_eq!(limits(&engine, &[], None), ["shop/rule:any/l"], "without a path by `*` alone");
-    // As ever.
+    // A request without that flag meets its limits as usual.
     let both = [user, ip];
     let request = Request::new(&both).expect("valid").domain("shop").endpoint("/all").expect("short");
     let mut met = 0;
@@ -275,7 +274,7 @@ fn the_numbers_of_a_request_replace_those_of_the_policy() {
     assert_eq!(totals.denied, 2);
 }
 
-/// Of one caller each is a limit of its own: neither is charged for the other, and both are charged or none.
+/// Two rates of one caller are limits of their own: neither is charged for the other, and both are charged or none.
 #[test]
 fn two_rates_of_one_caller_are_two_limits() {
     let engine = engine(NOW);
@@ -295,12 +294,12 @@ fn two_rates_of_one_caller_are_two_limits() {
     assert_eq!(ask(&both), [(true, 99), (true, 899)]);
     // Together they cost more than the second ever holds, but each fits.
     assert_eq!(ask(&[(request(3), Some(rate(8))), (request(1), Some(rate(2)))]), [(true, 5), (true, 1)]);
-    // Of other numbers nothing is used.
+    // Nothing is used under other numbers.
     assert_eq!(ask(&[(request(1), Some(rate(3)))]), [(true, 2)]);
     assert_eq!(ask(&[(request(1), Some(rate(3).burst(2)))]), [(true, 1)]);
 }
 
-/// The key is who and where to, how often, and nothing else.
+/// The key is made of the identities, the endpoint and the numbers, and nothing else.
 #[test]
 fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
     let engine = engine(NOW);
@@ -338,7 +337,7 @@ fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
 }
 
 #[test]
-fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
+fn denied_calls_count_for_the_requests_that_were_refused_and_peeks_never_count() {
     let engine = engine(NOW);
     let (ada, bob) = ([who("user", "ada")], [who("user", "bob")]);
     let request = |who| Request::exactly(who).expect("valid").domain("shop");
@@ -353,212 +352,4 @@ fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
     assert_eq!(decisions[5].remaining(), Some(5), "one of bob's was charged");
     let totals = engine.totals();
     assert_eq!((totals.allowed, totals.denied), (2, 1));
-}
-
-/// Threads that take from two limits and from numbers of their own, in different orders: all of a call is charged, or
-/// nothing. It goes on until a call was given back.
-#[test]
-fn threads_take_all_or_nothing() {
-    const LIMIT: u64 = 10;
-    const THREADS: usize = 3;
-    const HOUR: u64 = 3_600 * SECOND;
-    let text = format!(
-        r#"
-        [domains.shop]
-        defaults = {{ user = "t", ip = "t" }}
-        [[domains.shop.tiers]]
-        id = "t"
-        limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
-        "#
-    );
-    let clock = ManualClock::at(NOW);
-    let engine = Engine::for_simulation(1_000, clock.clone(), 7);
-    engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
-    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
-    let request = |who| (Request::exactly(who).expect("valid").domain("shop"), None);
-    let rated = (request(&user).0, Some(Rate::per_hour(LIMIT)));
-    let orders = [
-        [request(&user), request(&ip), rated],
-        [request(&ip), rated, request(&user)],
-        [rated, request(&user), request(&ip)],
-    ];
-    let (round, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (begin, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
-    thread::scope(|scope| {
-        for order in orders {
-            let (engine, round, taken, begin, end) = (&engine, &round, &taken, &begin, &end);
-            scope.spawn(move || {
-                loop {
-                    begin.wait();
-                    if round.load(Ordering::Relaxed) == u64::MAX {
-                        return;
-                    }
-                    for _ in 0..LIMIT {
-                        let mut decisions = Vec::new();
-                        engine.check_together(&order, &mut decisions);
-                        let is_allowed = decisions.iter().all(Decision::is_allowed);
-                        taken.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
-                    }
-                    end.wait();
-                }
-            });
-        }
-        let deadline = Deadline::new();
-        loop {
-            let before = engine.give_backs();
-            taken.store(0, Ordering::Relaxed);
-            begin.wait();
-            end.wait();
-            let (taken, given_back) = (taken.load(Ordering::Relaxed), engine.give_backs() - before);
-            // A call may be denied that would have fitted, while what a neighbour took is given back.
-            let is_right = taken <= LIMIT && taken + given_back >= LIMIT;
-            let mut left: Vec<_> =
-                [&user, &ip].iter().map(|who| engine.peek(&request(*who).0.without_cost()).remaining()).collect();
-            let mut decisions = Vec::new();
-            engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut decisions);
-            left.push(decisions[0].remaining());
-            let is_done = !is_right || left != [Some(LIMIT - taken); 3] || engine.give_backs() > 0;
-            if is_done || deadline.has_passed() {
-                round.store(u64::MAX, Ordering::Relaxed);
-                begin.wait();
-                assert!(is_right, "{taken}, {given_back} given back");
-                assert_eq!(left, [Some(LIMIT - taken); 3], "{taken}, {given_back} given back");
-                assert!(engine.give_backs() > 0, "nobody met");
-                return;
-            }
-            clock.advance(HOUR);
-        }
-    });
-}
-
-/// Publishes change one of two limits all the time: whoever meets one is decided anew, and the other limit is charged once.
-#[test]
-fn publishes_in_between_charge_nobody_twice() {
-    meet_publishes(1);
-}
-
-/// Others leave the numbers of both as they are: then nothing stands against anybody.
-#[test]
-fn publishes_that_change_other_numbers_leave_the_sums_exact() {
-    meet_publishes(0);
-}
-
-/// Threads that check while publishes change the numbers of the users' limit by up to `change`.
-fn meet_publishes(change: u64) {
-    const LIMIT: u64 = 2_000;
-    let policy = |version: u64| {
-        let changing = 10 * LIMIT + version % 2 * change;
-        let other = 1 + version % 2;
-        let text = format!(
-            r#"
-            [domains.shop]
-            defaults = {{ user = "changing", ip = "same" }}
-            [[domains.shop.tiers]]
-            id = "other"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {other}, period = "1h" }}]
-            [[domains.shop.tiers]]
-            id = "changing"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {changing}, period = "1h" }}]
-            [[domains.shop.tiers]]
-            id = "same"
-            limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
-            "#
-        );
-        Snapshot::parse(&text, Format::Toml).expect("a good policy")
-    };
-    let engine = Engine::for_simulation(1_000, ManualClock::at(NOW), 7);
-    engine.publish(policy(0)).expect("few limits");
-    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
-    let request = |who| Request::exactly(who).expect("valid").domain("shop");
-    let rated = (request(&user), Some(Rate::per_hour(10 * LIMIT)));
-    let published = AtomicU64::new(1);
-    let allowed: u64 = thread::scope(|scope| {
-        let ask = || {
-            let mut allowed = 0;
-            for number in 0..LIMIT {
-                // Now and then it waits for a publish: all of it may fit between two of them.
-                let before = published.load(Ordering::SeqCst);
-                if number % 100 == 0 {
-                    Deadline::new().wait_until("a publish", || published.load(Ordering::SeqCst) > before);
-                }
-                let mut decisions = Vec::new();
-                engine.check_together(&[(request(&ip), None), rated, (request(&user), None)], &mut decisions);
-                assert_eq!(decisions.len(), 3);
-                allowed += u64::from(decisions.iter().all(Decision::is_allowed));
-            }
-            allowed
-        };
-        let threads = [scope.spawn(ask), scope.spawn(ask)];
-        let mut version = 1;
-        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
-            version += 1;
-            assert_eq!(engine.publish(policy(version)), Ok(version));
-            published.store(version, Ordering::SeqCst);
-        }
-        assert!(version > 10, "they met few publishes");
-        threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
-    });
-    assert_eq!(allowed, LIMIT, "who came second was denied, and nothing else stood in the way");
-    assert_eq!(engine.peek(&request(&ip).without_cost()).remaining(), Some(0));
-    let mut left = Vec::new();
-    engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut left);
-    assert_eq!(left[0].remaining(), Some(9 * LIMIT));
-    // What a publish kept from being given back stands against the client.
-    let left = engine.peek(&request(&user).without_cost()).remaining();
-    assert!(left <= Some(9 * LIMIT + change), "{left:?}");
-    assert!(change > 0 || left == Some(9 * LIMIT), "{left:?}");
-    assert_eq!(engine.totals().allowed, 3 * LIMIT);
-}
-
-/// Has threads check these together until one is denied, and says how many calls were allowed.
-fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)]) -> u64 {
-    let take = || {
-        let (mut taken, mut decisions) = (0, Vec::new());
-        loop {
-            decisions.clear();
-            engine.check_together(requests, &mut decisions);
-            if !decisions.iter().all(Decision::is_allowed) {
-                return taken;
-            }
-            taken += 1;
-        }
-    };
-    thread::scope(|scope| {
-        let threads = [(); 3].map(|()| scope.spawn(take));
-        threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
-    })
-}
-
-/// Where there is no room for the keys nobody goes uncounted.
-#[test]
-fn threads_take_no_more_where_keys_are_in_overflow_buckets() {
-    const LIMIT: u64 = 1_000;
-    let text = format!(
-        r#"
-        [domains.shop]
-        defaults = {{ user = "t", ip = "t", key = "t" }}
-        [[domains.shop.tiers]]
-        id = "t"
-        limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
-        "#
-    );
-    let engine = Engine::for_simulation(1, ManualClock::at(NOW), 7);
-    engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
-    // Those who have the room.
-    for number in 0..10_000 {
-        let value = number.to_string();
-        let _ = engine
-            .check(&Request::exactly(&[who("key", &value)]).expect("valid").domain("shop").cost(LIMIT).expect("valid"));
-    }
-    let before = engine.overflow_charges();
-    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
-    let request = |who| Request::exactly(who).expect("valid").domain("shop");
-    let requests = [
-        (request(&user), Some(Rate::per_hour(LIMIT))),
-        (request(&user), Some(Rate::per_hour(2 * LIMIT))),
-        (request(&ip), Some(Rate::per_hour(LIMIT))),
-    ];
-    let taken = taken(&engine, &requests);
-    assert!(engine.overflow_charges() > before, "there was room");
-    assert!(taken > 0 && taken <= LIMIT, "{taken}");
 }

@@ -1,4 +1,4 @@
-//! Room in the table: what newcomers, known keys and other limits get when it fills up, by honest traffic and by a flood.
+//! Room in a table that fills up: what newcomers, known keys and other limits get, by honest traffic and by a flood.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ const HOUR: u64 = 3_600 * SECOND;
 /// The beginning of a day in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
 
-/// Of every limit here, a day: one token comes back in 4.8 hours.
+/// The tokens of every limit in a day: one comes back in 4.8 hours.
 const QUOTA: usize = 5;
 /// Checks of a key that are more than its quota.
 const TRIES: usize = 7;
@@ -62,13 +62,13 @@ impl Bench {
         self.engine.slots() as u64
     }
 
-    /// How many of so many checks of a key are allowed.
+    /// Returns how many of `tries` checks of a key are allowed.
     fn allowed(&self, limit: Limited, name: u64, tries: usize) -> usize {
         let is_allowed = |request: &Request<'_>| self.engine.check(request).is_allowed();
         ask(limit, name, |request| (0..tries).filter(|_| is_allowed(request)).count())
     }
 
-    /// What each of these keys gets that asks for more than its quota.
+    /// Returns what each of these keys is allowed when it tries to get more than its quota.
     fn quotas(&self, limit: Limited, names: Range<u64>) -> Vec<usize> {
         names.map(|name| self.allowed(limit, name, TRIES)).collect()
     }
@@ -116,7 +116,7 @@ impl Bench {
 const NEW: u64 = 1 << 40;
 
 /// Addresses come until their limit holds its share and all of its overflow buckets are in use; then a part of them becomes
-/// idle. Those who come next owe nothing to what the others left behind.
+/// idle. The next newcomers inherit nothing from them.
 #[test]
 fn newcomers_have_all_of_their_quota_as_soon_as_there_is_room() {
     let (bench, limit) = (Bench::new(10_000, 2), (0, "ip"));
@@ -130,7 +130,7 @@ fn newcomers_have_all_of_their_quota_as_soon_as_there_is_room() {
     assert_eq!(bench.quotas(limit, NEW..NEW + 300), [0; 300], "there is no room");
     assert_eq!(bench.quotas((1, "ip"), NEW..NEW + 300), [QUOTA; 300], "but for others");
 
-    // Told when there is, and it is so.
+    // The denial says when there is room, and then there is.
     let retry = |decision: Decision<'_>| (decision.is_allowed(), decision.remaining(), decision.retry());
     let told = ask(limit, NEW, |request| retry(bench.engine.check(request)));
     let (false, Some(0), Retry::After(wait)) = told else { panic!("{told:?}") };
@@ -138,7 +138,7 @@ fn newcomers_have_all_of_their_quota_as_soon_as_there_is_room() {
     bench.clock.advance(u64::try_from(wait.as_nanos()).expect("hours"));
     assert_eq!(bench.allowed(limit, NEW, TRIES), QUOTA);
 
-    // The early ones are idle, and the others are not yet.
+    // The early keys are idle, and the others are not yet.
     bench.clock.set(NOW + 5 * HOUR);
     assert!(bench.engine.fill() < 0.4 && bench.is_drained(limit), "{}", bench.engine.fill());
     assert_eq!(bench.quotas(limit, NEW + 1..NEW + 301), [QUOTA; 300]);
@@ -165,7 +165,7 @@ fn a_flood_of_one_limit_or_domain_leaves_others_all_of_their_quota() {
     }
 }
 
-/// As by a caller that makes up addresses and users, at services of two domains.
+/// A caller makes up addresses and users, at services of two domains.
 #[test]
 fn a_flood_of_several_limits_and_domains_leaves_one_that_holds_little_its_part() {
     let (bench, quiet, flooded) = (Bench::new(10_000, 4), (1, "user"), [(0, "ip"), (0, "user"), (1, "ip")]);
@@ -186,7 +186,7 @@ fn honest() -> Vec<Limited> {
     (0..8).flat_map(|domain| [(domain, "ip"), (domain, "user")]).collect()
 }
 
-/// Under honest traffic, at each load of the table's slots.
+/// The traffic is honest, at each load of the table's slots.
 #[test]
 fn at_any_load_a_newcomer_has_all_of_its_quota_or_waits_and_known_keys_have_theirs() {
     for (percent, at_least) in [(70, 160), (80, 160), (85, 120), (90, 150), (100, 0)] {
@@ -208,7 +208,7 @@ fn at_any_load_a_newcomer_has_all_of_its_quota_or_waits_and_known_keys_have_thei
     }
 }
 
-/// Also where the table was full before the limit was there: as many of its keys as it has overflow buckets.
+/// Even if the table was full before the limit existed, as many of its keys have room as it has overflow buckets.
 #[test]
 fn eight_keys_of_any_limit_have_room_in_a_full_table() {
     let (bench, limits) = (Bench::with_shares(1_000, 8, TableShares::WHOLE), honest());
@@ -217,7 +217,7 @@ fn eight_keys_of_any_limit_have_room_in_a_full_table() {
     bench.publish(9);
     let quotas = bench.quotas((8, "user"), 0..20);
     assert_eq!(quotas, [[QUOTA; 8].as_slice(), &[0; 12]].concat());
-    // What is reset there is given away.
+    // A reset frees an overflow bucket for another key.
     assert_eq!(ask((8, "user"), 3, |request| bench.engine.reset(request)), 1);
     assert_eq!(bench.quotas((8, "user"), 8..20), [[QUOTA].as_slice(), &[0; 11]].concat());
     assert_eq!(bench.allowed((8, "user"), 3, 1), 0, "its bucket is another's by now");
