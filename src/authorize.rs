@@ -4,7 +4,7 @@ use clap::Args;
 use tidegate::IPV6_PREFIX;
 use tidegate_admin::IpNet;
 use tidegate_middleware::{
-    address::{AddressError, Addresses, parse_network},
+    address::{AddressError, AddressReader, parse_network},
     extract::{ExtractError, Extractor, Extractors},
 };
 use tidegate_service::http::{Authorize, HeaderName};
@@ -53,7 +53,7 @@ pub(crate) struct AddressArguments {
 
 impl AuthorizeArguments {
     pub(crate) fn settings(&self) -> Result<Authorize, Failure> {
-        let addresses = Addresses::default().trusting(self.trusted_proxy.iter().copied());
+        let addresses = AddressReader::default().trusting(self.trusted_proxy.iter().copied());
         let of_prefix = |error: AddressError| Failure(format!("--ipv6-prefix: {error}"));
         let addresses = addresses.v6_bits(self.addresses.ipv6_prefix).map_err(of_prefix)?;
         let of_identities = |error: ExtractError| Failure(format!("--identity: {error}"));
@@ -61,7 +61,7 @@ impl AuthorizeArguments {
         Ok(Authorize {
             endpoint_header: self.endpoint_header.clone(),
             method_header: self.method_header.clone(),
-            ..Authorize::new(identities.keeping_ip())
+            ..Authorize::new(identities.keep_ip_whole())
         })
     }
 }

@@ -14,7 +14,7 @@ use tidegate_fleet::{
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
-    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Doors, Source, Traces,
+    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Listeners, Source, Traces,
     grpc::{Admin, Grpc},
     http::Http,
     resp::{Operators, Resp},
@@ -99,8 +99,8 @@ impl Urls {
     }
 }
 
-/// The addresses of the doors, taken.
-pub(crate) struct Listeners<'a> {
+/// The sockets of the listeners, which are bound.
+pub(crate) struct BoundListeners<'a> {
     arguments: &'a DoorArguments,
     http: TcpListener,
     grpc: TcpListener,
@@ -130,7 +130,7 @@ impl DoorArguments {
         self.listening.drain_delay()
     }
 
-    pub(crate) fn bind(&self) -> Result<Listeners<'_>, Failure> {
+    pub(crate) fn bind(&self) -> Result<BoundListeners<'_>, Failure> {
         let http = bind(self.http, "checks over HTTP", "--http")?;
         let grpc = bind(self.grpc, "checks over gRPC", "--grpc")?;
         let resp = self.resp.map(|address| bind(address, "the Redis protocol", "--resp")).transpose()?;
@@ -140,13 +140,13 @@ impl DoorArguments {
             grpc: url(scheme, &grpc)?,
             resp: resp.as_ref().map(|resp| url(of_redis, resp)).transpose()?,
         };
-        let listeners = Listeners { arguments: self, http, grpc, resp, urls };
+        let listeners = BoundListeners { arguments: self, http, grpc, resp, urls };
         listeners.warn_if_exposed();
         Ok(listeners)
     }
 }
 
-impl Listeners<'_> {
+impl BoundListeners<'_> {
     /// Warns of listeners that other machines reach, and that lack protection for it.
     fn warn_if_exposed(&self) {
         let Self { arguments, http, grpc, resp, urls } = self;
@@ -198,7 +198,7 @@ impl Listeners<'_> {
         admin: Admin,
         source: Option<Arc<dyn Source>>,
         traces: Option<Traces>,
-    ) -> Result<Doors<SystemClock>, Failure> {
+    ) -> Result<Listeners<SystemClock>, Failure> {
         let arguments = self.arguments;
         let clock = engine.clock().clone();
         let decider = Decider::new(engine);
@@ -208,7 +208,7 @@ impl Listeners<'_> {
         let settings = arguments.listening.settings(arguments.workers(), source, traces)?;
         let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
         let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);
-        let doors = Doors::new(decider, settings, http).grpc(Grpc { listener: self.grpc, admin });
+        let doors = Listeners::new(decider, settings, http).grpc(Grpc { listener: self.grpc, admin });
         Ok(match self.resp {
             None => doors,
             Some(listener) => {

@@ -6,7 +6,7 @@ use clap::Args;
 use tidegate::time::parse_period;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, Periods, Settings, Source, Tokens,
+    CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, Settings, Source, Timeouts, Tokens,
     Traces, http::Browsers,
 };
 
@@ -79,7 +79,7 @@ impl ListeningArguments {
             drain_delay: self.drain_delay(),
             source,
             traces,
-            periods: Periods::default(),
+            periods: Timeouts::default(),
             connections: ConnectionCaps::new(CONNECTIONS_MAX, self.connections_per_peer),
         })
     }

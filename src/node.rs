@@ -10,12 +10,12 @@ use std::{
 };
 
 use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, PolicySource, Token};
-use tidegate_service::{self as service, Errors, grpc::Admin};
+use tidegate_service::{self as service, ListenerErrors, grpc::Admin};
 use tokio::sync::watch;
 
 use crate::{
     cli::NodeArguments,
-    doors::{Listeners, Urls, close},
+    doors::{BoundListeners, Urls, close},
     output::{Ended, Failure, say},
     running::{Stopping, log_to_stderr, raise_descriptors, runtime},
     traces::Sending,
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Fa
     runtime()?.block_on(serve(arguments, arguments.door.bind()?))
 }
 
-async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<Ended, Failure> {
+async fn serve(arguments: &NodeArguments, listeners: BoundListeners<'_>) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let urls = listeners.urls.clone();
     let engine = arguments.door.engine();
@@ -43,9 +43,9 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
         follower = follower.trusting(pem);
     }
     // Reports begin before the doors, which need what follows.
-    let errors = Arc::new(OnceLock::<Errors>::new());
+    let errors = Arc::new(OnceLock::<ListenerErrors>::new());
     let counted = Arc::clone(&errors);
-    let count = move || counted.get().map(Errors::by_kind).unwrap_or_default();
+    let count = move || counted.get().map(ListenerErrors::by_kind).unwrap_or_default();
     let store = listeners.store(&engine).await?;
     let follower = follower.running_as(listeners.process(), ErrorCounts::of(count)).sharing_through(store.clone());
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;

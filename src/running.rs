@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tidegate_service::{Handle, tell_panics_seldom};
+use tidegate_service::{Handle, limit_panic_reports};
 use tokio::{
     runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
@@ -56,7 +56,7 @@ pub(crate) fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure>
         .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
     let colors = !no_color && io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
-    tell_panics_seldom();
+    limit_panic_reports();
     Ok(())
 }
 

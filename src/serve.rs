@@ -8,7 +8,7 @@ use tidegate_admin::{
     Admin, ConnectionCaps, ErrorCounts, FiguresClock, Periods, PolicyFile, PolicyFileOutcome, Process, Settings,
 };
 use tidegate_fleet::store::Shared;
-use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
+use tidegate_service::{Listeners, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -74,7 +74,7 @@ async fn serve(
     arguments: &ControlArguments,
     listener: TcpListener,
     node: Node,
-    doors: Option<(Doors<SystemClock>, Duration)>,
+    doors: Option<(Listeners<SystemClock>, Duration)>,
 ) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let admin_url = arguments.admin_url.clone().map_or_else(|| url(arguments.access.scheme(), &listener), Ok)?;

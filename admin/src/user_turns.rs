@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tidegate_listener::{Hurry, hurry};
+use tidegate_listener::{HurryGuard, hurry};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
@@ -21,7 +21,7 @@ const SWEEP_MIN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct UserTurn {
     _permit: OwnedSemaphorePermit,
-    _hurry: Hurry,
+    _hurry: HurryGuard,
 }
 
 /// A turn for each user. Work waits for the turn of its user first, and then for what all users share: so it waits there for one

@@ -56,14 +56,14 @@ pub use engine::{
     decision::{Decision, Degraded, Outcome, Retry},
     handle::Handle,
     heavy_hitters::{HeavyHitters, Hitter},
-    inspect::{Inspected, Inspection},
+    inspect::{InspectedLimit, Inspection},
     names::{KNOWN_LIMITS_MAX, LimitIndex},
     observer::{Observed, Observer, ObserverId},
     publish_args::Publish,
     publishing::PublishError,
     reservation::Reservation,
-    saved_decision::Remembered,
-    shared::{Begun, Decide, GiveBack, Pending, StoreAnswer as Answer, StoreCharge},
+    saved_decision::SavedDecision,
+    shared::{BeginResult, Decide, GiveBack, Pending, StoreAnswer, StoreCharge},
     state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]
@@ -73,7 +73,7 @@ pub use policy::{
     compiled::{PLAN_MAX, Snapshot},
     error::{Problem, Problems},
     named_values::NamedValues,
-    path::{fitting_path, plain_path},
+    path::{normalized_path, truncated_path},
     pattern::Endpoints,
     request::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
@@ -82,7 +82,7 @@ pub use policy::{
 };
 #[cfg(feature = "tools")]
 pub use policy::{
-    explain::{Explanation, RuleMatch, TierFrom, WhoIs},
+    explain::{ExplainedIdentity, Explanation, RuleMatch, TierOrigin},
     lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
 };
 pub use storage::{

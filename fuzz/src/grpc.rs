@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_service::{
-    Decider, Doors, Settings,
+    Decider, Listeners, Settings,
     grpc::{
         Admin, Grpc,
         proto::tidegate::v1::{BatchRateLimitResponse, CheckStreamResponse, RateLimitResponse},
@@ -96,7 +96,7 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let decider = Arc::new(decider.with_caller_share(100));
     let admin = Admin::to("http://127.0.0.1:1", None).expect("a client");
     let settings = Settings { workers: 1, ..Settings::default() };
-    let doors = Doors::new(decider, settings, http).grpc(Grpc { listener, admin });
+    let doors = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
     let current = || Builder::new_current_thread().enable_all().build().expect("a runtime");
     thread::spawn(move || current().block_on(async { doors.serve().expect("it listens").await.expect("it goes on") }));
     let runtime = current();

@@ -13,9 +13,9 @@ use std::{
 use serde_json::Value;
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_api::{BatchBody, BatchItem, ProblemDetails};
-use tidegate_middleware::{address::Addresses, extract::Extractors};
+use tidegate_middleware::{address::AddressReader, extract::Extractors};
 use tidegate_service::{
-    Decider, Doors, Settings,
+    Decider, Listeners, Settings,
     http::{Authorize, Http},
 };
 
@@ -60,12 +60,12 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let address = listener.local_addr().expect("bound");
     let identities = "ip=address, user=header:X-User, key=bearer, path=path";
     let identities = identities.split(", ").map(|text| text.parse().expect("one"));
-    let trusted = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
+    let trusted = AddressReader::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
     let authorize = Authorize::new(Extractors::new(identities, trusted).expect("they differ"));
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
     // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
-    let doors = Doors::new(decider, Settings::default(), Http { listener, authorize });
+    let doors = Listeners::new(decider, Settings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });

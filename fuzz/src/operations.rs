@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use tidegate::{
-    Answer, Begun, Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot,
+    BeginResult, Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot, StoreAnswer,
     algorithm::{Carry, Verdict},
     clock::{Clock, ManualClock},
     policy::{Algorithm, Domain, Limit, Mode, OnFailure, Policy, Sharing, Tier},
@@ -190,13 +190,13 @@ impl Run {
     fn begin(&mut self, user: u8, cost: Cost, answers: [Option<(u8, u64, u64)>; 2]) {
         with_request(user, cost, |request, user| {
             let decision = match self.engine.begin(request) {
-                Begun::Decided(decision) => decision,
-                Begun::Pending(pending) => {
+                BeginResult::Decided(decision) => decision,
+                BeginResult::Pending(pending) => {
                     let answer = |(kind, word, now): (u8, u64, u64)| {
                         let verdicts = [Verdict::Admit(word), Verdict::Later { wait_ns: word.max(1) }, Verdict::Never];
-                        Answer::Decided { verdict: verdicts[usize::from(kind) % 3], word, now }
+                        StoreAnswer::Decided { verdict: verdicts[usize::from(kind) % 3], word, now }
                     };
-                    let answers = answers.map(|answered| answered.map_or(Answer::Failed, answer));
+                    let answers = answers.map(|answered| answered.map_or(StoreAnswer::Failed, answer));
                     let (decision, give_back) = self.engine.finish(pending, &answers);
                     assert!(give_back.is_none() || !decision.is_allowed(), "what was admitted stays charged");
                     decision

@@ -11,9 +11,9 @@ use std::{
 
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_service::{
-    Decider, Doors, Settings,
+    Decider, Listeners, Settings,
     http::{Authorize, Http},
-    resp::{IsOperator, Operators, Resp},
+    resp::{OperatorQuery, Operators, Resp},
 };
 
 const POLICY: &str = r#"
@@ -39,7 +39,7 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
     let decider = Arc::new(Decider::new(engine).expect("random numbers"));
     let throttle = Arc::new(RatedLimiter::with_groups(10_000, clock));
     let resp = Resp { listener, throttle, operators: Some(Arc::new(NoOperators)) };
-    let doors = Doors::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
+    let doors = Listeners::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });
@@ -56,7 +56,7 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
 struct NoOperators;
 
 impl Operators for NoOperators {
-    fn has<'a>(&'a self, _: &'a str) -> IsOperator<'a> {
+    fn has<'a>(&'a self, _: &'a str) -> OperatorQuery<'a> {
         Box::pin(async { Ok(false) })
     }
 }

@@ -31,5 +31,5 @@ pub use http_listener::{HttpListener, HttpPeriods};
 pub use owner_counts::OwnerCounts;
 pub use peer::PeerNetwork;
 pub use shared_answer::SharedAnswer;
-pub use turns::{Hurry, PeerTurns, TurnFuture, Turns, hurry};
+pub use turns::{HurryGuard, PeerTurns, TurnFuture, Turns, hurry};
 pub use write_deadline::WriteDeadline;

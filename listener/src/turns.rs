@@ -159,7 +159,7 @@ impl fmt::Debug for PeerTurns {
 /// The turn in which the current task is polled.
 struct CurrentTurn {
     began: Instant,
-    /// The number of [`Hurry`] guards of the task.
+    /// The number of [`HurryGuard`] guards of the task.
     hurries: Arc<AtomicUsize>,
 }
 
@@ -177,19 +177,19 @@ pub(crate) fn turn_time() -> Instant {
 /// Exempts the current task from waiting for its turn while the guard exists, because the task holds a resource for which tasks of
 /// other peers wait, or is the next to get it. The time that the task uses still counts. In a task without turns this does nothing.
 #[must_use = "the task waits for turns again when this is dropped"]
-pub fn hurry() -> Hurry {
+pub fn hurry() -> HurryGuard {
     let guards = CURRENT.with_borrow(|turn| turn.as_ref().map(|turn| Arc::clone(&turn.hurries)));
     if let Some(guards) = &guards {
         guards.fetch_add(1, Ordering::Relaxed);
     }
-    Hurry(guards)
+    HurryGuard(guards)
 }
 
 /// The guard of a task that [hurries](hurry). Another thread may drop it.
 #[derive(Debug)]
-pub struct Hurry(Option<Arc<AtomicUsize>>);
+pub struct HurryGuard(Option<Arc<AtomicUsize>>);
 
-impl Drop for Hurry {
+impl Drop for HurryGuard {
     fn drop(&mut self) {
         if let Some(guards) = &self.0 {
             guards.fetch_sub(1, Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl Drop for Hurry {
 #[derive(Default)]
 struct QueueEntry {
     state: Cell<State>,
-    /// The number of [`Hurry`] guards of the task.
+    /// The number of [`HurryGuard`] guards of the task.
     hurries: Arc<AtomicUsize>,
 }
 

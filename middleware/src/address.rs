@@ -15,20 +15,20 @@ pub const V6_BITS: u8 = tidegate::IPV6_PREFIX;
 
 /// Finds the address of a client.
 #[derive(Clone, Debug)]
-pub struct Addresses {
+pub struct AddressReader {
     trusted: Vec<IpNet>,
     forwarding: Forwarding,
     v6_bits: u8,
 }
 
-impl Default for Addresses {
+impl Default for AddressReader {
     /// Trusts no proxy: the peer of the connection is the client.
     fn default() -> Self {
         Self { trusted: Vec::new(), forwarding: Forwarding::default(), v6_bits: V6_BITS }
     }
 }
 
-impl Addresses {
+impl AddressReader {
     /// Trusts these proxies: behind each of them the client is the one that the proxy names in its header.
     #[must_use]
     pub fn trusting(self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(cut("2001:db8:1:2:3::4", 128), "2001:db8:1:2:3::4");
         assert_eq!((cut("192.0.2.1", 48).as_str(), cut("::ffff:192.0.2.1", 64).as_str()), ("192.0.2.1", "192.0.2.1"));
         for bits in [0, 129] {
-            assert!(Addresses::default().v6_bits(bits).is_err(), "{bits}");
+            assert!(AddressReader::default().v6_bits(bits).is_err(), "{bits}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::{
     Decide, Decision, Degraded, Request, Retry,
-    policy::{DoorSettings, OnError},
+    policy::{OnError, ResponseSettings},
 };
 
 use crate::headers;
@@ -44,7 +44,7 @@ pub struct OwnedDecision {
 impl OwnedDecision {
     /// Copies an engine's decision.
     #[must_use]
-    pub fn new(decision: &Decision<'_>, settings: DoorSettings) -> Self {
+    pub fn new(decision: &Decision<'_>, settings: ResponseSettings) -> Self {
         Self {
             is_allowed: decision.is_allowed(),
             retry: decision.retry(),
@@ -96,11 +96,11 @@ pub trait Backend: Send + Sync + 'static {
 
 impl<T: Decide + Send + Sync + 'static> Backend for T {
     async fn decide(&self, request: &Request<'_>) -> OwnedDecision {
-        let settings = self.door_settings(request.parts().domain);
+        let settings = self.response_settings(request.parts().domain);
         OwnedDecision::new(&Decide::decide(self, request).await, settings)
     }
 
     fn on_error(&self, domain: &str) -> OnError {
-        self.door_settings(domain).on_error
+        self.response_settings(domain).on_error
     }
 }

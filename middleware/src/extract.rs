@@ -4,14 +4,14 @@ use std::{borrow::Cow, collections::HashSet, fmt, fmt::Write, str::FromStr, sync
 
 use arrayvec::ArrayVec;
 use sha2::{Digest, Sha256};
-use tidegate::{BEGINNING_BYTES_MAX, IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
+use tidegate::{BEGINNING_BYTES_MAX, IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, normalized_path};
 
-use crate::{address::Addresses, request_head::RequestHead};
+use crate::{address::AddressReader, request_head::RequestHead};
 
 /// The part of a request that has the value of an identity.
 #[derive(Clone)]
 pub enum Source {
-    /// The client's address, of IPv6 its network: see [`Addresses`].
+    /// The client's address, of IPv6 its network: see [`AddressReader`].
     Address,
     /// The header of this name, in lower case; the first one if there are several, as most services read it.
     Header(Box<str>),
@@ -73,7 +73,7 @@ impl Extractor {
         Self::new(kind, Source::Custom(Arc::new(read)))
     }
 
-    fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &Addresses, keeps_ip: bool) -> Option<Cow<'r, str>> {
+    fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &AddressReader, keeps_ip: bool) -> Option<Cow<'r, str>> {
         let is_ip = &*self.kind == "ip";
         let value = match &self.source {
             Source::Address => {
@@ -82,7 +82,7 @@ impl Extractor {
             }
             Source::Header(name) => value_of(head.first(name)?),
             Source::Bearer => sha256_hex(bearer(head.first("authorization")?)?).into(),
-            Source::Path => match plain_path(head.path()) {
+            Source::Path => match normalized_path(head.path()) {
                 Cow::Borrowed(path) => value_of(path.as_bytes()),
                 Cow::Owned(path) => value_of(path.as_bytes()).into_owned().into(),
             },
@@ -122,7 +122,7 @@ impl FromStr for Extractor {
 #[derive(Clone, Debug)]
 pub struct Extractors {
     each: Box<[Extractor]>,
-    addresses: Addresses,
+    addresses: AddressReader,
     /// Whether addresses of the kind `ip` are not cut to their networks.
     keeps_ip: bool,
 }
@@ -131,13 +131,13 @@ impl Default for Extractors {
     /// Extracts the address of the connection, as `ip`.
     fn default() -> Self {
         let ip = Extractor { kind: "ip".into(), source: Source::Address };
-        Self { each: [ip].into(), addresses: Addresses::default(), keeps_ip: false }
+        Self { each: [ip].into(), addresses: AddressReader::default(), keeps_ip: false }
     }
 }
 
 impl Extractors {
     /// Combines one to eight extractors, each of another kind.
-    pub fn new(each: impl IntoIterator<Item = Extractor>, addresses: Addresses) -> Result<Self, ExtractError> {
+    pub fn new(each: impl IntoIterator<Item = Extractor>, addresses: AddressReader) -> Result<Self, ExtractError> {
         let each: Box<[Extractor]> = each.into_iter().collect();
         if each.is_empty() || each.len() > IDENTITIES_MAX {
             return Err(ExtractError::Count(each.len()));
@@ -151,13 +151,13 @@ impl Extractors {
 
     /// Sets how addresses are found; extractors from text trust no proxy until then.
     #[must_use]
-    pub fn reading(self, addresses: Addresses) -> Self {
+    pub fn reading(self, addresses: AddressReader) -> Self {
         Self { addresses, ..self }
     }
 
     /// Does not cut addresses of the kind `ip`, for an engine that cuts them itself: [`Engine::counted`](tidegate::Engine::counted).
     #[must_use]
-    pub fn keeping_ip(self) -> Self {
+    pub fn keep_ip_whole(self) -> Self {
         Self { keeps_ip: true, ..self }
     }
 
@@ -174,7 +174,7 @@ impl FromStr for Extractors {
 
     fn from_str(text: &str) -> Result<Self, ExtractError> {
         let each = text.split(',').map(|each| each.trim_ascii().parse()).collect::<Result<Vec<_>, _>>()?;
-        Self::new(each, Addresses::default())
+        Self::new(each, AddressReader::default())
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
 
     fn found(sources: &[&str], headers: &[(&'static str, &'static [u8])]) -> Vec<(String, String)> {
         let each = sources.iter().map(|text| text.parse::<Extractor>().expect("right"));
-        let extractors = Extractors::new(each, Addresses::default()).expect("right");
+        let extractors = Extractors::new(each, AddressReader::default()).expect("right");
         let head = Head(headers.to_vec());
         let found = extractors.found(&head);
         found.identities().iter().map(|it| (it.kind().to_owned(), it.value().to_owned())).collect()
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn several_extractors_are_read_from_one_text() {
         let extractors: Extractors = "page=path,ip=address".parse().expect("right");
-        let whole = Addresses::default().v6_bits(128).expect("right");
+        let whole = AddressReader::default().v6_bits(128).expect("right");
         let (extractors, head) = (extractors.reading(whole), Head(Vec::new()));
         let found = extractors.found(&head);
         let found: Vec<_> = found.identities().iter().map(|it| (it.kind(), it.value())).collect();
@@ -365,7 +365,7 @@ mod tests {
         }
         // An engine cuts it.
         let (head, of) = (Head(Vec::new()), "ip=address,from=address".parse::<Extractors>());
-        let extractors = of.expect("right").keeping_ip();
+        let extractors = of.expect("right").keep_ip_whole();
         let found = extractors.found(&head);
         let values: Vec<_> = found.identities().iter().map(|it| it.value().to_owned()).collect();
         assert_eq!(values, ["2001:db8:0:7:1:2:3:4", "2001:db8:0:7::"]);
@@ -422,7 +422,7 @@ mod tests {
             assert_eq!(text.parse::<Extractors>().map(drop), Err(error));
         }
         let address = || "ip=address".parse::<Extractor>().expect("right");
-        let of = |each: Vec<Extractor>| Extractors::new(each, Addresses::default()).map(drop);
+        let of = |each: Vec<Extractor>| Extractors::new(each, AddressReader::default()).map(drop);
         assert_eq!(of(vec![]), Err(ExtractError::Count(0)));
         assert_eq!(of(vec![address(); 9]), Err(ExtractError::Count(9)));
         assert_eq!(of(vec![address(), address()]), Err(ExtractError::RepeatedKind("ip".into())));

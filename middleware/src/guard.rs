@@ -13,7 +13,7 @@ use std::{
     task::Poll,
 };
 
-use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, plain_path};
+use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, normalized_path};
 
 use crate::{
     decision::{Backend, OwnedDecision},
@@ -177,7 +177,8 @@ impl<B> Guard<B> {
     fn read_check<'r>(&'r self, head: &'r dyn RequestHead) -> GuardedCheck<'r> {
         let Settings { exempt, extractors, cost, .. } = &*self.0;
         // Only an exempt path as it is written: a path with `.` or `..` that stands for one may be routed elsewhere.
-        if exempt.as_ref().is_some_and(|exempt| plain_path(head.path()) == head.path() && exempt.has(head.path())) {
+        if exempt.as_ref().is_some_and(|exempt| normalized_path(head.path()) == head.path() && exempt.has(head.path()))
+        {
             return GuardedCheck::Exempt;
         }
         GuardedCheck::Required(CheckInput {

@@ -7,7 +7,7 @@ use std::{
 
 use tidegate::{
     Decision, Retry,
-    policy::{DoorSettings, Headers, Reset},
+    policy::{Headers, Reset, ResponseSettings},
 };
 
 #[cfg(feature = "guard")]
@@ -59,7 +59,7 @@ impl fmt::Display for Value {
 
 /// Returns the headers of [`each`] as text.
 #[must_use]
-pub fn of(decision: &Decision<'_>, settings: DoorSettings) -> Vec<(&'static str, String)> {
+pub fn of(decision: &Decision<'_>, settings: ResponseSettings) -> Vec<(&'static str, String)> {
     each(decision, settings).map(|(name, value)| (name, value.to_string())).collect()
 }
 
@@ -70,7 +70,7 @@ pub fn of(decision: &Decision<'_>, settings: DoorSettings) -> Vec<(&'static str,
 /// together for ten seconds or more do not return together.
 ///
 /// The iterator has at most [`COUNT_MAX`] items.
-pub fn each(decision: &Decision<'_>, settings: DoorSettings) -> impl Iterator<Item = (&'static str, Value)> {
+pub fn each(decision: &Decision<'_>, settings: ResponseSettings) -> impl Iterator<Item = (&'static str, Value)> {
     let wait = match decision.retry() {
         Retry::After(wait) => Some(retry_after(wait, fastrand::u32(..))),
         Retry::Now | Retry::Never => None,
@@ -189,7 +189,7 @@ mod tests {
         let who = [Identity::new("user", "ada").expect("valid")];
         let request = Request::new(&who).expect("valid");
         let _ = engine.check(&request);
-        (0..times).map(|_| of(&engine.check(&request), engine.door_settings("default"))).collect()
+        (0..times).map(|_| of(&engine.check(&request), engine.response_settings("default"))).collect()
     }
 
     #[test]

@@ -23,14 +23,14 @@ pub mod resp;
 mod running;
 mod shared;
 
-pub use listeners::{DRAIN_DELAY_MAX, Doors, Settings};
+pub use listeners::{DRAIN_DELAY_MAX, Listeners, Settings};
 pub use running::{Handle, Running};
 pub use shared::{
     decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider},
     health_monitor::Source,
-    log_limiter::tell_panics_seldom,
-    rejection_counts::Errors,
-    timeouts::Periods,
+    log_limiter::limit_panic_reports,
+    rejection_counts::ListenerErrors,
+    timeouts::Timeouts,
     tokens::{Tokens, TokensError},
     traces::Traces,
 };

@@ -22,9 +22,9 @@ use crate::{
         health_monitor::{HealthMonitor, Source},
         listener_counts::ListenerCounts,
         metrics::Metrics,
-        rejection_counts::{Errors, RejectionCounts},
+        rejection_counts::{ListenerErrors, RejectionCounts},
         service_state::ServiceState,
-        timeouts::Periods,
+        timeouts::Timeouts,
         tokens::Tokens,
         traces::Traces,
     },
@@ -37,7 +37,7 @@ pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// The listeners of a process before they start. They share one decider.
 #[derive(Debug)]
-pub struct Doors<C> {
+pub struct Listeners<C> {
     decider: Arc<Decider<C>>,
     settings: Settings,
     http: Http,
@@ -66,12 +66,12 @@ pub struct Settings {
     /// The maker of the spans of requests; without it there are none.
     pub traces: Option<Traces>,
     /// The timeouts of the listeners.
-    pub periods: Periods,
+    pub periods: Timeouts,
     /// The caps of connections, which each listener has for itself.
     pub connections: ConnectionCaps,
 }
 
-impl<C: Clock> Doors<C> {
+impl<C: Clock> Listeners<C> {
     /// Creates the listeners of a decider: HTTP, and those that are added.
     #[must_use]
     pub fn new(decider: Arc<Decider<C>>, settings: Settings, http: Http) -> Self {
@@ -92,8 +92,8 @@ impl<C: Clock> Doors<C> {
 
     /// Returns the counts of errors, which go on being counted while the listeners run.
     #[must_use]
-    pub fn errors(&self) -> Errors {
-        Errors::of(&self.decider, &self.rejections)
+    pub fn errors(&self) -> ListenerErrors {
+        ListenerErrors::of(&self.decider, &self.rejections)
     }
 
     /// Starts the listeners, on a runtime of tokio.

@@ -10,7 +10,7 @@ use std::{
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Decider, Doors, Settings, Tokens,
+    Decider, Listeners, Settings, Tokens,
     http::{Authorize, Http},
 };
 
@@ -55,7 +55,7 @@ fn server_with(settings: Settings) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let decider = Arc::new(Decider::new(engine).expect("random numbers"));
         let http = Http { listener, authorize: Authorize::default() };
-        runtime.block_on(async { Doors::new(decider, settings, http).serve().expect("a server").await })
+        runtime.block_on(async { Listeners::new(decider, settings, http).serve().expect("a server").await })
     });
     url(address)
 }

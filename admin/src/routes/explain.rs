@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Answer, CountedIdentity, Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch,
-    TierFrom, WhoIs,
-    policy::{DoorSettings, Override, Rule, Sharing},
+    CountedIdentity, Decision, Degraded, Engine, ExplainedIdentity, Identity, InspectedLimit, Request, RequestError,
+    Retry, RuleMatch, StoreAnswer, TierOrigin,
+    policy::{Override, ResponseSettings, Rule, Sharing},
 };
 use tidegate_fleet::describe::standing;
 use tidegate_middleware::headers;
@@ -192,7 +192,7 @@ async fn when_published<T, W>(
 }
 
 /// What a store has of limits that nodes share, and the version of the policy whose limits they are.
-type Stored = (u64, Vec<Answer>);
+type Stored = (u64, Vec<StoreAnswer>);
 
 /// What the store of this process has, if it has one.
 async fn stored(asked: &Asked, engine: &Engine, state: &State) -> Result<Option<Stored>, Problem> {
@@ -215,7 +215,7 @@ fn explain_by(
     let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
     let request = request(asked, &identities)?;
     let is_asked = stored.is_some();
-    let (inspection, asked_of) = match stored.zip(engine.pend_inspection(&request)) {
+    let (inspection, asked_of) = match stored.zip(engine.begin_inspection(&request)) {
         Some(((version, answers), pending)) => (engine.inspect_with(&pending, &answers), Some(version)),
         None => (engine.inspect(&request), None),
     };
@@ -228,7 +228,7 @@ fn explain_by(
     };
     let now = Timestamp::now();
     let why = domain.explain(&request, u64::try_from(now.as_nanosecond()).unwrap_or(0));
-    let wait = |limit: &Inspected<'_>| match limit.outcome.map_or(Retry::Now, |outcome| outcome.retry()) {
+    let wait = |limit: &InspectedLimit<'_>| match limit.outcome.map_or(Retry::Now, |outcome| outcome.retry()) {
         Retry::Never => block_ends_in_ms(limit.limit_id, &why.identities, now),
         retry => wait_ms(retry),
     };
@@ -242,7 +242,7 @@ fn explain_by(
             limit_id: inspection.decision.limit_id(),
             degraded: inspection.decision.degraded().map(Degraded::name),
             allowed_after_ms,
-            headers: headers(&inspection.decision, engine.door_settings(&asked.domain)),
+            headers: headers(&inspection.decision, engine.response_settings(&asked.domain)),
         },
         identities: why.identities.iter().map(known).collect(),
         rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
@@ -251,12 +251,12 @@ fn explain_by(
     serde_json::to_string(&explained).map(Some).map_err(|error| Problem::Internal(error.to_string()))
 }
 
-fn headers(decision: &Decision<'_>, door: DoorSettings) -> Vec<Header> {
+fn headers(decision: &Decision<'_>, door: ResponseSettings) -> Vec<Header> {
     headers::of(decision, door).into_iter().map(|(name, value)| Header { name, value }).collect()
 }
 
 /// A client that is blocked comes again when that ends.
-fn block_ends_in_ms(limit_id: &str, identities: &[WhoIs<'_>], now: Timestamp) -> Option<u64> {
+fn block_ends_in_ms(limit_id: &str, identities: &[ExplainedIdentity<'_>], now: Timestamp) -> Option<u64> {
     let owner = limit_id.split_once('/')?.1.strip_prefix("client:")?.strip_suffix("/blocked")?;
     let mut clients = identities.iter().filter_map(|who| who.client);
     let made = clients.find(|client| client_id(client) == owner)?.exception.as_ref()?;
@@ -299,10 +299,10 @@ fn refused(error: &RequestError, pointer: &str) -> Problem {
     Problem::field(format!("{pointer}{below}"), error.to_string())
 }
 
-fn known<'a>(who: &WhoIs<'a>) -> Known<'a> {
+fn known<'a>(who: &ExplainedIdentity<'a>) -> Known<'a> {
     let from = |from| match from {
-        TierFrom::Client => "client",
-        TierFrom::Hint => "hint",
+        TierOrigin::Client => "client",
+        TierOrigin::Hint => "hint",
         _ => "default",
     };
     Known {
@@ -346,7 +346,7 @@ fn who(identity: &Identity<'_>) -> Who {
     Who { kind: identity.kind().to_owned(), value: identity.value().to_owned() }
 }
 
-fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Identity<'_>], is_asked: bool) -> LimitState<'a> {
+fn limit_state<'a>(limit: &InspectedLimit<'a>, identities: &[Identity<'_>], is_asked: bool) -> LimitState<'a> {
     let (state, outcome) = (limit.state, limit.outcome);
     LimitState {
         limit_id: limit.limit_id,

@@ -359,7 +359,7 @@ async fn rules(
     find: Query<Find>,
 ) -> Listed<Rule> {
     let published = state.publisher.published();
-    let rules = query.of(&published)?.rules_by_closeness();
+    let rules = query.of(&published)?.rules_by_specificity();
     let about = |matching| OfPolicy::new(&published, Some(&query.domain), matching);
     let page = page.of(rules, &find, |rule| &rule.id, about)?;
     Ok(Json(page.map(|rule| rule_item(&published, &query.domain, rule))))

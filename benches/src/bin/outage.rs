@@ -13,7 +13,7 @@ use std::{
 
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
-use tidegate::{Begun, Identity, Request, clock::SystemClock};
+use tidegate::{BeginResult, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
     BenchResult,
     servers::turns,
@@ -81,7 +81,7 @@ async fn call(
             break;
         }
         tokio::time::sleep_until(due.into()).await;
-        if let Begun::Pending(pending) = shared.begin(&request) {
+        if let BeginResult::Pending(pending) = shared.begin(&request) {
             let asked = Instant::now();
             let answers = shared.ask(&pending).await;
             if asked >= from {

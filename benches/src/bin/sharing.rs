@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::Parser;
-use tidegate::{Begun, Decide, Identity, Request, clock::SystemClock};
+use tidegate::{BeginResult, Decide, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
     BenchResult,
     random::{Zipf, draw_many},
@@ -84,8 +84,8 @@ async fn call(
             let who = [Identity::new("user", key)?];
             let request = Request::new(&who)?;
             let decision = match shared.begin(&request) {
-                Begun::Decided(decision) => decision,
-                Begun::Pending(pending) => {
+                BeginResult::Decided(decision) => decision,
+                BeginResult::Pending(pending) => {
                     let began = Instant::now();
                     let answers = shared.ask(&pending).await;
                     let decision = shared.finish(pending, &answers);

@@ -11,7 +11,7 @@ use super::{
     bounds::{Unfit, in_range, whole_seconds},
     calendar::Calendar,
     carry::{Carry, Used},
-    remote_add::Addition,
+    remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
@@ -139,11 +139,11 @@ impl FixedWindow {
         Verdict::Later { wait_ns: window.end.saturating_sub(now).max(1) }
     }
 
-    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
+    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> RemoteAdd {
         let Window { unit, end, .. } = self.window(word, now);
         // A word may be in a newer window than the clock.
         let from = self.start(end - 1).min(now);
-        Addition { head: pack(unit, 0), is_instant: false, add: cost, most: self.limit, from, until: end }
+        RemoteAdd { head: pack(unit, 0), is_instant: false, add: cost, most: self.limit, from, until: end }
     }
 
     pub(super) fn count(word: u64) -> u64 {

@@ -36,8 +36,8 @@ pub use fixed_window::FixedWindow;
 #[cfg(feature = "tools")]
 pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use meter::Meter;
-pub use remote_add::Addition;
-pub use remote_step::Transition;
+pub use remote_add::RemoteAdd;
+pub use remote_step::RemoteStep;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub(crate) use token_bucket::OneToken;

@@ -7,7 +7,7 @@ use crate::base::time::Nanos;
 /// The tail becomes `max(tail, floor) + add` if that is at most `floor + most`; otherwise the charge is refused. The
 /// floor is 0 for a count, and the store's time for an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Addition {
+pub struct RemoteAdd {
     /// The head: the word with a tail of 0.
     pub head: u64,
     /// Whether the tail is an instant in nanoseconds since the Unix epoch (the head is then empty); otherwise it is a count.
@@ -22,7 +22,7 @@ pub struct Addition {
     pub until: Nanos,
 }
 
-impl Addition {
+impl RemoteAdd {
     /// Returns the tail after the addition at time `now`, or `None` where it would be above the bound.
     #[must_use]
     pub fn tail(&self, tail: u64, now: Nanos) -> Option<u64> {

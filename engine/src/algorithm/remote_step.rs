@@ -10,16 +10,16 @@
 use super::{
     fixed_window::FixedWindow,
     meter::Meter,
-    remote_add::Addition,
+    remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::Nanos;
 
 /// The operation by which a store makes a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transition {
+pub enum RemoteStep {
     /// Adds to the word if it has the head of the addition, or if there is no word.
-    Add(Addition),
+    Add(RemoteAdd),
     /// Writes this word if the store still has the word that the step started with.
     Swap {
         /// The word after the charge.
@@ -40,20 +40,20 @@ impl Meter {
     /// A store that is behind its own time makes the same decisions as one whose clock is `now`; a sliding window counter may
     /// then deny what `step` would admit at the later time.
     #[must_use]
-    pub fn transition(&self, word: u64, now: Nanos, cost: u64) -> Transition {
+    pub fn transition(&self, word: u64, now: Nanos, cost: u64) -> RemoteStep {
         if cost > self.capacity() {
-            return Transition::Refuse(Verdict::Never);
+            return RemoteStep::Refuse(Verdict::Never);
         }
         match (self.addition(word, now, cost), self.step(word, now, cost)) {
-            (Some(addition), _) if word == 0 || word - self.tail(word) == addition.head => Transition::Add(addition),
-            (Some(Addition { from, until, .. }), Verdict::Admit(after)) => Transition::Swap { after, from, until },
-            (None, Verdict::Admit(after)) => Transition::Swap { after, from: now, until: Nanos::MAX },
-            (_, refused) => Transition::Refuse(refused),
+            (Some(addition), _) if word == 0 || word - self.tail(word) == addition.head => RemoteStep::Add(addition),
+            (Some(RemoteAdd { from, until, .. }), Verdict::Admit(after)) => RemoteStep::Swap { after, from, until },
+            (None, Verdict::Admit(after)) => RemoteStep::Swap { after, from: now, until: Nanos::MAX },
+            (_, refused) => RemoteStep::Refuse(refused),
         }
     }
 
     /// Returns the addition that charges `cost` tokens; `None` for a log.
-    fn addition(&self, word: u64, now: Nanos, cost: u64) -> Option<Addition> {
+    fn addition(&self, word: u64, now: Nanos, cost: u64) -> Option<RemoteAdd> {
         match self {
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => Some(bucket.addition(cost)),
             Self::FixedWindow(window) => Some(window.addition(word, now, cost)),
@@ -65,11 +65,11 @@ impl Meter {
     /// Returns the addition that makes an [`overcharge`](Self::overcharge) however much was used, as long as at most
     /// `max_debt` tokens are owed above the capacity after it. `None`: a swap must make it.
     #[must_use]
-    pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<Addition> {
+    pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<RemoteAdd> {
         let addition = match self {
             Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.forced(cost, max_debt),
             // A swap makes a count that its field may not hold, because a swap can clamp it.
-            _ => Addition { most: self.capacity(), ..self.addition(word, now, cost)? },
+            _ => RemoteAdd { most: self.capacity(), ..self.addition(word, now, cost)? },
         };
         let is_here = word == 0 || word - self.tail(word) == addition.head;
         is_here.then_some(addition)
@@ -78,11 +78,11 @@ impl Meter {
     /// Returns the addition that charges `cost` tokens (perhaps none) that were lent to nodes, as long as `out_most`,
     /// the tokens that may still be lent after it, fits too. `None`: a swap must make it.
     #[must_use]
-    pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<Addition> {
+    pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<RemoteAdd> {
         let (charge, out) = (self.addition(word, now, cost.max(1))?, self.addition(word, now, out_most.max(1))?);
         let is_here = word == 0 || word - self.tail(word) == charge.head;
         let (add, most) = (if cost > 0 { charge.add } else { 0 }, out.most.checked_sub(out.add)?);
-        is_here.then_some(Addition { add, most, ..charge })
+        is_here.then_some(RemoteAdd { add, most, ..charge })
     }
 
     /// Returns the deduction that gives a charge back, however much was charged since, if it is made before `until`:
@@ -90,13 +90,13 @@ impl Meter {
     /// [`give_back`](Self::give_back) gives at `until`, so no more than it would give earlier. `None`: there is nothing
     /// to give back, or a swap must make it.
     #[must_use]
-    pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<Addition> {
+    pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<RemoteAdd> {
         let charge = self.addition(receipt.word, now, receipt.cost)?;
         if charge.is_instant {
             // The amount is the same for any word that is later than `until`.
             let late = u64::MAX / 2;
             let add = late - self.give_back(late, until, receipt)?;
-            return Some(Addition { add, until, ..charge });
+            return Some(RemoteAdd { add, until, ..charge });
         }
         (receipt.word - self.tail(receipt.word) == charge.head).then_some(charge)
     }
@@ -116,7 +116,7 @@ impl Meter {
         self.addition(word, 0, 1).map_or(Nanos::MAX, |addition| addition.until)
     }
 
-    /// Returns the tail of a word, to which an [`Addition`] adds.
+    /// Returns the tail of a word, to which a [`RemoteAdd`] adds.
     #[must_use]
     pub fn tail(&self, word: u64) -> u64 {
         match self {
@@ -161,7 +161,7 @@ mod tests {
 
     /// Makes an addition as the script of a store does, at its own time. Returns an error where the addition does not
     /// fit the word there.
-    fn added(meter: &Meter, addition: &Addition, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
+    fn added(meter: &Meter, addition: &RemoteAdd, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
         let tail = if word == 0 { 0 } else { meter.tail(word) };
         if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
             return Err(());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// Makes a deduction as the script of a store does.
-    fn deducted(meter: &Meter, deduction: &Addition, word: u64, at: Nanos) -> Option<u64> {
+    fn deducted(meter: &Meter, deduction: &RemoteAdd, word: u64, at: Nanos) -> Option<u64> {
         let tail = meter.tail(word);
         let is_its = (deduction.from..deduction.until).contains(&at) && word - tail == deduction.head;
         is_its.then(|| deduction.head + deduction.less(tail, at))
@@ -191,18 +191,18 @@ mod tests {
                 let begun = meter.transition(known, now, cost);
                 let informed = meter.transition(word, now, cost);
                 let made = |transition| match transition {
-                    Transition::Add(addition) => added(&meter, &addition, word, now).ok(),
-                    Transition::Swap { after, from, until } => {
+                    RemoteStep::Add(addition) => added(&meter, &addition, word, now).ok(),
+                    RemoteStep::Swap { after, from, until } => {
                         ((from..until).contains(&now) && known == word).then_some(Some(after))
                     }
-                    Transition::Refuse(_) => (known == word).then_some(None),
+                    RemoteStep::Refuse(_) => (known == word).then_some(None),
                 };
                 let after = made(begun).or_else(|| {
                     // The node begins again with the word that it found.
                     match informed {
-                        Transition::Add(addition) => added(&meter, &addition, word, now).ok(),
-                        Transition::Swap { after, .. } => Some(Some(after)),
-                        Transition::Refuse(_) => Some(None),
+                        RemoteStep::Add(addition) => added(&meter, &addition, word, now).ok(),
+                        RemoteStep::Swap { after, .. } => Some(Some(after)),
+                        RemoteStep::Refuse(_) => Some(None),
                     }
                 });
                 prop_assert_eq!(after, Some(step.admitted()), "{:?} of {} at {}", informed, word, now);

@@ -14,7 +14,7 @@
 use super::{
     bounds::{Unfit, in_range, whole_seconds},
     carry::{Carry, Used},
-    remote_add::Addition,
+    remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
 use crate::base::{
@@ -161,11 +161,11 @@ impl SlidingWindowCounter {
         Verdict::Later { wait_ns: admitted_at.saturating_sub(now).max(1) }
     }
 
-    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
+    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> RemoteAdd {
         let windows = self.windows(word, now);
         let most = self.limit.saturating_sub(self.weighted(windows, now));
         let head = self.pack(Windows { present: 0, ..windows });
-        Addition { head, is_instant: false, add: cost, most, from: now, until: windows.end }
+        RemoteAdd { head, is_instant: false, add: cost, most, from: now, until: windows.end }
     }
 
     pub(super) fn present(&self, word: u64) -> u64 {

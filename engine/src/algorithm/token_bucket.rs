@@ -18,7 +18,7 @@ use std::{fmt, num::NonZero};
 use super::{
     bounds::{NUMBER_MAX, Unfit, in_range},
     carry::Used,
-    remote_add::Addition,
+    remote_add::RemoteAdd,
     verdict::{Receipt, Verdict},
 };
 use crate::base::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
@@ -141,9 +141,9 @@ impl TokenBucket {
     }
 
     /// Returns the addition of a charge that is made however much was used, up to a debt of `max_debt`.
-    pub(super) fn forced(&self, cost: u64, max_debt: u64) -> Addition {
+    pub(super) fn forced(&self, cost: u64, max_debt: u64) -> RemoteAdd {
         let most = u64::try_from(self.owed_ns(max_debt)).unwrap_or(u64::MAX).min(u64::MAX / 2);
-        Addition { most, ..self.addition(cost) }
+        RemoteAdd { most, ..self.addition(cost) }
     }
 
     #[inline(always)]
@@ -160,11 +160,11 @@ impl TokenBucket {
         Verdict::Later { wait_ns: admitted_at - now }
     }
 
-    pub(super) fn addition(&self, cost: u64) -> Addition {
+    pub(super) fn addition(&self, cost: u64) -> RemoteAdd {
         let add = self.refill_ns(cost);
         // A cost that needs no waiting is admitted even where its own rounding is above `fill_ns`, as in `step`.
         let most = self.fill_ns.max(add);
-        Addition { head: 0, is_instant: true, add, most, from: 0, until: Nanos::MAX }
+        RemoteAdd { head: 0, is_instant: true, add, most, from: 0, until: Nanos::MAX }
     }
 
     /// Returns the queue for callers that wait outside of it: it admits only when it is empty, so it delays no request.

@@ -17,12 +17,12 @@ use crate::{
         decision::{DecidedBy, Decision, Outcome},
         fast_path::FastPathMiss,
     },
-    policy::{compiled::Stored, document::OnFailure, planner::Charge},
+    policy::{compiled::Stored, document::OnFailure, planner::PlanEntry},
     storage::{
         atomic_update::Next,
-        layout::Held,
-        sliding_log::Stepped,
-        table::{Full, Key, Met, Seen},
+        layout::BucketState,
+        sliding_log::StepResult,
+        table::{Key, RaceCounts, SlotSnapshot, TableFull},
     },
 };
 
@@ -57,7 +57,7 @@ pub(crate) struct ChargeResult {
 pub(crate) struct ChargePreview<'b> {
     pub(crate) charged: ChargeResult,
     /// The slot as it was found: one swap makes the charge, if no other thread changed the slot meanwhile.
-    found: Option<Seen<'b>>,
+    found: Option<SlotSnapshot<'b>>,
 }
 
 impl From<ChargeResult> for ChargePreview<'_> {
@@ -84,14 +84,14 @@ impl ChargeResult {
         matches!(self.verdict, Verdict::Admit(_))
     }
 
-    pub(crate) fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
+    pub(crate) fn in_slot(StepResult { verdict, word, now }: StepResult) -> Self {
         Self { verdict, word, now, site: BucketSite::Slot }
     }
 }
 
 impl<'l> Account<'l> {
     #[inline(always)]
-    pub(crate) fn new(active: &'l ActivePolicy, entry: &Charge) -> Self {
+    pub(crate) fn new(active: &'l ActivePolicy, entry: &PlanEntry) -> Self {
         let limit = &active.limits[entry.limit as usize];
         let stored =
             if limit.is_enforced_here { None } else { active.snapshot.limits[entry.limit as usize].stored.as_ref() };
@@ -202,7 +202,7 @@ impl<'l> Account<'l> {
             return self.look_at_log(buckets, &log, now);
         }
         let held = buckets.table.get(self.key);
-        if let Some(held) = held.filter(|held| self.is_leased(*held)) {
+        if let Some(held) = held.filter(|held| self.is_striped(*held)) {
             return self.look_at_lease(buckets, held.word, now);
         }
         // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten since.
@@ -225,7 +225,7 @@ impl<'l> Account<'l> {
     /// Denies a key for which there is no bucket, as if all of its quota were used, until the first bucket that it
     /// could have is idle.
     #[cold]
-    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> ChargeResult {
+    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, TableFull { idle_at }: TableFull) -> ChargeResult {
         buckets.table.count_refused(self.limit.group);
         let wait_ns = if idle_at == Nanos::MAX { NO_ROOM_NS } else { idle_at.saturating_sub(now).max(1) };
         let word = self.limit.meter.map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
@@ -234,13 +234,13 @@ impl<'l> Account<'l> {
 
     /// Returns the word of the key's bucket; without a bucket, the word of one of which nothing is used.
     #[inline(always)]
-    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Attempt<u64> {
-        self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
+    fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<BucketState>) -> Attempt<u64> {
+        self.current(buckets, held.unwrap_or(BucketState::word(self.limit.generation, 0)))
     }
 
     /// Returns the word of a bucket under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
-    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Attempt<u64> {
+    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: BucketState) -> Attempt<u64> {
         if self.is_stale(buckets) {
             return Err(StaleSnapshot);
         }
@@ -260,7 +260,7 @@ impl<'l> Account<'l> {
     /// A stray bucket is left by a check that began to convert the bucket and stalled while the limit's numbers changed
     /// so often that generations came round and the slot was as before.
     #[cold]
-    fn replace_stray<C: Clock>(&self, buckets: &Buckets<C>, stray: Held) {
+    fn replace_stray<C: Clock>(&self, buckets: &Buckets<C>, stray: BucketState) {
         if buckets.announced.load() == self.version {
             let settled = |held| (held == stray).then(|| self.limit.replacement_for_stray(stray, buckets.clock.now()));
             buckets.table.change(self.key, settled);
@@ -296,7 +296,7 @@ impl<'l> Account<'l> {
     fn swap(&self, ChargePreview { charged, found }: &ChargePreview<'_>) -> bool {
         let (Some(fast_path), Some(seen)) = (self.limit.fast_path, *found) else { return false };
         let ChargeResult { verdict, word, now, .. } = *charged;
-        fast_path.charge(Stepped { verdict, word, now }, seen).is_ok()
+        fast_path.charge(StepResult { verdict, word, now }, seen).is_ok()
     }
 
     /// Charges the limit, or changes nothing and says why not.
@@ -324,7 +324,7 @@ impl<'l> Account<'l> {
             }
         }
         match missed {
-            FastPathMiss::Leased { word, now } => self.charge_leased(buckets, now, word),
+            FastPathMiss::Striped { word, now } => self.charge_leased(buckets, now, word),
             FastPathMiss::Race => self.charge_slow_path(buckets, read_clock(), 1),
             FastPathMiss::Untried | FastPathMiss::Stale | FastPathMiss::Other => {
                 self.charge_slow_path(buckets, read_clock(), 0)
@@ -364,7 +364,7 @@ impl<'l> Account<'l> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, BucketSite::Slot));
         }
-        match self.charge_slot(buckets, now, &mut Met { retries, ..Met::default() }) {
+        match self.charge_slot(buckets, now, &mut RaceCounts { retries, ..RaceCounts::default() }) {
             Ok(charged) => charged,
             // Like a first touch, this reads the clock anew: this check may have stalled.
             Err(full) => Ok(self.without_room(buckets, buckets.clock.now(), full)),
@@ -375,19 +375,19 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         mut now: Nanos,
-        met: &mut Met,
-    ) -> Result<Attempt<ChargeResult>, Full> {
+        met: &mut RaceCounts,
+    ) -> Result<Attempt<ChargeResult>, TableFull> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
         }
         loop {
             let charged = self.update_word(buckets, now, met, |held, now| {
-                if held.is_leased {
+                if held.is_striped {
                     return Next::Leave(Err(held.word));
                 }
                 let charged = self.step(held.word, now, BucketSite::Slot);
                 match charged.verdict {
-                    Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), Ok(charged)),
+                    Verdict::Admit(word) => Next::Write(BucketState::word(self.limit.generation, word), Ok(charged)),
                     _ => Next::Leave(Ok(charged)),
                 }
             })?;
@@ -416,9 +416,9 @@ impl<'l> Account<'l> {
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
-        met: &mut Met,
-        transition: impl Fn(Held, Nanos) -> Next<Held, T>,
-    ) -> Result<Attempt<T>, Full> {
+        met: &mut RaceCounts,
+        transition: impl Fn(BucketState, Nanos) -> Next<BucketState, T>,
+    ) -> Result<Attempt<T>, TableFull> {
         buckets.table.update_by(
             self.limit.group,
             self.key,
@@ -426,12 +426,12 @@ impl<'l> Account<'l> {
             || buckets.clock.now(),
             met,
             |held, now| {
-                let is_leased = held.is_some_and(|held| self.is_leased(held));
+                let is_striped = held.is_some_and(|held| self.is_striped(held));
                 match (self.word(buckets, held), held.and_then(|held| self.limit.to_close(held))) {
                     // The next attempt charges it.
                     (Ok(_), Some(closed)) => Next::Write(closed, Err(StaleSnapshot)),
                     (Ok(word), None) => {
-                        let current = Held { is_leased, ..Held::word(self.limit.generation, word) };
+                        let current = BucketState { is_striped, ..BucketState::word(self.limit.generation, word) };
                         match transition(current, now) {
                             Next::Write(held, answer) => Next::Write(held, Ok(answer)),
                             Next::Leave(answer) => Next::Leave(Ok(answer)),

@@ -8,11 +8,11 @@ use crate::{
     engine::{fast_path::FastPathLimit, names::KNOWN_LIMITS_MAX},
     policy::compiled::Snapshot,
     storage::{
-        caller_groups::{Group, NO_GROUP},
-        counters::Place,
-        layout::{Generation, Held, RingWord},
-        log_pool::{Lost, Rings, Spare},
-        striping::without_reserve,
+        caller_groups::{CallerGroup, NO_GROUP},
+        counters::CounterIndex,
+        layout::{BucketState, Generation, RingWord},
+        log_pool::{LogPool, RingLost, SpareRing},
+        striping::with_reserve_used,
         table::Table,
     },
 };
@@ -129,9 +129,9 @@ pub(crate) struct ActiveLimit {
     /// Whether its keys may have leases, which belong to one set of numbers.
     pub(crate) can_lease: bool,
     /// The group of the caller, where the numbers come with each check.
-    pub(crate) group: Group,
+    pub(crate) group: CallerGroup,
     /// The counter of its decisions, beside the others of its tier or rule; `None` for a limit of a single client.
-    pub(crate) counter: Option<Place>,
+    pub(crate) counter: Option<CounterIndex>,
     /// The change of its numbers by this publish, if there was one.
     pub(super) change: Option<MeterChange>,
 }
@@ -189,8 +189,8 @@ impl ActiveLimit {
 
     /// Returns the counter of the decisions that it makes alone.
     #[inline(always)]
-    pub(crate) fn owner_counter(&self) -> Option<Place> {
-        self.counter.map(Place::for_owner)
+    pub(crate) fn owner_counter(&self) -> Option<CounterIndex> {
+        self.counter.map(CounterIndex::for_owner)
     }
 
     /// Returns the same limit with another meter of the same algorithm.
@@ -200,7 +200,7 @@ impl ActiveLimit {
     }
 
     /// Returns the same limit with numbers that came with a check, for a caller of this group.
-    pub(crate) fn rated(&self, meter: Option<Meter>, group: Group) -> Self {
+    pub(crate) fn rated(&self, meter: Option<Meter>, group: CallerGroup) -> Self {
         let fast_path = meter.and_then(|meter| FastPathLimit::new(self.id, self.generation, &meter));
         Self { fast_path, meter, can_lease: false, group, ..*self }
     }
@@ -213,26 +213,33 @@ impl ActiveLimit {
     #[inline(always)]
     pub(crate) fn current(
         &self,
-        held: Held,
-        rings: &Rings,
+        held: BucketState,
+        rings: &LogPool,
         read_clock: impl Fn() -> Nanos,
     ) -> Result<u64, ConversionError> {
         if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings, read_clock) }
     }
 
     #[cold]
-    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, ConversionError> {
+    fn converted(
+        &self,
+        held: BucketState,
+        rings: &LogPool,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Result<u64, ConversionError> {
         let is_before = held.generation.next() == self.generation;
         let change = self.change.as_ref().filter(|_| is_before).ok_or(ConversionError::Stray)?;
         let word = match (held.ring(), change.from) {
             (Some(ring), Meter::SlidingWindowLog(log)) => {
                 // Lost: the slot is another key's by now, or was converted.
-                let seen =
-                    rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| ConversionError::Lost)?;
+                let seen = rings
+                    .ring(ring.ring(), log.capacity())
+                    .look(change.at, 0)
+                    .map_err(|RingLost| ConversionError::Lost)?;
                 log.word(log.capacity() - seen.free, seen.last)
             }
             // Stripes may have given tokens after the change's instant: they are paid for now.
-            _ if held.is_leased => without_reserve(&change.from, held.word, change.at.max(read_clock())),
+            _ if held.is_striped => with_reserve_used(&change.from, held.word, change.at.max(read_clock())),
             _ => held.word,
         };
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))
@@ -241,25 +248,25 @@ impl ActiveLimit {
     /// Returns the bucket that replaces a stray one, whose numbers are unknown, under this snapshot's. What was used of
     /// it is unknown too: all of the quota counts as used, unless the bucket is idle.
     #[cold]
-    pub(crate) fn replacement_for_stray(&self, held: Held, now: Nanos) -> Held {
+    pub(crate) fn replacement_for_stray(&self, held: BucketState, now: Nanos) -> BucketState {
         let used = self.meter.filter(|_| held.word > now).map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
-        Held::word(self.generation, used)
+        BucketState::word(self.generation, used)
     }
 
     /// Returns the ring of a bucket under this snapshot's numbers.
-    pub(crate) fn ring(&self, held: Held) -> Option<RingWord> {
+    pub(crate) fn ring(&self, held: BucketState) -> Option<RingWord> {
         held.ring().filter(|_| held.generation == self.generation)
     }
 
     /// Returns the closed form of an open ring from before the change. It must be swapped in before the bucket is
     /// converted, since threads may claim from an open ring while it is read.
     #[inline(always)]
-    pub(crate) fn to_close(&self, held: Held) -> Option<Held> {
+    pub(crate) fn to_close(&self, held: BucketState) -> Option<BucketState> {
         if held.generation == self.generation {
             return None;
         }
         let ring = held.ring().filter(|ring| !ring.is_closed())?;
-        Some(Held::with_ring(held.generation, ring.closed()))
+        Some(BucketState::with_ring(held.generation, ring.closed()))
     }
 
     /// Converts a bucket as [`current`](Self::current) does, by copying its closed ring into a new one, which the
@@ -267,7 +274,12 @@ impl ActiveLimit {
     /// and the period is the same. Otherwise, and where no ring is to be had, returns `None`: the ring is then squeezed
     /// into a word.
     #[inline(always)]
-    pub(crate) fn in_new_ring<'r>(&self, held: Held, table: &'r Table, spare: &mut Option<Spare<'r>>) -> Option<Held> {
+    pub(crate) fn in_new_ring<'r>(
+        &self,
+        held: BucketState,
+        table: &'r Table,
+        spare: &mut Option<SpareRing<'r>>,
+    ) -> Option<BucketState> {
         let ring = held.ring().filter(|ring| ring.is_closed())?;
         let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation)?;
         let (Meter::SlidingWindowLog(from), Meter::SlidingWindowLog(to)) = (change.from, change.to) else {
@@ -280,7 +292,7 @@ impl ActiveLimit {
         // Lost: as above.
         let (id, until) = table.rings.ring(ring.ring(), from.capacity()).copy(change.at, &new).ok()?;
         *spare = Some(new);
-        Some(Held::with_ring(self.generation, RingWord::new(id, until)))
+        Some(BucketState::with_ring(self.generation, RingWord::new(id, until)))
     }
 
     /// Returns whether its buckets must be converted.

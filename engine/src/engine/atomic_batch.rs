@@ -24,8 +24,8 @@ use crate::{
         state::Engine,
     },
     policy::{
-        path::{PathBuffer, made_plain},
-        planner::{Charge, Plan},
+        path::{PathBuffer, normalize_path},
+        planner::{Plan, PlanEntry},
         request::{IDENTITIES_MAX, Identity, Request},
     },
     storage::caller_groups::NO_GROUP,
@@ -35,7 +35,7 @@ use crate::{
 struct AtomicBatch<'r, 'l> {
     entries: Vec<BatchEntry<'r>>,
     /// The plan entries of all requests, in order.
-    charges: Vec<Charge>,
+    charges: Vec<PlanEntry>,
     accounts: Vec<Account<'l>>,
 }
 
@@ -275,10 +275,10 @@ impl<'r, 'l> AtomicBatch<'r, 'l> {
 }
 
 /// Returns the plan entry of a request that brings its own numbers.
-fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge {
+fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> PlanEntry {
     let part_hash = |name: &str, text: &str| KeyHasher::identity(kind_hash(name), hasher.bytes(text.as_bytes()));
     let mut buffer = PathBuffer::new();
-    let endpoint = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
+    let endpoint = request.endpoint.map(|endpoint| normalize_path(endpoint, &mut buffer));
     // The order of the identities in the request does not make another key.
     let mut identities: ArrayVec<&Identity<'_>, IDENTITIES_MAX> = request.identities.iter().collect();
     identities.sort_unstable_by_key(|identity| identity.kind());
@@ -293,5 +293,5 @@ fn rated_entry(request: &Request<'_>, rate: Rate, hasher: &KeyHasher) -> Charge 
     // The numbers are part of the key: words of one bucket are of one meter, so the costs for one key can be summed.
     let key = hasher.and(key, IdentityHash::of(hasher.words(rate.numbers())));
     let counted = u8::MAX.checked_shr(u8::BITS - request.identities.len() as u32).unwrap_or(0);
-    Charge { limit: u32::MAX, identity: key, cost: request.cost, counted }
+    PlanEntry { limit: u32::MAX, identity: key, cost: request.cost, counted }
 }

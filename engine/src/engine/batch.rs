@@ -23,10 +23,10 @@ use crate::{
     },
     policy::{
         compiled::{PLAN_MAX, Snapshot},
-        planner::{Charge, Plan},
+        planner::{Plan, PlanEntry},
         request::{Request, RequestError},
     },
-    storage::{sliding_log::Stepped, table::KeyLines},
+    storage::{sliding_log::StepResult, table::KeyLines},
 };
 
 /// The number of buckets that are charged at one time. They are no burden on the nearest cache of a processor.
@@ -110,8 +110,8 @@ impl<C: Clock> Engine<C> {
                 // A read whose value is not used.
                 black_box(identity.value().as_bytes().first().copied());
             }
-            active.snapshot.fetch_clients(next);
-            let mut entries = ArrayVec::<Charge, AHEAD>::new();
+            active.snapshot.prefetch_clients(next);
+            let mut entries = ArrayVec::<PlanEntry, AHEAD>::new();
             // The end of the plan of each request.
             let mut ends = ArrayVec::<usize, REQUESTS>::new();
             for request in next {
@@ -199,7 +199,7 @@ impl<'e, C: Clock> Handle<'e, C> {
                     later.prefetch();
                 }
                 let charged = match self.charge_one_token(|| lines, cost, || instant.now) {
-                    Ok((Stepped { verdict: Verdict::Later { .. }, .. }, _)) if instant.is_over() => {
+                    Ok((StepResult { verdict: Verdict::Later { .. }, .. }, _)) if instant.is_over() => {
                         Err(FastPathMiss::Untried)
                     }
                     charged => charged,

@@ -11,7 +11,7 @@ use crate::{
         hash::KeyHasher,
     },
     engine::names::LimitNames,
-    storage::{refund_log::Moves, striping::Leases, table::Table},
+    storage::{refund_log::RefundLog, striping::StripePool, table::Table},
 };
 
 /// The table of buckets, with what a charge needs beside it.
@@ -29,12 +29,12 @@ pub(crate) struct Buckets<C> {
     /// by that snapshot.
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
-    pub(crate) refund_log: Moves,
-    pub(crate) leases: Leases,
+    pub(crate) refund_log: RefundLog,
+    pub(crate) leases: StripePool,
 }
 
 impl<C> Buckets<C> {
-    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: Leases) -> Self {
+    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: StripePool) -> Self {
         Self {
             id: Arc::new(()),
             clock,
@@ -44,7 +44,7 @@ impl<C> Buckets<C> {
             version: CachePadded::new(Cell64::new(0)),
             announced: Cell64::new(0),
             give_backs: Counter::default(),
-            refund_log: Moves::new(),
+            refund_log: RefundLog::new(),
             leases,
         }
     }

@@ -16,10 +16,10 @@ use crate::{
     },
     policy::{
         compiled::Snapshot,
-        planner::{Charge, Plan},
+        planner::{Plan, PlanEntry},
         request::Request,
     },
-    storage::counters::{NoLimit, Share},
+    storage::counters::{LimitCount, NoLimit},
 };
 
 /// A limit that a request met.
@@ -124,7 +124,7 @@ impl<C: Clock> Engine<C> {
         &self,
         active: &ActivePolicy,
         request: &Request<'_>,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         now: Nanos,
     ) -> Attempt<Decision<'_>> {
         if request.cost == 0 {
@@ -149,7 +149,7 @@ impl<C: Clock> Engine<C> {
         &self,
         account: &Account<'_>,
         input: CheckInput<'_>,
-        entry: Charge,
+        entry: PlanEntry,
         read_clock: &impl Fn() -> Nanos,
         missed: FastPathMiss,
     ) -> Attempt<ChargeResult> {
@@ -164,7 +164,7 @@ impl<C: Clock> Engine<C> {
         &self,
         active: &ActivePolicy,
         input: CheckInput<'_>,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         now: Nanos,
     ) -> Attempt<Decision<'_>> {
         let decision = self.buckets.decide(active, plan, now)?;
@@ -177,7 +177,7 @@ impl<C: Clock> Engine<C> {
         &self,
         active: &ActivePolicy,
         input: CheckInput<'_>,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         decision: &Decision<'_>,
         now: Nanos,
     ) {
@@ -189,7 +189,7 @@ impl<C: Clock> Engine<C> {
             };
             return self.counters.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
-        let counter = |entry: &Charge| active.limits[entry.limit as usize].counter;
+        let counter = |entry: &PlanEntry| active.limits[entry.limit as usize].counter;
         match decision.place() {
             Some(place) if !decision.is_allowed() => {
                 self.counters.spot(plan.get(place).and_then(counter)).decided(false);
@@ -208,7 +208,7 @@ impl<C: Clock> Engine<C> {
 
 /// Returns whether each limit of a plan counts what it would count alone: each owner's limits stand together once, its
 /// first limit before its others. May return false where that is so.
-fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
+fn is_each_owner_whole(active: &ActivePolicy, plan: &[PlanEntry]) -> bool {
     let (mut present, mut seen) = (u32::MAX, 0_u64);
     plan.iter().all(|entry| {
         let owner = active.limits[entry.limit as usize].owner;
@@ -224,18 +224,18 @@ fn is_each_owner_whole(active: &ActivePolicy, plan: &[Charge]) -> bool {
 }
 
 /// Returns what a limit counts of an allowed request, where it counts what it would count alone.
-fn share_alone(active: &ActivePolicy, entry: &Charge) -> Option<Share> {
+fn share_alone(active: &ActivePolicy, entry: &PlanEntry) -> Option<LimitCount> {
     let place = active.limits[entry.limit as usize].counter?;
-    Some(Share { place, is_refused: false, is_refused_first: false })
+    Some(LimitCount { place, is_refused: false, is_refused_first: false })
 }
 
 /// Returns what the limit at `place` of a plan counts of an allowed request. A limit counts it once, whatever the
 /// number of identities that it was charged for; `None` if it has counted it. `shadows` are the places, as bits, of
 /// shadow limits that would have refused it.
-fn share(active: &ActivePolicy, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
+fn share(active: &ActivePolicy, plan: &[PlanEntry], shadows: u64, place: usize) -> Option<LimitCount> {
     let this = plan[place].limit;
     let ActiveLimit { owner, counter, .. } = active.limits[this as usize];
-    let is_of_owner = |entry: &&Charge| active.limits[entry.limit as usize].owner == owner;
+    let is_of_owner = |entry: &&PlanEntry| active.limits[entry.limit as usize].owner == owner;
     let is_refused = |limit: u32| (0..plan.len()).any(|at| shadows >> at & 1 == 1 && plan[at].limit == limit);
     let before = || plan[..place].iter().filter(is_of_owner);
     if before().any(|entry| entry.limit == this) {
@@ -246,7 +246,7 @@ fn share(active: &ActivePolicy, plan: &[Charge], shadows: u64, place: usize) -> 
     let place = counter.map(|place| if is_for_owner { place.for_owner() } else { place })?;
     let is_refused_now = shadows != 0 && is_refused(this);
     let is_refused_first = is_refused_now && !before().any(|entry| is_refused(entry.limit));
-    Some(Share { place, is_refused: is_refused_now, is_refused_first })
+    Some(LimitCount { place, is_refused: is_refused_now, is_refused_first })
 }
 
 #[cfg(all(test, not(engine_loom)))]

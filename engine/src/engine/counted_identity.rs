@@ -87,8 +87,11 @@ impl<C: Clock> Engine<C> {
             // An IPv4 address has one spelling.
             Ok(IpAddr::V4(_)) | Err(_) => return Ok(identity.into()),
         };
-        let bits =
-            if kind == IP { self.active.load().snapshot.counted_bits(domain, address, self.ipv6_prefix) } else { 128 };
+        let bits = if kind == IP {
+            self.active.load().snapshot.counted_prefix_bits(domain, address, self.ipv6_prefix)
+        } else {
+            128
+        };
         Ok(CountedIdentity { kind, value: network(address.into(), bits).to_string().into() })
     }
 

@@ -14,7 +14,7 @@ use crate::{
         buckets::Buckets,
         decision::{Decision, Degraded, Shadows},
     },
-    policy::{compiled::PLAN_MAX, document::OnFailure, planner::Charge},
+    policy::{compiled::PLAN_MAX, document::OnFailure, planner::PlanEntry},
 };
 
 /// The limits of a plan, in its order.
@@ -49,13 +49,13 @@ pub(crate) const NO_ANSWERS: StoreAnswers<'_> = StoreAnswers { answers: &[], oth
 const CLOSED_NS: u64 = SECOND_NS;
 
 /// Returns the accounts of a plan under the snapshot that the plan belongs to.
-pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
+pub(crate) fn accounts<'l>(active: &'l ActivePolicy, plan: &[PlanEntry]) -> impl Iterator<Item = Account<'l>> {
     plan.iter().map(|entry| Account::new(active, entry))
 }
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
+    pub(crate) fn decide(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> Attempt<Decision<'_>> {
         let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
         // The buckets come from memory at the same time.
         limits.extend(accounts(active, plan).inspect(|account| account.prefetch(self)));
@@ -63,7 +63,7 @@ impl<C: Clock> Buckets<C> {
     }
 
     /// Returns what [`decide`](Self::decide) would decide. Charges nothing.
-    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[Charge], now: Nanos) -> Attempt<Decision<'_>> {
+    pub(crate) fn peek(&self, active: &ActivePolicy, plan: &[PlanEntry], now: Nanos) -> Attempt<Decision<'_>> {
         let mut limits = Accounts::new();
         limits.extend(accounts(active, plan));
         self.look_at_all(active, &limits, now, NO_ANSWERS)
@@ -148,7 +148,7 @@ impl<C: Clock> Buckets<C> {
     pub(crate) fn refused_here(
         &self,
         active: &ActivePolicy,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         now: Nanos,
     ) -> Attempt<Option<Decision<'_>>> {
         let is_here = |account: &Account<'_>| !account.limit.is_shadow && account.on_failure().is_none();

@@ -16,8 +16,8 @@ use crate::{
     storage::{
         atomic_update::Swap,
         layout::{Generation, PlainTag, Slot},
-        sliding_log::Stepped,
-        table::{KeyLines, Seen},
+        sliding_log::StepResult,
+        table::{KeyLines, SlotSnapshot},
     },
 };
 
@@ -37,7 +37,7 @@ pub(crate) enum FastPathMiss {
     /// The policy is not the newest, or an observer is to see the decision.
     Stale,
     /// The key has a lease.
-    Leased {
+    Striped {
         /// The word of its slot.
         word: u64,
         /// A time that was read before the word, and after the slot was found.
@@ -64,7 +64,7 @@ impl FastPathLimit {
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
         step: impl FnOnce(u64, Nanos) -> Verdict,
-    ) -> Result<(Stepped, Seen<'_>), FastPathMiss> {
+    ) -> Result<(StepResult, SlotSnapshot<'_>), FastPathMiss> {
         let tag = self.tag.of(lines.hash);
         // The result must be for the word of this tag, so one load reads both.
         let (cell, slot) = match self.native {
@@ -81,13 +81,17 @@ impl FastPathLimit {
         }
         let verdict = step(slot.word, now);
         let word = verdict.admitted().unwrap_or(slot.word);
-        Ok((Stepped { verdict, word, now }, (cell, slot)))
+        Ok((StepResult { verdict, word, now }, (cell, slot)))
     }
 
     /// Makes the charge of a look that admitted, if its slot is as it was found. For a denial there is nothing to
     /// charge.
     #[inline(always)]
-    pub(crate) fn charge(self, stepped: Stepped, (cell, slot): Seen<'_>) -> Result<Stepped, FastPathMiss> {
+    pub(crate) fn charge(
+        self,
+        stepped: StepResult,
+        (cell, slot): SlotSnapshot<'_>,
+    ) -> Result<StepResult, FastPathMiss> {
         let Verdict::Admit(word) = stepped.verdict else { return Ok(stepped) };
         let next = Slot::with_tag(slot.tag(), word);
         let is_swapped = match self.native {
@@ -106,5 +110,5 @@ pub(crate) fn load(cell: &Cell128, native: Native128) -> Slot {
 /// Returns why a slot that was found by its tag cannot be charged on the fast path.
 #[inline(always)]
 pub(crate) fn missed(slot: Slot, tag: u64, now: Nanos) -> FastPathMiss {
-    if slot.is_leased_of(tag) { FastPathMiss::Leased { word: slot.word, now } } else { FastPathMiss::Other }
+    if slot.is_striped_of(tag) { FastPathMiss::Striped { word: slot.word, now } } else { FastPathMiss::Other }
 }

@@ -10,7 +10,7 @@ use crate::{
         decision::{DecidedBy, Decision, Outcome},
         fast_path::{FastPathLimit, FastPathMiss},
     },
-    storage::{sliding_log::Stepped, table::KeyLines},
+    storage::{sliding_log::StepResult, table::KeyLines},
 };
 
 /// The data that the fast path needs of a limit, with the meter that interprets its words.
@@ -37,7 +37,7 @@ impl MeteredLimit {
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, FastPathMiss> {
+    ) -> Result<StepResult, FastPathMiss> {
         let step = |word, now| self.meter.step(word, now, cost);
         let (stepped, seen) = self.fast_path.look(lines, read_clock, is_newest, step)?;
         self.fast_path.charge(stepped, seen)
@@ -45,8 +45,8 @@ impl MeteredLimit {
 
     /// Returns the outcome of a charge of this cost.
     #[inline(always)]
-    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, cost: u64, stepped: Stepped) -> Outcome {
-        let Stepped { verdict, word, now } = stepped;
+    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, cost: u64, stepped: StepResult) -> Outcome {
+        let StepResult { verdict, word, now } = stepped;
         Outcome { meter: Some(self.meter), cost, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
     }
 
@@ -57,7 +57,7 @@ impl MeteredLimit {
         buckets: &'e Buckets<C>,
         version: u64,
         cost: u64,
-        stepped: Stepped,
+        stepped: StepResult,
     ) -> Decision<'e> {
         let outcome = self.outcome(buckets, cost, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };

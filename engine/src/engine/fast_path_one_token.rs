@@ -12,8 +12,8 @@ use crate::{
     },
     storage::{
         layout::{Generation, Slot},
-        sliding_log::Stepped,
-        striping::{Leases, Spend, Terms},
+        sliding_log::StepResult,
+        striping::{StripePool, StripeSpend, StripeTerms},
         table::KeyLines,
     },
 };
@@ -30,13 +30,13 @@ pub(crate) struct OneTokenLimit {
     index: u32,
     generation: Generation,
     /// The terms of leases on its keys, if they may have leases.
-    terms: Option<Terms>,
+    terms: Option<StripeTerms>,
 }
 
 impl OneTokenLimit {
     /// Returns `None` if the limit is no token bucket, if one token takes longer to come back than the whole burst
     /// (roundings of fast limits can do that), or if the processor lacks the instructions.
-    pub(crate) fn new(limit: &ActiveLimit, leases: &Leases) -> Option<Self> {
+    pub(crate) fn new(limit: &ActiveLimit, leases: &StripePool) -> Option<Self> {
         let &ActiveLimit { fast_path, meter, index, generation, can_lease, .. } = limit;
         let (fast_path, meter) = (fast_path?, meter?);
         let terms = leases.terms(&meter).filter(|_| can_lease);
@@ -47,13 +47,13 @@ impl OneTokenLimit {
     #[inline(always)]
     pub(crate) fn charge(
         &self,
-        leases: &Leases,
+        leases: &StripePool,
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl Fn() -> bool,
-    ) -> Result<Stepped, FastPathMiss> {
+    ) -> Result<StepResult, FastPathMiss> {
         match self.charge_slot(lines, read_clock, &is_newest) {
-            Err(FastPathMiss::Leased { word, now }) => {
+            Err(FastPathMiss::Striped { word, now }) => {
                 let spent = self.spend(leases, lines.hash, word, now, &is_newest);
                 spent.ok_or_else(|| if is_newest() { FastPathMiss::Other } else { FastPathMiss::Stale })
             }
@@ -72,7 +72,7 @@ impl OneTokenLimit {
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Result<Stepped, FastPathMiss> {
+    ) -> Result<StepResult, FastPathMiss> {
         let native = self.native;
         let tag = self.fast_path.tag.of(lines.hash);
         let (cell, found) = lines.find_tag(native, tag).ok_or(FastPathMiss::Other)?;
@@ -87,37 +87,38 @@ impl OneTokenLimit {
         let (seen, verdict) = (Slot::with_tag(tag, word), self.step.step(word, now));
         let Verdict::Admit(after) = verdict else {
             let is_seen = load(cell, native) == seen;
-            return if is_seen { Ok(Stepped { verdict, word, now }) } else { Err(FastPathMiss::Other) };
+            return if is_seen { Ok(StepResult { verdict, word, now }) } else { Err(FastPathMiss::Other) };
         };
         if !cell.swap_natively(native, seen.to_bits(), Slot::with_tag(tag, after).to_bits()) {
             return Err(FastPathMiss::Race);
         }
-        Ok(Stepped { verdict, word: after, now })
+        Ok(StepResult { verdict, word: after, now })
     }
 
     /// Spends one token from the calling thread's stripe of a key's lease, as
-    /// [`Lease::spend`](crate::storage::striping::Lease::spend) does; `word` is that of its slot. Returns `None` if the
+    /// [`StripedKey::spend`](crate::storage::striping::StripedKey::spend) does; `word` is that of its slot. Returns `None` if the
     /// stripe has no token or another thread changed it; nothing was admitted then.
     #[inline(never)]
     fn spend(
         &self,
-        leases: &Leases,
+        leases: &StripePool,
         hash: u64,
         word: u64,
         now: Nanos,
         is_newest: impl FnOnce() -> bool,
-    ) -> Option<Stepped> {
-        let spend = Spend { terms: self.terms?, hash, generation: self.generation, thread: thread_number(), cost: 1 };
+    ) -> Option<StepResult> {
+        let spend =
+            StripeSpend { terms: self.terms?, hash, generation: self.generation, thread: thread_number(), cost: 1 };
         let now = leases.spend(spend, now, is_newest)?;
         // The word lacks the tokens that the lease has reserved.
         let word = self.step.step(word, now).admitted().unwrap_or(word);
-        Some(Stepped { verdict: Verdict::Admit(word), word, now })
+        Some(StepResult { verdict: Verdict::Admit(word), word, now })
     }
 
     /// Returns the outcome of a charge.
     #[inline(always)]
-    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, stepped: Stepped) -> Outcome {
-        let Stepped { verdict, word, now } = stepped;
+    pub(crate) fn outcome<C: Clock>(&self, buckets: &Buckets<C>, stepped: StepResult) -> Outcome {
+        let StepResult { verdict, word, now } = stepped;
         Outcome { meter: Some(self.meter), cost: 1, verdict, word, now }.at_resolution(buckets.clock.resolution_ns())
     }
 
@@ -127,7 +128,7 @@ impl OneTokenLimit {
         &self,
         buckets: &'e Buckets<C>,
         version: u64,
-        stepped: Stepped,
+        stepped: StepResult,
     ) -> Decision<'e> {
         let outcome = self.outcome(buckets, stepped);
         let decided_by = DecidedBy { place: 0, limit: self.index, is_stored: false, outcome };

@@ -20,8 +20,8 @@ use crate::{
         observer::CheckInput,
         state::Engine,
     },
-    policy::{planner::Charge, request::RequestError},
-    storage::{counters::OwnCounts, sliding_log::Stepped, table::KeyLines},
+    policy::{planner::PlanEntry, request::RequestError},
+    storage::{counters::HandleCounts, sliding_log::StepResult, table::KeyLines},
 };
 
 /// One limit, looked up once, for callers that know which limit they want: the shortest way to its buckets.
@@ -67,7 +67,7 @@ pub struct Handle<'e, C = SystemClock> {
     one_token: Option<OneTokenLimit>,
     /// Serves checks of any cost, where the limit has a fast path, and is enforced and kept on this node alone.
     metered: Option<MeteredLimit>,
-    counts: OwnCounts<'e>,
+    counts: HandleCounts<'e>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -140,7 +140,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         lines: impl FnOnce() -> KeyLines<'e>,
         cost: u64,
         read_clock: impl FnOnce() -> Nanos,
-    ) -> Result<(Stepped, &OneTokenLimit), FastPathMiss> {
+    ) -> Result<(StepResult, &OneTokenLimit), FastPathMiss> {
         let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(FastPathMiss::Untried)?;
         let stepped = limit.charge(&self.engine.buckets.leases, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
@@ -148,7 +148,7 @@ impl<'e, C: Clock> Handle<'e, C> {
 
     /// Counts a charge of one token, and returns its decision.
     #[inline(always)]
-    pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: Stepped) -> Decision<'e> {
+    pub(crate) fn decided_one(&self, limit: &OneTokenLimit, stepped: StepResult) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
         limit.decision(&self.engine.buckets, self.version, stepped)
     }
@@ -185,7 +185,7 @@ impl<'e, C: Clock> Handle<'e, C> {
 
     /// Counts a charge, and returns its decision.
     #[inline(always)]
-    fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: Stepped) -> Decision<'e> {
+    fn decided(&self, limit: &MeteredLimit, cost: u64, stepped: StepResult) -> Decision<'e> {
         self.counts.decided(matches!(stepped.verdict, Verdict::Admit(_)));
         limit.decision(&self.engine.buckets, self.version, cost, stepped)
     }
@@ -273,7 +273,7 @@ impl<'e, C: Clock> Handle<'e, C> {
                 return None;
             }
             let account = Account::enforced_here(limit, self.version, identity, cost);
-            let entry = Charge { limit: place, identity, cost, counted: 0 };
+            let entry = PlanEntry { limit: place, identity, cost, counted: 0 };
             let input = CheckInput::Handle { kind: &self.kind, value };
             if let Ok(charged) = self.engine.charge_one(&account, input, entry, &read_clock, missed) {
                 self.counts.decided(charged.is_admitted());
@@ -302,7 +302,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl Fn() -> Nanos,
     ) -> Decision<'e> {
         loop {
-            let entry = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let entry = self.place.map(|limit| PlanEntry { limit, identity, cost, counted: 0 });
             let input = CheckInput::Handle { kind: &self.kind, value };
             let now = read_clock();
             match self.engine.decide_any(&self.active, input, entry.as_slice(), now) {

@@ -11,7 +11,7 @@ use crate::{
         names::LimitIndex,
         state::Engine,
     },
-    policy::{compiled::Snapshot, document::Sharing, planner::Charge, request::Request},
+    policy::{compiled::Snapshot, document::Sharing, planner::PlanEntry, request::Request},
 };
 
 /// The result of [`Engine::inspect`].
@@ -22,13 +22,13 @@ pub struct Inspection<'e> {
     pub decision: Decision<'e>,
     /// The limits that the request meets, in the order in which they are checked. A check ends at the first that
     /// denies; an inspection looks at all.
-    pub limits: Vec<Inspected<'e>>,
+    pub limits: Vec<InspectedLimit<'e>>,
 }
 
 /// A limit that a request meets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Inspected<'e> {
+pub struct InspectedLimit<'e> {
     /// The full name.
     pub limit_id: &'e str,
     /// The index of the limit in the engine.
@@ -67,7 +67,7 @@ impl<C: Clock> Engine<C> {
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
         let clock = || self.buckets.clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, now| {
+        self.with_plan_by(Snapshot::plan_with_hidden, request, clock, |active, plan, now| {
             self.inspect_plan(active, plan, now, NO_ANSWERS)
         })
     }
@@ -75,12 +75,12 @@ impl<C: Clock> Engine<C> {
     pub(crate) fn inspect_plan(
         &self,
         active: &ActivePolicy,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         now: Nanos,
         answers: StoreAnswers<'_>,
     ) -> Attempt<Inspection<'_>> {
         let limits = plan.iter().enumerate().map(|(place, entry)| {
-            let (account, free) = (Account::new(active, entry), Account::new(active, &Charge { cost: 0, ..*entry }));
+            let (account, free) = (Account::new(active, entry), Account::new(active, &PlanEntry { cost: 0, ..*entry }));
             let decided = answers.look(&self.buckets, place, &account, now)?;
             let stored = answers.of(place);
             let state = match stored {
@@ -89,7 +89,7 @@ impl<C: Clock> Engine<C> {
             };
             let limit = &active.limits[entry.limit as usize];
             let sharing = active.snapshot.limits[entry.limit as usize].stored.map(|stored| stored.sharing);
-            Ok(Inspected {
+            Ok(InspectedLimit {
                 limit_id: self.limit_name(LimitIndex(limit.index)),
                 limit: LimitIndex(limit.index),
                 is_shadow: limit.is_shadow,

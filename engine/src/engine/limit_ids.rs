@@ -34,7 +34,7 @@ use crate::{
         publish_args::Publish,
     },
     policy::compiled::{CompiledLimit, Snapshot},
-    storage::{caller_groups::NO_GROUP, counters::Place, layout::Generation, table_shares::Shares},
+    storage::{caller_groups::NO_GROUP, counters::CounterIndex, layout::Generation, table_shares::SlotShares},
 };
 
 /// The engine looks for ids to take back when one in this many belongs to no name of the policy.
@@ -151,7 +151,7 @@ impl LimitIds {
         ahead: u64,
         hasher: &KeyHasher,
         names: &LimitNames,
-        shares: &Shares,
+        shares: &SlotShares,
     ) -> ActivePolicy {
         let mut owner = 0;
         let mut limits = Vec::with_capacity(snapshot.limits.len());
@@ -176,7 +176,7 @@ impl LimitIds {
             };
             let carry = carries.get(&*limit.name).copied().unwrap_or(carry);
             let change = meter.and_then(|meter| entry.change(meter, carry, &mut self.edition));
-            let counter = names.counter(index).map(|number| Place::new(number, owner as usize == place));
+            let counter = names.counter(index).map(|number| CounterIndex::new(number, owner as usize == place));
             limits.push(ActiveLimit {
                 fast_path: meter.and_then(|meter| FastPathLimit::new(entry.id, entry.generation, &meter)),
                 id: entry.id,

@@ -14,7 +14,7 @@ use crate::{
     base::{atomic::Cell64, hash::IdentityHash, lock::lock, time::Nanos},
     engine::{decision::Decision, names::LimitIndex},
     policy::{
-        planner::Charge,
+        planner::PlanEntry,
         request::{Identity, Request, RequestParts},
     },
 };
@@ -39,7 +39,7 @@ pub struct Observed<'a> {
     input: CheckInput<'a>,
     decision: &'a Decision<'a>,
     /// The plan entry of the limit that decided.
-    plan_entry: Option<&'a Charge>,
+    plan_entry: Option<&'a PlanEntry>,
     now: Nanos,
     one_in: NonZeroU32,
 }
@@ -258,7 +258,7 @@ impl Observers {
     pub(crate) fn show<'e>(
         &self,
         input: CheckInput<'_>,
-        decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
+        decided: impl FnOnce() -> (Option<PlanEntry>, Decision<'e>),
         now: Nanos,
     ) {
         if self.is_watched() {
@@ -271,7 +271,7 @@ impl Observers {
 impl ObserverSlots {
     /// Shows a decision to the observers whose turn it is.
     #[inline(never)]
-    fn show(&self, input: CheckInput<'_>, plan_entry: Option<Charge>, decision: Decision<'_>, now: Nanos) {
+    fn show(&self, input: CheckInput<'_>, plan_entry: Option<PlanEntry>, decision: Decision<'_>, now: Nanos) {
         let number = next_number();
         // A first touch is decided at a time read anew.
         let now = decision.decided_by.map_or(now, |by| by.outcome.now);

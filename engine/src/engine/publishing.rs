@@ -18,8 +18,8 @@ use crate::{
     },
     policy::compiled::Snapshot,
     storage::{
-        layout::Held,
-        log_pool::{LogLimit, Spare},
+        layout::BucketState,
+        log_pool::{LogLimit, SpareRing},
     },
 };
 
@@ -223,13 +223,13 @@ impl<C: Clock> Engine<C> {
             return;
         }
         let table = &self.buckets.table;
-        let convert = |limit: u32, held: Held, spare: &mut Option<Spare<'b>>| {
+        let convert = |limit: u32, held: BucketState, spare: &mut Option<SpareRing<'b>>| {
             let Some(limit) = changed.get(&limit).filter(|limit| limit.generation != held.generation) else {
                 return held;
             };
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
             next.unwrap_or_else(|| match limit.current(held, &table.rings, || self.buckets.clock.now()) {
-                Ok(word) => Held::word(limit.generation, word),
+                Ok(word) => BucketState::word(limit.generation, word),
                 Err(ConversionError::Stray) => limit.replacement_for_stray(held, self.buckets.clock.now()),
                 Err(ConversionError::Lost) => held,
             })

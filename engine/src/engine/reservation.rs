@@ -14,7 +14,7 @@ use crate::{
         observer::CheckInput,
         state::Engine,
     },
-    policy::{planner::Charge, request::Request},
+    policy::{planner::PlanEntry, request::Request},
     storage::refund_log::Mark,
 };
 
@@ -47,8 +47,8 @@ pub(crate) struct ReservedCharge {
 }
 
 impl ReservedCharge {
-    pub(crate) fn new(account: &Account<'_>, entry: &Charge, charged: ChargeResult, mark: Mark) -> Self {
-        let Charge { identity, cost, .. } = *entry;
+    pub(crate) fn new(account: &Account<'_>, entry: &PlanEntry, charged: ChargeResult, mark: Mark) -> Self {
+        let PlanEntry { identity, cost, .. } = *entry;
         let (id, index, edition) = (account.limit.id, account.limit.index, account.limit.edition);
         Self { id, index, edition, identity, cost, charged, mark }
     }
@@ -59,10 +59,10 @@ impl Reservation {
         buckets: &Buckets<C>,
         request: &Request<'_>,
         active: &ActivePolicy,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         charges: Vec<ReservedCharge>,
     ) -> Self {
-        let capacity = |entry: &Charge| {
+        let capacity = |entry: &PlanEntry| {
             let limit = &active.snapshot.limits[entry.limit as usize];
             let meter = limit.stored.map(|stored| stored.meter).or(limit.meter)?;
             // A rule multiplies the cost of a request.
@@ -183,7 +183,7 @@ impl<C: Clock> Engine<C> {
             // A limit that is gone has nothing to settle.
             let Some(limit) = active.place_of(reserved.id, reserved.index) else { return };
             let cost = reserved.cost.abs_diff(actual);
-            let entry = Charge { limit, identity: reserved.identity, cost, counted: 0 };
+            let entry = PlanEntry { limit, identity: reserved.identity, cost, counted: 0 };
             let account = Account::new(&active, &entry);
             if actual < reserved.cost {
                 if account.limit.edition == reserved.edition {

@@ -11,7 +11,7 @@ use crate::{
 /// A decision without the engine from which it borrows its names: plain data that can be kept, for [`Engine::recall`].
 /// At most 160 bytes, and 40 more where shadow limits would have denied.
 #[derive(Clone, Debug)]
-pub struct Remembered {
+pub struct SavedDecision {
     policy_version: u64,
     delay_ns: u64,
     degraded: Option<Degraded>,
@@ -20,15 +20,15 @@ pub struct Remembered {
     shadows: Option<Box<Shadows>>,
 }
 
-const _: () = assert!(size_of::<Remembered>() <= 160);
+const _: () = assert!(size_of::<SavedDecision>() <= 160);
 
 impl Decision<'_> {
     /// Returns the decision without its engine.
     #[must_use]
-    pub fn remember(&self) -> Remembered {
+    pub fn remember(&self) -> SavedDecision {
         let Self { policy_version, delay_ns, degraded, decided_by, shadows, names: _ } = *self;
         let shadows = (shadows.places != 0).then(|| Box::new(shadows));
-        Remembered { policy_version, delay_ns, degraded, decided_by, shadows }
+        SavedDecision { policy_version, delay_ns, degraded, decided_by, shadows }
     }
 }
 
@@ -44,8 +44,8 @@ impl<C: Clock> Engine<C> {
     /// assert!(engine.recall(&first).is_allowed());
     /// # Ok::<(), RequestError>(())
     /// ```
-    pub fn recall(&self, remembered: &Remembered) -> Decision<'_> {
-        let Remembered { policy_version, delay_ns, degraded, decided_by, shadows } = remembered;
+    pub fn recall(&self, remembered: &SavedDecision) -> Decision<'_> {
+        let SavedDecision { policy_version, delay_ns, degraded, decided_by, shadows } = remembered;
         Decision {
             policy_version: *policy_version,
             delay_ns: *delay_ns,

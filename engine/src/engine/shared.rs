@@ -20,8 +20,8 @@ use crate::{
     },
     policy::{
         compiled::{PLAN_MAX, Snapshot},
-        document::{DoorSettings, Sharing},
-        planner::{Charge, Plan},
+        document::{ResponseSettings, Sharing},
+        planner::{Plan, PlanEntry},
         request::{IDENTITIES_MAX, Identity, Request},
     },
 };
@@ -33,7 +33,7 @@ pub trait Decide {
     fn decide<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Decision<'a>> + Send + 'a;
 
     /// Returns the response settings of a domain of the policy in force.
-    fn door_settings(&self, domain: &str) -> DoorSettings;
+    fn response_settings(&self, domain: &str) -> ResponseSettings;
 }
 
 /// Decides without a store and never waits: see [`Engine::check`].
@@ -42,15 +42,15 @@ impl<C: Clock> Decide for Engine<C> {
         std::future::ready(self.check(request))
     }
 
-    fn door_settings(&self, domain: &str) -> DoorSettings {
-        Self::door_settings(self, domain)
+    fn response_settings(&self, domain: &str) -> ResponseSettings {
+        Self::response_settings(self, domain)
     }
 }
 
 /// The result of [`Engine::begin`].
 #[derive(Debug)]
 #[must_use]
-pub enum Begun<'e, 'r> {
+pub enum BeginResult<'e, 'r> {
     /// The decision: no answer of the store is needed.
     Decided(Decision<'e>),
     /// The check needs answers of the store; nothing is charged so far.
@@ -65,7 +65,7 @@ pub struct Pending<'r> {
     engine: Arc<()>,
     request: &'r Request<'r>,
     active: Arc<ActivePolicy>,
-    plan: Box<[Charge]>,
+    plan: Box<[PlanEntry]>,
     /// The answers that the node gave when the check began, for each limit that the store keeps, in the order of the
     /// plan.
     answered: Box<[Option<StoreAnswer>]>,
@@ -178,10 +178,10 @@ impl Pending<'_> {
 fn store_charge<'p>(
     active: &'p ActivePolicy,
     request: &'p Request<'p>,
-    charge: &Charge,
+    charge: &PlanEntry,
     is_look: bool,
 ) -> Option<StoreCharge<'p>> {
-    let Charge { limit: place, cost, counted, identity } = *charge;
+    let PlanEntry { limit: place, cost, counted, identity } = *charge;
     let limit = &active.snapshot.limits[place as usize];
     let stored = limit.stored?;
     Some(StoreCharge {
@@ -208,14 +208,14 @@ impl GiveBack<'_> {
     }
 }
 
-fn is_stored(active: &ActivePolicy, charge: &Charge) -> bool {
+fn is_stored(active: &ActivePolicy, charge: &PlanEntry) -> bool {
     active.snapshot.limits[charge.limit as usize].stored.is_some()
 }
 
 impl<C: Clock> Engine<C> {
     /// Begins a check. It is decided at once if all limits that it meets are kept on this node, or if one of those
     /// refuses. Otherwise nothing is charged yet, and the caller asks the store for the charges of the [`Pending`].
-    pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
+    pub fn begin<'r>(&self, request: &'r Request<'r>) -> BeginResult<'_, 'r> {
         self.begin_with(request, |_| None).0
     }
 
@@ -226,7 +226,7 @@ impl<C: Clock> Engine<C> {
         &self,
         request: &'r Request<'r>,
         mut local_answer: impl FnMut(&StoreCharge<'_>) -> Option<StoreAnswer>,
-    ) -> (Begun<'_, 'r>, Option<GiveBack<'r>>) {
+    ) -> (BeginResult<'_, 'r>, Option<GiveBack<'r>>) {
         let is_look = request.cost == 0;
         self.with_plan(request, |active, plan, now| {
             let mut answer = None;
@@ -237,12 +237,12 @@ impl<C: Clock> Engine<C> {
             {
                 answer = local_answer(&charge);
                 match answer {
-                    None => return Ok((Begun::Pending(self.pending(active, request, plan, &[], is_look)), None)),
+                    None => return Ok((BeginResult::Pending(self.pending(active, request, plan, &[], is_look)), None)),
                     Some(StoreAnswer::Decided { verdict, word, now: at }) => {
                         let charged = ChargeResult { verdict, word, now: at, site: BucketSite::Store };
                         let decision = Account::new(active, alone).decision(&self.buckets, 0, charged);
                         self.count(active, CheckInput::Request(request), plan, &decision, now);
-                        return Ok((Begun::Decided(decision), None));
+                        return Ok((BeginResult::Decided(decision), None));
                     }
                     Some(_) => {}
                 }
@@ -259,20 +259,20 @@ impl<C: Clock> Engine<C> {
             }
             let pending = || self.pending(active, request, plan, &answers, is_look);
             if answers.iter().any(Option::is_none) {
-                return Ok((Begun::Pending(pending()), None));
+                return Ok((BeginResult::Pending(pending()), None));
             }
             let mut by_place = AnswersByPlace::new();
             let each = answers.iter().map(|answer| answer.unwrap_or(StoreAnswer::Failed));
             let places = place_answers(active, plan, each, &mut by_place);
             let decision = self.finish_with(active, request, plan, (&by_place, now), is_look, None);
             let is_vain = !decision.is_allowed() && places != 0;
-            Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
+            Ok((BeginResult::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
         })
     }
 
     /// Begins a check, or a look at what it would come to, without charging anything. Returns `None` if the request
     /// meets no limit that is kept in a store.
-    pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
+    pub fn begin_if_shared<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<BeginResult<'_, 'r>> {
         if !self.active.load().snapshot.has_stored {
             return None;
         }
@@ -283,7 +283,7 @@ impl<C: Clock> Engine<C> {
             }
             Ok(Some(match self.decide_locally(active, request, plan, now, is_look)? {
                 Some(refused) => refused,
-                None => Begun::Pending(self.pending(active, request, plan, &[], is_look)),
+                None => BeginResult::Pending(self.pending(active, request, plan, &[], is_look)),
             }))
         })
     }
@@ -291,9 +291,9 @@ impl<C: Clock> Engine<C> {
     /// Returns the limits that a request meets, also behind one that denies it, for
     /// [`inspect_with`](Self::inspect_with). Returns `None` if the store keeps none of them.
     #[must_use]
-    pub fn pend_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
+    pub fn begin_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
         let clock = || self.buckets.clock.now();
-        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |active, plan, _| {
+        self.with_plan_by(Snapshot::plan_with_hidden, request, clock, |active, plan, _| {
             let is_any = plan.iter().any(|charge| is_stored(active, charge));
             Ok(is_any.then(|| self.pending(active, request, plan, &[], true)))
         })
@@ -329,9 +329,9 @@ impl<C: Clock> Engine<C> {
         plan: &Plan,
         now: Nanos,
         is_look: bool,
-    ) -> Attempt<Option<Begun<'_, 'r>>> {
+    ) -> Attempt<Option<BeginResult<'_, 'r>>> {
         if !plan.iter().any(|charge| is_stored(active, charge)) {
-            return self.decide_plan(active, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
+            return self.decide_plan(active, request, plan, now).map(|decision| Some(BeginResult::Decided(decision)));
         }
         let refused = self.buckets.refused_here(active, plan, now)?;
         if let Some(refused) = &refused
@@ -339,7 +339,7 @@ impl<C: Clock> Engine<C> {
         {
             self.count(active, CheckInput::Request(request), plan, refused, now);
         }
-        Ok(refused.map(Begun::Decided))
+        Ok(refused.map(BeginResult::Decided))
     }
 
     fn pending<'r>(
@@ -408,7 +408,7 @@ impl<C: Clock> Engine<C> {
         &self,
         begun_policy: &ActivePolicy,
         request: &Request<'_>,
-        plan: &[Charge],
+        plan: &[PlanEntry],
         (answers, mut now): (&[Option<ChargeResult>], Nanos),
         is_look: bool,
         mut reserved: Option<&mut Vec<ReservedCharge>>,
@@ -424,7 +424,7 @@ impl<C: Clock> Engine<C> {
                 let ActiveLimit { id, index, .. } = begun_policy.limits[charge.limit as usize];
                 let account = match active.place_of(id, index) {
                     _ if answer.is_some() => Account::new(begun_policy, charge).with_version(active.version),
-                    Some(limit) => Account::new(&active, &Charge { limit, ..*charge }),
+                    Some(limit) => Account::new(&active, &PlanEntry { limit, ..*charge }),
                     None => continue,
                 };
                 accounts.push(account);
@@ -466,7 +466,7 @@ type AnswersByPlace = ArrayVec<Option<ChargeResult>, PLAN_MAX>;
 /// Puts the answers of the store at the places of their limits. Returns the places that the store charged, as bits.
 fn place_answers(
     active: &ActivePolicy,
-    plan: &[Charge],
+    plan: &[PlanEntry],
     mut answers: impl Iterator<Item = StoreAnswer>,
     to: &mut AnswersByPlace,
 ) -> u64 {

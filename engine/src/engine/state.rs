@@ -21,8 +21,8 @@ use crate::{
         names::LimitIndex,
         observer::{Observer, ObserverId, Observers},
     },
-    policy::document::{DescriptorSettings, DoorSettings},
-    storage::{counters::Tally, striping::Leases, table_shares::TableShares},
+    policy::document::{DescriptorSettings, ResponseSettings},
+    storage::{counters::StripedCounters, striping::StripePool, table_shares::TableShares},
 };
 
 /// The number of keys that an engine has room for by default.
@@ -57,7 +57,7 @@ pub struct Engine<C = SystemClock> {
     pub(super) rated: ActiveLimit,
     pub(super) active: ArcSwap<ActivePolicy>,
     pub(super) publisher: Mutex<Publisher>,
-    pub(super) counters: Tally,
+    pub(super) counters: StripedCounters,
     pub(super) observers: Observers,
     /// The bits of an IPv6 address that are counted together.
     pub(crate) ipv6_prefix: u8,
@@ -117,14 +117,14 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
-        let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
+        let mut buckets = Buckets::new(max_keys, clock, hasher, StripePool::new());
         buckets.table.share(TableShares::default());
         Self {
             rated: ActiveLimit::without_policy(None),
             buckets,
             active: ArcSwap::from_pointee(ActivePolicy::empty()),
             publisher: Mutex::default(),
-            counters: Tally::new(),
+            counters: StripedCounters::new(),
             observers: Observers::default(),
             ipv6_prefix: IPV6_PREFIX,
         }
@@ -188,8 +188,8 @@ impl<C: Clock> Engine<C> {
 
     /// Returns the response settings of a domain of the present policy.
     #[must_use]
-    pub fn door_settings(&self, domain: &str) -> DoorSettings {
-        self.active.load().snapshot.door_settings(domain)
+    pub fn response_settings(&self, domain: &str) -> ResponseSettings {
+        self.active.load().snapshot.response_settings(domain)
     }
 
     /// Returns the full name of a limit.

@@ -19,7 +19,7 @@ use crate::{
         fast_path_one_token::OneTokenLimit,
         state::DEFAULT_MAX_KEYS,
     },
-    storage::{striping::Leases, table::KeyLines},
+    storage::{striping::StripePool, table::KeyLines},
 };
 
 /// Limits each key by itself: each user, each address, each user of each tenant.
@@ -85,7 +85,7 @@ impl<C: Clock> KeyedLimiter<C> {
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let meter = meter.into();
         // Without a meter of its own there are no leases: it admits nothing, or its numbers come with each check.
-        let leases = if meter.is_some() { Leases::new() } else { Leases::none() };
+        let leases = if meter.is_some() { StripePool::new() } else { StripePool::none() };
         let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
         let limit = ActiveLimit::without_policy(meter);
         if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {

@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{account::Account, active_policy::ActiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
     limiter::keyed::KeyedLimiter,
-    storage::caller_groups::{Group, Groups, NO_GROUP},
+    storage::caller_groups::{CallerGroup, CallerGroups, NO_GROUP},
 };
 
 /// Limits each key by the rate that comes with the check, for callers that have their own rates, as with `CL.THROTTLE`
@@ -120,14 +120,14 @@ impl<C: Clock> RatedLimiter<C> {
         self.peek(NO_GROUP, &key, bucket, cost)
     }
 
-    fn check(&self, group: Group, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+    fn check(&self, group: CallerGroup, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
         if cost == 0 {
             return self.peek(group, key, bucket, cost);
         }
         self.0.charge(&self.limit(bucket, group), self.0.hash(key), cost)
     }
 
-    fn peek(&self, group: Group, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+    fn peek(&self, group: CallerGroup, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
         self.0.look(&self.limit(bucket, group), self.0.hash(key), cost)
     }
 
@@ -153,7 +153,7 @@ impl<C: Clock> RatedLimiter<C> {
     /// above counts these.
     #[must_use]
     pub fn denied_by_share(&self) -> u64 {
-        self.0.buckets.table.groups.as_ref().map_or(0, Groups::refused)
+        self.0.buckets.table.groups.as_ref().map_or(0, CallerGroups::refused)
     }
 
     /// Returns the clock that the limiter reads.
@@ -162,7 +162,7 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.clock()
     }
 
-    fn limit(&self, bucket: TokenBucket, group: Group) -> ActiveLimit {
+    fn limit(&self, bucket: TokenBucket, group: CallerGroup) -> ActiveLimit {
         self.0.limit.rated(Some(Meter::TokenBucket(bucket)), group)
     }
 }

@@ -25,7 +25,7 @@ use crate::{
             CompiledDomain, CompiledLimit, CompiledOverride, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX,
             RuleSet, Snapshot,
         },
-        document::{self, ClientRef, DescriptorSettings, DoorSettings, EVERYONE, Policy},
+        document::{self, ClientRef, DescriptorSettings, EVERYONE, Policy, ResponseSettings},
         error::{Problems, Report},
         limit_numbers::{LimitNumbers, numbers},
         matcher::Matcher,
@@ -151,7 +151,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         self.clients(report, &numbers);
         let rule_sets = self.rule_sets(report);
         let document::Domain { tier_hint, descriptors, descriptor_paths, on_error, headers, reset, .. } = *self.source;
-        let door = DoorSettings { on_error, headers, reset };
+        let door = ResponseSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
         let named_blocks = named_blocks(&rule_sets, &kinds);

@@ -12,7 +12,7 @@ use crate::{
     },
     policy::{
         client_map::ClientMap,
-        document::{DescriptorSettings, DoorSettings, OnFailure, Sharing},
+        document::{DescriptorSettings, OnFailure, ResponseSettings, Sharing},
         pattern::PatternTree,
         rule_list::RuleList,
     },
@@ -93,7 +93,7 @@ pub(crate) struct CompiledDomain {
     pub(crate) has_shadow_limits: bool,
     pub(crate) tier_hint: bool,
     pub(crate) descriptors: DescriptorSettings,
-    pub(crate) door: DoorSettings,
+    pub(crate) door: ResponseSettings,
     /// The time zone of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
     pub(crate) kinds: Vec<Kind>,
@@ -190,14 +190,14 @@ impl Snapshot {
 
     /// Returns the response settings of a domain; the defaults for one that the policy does not have.
     #[must_use]
-    pub fn door_settings(&self, domain: &str) -> DoorSettings {
+    pub fn response_settings(&self, domain: &str) -> ResponseSettings {
         self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
     }
 
     /// Returns the prefix length of the network by which an IPv6 address is counted. That is at least `least`, and at least the
     /// length of the smallest block with this address that clients and conditions of the domain name. It is longer where the
     /// network's first address would otherwise be in such a block that the address is not in.
-    pub(crate) fn counted_bits(&self, domain: &str, address: Ipv6Addr, least: u8) -> u8 {
+    pub(crate) fn counted_prefix_bits(&self, domain: &str, address: Ipv6Addr, least: u8) -> u8 {
         let Some(CompiledDomain { kinds, named_blocks, .. }) = self.domains.get(domain) else { return least };
         let clients = kinds.iter().find(|kind| *kind.name == *IP).map(|ip| &ip.clients);
         let named_bits = |address, least| {

@@ -177,7 +177,7 @@ pub struct DescriptorSettings {
 
 /// The response settings of a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DoorSettings {
+pub struct ResponseSettings {
     /// The answer of the server when it cannot decide.
     pub on_error: OnError,
     /// The family of response headers.

@@ -7,7 +7,7 @@ use crate::{
     policy::{
         document::{Client, Domain, EVERYONE, Per, Rule},
         matcher::Matcher,
-        path::{PathBuffer, made_plain},
+        path::{PathBuffer, normalize_path},
         pattern::{Pattern, PatternTree},
         request::{Identity, Request},
     },
@@ -18,21 +18,21 @@ use crate::{
 #[non_exhaustive]
 pub struct Explanation<'a> {
     /// The identities in the request's order.
-    pub identities: Vec<WhoIs<'a>>,
-    /// All rules of the domain, as [`Domain::rules_by_closeness`] orders them.
+    pub identities: Vec<ExplainedIdentity<'a>>,
+    /// All rules of the domain, as [`Domain::rules_by_specificity`] orders them.
     pub rules: Vec<(&'a Rule, RuleMatch<'a>)>,
 }
 
 /// An identity with its client, tier and override in the domain.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct WhoIs<'a> {
+pub struct ExplainedIdentity<'a> {
     /// The identity.
     pub identity: Identity<'a>,
     /// The closest of the clients that match the identity.
     pub client: Option<&'a Client>,
     /// The tier, and where it comes from.
-    pub tier: Option<(&'a str, TierFrom)>,
+    pub tier: Option<(&'a str, TierOrigin)>,
     /// Whether the client's override has ended.
     pub has_ended: bool,
 }
@@ -40,7 +40,7 @@ pub struct WhoIs<'a> {
 /// The origin of an identity's tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum TierFrom {
+pub enum TierOrigin {
     /// The client has it.
     Client,
     /// The request names it, and the domain has `tier_hint`.
@@ -78,9 +78,9 @@ impl Domain {
         let identities: Vec<_> =
             request.identities.iter().map(|identity| self.explain_identity(*identity, request, now)).collect();
         let mut buffer = PathBuffer::new();
-        let path = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
+        let path = request.endpoint.map(|endpoint| normalize_path(endpoint, &mut buffer));
         let mut applied: Vec<&Rule> = Vec::new();
-        let rules = self.rules_by_closeness().into_iter().map(|rule| {
+        let rules = self.rules_by_specificity().into_iter().map(|rule| {
             let mut fit = match_rule(rule, request, path, &identities);
             if fit == RuleMatch::Applies {
                 match applied.iter().find(|closer| kinds(closer) == kinds(rule)) {
@@ -93,23 +93,28 @@ impl Domain {
         Explanation { rules: rules.collect(), identities }
     }
 
-    fn explain_identity<'a>(&'a self, identity: Identity<'a>, request: &Request<'a>, now: Nanos) -> WhoIs<'a> {
+    fn explain_identity<'a>(
+        &'a self,
+        identity: Identity<'a>,
+        request: &Request<'a>,
+        now: Nanos,
+    ) -> ExplainedIdentity<'a> {
         let matching = self.clients.iter().filter(|client| client.kind == identity.kind()).filter_map(|client| {
             let matcher = Matcher::parse(&client.kind, &client.value).ok()?;
             matcher.matches(identity.value()).then(|| (matcher.specificity(), client))
         });
         let client = matching.min_by_key(|(specificity, _)| *specificity).map(|(_, client)| client);
-        let of_client = client.and_then(|client| client.tier.as_deref()).map(|tier| (tier, TierFrom::Client));
+        let of_client = client.and_then(|client| client.tier.as_deref()).map(|tier| (tier, TierOrigin::Client));
         let hint = request.tier.filter(|hint| {
             self.tier_hint && self.has_kind(identity.kind()) && self.tiers.iter().any(|tier| tier.id == **hint)
         });
-        let default = self.defaults.get(identity.kind()).map(|tier| (tier.as_str(), TierFrom::Default));
+        let default = self.defaults.get(identity.kind()).map(|tier| (tier.as_str(), TierOrigin::Default));
         let until =
             client.and_then(|client| client.exception.as_ref()?.until.as_ref()?.parse::<jiff::Timestamp>().ok());
-        WhoIs {
+        ExplainedIdentity {
             identity,
             client,
-            tier: of_client.or_else(|| hint.map(|tier| (tier, TierFrom::Hint))).or(default),
+            tier: of_client.or_else(|| hint.map(|tier| (tier, TierOrigin::Hint))).or(default),
             has_ended: until.is_some_and(|until| until.as_nanosecond() <= i128::from(now)),
         }
     }
@@ -133,7 +138,12 @@ pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
     kinds
 }
 
-fn match_rule<'a>(rule: &'a Rule, request: &Request<'_>, path: Option<&str>, who: &[WhoIs<'_>]) -> RuleMatch<'a> {
+fn match_rule<'a>(
+    rule: &'a Rule,
+    request: &Request<'_>,
+    path: Option<&str>,
+    who: &[ExplainedIdentity<'_>],
+) -> RuleMatch<'a> {
     if !rule.enabled {
         return RuleMatch::Disabled;
     }

@@ -194,8 +194,8 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
             let message = syntax::in_plain_words(&problem, format).unwrap_or(problem.message);
             return Problem { path, message, ..problem };
         };
-        let plain_path = path_of(&error.path);
-        let is_same_place = path.strip_suffix(".value").unwrap_or(&path) == plain_path || path == plain_path;
+        let normalized_path = path_of(&error.path);
+        let is_same_place = path.strip_suffix(".value").unwrap_or(&path) == normalized_path || path == normalized_path;
         let is_list = deserializer::at(&value, &steps_of(&path)).is_some_and(Value::is_array);
         if is_list && !is_same_place && problem.message.contains("expected mapping start") {
             return Problem { path, message: deserializer::stands_here("a list", deserializer::TABLE), ..problem };
@@ -203,7 +203,7 @@ fn read<T: DeserializeOwned>(text: &str, format: Format) -> Result<T, Problem> {
         let line = if is_same_place { problem.line } else { None };
         let line = line.or_else(|| line_of(text, format, &error.path)).or(problem.line);
         let message = with_written_number(error, text, format);
-        Problem { path: plain_path, line, message }
+        Problem { path: normalized_path, line, message }
     })
 }
 

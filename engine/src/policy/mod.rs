@@ -67,7 +67,7 @@ pub use diff::{Difference, differences};
 #[cfg(feature = "serde")]
 pub use document::borrowed;
 pub use document::{
-    Algorithm, Client, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, Descriptors, Domain,
-    DoorSettings, Headers, Limit, Mode, OnError, OnFailure, Override, Per, Policy, Reset, Rule, SCHEMA, Sharing,
-    TAGS_MAX, Tier,
+    Algorithm, Client, DESCRIPTION_CHARACTERS_MAX, DescriptorPaths, DescriptorSettings, Descriptors, Domain, Headers,
+    Limit, Mode, OnError, OnFailure, Override, Per, Policy, Reset, ResponseSettings, Rule, SCHEMA, Sharing, TAGS_MAX,
+    Tier,
 };

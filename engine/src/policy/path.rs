@@ -16,12 +16,12 @@ pub(crate) type PathBuffer = ArrayVec<u8, ENDPOINT_BYTES_MAX>;
 /// trailing slash stay. Use it to count or compare paths outside of a policy.
 ///
 /// ```
-/// assert_eq!(tidegate::plain_path("/a//./%62?q=1"), "/a/b");
+/// assert_eq!(tidegate::normalized_path("/a//./%62?q=1"), "/a/b");
 /// ```
 #[must_use]
-pub fn plain_path(endpoint: &str) -> Cow<'_, str> {
+pub fn normalized_path(endpoint: &str) -> Cow<'_, str> {
     let mut buffer = PathBuffer::new();
-    let plain = made_plain(endpoint, &mut buffer);
+    let plain = normalize_path(endpoint, &mut buffer);
     match endpoint.strip_prefix(plain) {
         Some(_) => Cow::Borrowed(&endpoint[..plain.len()]),
         None => Cow::Owned(plain.to_owned()),
@@ -35,10 +35,10 @@ pub fn plain_path(endpoint: &str) -> Cow<'_, str> {
 ///
 /// ```
 /// let path = format!("{}search?q=1", "/".repeat(10_000));
-/// assert_eq!(tidegate::fitting_path(&path), "/search");
+/// assert_eq!(tidegate::truncated_path(&path), "/search");
 /// ```
 #[must_use]
-pub fn fitting_path(endpoint: &str) -> Cow<'_, str> {
+pub fn truncated_path(endpoint: &str) -> Cow<'_, str> {
     if endpoint.len() <= ENDPOINT_BYTES_MAX { Cow::Borrowed(endpoint) } else { truncated(without_query(endpoint)) }
 }
 
@@ -81,7 +81,7 @@ fn without_query(endpoint: &str) -> &str {
 
 /// Returns a path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed (RFC 3986,
 /// sections 5.2.4 and 6.2.2). Case and a trailing slash stay. An endpoint that does not begin with `/` is only cut.
-pub(crate) fn made_plain<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
+pub(crate) fn normalize_path<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
     // Nearly every endpoint is normalized already.
     if endpoint.starts_with('/') && is_plain(endpoint) {
         return endpoint;
@@ -183,8 +183,8 @@ mod tests {
             ("", ""),
             ("?q", ""),
         ] {
-            assert_eq!(made_plain(endpoint, &mut PathBuffer::new()), plain, "{endpoint}");
-            assert_eq!(plain_path(endpoint), plain, "{endpoint}");
+            assert_eq!(normalize_path(endpoint, &mut PathBuffer::new()), plain, "{endpoint}");
+            assert_eq!(normalized_path(endpoint), plain, "{endpoint}");
         }
     }
 
@@ -206,19 +206,19 @@ mod tests {
             (format!("x{much}"), format!("x{}", &much[1..])),
             ("/é".repeat(9_000), "/é".repeat(65)),
         ] {
-            let fitting = fitting_path(&endpoint);
+            let fitting = truncated_path(&endpoint);
             assert_eq!(fitting, plain, "{endpoint:.20}");
-            assert_eq!(made_plain(&fitting, &mut PathBuffer::new()), plain, "{endpoint:.20}");
+            assert_eq!(normalize_path(&fitting, &mut PathBuffer::new()), plain, "{endpoint:.20}");
         }
         let (long, tail) = (format!("/{}", "é".repeat(300)), "/y".repeat(100));
         let all_long = long.repeat(64) + &tail;
-        let fitting = fitting_path(&all_long);
+        let fitting = truncated_path(&all_long);
         assert!(fitting.len() <= ENDPOINT_BYTES_MAX && fitting.split('/').skip(1).count() == 65);
         assert!(fitting.split('/').skip(1).take(64).all(|segment| segment.len() >= 64), "{fitting}");
-        assert_eq!(fitting_path("/a/../b?q"), "/a/../b?q", "a path that fits is unchanged");
+        assert_eq!(truncated_path("/a/../b?q"), "/a/../b?q", "a path that fits is unchanged");
         let endpoints = |pattern| Endpoints::parse([pattern]).expect("a pattern");
         for pattern in ["/files/{id}/download", "/files/*", "/{any}/{id}/{what}"] {
-            let has = |path: &str| endpoints(pattern).has(&fitting_path(path));
+            let has = |path: &str| endpoints(pattern).has(&truncated_path(path));
             assert!(has(&format!("/files/{much}/download")) && has(&format!("{slashes}files/{much}/%64ownload?")));
         }
     }
@@ -227,9 +227,9 @@ mod tests {
         #[test]
         fn truncation_normalizes_as_a_check_does(path in "(/|/[.]|/[.][.]|[a-c%2Ee?#é]){0,40}") {
             let long = "/".repeat(ENDPOINT_BYTES_MAX + 1) + &path;
-            let fitting = fitting_path(&long);
+            let fitting = truncated_path(&long);
             let (plain, mut buffer) = (format!("/{path}"), PathBuffer::new());
-            proptest::prop_assert_eq!(&*fitting, made_plain(&plain, &mut buffer), "{}", path);
+            proptest::prop_assert_eq!(&*fitting, normalize_path(&plain, &mut buffer), "{}", path);
         }
     }
 }

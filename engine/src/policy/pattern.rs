@@ -3,7 +3,7 @@
 use rapidhash::RapidHashMap;
 
 use crate::policy::{
-    path::{PathBuffer, SEGMENTS_MAX, made_plain},
+    path::{PathBuffer, SEGMENTS_MAX, normalize_path},
     request::ENDPOINT_BYTES_MAX,
 };
 
@@ -41,7 +41,7 @@ impl Pattern {
             return Err(format!("`{text}` has a query or a fragment; rules see the path alone"));
         }
         let mut buffer = PathBuffer::new();
-        let plain = made_plain(text, &mut buffer);
+        let plain = normalize_path(text, &mut buffer);
         let segments: Vec<&str> = plain[1..].split('/').collect();
         if segments.len() > SEGMENTS_MAX {
             return Err(format!("more than {SEGMENTS_MAX} segments"));
@@ -199,7 +199,7 @@ impl Endpoints {
     /// Returns whether a path is in the set. The path is normalized first, as for rules: without query, fragment and dot segments.
     #[must_use]
     pub fn has(&self, endpoint: &str) -> bool {
-        self.0.closest(Some(made_plain(endpoint, &mut PathBuffer::new())), |is_one| is_one.then_some(())).is_some()
+        self.0.closest(Some(normalize_path(endpoint, &mut PathBuffer::new())), |is_one| is_one.then_some(())).is_some()
     }
 }
 

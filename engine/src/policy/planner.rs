@@ -11,7 +11,7 @@ use crate::{
         compiled::{CompiledClient, CompiledDomain, CompiledOverride, Grants, PLAN_MAX, RuleSet, Snapshot},
         document::Descriptors,
         matcher::Matcher,
-        path::{PathBuffer, made_plain},
+        path::{PathBuffer, normalize_path},
         request::{IDENTITIES_MAX, Request},
         rule_list::{CompiledRule, RuleList},
     },
@@ -19,7 +19,7 @@ use crate::{
 
 /// An entry of a limit plan: one limit that applies to a request, the key that it counts and the cost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge {
+pub(crate) struct PlanEntry {
     /// An index into [`Snapshot::limits`].
     pub(crate) limit: u32,
     pub(crate) identity: IdentityHash,
@@ -29,7 +29,7 @@ pub(crate) struct Charge {
 }
 
 /// The limits that apply to a request, in the order in which they are checked.
-pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
+pub(crate) type Plan = ArrayVec<PlanEntry, PLAN_MAX>;
 
 /// The identities that a limit counts together: one or several.
 #[derive(Clone, Copy)]
@@ -58,13 +58,13 @@ impl Snapshot {
 
     /// Adds the same limits as [`Snapshot::plan`], and those that a block hides: the limits of the tier, which count again once the
     /// block ends.
-    pub(crate) fn plan_behind_blocks(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
+    pub(crate) fn plan_with_hidden(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
         self.plan_for::<true>(request, now, hasher, plan);
     }
 
     /// Prefetches the clients that plans for `requests` look up first, without waiting for the memory. The values of the
     /// identities should be in the cache.
-    pub(crate) fn fetch_clients(&self, requests: &[Request<'_>]) {
+    pub(crate) fn prefetch_clients(&self, requests: &[Request<'_>]) {
         let mut last = None;
         for request in requests {
             // Most batches have requests of one domain.
@@ -111,7 +111,7 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
             self.request.identities.iter().map(|identity| hasher.bytes(identity.value().as_bytes())).collect();
         known.extend(values.into_iter().enumerate().map(|(place, value)| self.look_up(place, value, now)));
         let mut buffer = PathBuffer::new();
-        let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
+        let path = self.request.endpoint.map(|endpoint| normalize_path(endpoint, &mut buffer));
         if self.request.is_exact && self.domain.descriptors.descriptors == Descriptors::Exact {
             return self.run_exactly(&known, path, hasher);
         }
@@ -246,6 +246,6 @@ impl<'s, 'r, const BEHIND_BLOCKS: bool> Planner<'s, 'r, BEHIND_BLOCKS> {
 
     fn add(&mut self, limit: u32, counted: CountedIdentities, cost: u64) {
         // Compilation refuses policies in which more limits could apply.
-        let _ = self.plan.try_push(Charge { limit, cost, identity: counted.identity, counted: counted.places });
+        let _ = self.plan.try_push(PlanEntry { limit, cost, identity: counted.identity, counted: counted.places });
     }
 }

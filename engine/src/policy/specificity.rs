@@ -46,7 +46,7 @@ impl<'p> Specificity<'p> {
 impl document::Domain {
     /// Returns the rules ordered by path, and the closest first among those that match the same path.
     #[must_use]
-    pub fn rules_by_closeness(&self) -> Vec<&document::Rule> {
+    pub fn rules_by_specificity(&self) -> Vec<&document::Rule> {
         let mut rules: Vec<_> = self
             .rules
             .iter()

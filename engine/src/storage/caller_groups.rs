@@ -27,10 +27,10 @@ use crate::{
 };
 
 /// The number of a group of callers; see [`RatedLimiter::with_groups`](crate::RatedLimiter::with_groups).
-pub(crate) type Group = u16;
+pub(crate) type CallerGroup = u16;
 
 /// The number of an empty slot, and of checks without a group. It has no share.
-pub(crate) const NO_GROUP: Group = 0;
+pub(crate) const NO_GROUP: CallerGroup = 0;
 
 /// The slots that all groups together may hold before some are kept, in percent.
 const TABLE_PERCENT: u64 = 85;
@@ -46,7 +46,7 @@ const SLOTS_MIN: u64 = 8;
 
 /// The group of each slot of a table, and the number of slots of each group.
 #[derive(Debug)]
-pub(crate) struct Groups {
+pub(crate) struct CallerGroups {
     /// The group of each slot, by place.
     of_slots: Box<[Cell16]>,
     /// The number of slots of each group.
@@ -56,15 +56,15 @@ pub(crate) struct Groups {
     refused: Counter,
 }
 
-impl Groups {
+impl CallerGroups {
     /// Makes the groups of a table that has `slots` slots, all of them empty.
     pub(crate) fn new(slots: usize) -> Self {
-        let held = (0..=Group::MAX).map(|_| Gauge::default()).collect();
+        let held = (0..=CallerGroup::MAX).map(|_| Gauge::default()).collect();
         Self { of_slots: zeroed_numbers(slots), held, all: Gauge::default(), refused: Counter::default() }
     }
 
     /// Returns whether a group holds its share: a new key of it may only take a slot that the group has already.
-    pub(crate) fn has_share(&self, group: Group) -> bool {
+    pub(crate) fn has_share(&self, group: CallerGroup) -> bool {
         if self.has_few(group) {
             return false;
         }
@@ -73,7 +73,7 @@ impl Groups {
     }
 
     /// Returns whether a group has so few slots that it may take any slot, and overflow buckets.
-    pub(crate) fn has_few(&self, group: Group) -> bool {
+    pub(crate) fn has_few(&self, group: CallerGroup) -> bool {
         let few = (self.slots() * (100 - TABLE_PERCENT) / 100 / GROUPS_KEPT_FOR).max(SLOTS_MIN);
         group == NO_GROUP || self.held(group) < few
     }
@@ -83,12 +83,12 @@ impl Groups {
     }
 
     /// Returns the group that has the slot at this place.
-    pub(crate) fn of(&self, place: usize) -> Group {
+    pub(crate) fn of(&self, place: usize) -> CallerGroup {
         self.of_slots[place].load()
     }
 
     /// Counts that the slot at this place belongs to group `to` from now on; [`NO_GROUP`]: it is empty.
-    pub(crate) fn change_owner(&self, place: usize, to: Group) {
+    pub(crate) fn change_owner(&self, place: usize, to: CallerGroup) {
         let from = self.of_slots[place].swap(to);
         if from == to {
             return;
@@ -102,7 +102,7 @@ impl Groups {
     }
 
     /// Returns the number of slots that a group has.
-    pub(crate) fn held(&self, group: Group) -> u64 {
+    pub(crate) fn held(&self, group: CallerGroup) -> u64 {
         self.held[usize::from(group)].get()
     }
 
@@ -128,7 +128,7 @@ mod tests {
         fn the_count_of_a_group_is_the_number_of_its_slots(
             changes in proptest::collection::vec((0..20_usize, 0..4_u16), 0..200),
         ) {
-            let groups = Groups::new(20);
+            let groups = CallerGroups::new(20);
             let mut slots = [NO_GROUP; 20];
             for (place, to) in changes {
                 groups.change_owner(place, to);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Gives a group all slots that it may have, from place `first` on. Returns the first place that it may not have.
-    fn fill(groups: &Groups, group: Group, first: usize) -> usize {
+    fn fill(groups: &CallerGroups, group: CallerGroup, first: usize) -> usize {
         let mut place = first;
         while !groups.has_share(group) {
             groups.change_owner(place, group);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn each_group_leaves_part_of_the_free_slots_to_later_groups() {
-        let groups = Groups::new(15_000);
+        let groups = CallerGroups::new(15_000);
         let mut first = 0;
         // From the fifth group on each has its part of the kept slots: 15 % of all, for 64 groups.
         for (group, slots) in [(1, 10_200), (2, 2_040), (3, 408), (4, 82), (5, 35), (6, 35)] {

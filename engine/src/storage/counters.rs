@@ -54,9 +54,9 @@ pub struct Counts {
 /// The index of one of the two counters of a limit: one for the requests that it counts for its tier or rule too, one
 /// for those that another limit counts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Place(u32);
+pub(crate) struct CounterIndex(u32);
 
-impl Place {
+impl CounterIndex {
     /// Returns a counter of the limit that is counted under this number.
     pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
         Self(2 * number + u32::from(!is_for_owner))
@@ -75,8 +75,8 @@ impl Place {
 
 /// One limit's part in a request that was allowed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    pub(crate) place: Place,
+pub(crate) struct LimitCount {
+    pub(crate) place: CounterIndex,
     /// Whether the limit is a shadow, and would have refused the request.
     pub(crate) is_refused: bool,
     /// Whether it is the first such shadow of its tier or rule.
@@ -92,11 +92,11 @@ pub(crate) enum NoLimit {
 
 /// The counters of an engine: stripes for threads, and counters of handles.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct StripedCounters {
     /// First the stripes of one thread each, then as many shared ones: a power of two.
     stripes: Box<[CachePadded<Stripe>]>,
     /// Counters of handles, by the counter of the limit; `None` for limits of single clients.
-    handles: Mutex<HashMap<Option<Place>, HandleCounters>>,
+    handles: Mutex<HashMap<Option<CounterIndex>, HandleCounters>>,
 }
 
 /// The counters of all handles that one limit has or had. They are never freed but given to the next handle, so there
@@ -123,7 +123,7 @@ struct Stripe {
     denied: Counter,
     no_limit: Counter,
     unknown_domain: Counter,
-    /// Counters of limits that are counted one by one, by [`Place`].
+    /// Counters of limits that are counted one by one, by [`CounterIndex`].
     limits: boxcar::Vec<LimitCells>,
 }
 
@@ -137,19 +137,19 @@ struct LimitCells {
 }
 
 /// The counters of one handle. No other handle counts in them.
-pub(crate) struct OwnCounts<'t> {
-    tally: &'t Tally,
-    place: Option<Place>,
+pub(crate) struct HandleCounts<'t> {
+    tally: &'t StripedCounters,
+    place: Option<CounterIndex>,
     cells: Arc<CachePadded<OwnCells>>,
 }
 
-impl fmt::Debug for OwnCounts<'_> {
+impl fmt::Debug for HandleCounts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OwnCounts").field(&self.cells).finish()
+        f.debug_tuple("HandleCounts").field(&self.cells).finish()
     }
 }
 
-impl Drop for OwnCounts<'_> {
+impl Drop for HandleCounts<'_> {
     /// Leaves the counters, with their counts, to the next handle on the limit.
     fn drop(&mut self) {
         if let Some(counters) = self.tally.handles().get_mut(&self.place) {
@@ -158,7 +158,7 @@ impl Drop for OwnCounts<'_> {
     }
 }
 
-impl OwnCounts<'_> {
+impl HandleCounts<'_> {
     /// Returns counters for another handle on the same limit.
     pub(crate) fn another(&self) -> Self {
         self.tally.own(self.place)
@@ -224,20 +224,20 @@ impl ThreadCounters<'_> {
     }
 }
 
-impl Tally {
+impl StripedCounters {
     pub(crate) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let half = if cfg!(engine_loom) { 1 } else { (2 * processors).next_power_of_two().min(STRIPES_MAX) };
         Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect(), handles: Mutex::default() }
     }
 
-    fn handles(&self) -> MutexGuard<'_, HashMap<Option<Place>, HandleCounters>> {
+    fn handles(&self) -> MutexGuard<'_, HashMap<Option<CounterIndex>, HandleCounters>> {
         // Nothing in here panics.
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns counters for a handle on the limit that this counter belongs to.
-    pub(crate) fn own(&self, place: Option<Place>) -> OwnCounts<'_> {
+    pub(crate) fn own(&self, place: Option<CounterIndex>) -> HandleCounts<'_> {
         let mut handles = self.handles();
         let counters = handles.entry(place).or_default();
         let cells = counters.free.pop().unwrap_or_else(|| {
@@ -245,7 +245,7 @@ impl Tally {
             counters.all.push(Arc::clone(&cells));
             cells
         });
-        OwnCounts { tally: self, place, cells }
+        HandleCounts { tally: self, place, cells }
     }
 
     /// Makes counters for so many limits. Only one thread may call it at a time.
@@ -259,7 +259,7 @@ impl Tally {
 
     /// Returns the counters in which the calling thread counts decisions of a limit.
     #[inline]
-    pub(crate) fn spot(&self, place: Option<Place>) -> ThreadCounters<'_> {
+    pub(crate) fn spot(&self, place: Option<CounterIndex>) -> ThreadCounters<'_> {
         let half = self.stripes.len() / 2;
         let thread = thread_number();
         let is_own = thread < half;
@@ -271,10 +271,10 @@ impl Tally {
     /// Counts a request that was allowed and charged to these limits, each once, except to shadows that would have
     /// refused it.
     #[inline]
-    pub(crate) fn allowed(&self, shares: impl Iterator<Item = Share>) {
+    pub(crate) fn allowed(&self, shares: impl Iterator<Item = LimitCount>) {
         let spot = self.spot(None);
         spot.count(&spot.stripe.charged);
-        for Share { place, is_refused, is_refused_first } in shares {
+        for LimitCount { place, is_refused, is_refused_first } in shares {
             let Some(cells) = spot.stripe.limits.get(place.0 as usize) else { continue };
             spot.count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
             if is_refused_first {
@@ -312,7 +312,8 @@ impl Tally {
 
     /// Returns the counts of the limit with this number.
     pub(crate) fn counts(&self, number: u32) -> Counts {
-        let [for_owner, other] = [true, false].map(|is_for_owner| self.counts_at(Place::new(number, is_for_owner)));
+        let [for_owner, other] =
+            [true, false].map(|is_for_owner| self.counts_at(CounterIndex::new(number, is_for_owner)));
         Counts {
             allowed: for_owner.allowed + other.allowed,
             denied: for_owner.denied + other.denied,
@@ -322,7 +323,7 @@ impl Tally {
         }
     }
 
-    fn counts_at(&self, place: Place) -> Counts {
+    fn counts_at(&self, place: CounterIndex) -> Counts {
         let striped = self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
             Counts::default(),
             |sum, cells| Counts {
@@ -349,9 +350,9 @@ mod tests {
 
     #[test]
     fn counters_of_dropped_handles_are_reused_with_their_counts() {
-        let tally = Tally::new();
+        let tally = StripedCounters::new();
         tally.make_room(2);
-        let places = [Some(Place::new(0, true)), Some(Place::new(1, true)), None];
+        let places = [Some(CounterIndex::new(0, true)), Some(CounterIndex::new(1, true)), None];
         for place in places {
             for _ in 0..10 {
                 let (one, other) = (tally.own(place), tally.own(place));
@@ -379,8 +380,8 @@ mod models {
     #[test]
     fn counters_that_a_handle_leaves_lose_nothing_to_the_next() {
         loom::model(|| {
-            let tally = Arc::new(Tally::new());
-            let count = |tally: &Tally| tally.own(None).decided(true);
+            let tally = Arc::new(StripedCounters::new());
+            let count = |tally: &StripedCounters| tally.own(None).decided(true);
             let other = thread::spawn({
                 let tally = Arc::clone(&tally);
                 move || count(&tally)

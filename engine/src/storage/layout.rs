@@ -199,24 +199,24 @@ impl RingWord {
 
 /// The state of a bucket: the word, and the generation of the numbers under which it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BucketState {
     pub(crate) generation: Generation,
     pub(crate) word: u64,
     /// Whether the word names a ring: see [`ring`](Self::ring).
     pub(crate) is_ring: bool,
     /// Whether stripes hold some of the bucket's tokens (`striping.rs`); the word does not count those as used.
-    pub(crate) is_leased: bool,
+    pub(crate) is_striped: bool,
 }
 
-impl Held {
+impl BucketState {
     /// Returns a state whose word says all of it.
     pub(crate) fn word(generation: Generation, word: u64) -> Self {
-        Self { generation, word, is_ring: false, is_leased: false }
+        Self { generation, word, is_ring: false, is_striped: false }
     }
 
     /// Returns a state whose word names a ring.
     pub(crate) fn with_ring(generation: Generation, word: RingWord) -> Self {
-        Self { generation, word: word.0, is_ring: true, is_leased: false }
+        Self { generation, word: word.0, is_ring: true, is_striped: false }
     }
 
     /// Returns the word as the name of a ring, if it is one.
@@ -242,10 +242,10 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self { tag: 0, word: 0 };
 
     /// Makes the slot of a key whose bucket has this state.
-    pub(crate) fn active(key: KeyBits, held: Held) -> Self {
+    pub(crate) fn active(key: KeyBits, held: BucketState) -> Self {
         let generation = GENERATION.put(held.generation.number());
         let state = STATE.put(if held.is_ring { ACTIVE_WITH_RING } else { ACTIVE });
-        Self { tag: key.0 | STRIPED.put(held.is_leased.into()) | generation | state, word: held.word }
+        Self { tag: key.0 | STRIPED.put(held.is_striped.into()) | generation | state, word: held.word }
     }
 
     /// Makes a slot of the bits of a tag, such as those of a [`PlainTag`], and a word.
@@ -261,7 +261,7 @@ impl Slot {
     }
 
     /// Returns whether this is the striped slot of the key whose [`PlainTag`] is `tag`.
-    pub(crate) fn is_leased_of(self, tag: u64) -> bool {
+    pub(crate) fn is_striped_of(self, tag: u64) -> bool {
         self.tag == tag | STRIPED.put(1)
     }
 
@@ -284,10 +284,10 @@ impl Slot {
     }
 
     /// Returns the state of the bucket in the slot.
-    pub(crate) fn held(self) -> Held {
+    pub(crate) fn held(self) -> BucketState {
         let generation = Generation(GENERATION.get(self.tag) as u8);
         let is_ring = STATE.get(self.tag) == ACTIVE_WITH_RING;
-        Held { generation, word: self.word, is_ring, is_leased: STRIPED.get(self.tag) == 1 }
+        BucketState { generation, word: self.word, is_ring, is_striped: STRIPED.get(self.tag) == 1 }
     }
 
     /// Returns the ring that the slot's word names.
@@ -356,9 +356,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64, is_ring: bool, is_leased: bool) {
+        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64, is_ring: bool, is_striped: bool) {
             let key = KeyBits::new(limit, hash);
-            let held = Held { generation: Generation(generation), word, is_ring, is_leased };
+            let held = BucketState { generation: Generation(generation), word, is_ring, is_striped };
             let slot = Slot::from_bits(Slot::active(key, held).to_bits());
             prop_assert_eq!(slot.state(), State::Active);
             prop_assert_eq!(slot.key(), key);
@@ -366,8 +366,8 @@ mod tests {
             prop_assert_eq!(slot.held(), held);
             prop_assert_eq!(slot.ring().is_some(), is_ring);
             prop_assert!(slot.holds(key));
-            prop_assert_eq!(slot.is_free(u64::MAX), !is_leased);
-            prop_assert_eq!((slot.owner(), slot.idle_at()), (Some(limit), if is_leased { Nanos::MAX } else { word }));
+            prop_assert_eq!(slot.is_free(u64::MAX), !is_striped);
+            prop_assert_eq!((slot.owner(), slot.idle_at()), (Some(limit), if is_striped { Nanos::MAX } else { word }));
             let claim = Slot::from_bits(Slot::claimed(key, word).to_bits());
             prop_assert_eq!(claim.state(), State::Claimed);
             prop_assert_eq!((claim.key(), claim.word), (key, word));

@@ -84,7 +84,7 @@ const TAG: Field = Field::rest(TOP);
 
 /// The rings of all logs of an engine, in one pool for each size.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct LogPool {
     pools: [OnceLock<Pool>; SIZES],
     /// The most keys of the engine. No key needs two rings.
     keys: usize,
@@ -132,7 +132,7 @@ impl RingCandidate {
     }
 }
 
-impl Rings {
+impl LogPool {
     pub(crate) fn new(keys: usize) -> Self {
         Self { pools: Default::default(), keys, missed: Counter::default() }
     }
@@ -173,10 +173,10 @@ impl Rings {
     }
 
     /// Takes a free ring for a log of `limit`. `None` when all are taken.
-    pub(crate) fn take(&self, limit: u64) -> Option<Spare<'_>> {
+    pub(crate) fn take(&self, limit: u64) -> Option<SpareRing<'_>> {
         let size = size_of_ring(limit);
         let pool = self.pool(size);
-        Some(Spare { pool, size, place: pool.pop()?, limit: limit as usize })
+        Some(SpareRing { pool, size, place: pool.pop()?, limit: limit as usize })
     }
 
     /// Puts back a ring that no slot names any more.
@@ -277,14 +277,14 @@ fn after(top: u64, place_and_1: u64) -> u64 {
 
 /// A ring that was taken and that no slot names yet. When dropped it goes back to its pool, unless it is kept.
 #[derive(Debug)]
-pub(crate) struct Spare<'r> {
+pub(crate) struct SpareRing<'r> {
     pool: &'r Pool,
     size: usize,
     place: usize,
     limit: usize,
 }
 
-impl Spare<'_> {
+impl SpareRing<'_> {
     /// Writes all of the ring: `taken` are the instants of the cells in use, the earliest first; the others are free
     /// from `now` on. `home` is the hash of the key.
     pub(crate) fn fill(&self, home: u64, now: Nanos, mut taken: impl Iterator<Item = Nanos>) -> RingId {
@@ -310,7 +310,7 @@ impl Spare<'_> {
     }
 }
 
-impl Drop for Spare<'_> {
+impl Drop for SpareRing<'_> {
     fn drop(&mut self) {
         self.pool.push(self.place);
     }
@@ -351,7 +351,7 @@ pub(crate) struct RingSnapshot {
 
 /// The error for a ring that belongs to another key by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Lost;
+pub(crate) struct RingLost;
 
 impl Ring<'_> {
     /// Returns the cell that is `steps` after the hint.
@@ -378,11 +378,11 @@ impl Ring<'_> {
     }
 
     /// Finds the head, and helps a hint that lags. Returns the head, and what `look` read while the hint stood there.
-    fn head<T>(&self, look: impl Fn(&Head) -> T) -> Result<(Head, T), Lost> {
+    fn head<T>(&self, look: impl Fn(&Head) -> T) -> Result<(Head, T), RingLost> {
         loop {
             let hint = self.hint.load();
             if LIFE.get(hint) != self.id.life() {
-                return Err(Lost);
+                return Err(RingLost);
             }
             let (first, second) = (self.cell(hint, 0).load(), self.cell(hint, 1).load());
             if first > second {
@@ -398,7 +398,7 @@ impl Ring<'_> {
     }
 
     /// Returns the cells that are free at `now`, and when `cost` cells (at most all) are free.
-    pub(crate) fn look(&self, now: Nanos, cost: u64) -> Result<RingSnapshot, Lost> {
+    pub(crate) fn look(&self, now: Nanos, cost: u64) -> Result<RingSnapshot, RingLost> {
         let (head, (free, due)) = self
             .head(|head| (self.free(head, now) as u64, self.value(head, (cost as usize).clamp(1, self.limit) - 1)))?;
         Ok(RingSnapshot { free, due, last: head.last })
@@ -422,7 +422,7 @@ impl Ring<'_> {
 
     /// Fills a spare ring with the cells in use at `at`, or with the youngest of them if it has fewer cells. Returns
     /// its name, and the instant from which all of it is free.
-    pub(crate) fn copy(&self, at: Nanos, spare: &Spare<'_>) -> Result<(RingId, Nanos), Lost> {
+    pub(crate) fn copy(&self, at: Nanos, spare: &SpareRing<'_>) -> Result<(RingId, Nanos), RingLost> {
         let (head, copied) = self.head(|head| {
             let first = self.free(head, at).max(self.limit.saturating_sub(spare.limit));
             spare.fill(self.home.load(), at, (first..self.limit).map(|steps| self.value(head, steps)))
@@ -435,7 +435,7 @@ impl Ring<'_> {
     ///
     /// At the end of time every cell counts as free, so what is owed takes cells that others still use: see the head of
     /// this file.
-    pub(crate) fn claim(&self, now: Nanos, until: Nanos, cost: u64) -> Result<bool, Lost> {
+    pub(crate) fn claim(&self, now: Nanos, until: Nanos, cost: u64) -> Result<bool, RingLost> {
         let mut left = cost;
         while left > 0 {
             let (head, ()) = self.head(|_| ())?;

@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Meter, Receipt},
     base::{atomic::Counter, time::Nanos},
     storage::{
-        layout::Held,
+        layout::BucketState,
         table::{Key, Table},
     },
 };
@@ -18,7 +18,7 @@ use crate::{
 /// Sums of everything that was taken off buckets other than by time. They bound how much of a charge is left to give
 /// back.
 #[derive(Debug)]
-pub(crate) struct Moves {
+pub(crate) struct RefundLog {
     groups: Box<[Group]>,
     /// Resets of all keys.
     resets: Counter,
@@ -41,7 +41,7 @@ pub(crate) enum Mark {
     Long { moved: u64, resets: u64 },
 }
 
-impl Moves {
+impl RefundLog {
     /// The number of groups. Loom explores each access, so it has one group.
     const GROUPS: usize = if cfg!(engine_loom) { 1 } else { 4_096 };
     /// Nanoseconds of one unit of [`Group::moved`].
@@ -95,19 +95,19 @@ impl Moves {
     pub(crate) fn given_back(
         &self,
         key: Key,
-        held: Held,
+        held: BucketState,
         meter: &Meter,
         receipt: &Receipt,
         now: Nanos,
-    ) -> Option<Held> {
+    ) -> Option<BucketState> {
         let word = meter.give_back(held.word, now, receipt)?;
         self.moved(key, held.word.saturating_sub(word));
-        Some(Held { word, ..held })
+        Some(BucketState { word, ..held })
     }
 
     /// Gives a charge back to the slot of a key. `receipt` returns `None` where the slot has other numbers by now.
     ///
-    /// Where the slot is striped and holds less than the refund, stripes gave the rest: `end_lease` then ends the
+    /// Where the slot is striped and holds less than the refund, stripes gave the rest: `end_striping` then ends the
     /// striping, which charges that rest to the slot first. While other threads begin and end the striping of the key,
     /// the rest may be lost.
     pub(crate) fn give_back(
@@ -115,22 +115,22 @@ impl Moves {
         table: &Table,
         key: Key,
         meter: &Meter,
-        receipt: impl Fn(Held) -> Option<Receipt>,
+        receipt: impl Fn(BucketState) -> Option<Receipt>,
         read_clock: impl Fn() -> Nanos,
-        end_lease: impl Fn(),
+        end_striping: impl Fn(),
     ) {
         for can_end_lease in [true, true, false] {
             let is_short = Cell::new(false);
             table.change(key, |held| {
                 let receipt = receipt(held)?;
                 let now = read_clock();
-                is_short.set(can_end_lease && held.is_leased && meter.is_short_of(held.word, now, &receipt));
+                is_short.set(can_end_lease && held.is_striped && meter.is_short_of(held.word, now, &receipt));
                 if is_short.get() { None } else { self.given_back(key, held, meter, &receipt, now) }
             });
             if !is_short.get() {
                 return;
             }
-            end_lease();
+            end_striping();
         }
     }
 }

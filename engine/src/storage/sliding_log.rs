@@ -32,9 +32,9 @@ use crate::{
     base::time::Nanos,
     storage::{
         atomic_update::Next,
-        layout::{Generation, Held, RingId, RingWord},
-        log_pool::{Lost, Ring, RingSnapshot, Spare},
-        table::{Full, Key, Met, Table},
+        layout::{BucketState, Generation, RingId, RingWord},
+        log_pool::{Ring, RingLost, RingSnapshot, SpareRing},
+        table::{Key, RaceCounts, Table, TableFull},
     },
 };
 
@@ -59,12 +59,12 @@ pub(crate) enum State {
     Ring(RingWord),
     /// The log is a ring of the previous numbers, to be swapped for `next` before it is charged. Until then it counts as
     /// `word`, which is stricter.
-    Before { next: Held, word: u64 },
+    Before { next: BucketState, word: u64 },
 }
 
 /// A decision with its time, and the state after it as a word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stepped {
+pub(crate) struct StepResult {
     pub(crate) verdict: Verdict,
     pub(crate) word: u64,
     pub(crate) now: Nanos,
@@ -73,7 +73,7 @@ pub(crate) struct Stepped {
 /// The outcome of one look at a slot.
 enum Step {
     /// The slot named no ring, and its word decided.
-    Decided(Stepped),
+    Decided(StepResult),
     /// The slot names a ring.
     Ring(RingWord),
     /// The slot has changed: start again.
@@ -88,11 +88,11 @@ impl<'t> SlidingLog<'t> {
         &self,
         mut now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        state: impl Fn(Option<Held>, &mut Option<Spare<'t>>) -> Result<State, E>,
-    ) -> Result<Result<Stepped, E>, Full> {
+        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<State, E>,
+    ) -> Result<Result<StepResult, E>, TableFull> {
         loop {
             let mut spare = None;
-            let step = self.table.update(self.key, now, &read_clock, &mut Met::default(), |held, now| {
+            let step = self.table.update(self.key, now, &read_clock, &mut RaceCounts::default(), |held, now| {
                 // The last attempt may have left one.
                 spare = None;
                 match state(held, &mut spare) {
@@ -127,8 +127,8 @@ impl<'t> SlidingLog<'t> {
         &self,
         mut now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        state: impl Fn(Option<Held>, &mut Option<Spare<'t>>) -> Result<State, E>,
-    ) -> Result<Stepped, E> {
+        state: impl Fn(Option<BucketState>, &mut Option<SpareRing<'t>>) -> Result<State, E>,
+    ) -> Result<StepResult, E> {
         loop {
             let held = self.table.get(self.key);
             if held.is_none() {
@@ -157,8 +157,8 @@ impl<'t> SlidingLog<'t> {
         word: u64,
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        spare: &mut Option<Spare<'t>>,
-    ) -> Next<Held, Result<Step, E>> {
+        spare: &mut Option<SpareRing<'t>>,
+    ) -> Next<BucketState, Result<Step, E>> {
         let now = self.caught_up(word, now, read_clock);
         let outcome = self.step(word, now);
         if !matches!(outcome.verdict, Verdict::Admit(_)) {
@@ -174,9 +174,9 @@ impl<'t> SlidingLog<'t> {
                 let cells = repeat_n(used_until, used as usize).chain(repeat_n(until, self.cost as usize));
                 let word = RingWord::new(ring.fill(self.key.hash(), self.log.at(now), cells), until);
                 *spare = Some(ring);
-                Held::with_ring(self.generation, word)
+                BucketState::with_ring(self.generation, word)
             }
-            None => Held::word(self.generation, outcome.word),
+            None => BucketState::word(self.generation, outcome.word),
         };
         Next::Write(held, Ok(Step::Decided(outcome)))
     }
@@ -187,7 +187,7 @@ impl<'t> SlidingLog<'t> {
         word: RingWord,
         now: &mut Nanos,
         read_clock: impl Fn() -> Nanos,
-    ) -> Result<Option<Stepped>, Lost> {
+    ) -> Result<Option<StepResult>, RingLost> {
         let (id, ring) = (word.ring(), self.ring(word));
         let outcome = self.decide(self.see(ring, now, read_clock)?, *now);
         if let Verdict::Admit(_) = outcome.verdict {
@@ -208,7 +208,7 @@ impl<'t> SlidingLog<'t> {
     }
 
     /// Looks at a ring, at a time that is not behind the ring.
-    fn see(&self, ring: Ring<'_>, now: &mut Nanos, read_clock: impl Fn() -> Nanos) -> Result<RingSnapshot, Lost> {
+    fn see(&self, ring: Ring<'_>, now: &mut Nanos, read_clock: impl Fn() -> Nanos) -> Result<RingSnapshot, RingLost> {
         let seen = ring.look(self.log.at(*now), self.cost)?;
         if seen.last <= self.log.until(*now) {
             return Ok(seen);
@@ -223,26 +223,26 @@ impl<'t> SlidingLog<'t> {
     }
 
     /// Decides by a word.
-    fn step(&self, word: u64, now: Nanos) -> Stepped {
+    fn step(&self, word: u64, now: Nanos) -> StepResult {
         let meter = Meter::SlidingWindowLog(self.log);
         let owed = || Verdict::Admit(meter.overcharge(word, now, self.cost));
         let verdict = if self.is_owed { owed() } else { meter.step(word, now, self.cost) };
         let word = if let Verdict::Admit(word) = verdict { word } else { word };
-        Stepped { verdict, word, now }
+        StepResult { verdict, word, now }
     }
 
     /// Decides by a snapshot of a ring.
-    fn decide(&self, seen: RingSnapshot, now: Nanos) -> Stepped {
+    fn decide(&self, seen: RingSnapshot, now: Nanos) -> StepResult {
         let used = self.log.capacity() - seen.free;
         if self.cost <= seen.free || self.is_owed {
             let until = if self.cost == 0 { seen.last } else { seen.last.max(self.log.until(now)) };
             let word = self.log.word(used + self.cost, until);
-            return Stepped { verdict: Verdict::Admit(word), word, now };
+            return StepResult { verdict: Verdict::Admit(word), word, now };
         }
         let is_ever = self.cost <= self.log.capacity();
         let wait_ns = seen.due.saturating_sub(now).max(1);
         let verdict = if is_ever { Verdict::Later { wait_ns } } else { Verdict::Never };
-        Stepped { verdict, word: self.log.word(used, seen.last), now }
+        StepResult { verdict, word: self.log.word(used, seen.last), now }
     }
 
     /// Returns whether the key's slot names this ring, and is open.
@@ -250,7 +250,7 @@ impl<'t> SlidingLog<'t> {
         self.table.get(self.key).is_some_and(|held| self.is_open(held, ring))
     }
 
-    fn is_open(&self, held: Held, ring: RingId) -> bool {
+    fn is_open(&self, held: BucketState, ring: RingId) -> bool {
         let word = held.ring().filter(|_| held.generation == self.generation);
         word.is_some_and(|word| word.ring() == ring && !word.is_closed())
     }
@@ -263,11 +263,11 @@ impl<'t> SlidingLog<'t> {
             self.key,
             0,
             || 0,
-            &mut Met::default(),
+            &mut RaceCounts::default(),
             |held, _| match held {
                 Some(held) if self.is_open(held, ring) => {
                     let idle = held.ring().map_or(0, RingWord::idle).max(until);
-                    Next::Write(Held::with_ring(self.generation, RingWord::new(ring, idle)), true)
+                    Next::Write(BucketState::with_ring(self.generation, RingWord::new(ring, idle)), true)
                 }
                 _ => Next::Leave(false),
             },

@@ -61,17 +61,17 @@
 
 mod pool;
 
-pub(crate) use pool::{Leases, Spend, Terms, without_reserve};
+pub(crate) use pool::{StripePool, StripeSpend, StripeTerms, with_reserve_used};
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
     base::time::Nanos,
     storage::{
         atomic_update::Next,
-        layout::{Generation, Held},
-        refund_log::{Mark, Moves},
-        sliding_log::Stepped,
-        table::{Key, Met, Table},
+        layout::{BucketState, Generation},
+        refund_log::{Mark, RefundLog},
+        sliding_log::StepResult,
+        table::{Key, RaceCounts, Table},
     },
 };
 use pool::{
@@ -93,8 +93,8 @@ const CONTENDED_WITHIN_NS: u64 = 100_000_000;
 
 /// The outcome of a charge or a look at a striped key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Leased {
-    Decided(Stepped),
+pub(crate) enum StripedOutcome {
+    Decided(StepResult),
     /// The key is no longer striped, or not under these numbers.
     Ended,
     /// The snapshot is not the newest.
@@ -102,14 +102,14 @@ pub(crate) enum Leased {
 }
 
 /// One key of a limit that may be striped, and the cost to charge or check.
-pub(crate) struct Lease<'b> {
-    pub(crate) leases: &'b Leases,
+pub(crate) struct StripedKey<'b> {
+    pub(crate) leases: &'b StripePool,
     pub(crate) table: &'b Table,
-    pub(crate) moves: &'b Moves,
+    pub(crate) moves: &'b RefundLog,
     pub(crate) key: Key,
     pub(crate) meter: &'b Meter,
     pub(crate) generation: Generation,
-    pub(crate) terms: Terms,
+    pub(crate) terms: StripeTerms,
     pub(crate) cost: u64,
     /// The number of the calling thread. It chooses the thread's stripe.
     pub(crate) thread: usize,
@@ -118,7 +118,7 @@ pub(crate) struct Lease<'b> {
     pub(crate) is_stale: &'b dyn Fn() -> bool,
 }
 
-impl<'b> Lease<'b> {
+impl<'b> StripedKey<'b> {
     fn group(&self) -> &'b Group {
         self.leases.group(self.key.hash())
     }
@@ -151,25 +151,25 @@ impl<'b> Lease<'b> {
         tokens_of(self.id(), stock)
     }
 
-    /// Spends from the thread's stripe in the common case: see [`Leases::spend`].
+    /// Spends from the thread's stripe in the common case: see [`StripePool::spend`].
     #[inline(always)]
-    pub(crate) fn spend(&self, word: u64, now: Nanos) -> Option<Stepped> {
+    pub(crate) fn spend(&self, word: u64, now: Nanos) -> Option<StepResult> {
         let &Self { terms, generation, thread, cost, .. } = self;
-        let spend = Spend { terms, hash: self.key.hash(), generation, thread, cost };
+        let spend = StripeSpend { terms, hash: self.key.hash(), generation, thread, cost };
         let now = self.leases.spend(spend, now, || !(self.is_stale)())?;
         Some(self.spent(word, now))
     }
 
     /// Charges the cost at time `now`, or a later one. `word` is the state of the key's slot, which was striped.
-    pub(crate) fn charge(&self, word: u64, now: Nanos) -> Leased {
+    pub(crate) fn charge(&self, word: u64, now: Nanos) -> StripedOutcome {
         let (number, stripe) = self.stripe();
         loop {
             if let Some(spent) = self.spend(word, now) {
-                return Leased::Decided(spent);
+                return StripedOutcome::Decided(spent);
             }
             let stock = stripe.stock.load();
             if (self.is_stale)() {
-                return Leased::Stale;
+                return StripedOutcome::Stale;
             }
             match self.tokens(stock) {
                 Some(tokens) if tokens >= self.cost => {}
@@ -185,14 +185,14 @@ impl<'b> Lease<'b> {
 
     /// Returns the outcome of a cost that a stripe admitted. Its state does not count the reserve as used.
     #[inline(always)]
-    fn spent(&self, word: u64, now: Nanos) -> Stepped {
+    fn spent(&self, word: u64, now: Nanos) -> StepResult {
         let word = self.meter.step(word, now, self.cost).admitted().unwrap_or(word);
-        Stepped { verdict: Verdict::Admit(word), word, now }
+        StepResult { verdict: Verdict::Admit(word), word, now }
     }
 
     /// Fills a stripe that holds `tokens`, fewer than the cost, and spends from it. `None` if the stripe changed.
     #[cold]
-    fn refill(&self, number: usize, stripe: &Stripe, tokens: u64, now: Nanos) -> Option<Leased> {
+    fn refill(&self, number: usize, stripe: &Stripe, tokens: u64, now: Nanos) -> Option<StripedOutcome> {
         let mark = self.moves.mark_brief();
         let filling = self.leases.filling();
         stripe.stock.compare_exchange(self.stock(tokens), filling).ok()?;
@@ -201,7 +201,7 @@ impl<'b> Lease<'b> {
         // Fails where the stripe was emptied; then its tokens are charged as used, at a time after `now`.
         let put = |tokens| stripe.stock.compare_exchange(filling, self.stock(tokens)).is_ok();
         let paid = self.charge_word(filled_at, self.terms.share - tokens);
-        if let Leased::Decided(Stepped { verdict: Verdict::Admit(_), .. }) = paid {
+        if let StripedOutcome::Decided(StepResult { verdict: Verdict::Admit(_), .. }) = paid {
             stripe.raise_filled_at(filled_at);
             if put(self.terms.share - self.cost) {
                 self.count_refill(number, filled_at.saturating_sub(filled_before));
@@ -209,61 +209,63 @@ impl<'b> Lease<'b> {
             }
             self.give_back(self.terms.share - tokens, filled_at, mark);
             self.give_back(tokens, now, mark);
-            return Some(Leased::Ended);
+            return Some(StripedOutcome::Ended);
         }
         if !put(tokens) {
             self.give_back(tokens, now, mark);
         }
         match paid {
-            Leased::Decided(_) if self.close() => Some(Leased::Ended),
-            Leased::Decided(_) => Some(self.charge_word(now, self.cost)),
+            StripedOutcome::Decided(_) if self.close() => Some(StripedOutcome::Ended),
+            StripedOutcome::Decided(_) => Some(self.charge_word(now, self.cost)),
             other => Some(other),
         }
     }
 
     /// Charges the slot's word. Before a refusal it ends the session, which collects all stock.
     #[cold]
-    fn charge_word_or_close(&self, now: Nanos) -> Leased {
+    fn charge_word_or_close(&self, now: Nanos) -> StripedOutcome {
         match self.charge_word(now, self.cost) {
-            Leased::Decided(Stepped { verdict: Verdict::Later { .. }, .. }) if self.close() => Leased::Ended,
+            StripedOutcome::Decided(StepResult { verdict: Verdict::Later { .. }, .. }) if self.close() => {
+                StripedOutcome::Ended
+            }
             decided => decided,
         }
     }
 
     /// Charges the word of the slot while it is striped.
-    fn charge_word(&self, now: Nanos, cost: u64) -> Leased {
-        let charged = self.table.update(self.key, now, self.read_clock, &mut Met::default(), |held, now| {
-            let Some(held) = held.filter(|held| held.is_leased && held.generation == self.generation) else {
-                return Next::Leave(Leased::Ended);
+    fn charge_word(&self, now: Nanos, cost: u64) -> StripedOutcome {
+        let charged = self.table.update(self.key, now, self.read_clock, &mut RaceCounts::default(), |held, now| {
+            let Some(held) = held.filter(|held| held.is_striped && held.generation == self.generation) else {
+                return Next::Leave(StripedOutcome::Ended);
             };
             if (self.is_stale)() {
-                return Next::Leave(Leased::Stale);
+                return Next::Leave(StripedOutcome::Stale);
             }
             match self.step(held.word, now, cost) {
-                decided @ Stepped { verdict: Verdict::Admit(word), .. } => {
-                    Next::Write(Held { word, ..held }, Leased::Decided(decided))
+                decided @ StepResult { verdict: Verdict::Admit(word), .. } => {
+                    Next::Write(BucketState { word, ..held }, StripedOutcome::Decided(decided))
                 }
-                refused => Next::Leave(Leased::Decided(refused)),
+                refused => Next::Leave(StripedOutcome::Decided(refused)),
             }
         });
         // Only a key without a slot finds the table full.
-        charged.unwrap_or(Leased::Ended)
+        charged.unwrap_or(StripedOutcome::Ended)
     }
 
     /// Decides over a striped word, as if the reserve were used too.
-    fn step(&self, word: u64, now: Nanos, cost: u64) -> Stepped {
+    fn step(&self, word: u64, now: Nanos, cost: u64) -> StepResult {
         let lifted = self.meter.overcharge(word, now, self.terms.reserve());
         match self.meter.step(lifted, now, cost) {
             Verdict::Admit(after) => {
                 let word = after - (lifted - word.max(now));
-                Stepped { verdict: Verdict::Admit(word), word, now }
+                StepResult { verdict: Verdict::Admit(word), word, now }
             }
-            verdict => Stepped { verdict, word: lifted, now },
+            verdict => StepResult { verdict, word: lifted, now },
         }
     }
 
     /// Returns what [`charge`](Self::charge) would decide. Writes nothing. `None`: the snapshot is not the newest.
-    pub(crate) fn look(&self, word: u64, now: Nanos) -> Option<Stepped> {
+    pub(crate) fn look(&self, word: u64, now: Nanos) -> Option<StepResult> {
         let tokens = |stripe: &Stripe| self.tokens(stripe.stock.load()).unwrap_or(0);
         let here = tokens(self.stripe().1);
         let stepped = self.step(word, now, self.cost);
@@ -277,7 +279,7 @@ impl<'b> Lease<'b> {
             let left = group.stripes.iter().map(|stripe| tokens(stripe)).sum();
             let word = word.max(now).saturating_add(group.spent_ns(left));
             let verdict = self.meter.step(word, now, self.cost);
-            Stepped { verdict, word: verdict.admitted().unwrap_or(word), now }
+            StepResult { verdict, word: verdict.admitted().unwrap_or(word), now }
         };
         (!(self.is_stale)()).then_some(looked)
     }
@@ -344,13 +346,13 @@ impl<'b> Lease<'b> {
     }
 
     /// Returns the slot's state as striped, and since when, if there is room for the reserve.
-    fn marked(&self, held: Held) -> Option<(Held, Nanos)> {
-        if held.is_leased || held.generation != self.generation || (self.is_stale)() || self.leases.are_held_back() {
+    fn marked(&self, held: BucketState) -> Option<(BucketState, Nanos)> {
+        if held.is_striped || held.generation != self.generation || (self.is_stale)() || self.leases.are_held_back() {
             return None;
         }
         let now = (self.read_clock)();
         let fits = matches!(self.meter.step(held.word, now, self.terms.reserve()), Verdict::Admit(_));
-        fits.then_some((Held { is_leased: true, ..held }, now))
+        fits.then_some((BucketState { is_striped: true, ..held }, now))
     }
 
     /// Begins a session, if the group is free, or the key that has it does not use it.
@@ -380,7 +382,7 @@ impl<'b> Lease<'b> {
             self.key,
             0,
             || 0,
-            &mut Met::default(),
+            &mut RaceCounts::default(),
             |held, _| {
                 held.and_then(|held| self.marked(held))
                     .map_or(Next::Leave(None), |(held, at)| Next::Write(held, Some(at)))

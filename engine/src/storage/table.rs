@@ -65,10 +65,10 @@ use crate::{
     storage::{
         alloc::{Lines, WAYS},
         atomic_update::{Next, Swap, update},
-        caller_groups::{Group, Groups, NO_GROUP},
-        layout::{Held, KeyBits, LIMITS_MAX, Slot, State},
-        log_pool::Rings,
-        table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
+        caller_groups::{CallerGroup, CallerGroups, NO_GROUP},
+        layout::{BucketState, KeyBits, LIMITS_MAX, Slot, State},
+        log_pool::LogPool,
+        table_shares::{OVERFLOW_BUCKETS, RECLAIMED, Shortage, SlotOwner, SlotShares, TableShares},
     },
 };
 
@@ -100,7 +100,7 @@ impl Key {
 
 /// The error for a new key for which no candidate is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Full {
+pub(crate) struct TableFull {
     /// The instant from which a candidate is free if no other key takes it; the end of time where no candidate says
     /// when.
     pub(crate) idle_at: Nanos,
@@ -108,7 +108,7 @@ pub(crate) struct Full {
 
 /// The races that an operation met: the evidence of concurrency tests.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Met {
+pub(crate) struct RaceCounts {
     /// Lost races.
     pub(crate) retries: u64,
     /// Slots taken over from an idle key.
@@ -125,11 +125,11 @@ pub(crate) struct Table {
     nonces: CachePadded<Counter>,
     /// The rings that the states of some slots name. The thread whose swap removes the last name of a ring puts the
     /// ring back.
-    pub(crate) rings: Rings,
+    pub(crate) rings: LogPool,
     /// The shares of limits and domains. New keys write their counts.
-    pub(crate) shares: CachePadded<Shares>,
+    pub(crate) shares: CachePadded<SlotShares>,
     /// The shares of caller groups, where callers have any.
-    pub(crate) groups: Option<Groups>,
+    pub(crate) groups: Option<CallerGroups>,
     /// The number of searches for idle slots of limits that hold their shares.
     reclaims: CachePadded<Counter>,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Table {
 pub(crate) use key_lines::KeyLines;
 
 /// A cell, and the slot that it held when it was read.
-pub(crate) type Seen<'t> = (&'t Cell128, Slot);
+pub(crate) type SlotSnapshot<'t> = (&'t Cell128, Slot);
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,8 +158,8 @@ impl Table {
         Self {
             lines: Lines::new(lines),
             nonces: CachePadded::default(),
-            rings: Rings::new(max_keys),
-            shares: CachePadded::new(Shares::new(overflow_buckets)),
+            rings: LogPool::new(max_keys),
+            shares: CachePadded::new(SlotShares::new(overflow_buckets)),
             groups: None,
             reclaims: CachePadded::default(),
         }
@@ -173,7 +173,7 @@ impl Table {
 
     /// Gives each group of callers a share. The table must be empty.
     pub(crate) fn share_by_group(&mut self) {
-        self.groups = Some(Groups::new(self.slots()));
+        self.groups = Some(CallerGroups::new(self.slots()));
     }
 
     fn cells(&self) -> &[Cell128] {
@@ -182,7 +182,7 @@ impl Table {
 
     /// Returns the state of the key's bucket, if it has one.
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<Held> {
+    pub(crate) fn get(&self, key: Key) -> Option<BucketState> {
         self.find_anywhere(key).map(|(_, slot)| slot.held())
     }
 
@@ -208,22 +208,22 @@ impl Table {
         key: Key,
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        met: &mut Met,
-        transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
-    ) -> Result<T, Full> {
+        met: &mut RaceCounts,
+        transition: impl FnMut(Option<BucketState>, Nanos) -> Next<BucketState, T>,
+    ) -> Result<T, TableFull> {
         self.update_by(NO_GROUP, key, now, read_clock, met, transition)
     }
 
     /// Updates the bucket of a key as [`update`](Self::update) does, for a caller of this group.
     pub(crate) fn update_by<T>(
         &self,
-        group: Group,
+        group: CallerGroup,
         key: Key,
         now: Nanos,
         read_clock: impl Fn() -> Nanos,
-        met: &mut Met,
-        mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
-    ) -> Result<T, Full> {
+        met: &mut RaceCounts,
+        mut transition: impl FnMut(Option<BucketState>, Nanos) -> Next<BucketState, T>,
+    ) -> Result<T, TableFull> {
         loop {
             if let Some((cell, seen)) = self.find_anywhere(key) {
                 let mut left = None;
@@ -262,13 +262,13 @@ impl Table {
 
     /// Changes the key's bucket to what `to` returns, if the key has a bucket and `to` returns a state. Returns whether
     /// it did.
-    pub(crate) fn change(&self, key: Key, to: impl Fn(Held) -> Option<Held>) -> bool {
+    pub(crate) fn change(&self, key: Key, to: impl Fn(BucketState) -> Option<BucketState>) -> bool {
         // No clock is needed: for a key without a bucket nothing is written, so the table cannot be full either.
         let outcome = self.update(
             key,
             0,
             || 0,
-            &mut Met::default(),
+            &mut RaceCounts::default(),
             |held, _| held.and_then(&to).map_or(Next::Leave(false), |held| Next::Write(held, true)),
         );
         outcome == Ok(true)
@@ -277,10 +277,10 @@ impl Table {
     /// Returns whether a key without a bucket would find one at `now`, for a caller of this group. Changes the bucket
     /// of no live key.
     #[cold]
-    pub(crate) fn find_room(&self, group: Group, key: Key, now: Nanos) -> Result<(), Full> {
+    pub(crate) fn find_room(&self, group: CallerGroup, key: Key, now: Nanos) -> Result<(), TableFull> {
         let scan = self.scan(group, key, now);
         let has_room = scan.active || !scan.claims.is_empty() || scan.free.is_some();
-        if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
+        if has_room { Ok(()) } else { Err(TableFull { idle_at: scan.idle_at }) }
     }
 
     /// Returns the number of slots, live or free.
@@ -290,19 +290,19 @@ impl Table {
 
     /// Finds the key's active slot in its two lines, and reads it. The key may be in another candidate.
     #[inline(always)]
-    pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
+    pub(crate) fn find(&self, key: Key) -> Option<SlotSnapshot<'_>> {
         let is_it = |slot: &Slot| slot.holds(key.bits) && slot.state() == State::Active;
         self.key_lines(key.hash).find(|cell| Some(Swap::load(cell)).filter(is_it))
     }
 
     /// Finds the key's active slot among all candidates, and reads it.
     #[inline]
-    fn find_anywhere(&self, key: Key) -> Option<Seen<'_>> {
+    fn find_anywhere(&self, key: Key) -> Option<SlotSnapshot<'_>> {
         self.find(key).or_else(|| self.find_elsewhere(key))
     }
 
     /// Counts a check or a peek of this group whose key found no bucket.
-    pub(crate) fn count_refused(&self, group: Group) {
+    pub(crate) fn count_refused(&self, group: CallerGroup) {
         match &self.groups {
             Some(groups) if groups.has_share(group) => groups.count_refused(),
             _ => self.shares.count_refused(),
@@ -326,7 +326,7 @@ impl Table {
 
     /// Swaps a slot for one of another owner, whose key this group brought, and counts the change. Returns whether it
     /// did.
-    fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot, group: Group) -> bool {
+    fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot, group: CallerGroup) -> bool {
         let (owner, next) = (self.shares.owner(before), self.shares.owner(after));
         let is_done = cell.swap(before, after).is_ok();
         if is_done {
@@ -341,7 +341,7 @@ impl Table {
     }
 
     /// Counts that a slot of the table has another owner, and belongs to this group. Overflow buckets are not counted.
-    fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>, group: Group) {
+    fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>, group: CallerGroup) {
         let Some(place) = self.place_of(cell) else { return };
         self.shares.passed(before, after);
         if let Some(groups) = &self.groups {
@@ -356,7 +356,7 @@ impl Table {
     }
 
     /// Returns the group whose key has this slot of the table.
-    fn group_of(&self, cell: &Cell128) -> Option<Group> {
+    fn group_of(&self, cell: &Cell128) -> Option<CallerGroup> {
         Some(self.groups.as_ref()?.of(self.place_of(cell)?))
     }
 
@@ -365,14 +365,14 @@ impl Table {
     #[cold]
     fn insert<T>(
         &self,
-        group: Group,
+        group: CallerGroup,
         key: Key,
         now: Nanos,
-        met: &mut Met,
-        mut transition: impl FnMut() -> Next<Held, T>,
-    ) -> Result<Option<T>, Full> {
-        let mut mine: Option<Seen<'_>> = None;
-        let take_back = |mine: Option<Seen<'_>>| {
+        met: &mut RaceCounts,
+        mut transition: impl FnMut() -> Next<BucketState, T>,
+    ) -> Result<Option<T>, TableFull> {
+        let mut mine: Option<SlotSnapshot<'_>> = None;
+        let take_back = |mine: Option<SlotSnapshot<'_>>| {
             if let Some((cell, claim)) = mine {
                 // Fails when another thread swapped the claim away, or made it active.
                 self.empty(cell, claim);
@@ -387,7 +387,7 @@ impl Table {
                 return Ok(None);
             }
             let Some((&(cell, winner), others)) = scan.claims.split_first() else {
-                let (cell, free) = scan.free.ok_or(Full { idle_at: scan.idle_at })?;
+                let (cell, free) = scan.free.ok_or(TableFull { idle_at: scan.idle_at })?;
                 let claim = Slot::claimed(key.bits, self.nonces.next());
                 if self.hand_over(cell, free, claim, group) {
                     met.reuses += u64::from(free != Slot::EMPTY);

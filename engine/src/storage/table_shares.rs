@@ -96,7 +96,7 @@ impl Default for TableShares {
 
 /// The slots that each limit and each domain holds and may hold.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct SlotShares {
     /// The shares of limits, by id. The list only grows, and is read without a lock.
     limits: boxcar::Vec<LimitShare>,
     /// The share of the limit that no policy has.
@@ -195,7 +195,7 @@ pub(crate) enum Shortage {
     All,
 }
 
-impl Shares {
+impl SlotShares {
     /// Makes shares under which each limit may hold all slots. The limit that no policy has gets so many overflow
     /// buckets.
     pub(crate) fn new(overflow_buckets: usize) -> Self {

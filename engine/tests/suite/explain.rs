@@ -10,7 +10,7 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use tidegate::{
-    Engine, Identity, Request, RuleMatch, Snapshot, TierFrom, WarningCode, clock::ManualClock, policy::Policy,
+    Engine, Identity, Request, RuleMatch, Snapshot, TierOrigin, WarningCode, clock::ManualClock, policy::Policy,
     time::SECOND_NS,
 };
 
@@ -313,7 +313,7 @@ fn each_rule_says_what_keeps_it_from_applying() {
         assert_eq!(fit(id), expected, "{id}");
     }
     let ada = &explained.identities[0];
-    assert_eq!((ada.tier, ada.has_ended), (Some(("free", TierFrom::Default)), true));
+    assert_eq!((ada.tier, ada.has_ended), (Some(("free", TierOrigin::Default)), true));
     assert_eq!(ada.client.map(|client| client.value.as_str()), Some("a*"));
 }
 

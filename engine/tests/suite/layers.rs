@@ -78,7 +78,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 /// The order of the layers, from the ground up. There is one list of it: the head of `lib.rs` lists the folders (`base/`), and
 /// the head of each folder's `mod.rs` lists its files.
 struct Order {
-    /// By module path of a folder or of a file in it: its place among all.
+    /// The rank of each folder and file among all, by its module path.
     ranks: BTreeMap<Vec<String>, usize>,
 }
 
@@ -307,7 +307,7 @@ fn a_circle_of_parts_and_a_file_that_is_not_listed_are_found() {
     assert!(Order::of(&files).is_err());
 }
 
-/// What a folder does stands in its files.
+/// The `mod.rs` of a folder only lists its files: what the folder does stands in them.
 #[test]
 fn a_folder_lists_its_files_and_has_no_code_of_its_own() {
     for (file, text) in sources().iter().filter(|(file, _)| file.ends_with("/mod.rs")) {
@@ -330,7 +330,7 @@ fn memory_orderings_are_named_in_one_file() {
 /// Files that may have unsafe code.
 const UNSAFE: &[&str] = &["engine/src/storage/alloc.rs", "engine/src/base/native128.rs"];
 
-/// Of the whole house, tests included: the lint is only denied, so that two files can allow it.
+/// Looks through the whole repository, tests included: the lint is denied, not forbidden, so that two files can allow it.
 #[test]
 fn unsafe_code_stands_in_two_files_with_a_reason_for_each_block() {
     // Split, so that this file is not found.
@@ -352,7 +352,7 @@ fn unsafe_code_stands_in_two_files_with_a_reason_for_each_block() {
     }
 }
 
-/// Where something can be waited for, and why a check does not.
+/// The files that take a lock, each with the reason why a check does not wait for it.
 const LOCKS: &[(&str, &str)] = &[
     ("engine/state.rs", "publishes wait for each other"),
     ("engine/heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),

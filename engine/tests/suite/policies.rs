@@ -304,7 +304,7 @@ fn rules_are_listed_as_they_win() {
     ]
     .concat();
     let policy = Policy::parse(&text, Toml).expect("a good policy");
-    let ids: Vec<&str> = policy.domains["default"].rules_by_closeness().iter().map(|rule| rule.id.as_str()).collect();
+    let ids: Vec<&str> = policy.domains["default"].rules_by_specificity().iter().map(|rule| rule.id.as_str()).collect();
     let [by_address, by_plan] = [["address", "subnet", "net"], ["trial", "longer-prefix", "prefix"]];
     assert_eq!(ids, [&["post"][..], &by_address, &by_plan, &["me", "any", "rest", "all"]].concat());
 }

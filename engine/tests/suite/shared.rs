@@ -4,7 +4,7 @@
 use std::{collections::HashMap, future::Future, pin::pin, task, time::Duration};
 
 use tidegate::{
-    Answer, Begun, Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot, StoreCharge,
+    BeginResult, Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot, StoreAnswer, StoreCharge,
     algorithm::Verdict,
     clock::{Clock, ManualClock},
     formats::Format,
@@ -48,7 +48,7 @@ struct Store {
 }
 
 impl Store {
-    fn answer(&mut self, charge: &StoreCharge<'_>, now: u64) -> Answer {
+    fn answer(&mut self, charge: &StoreCharge<'_>, now: u64) -> StoreAnswer {
         self.asked += 1;
         let word = self.words.entry(key(charge)).or_default();
         // A peek is a step of one token whose word is not stored.
@@ -56,7 +56,7 @@ impl Store {
         if let (Verdict::Admit(new), true) = (verdict, charge.cost > 0) {
             *word = new;
         }
-        Answer::Decided { verdict, word: *word, now }
+        StoreAnswer::Decided { verdict, word: *word, now }
     }
 
     fn used(&self, charge: &StoreCharge<'_>, now: u64) -> u64 {
@@ -74,8 +74,8 @@ fn check<'e>(engine: &'e Engine<ManualClock>, clock: &ManualClock, store: &mut S
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("valid");
     match engine.begin(&request) {
-        Begun::Decided(decision) => decision,
-        Begun::Pending(pending) => {
+        BeginResult::Decided(decision) => decision,
+        BeginResult::Pending(pending) => {
             let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
             let (decision, give_back) = engine.finish(pending, &answers);
             if let Some(give_back) = give_back {
@@ -130,7 +130,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let mut store = Store::default();
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
-    let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+    let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
     // Another check takes the last token of the local limit while the store decides.
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
@@ -154,8 +154,8 @@ fn without_a_store_on_failure_decides_and_the_decision_is_marked() {
             if !by_the_store {
                 return engine.check(&request);
             }
-            let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
-            let (decision, give_back) = engine.finish(pending, &[Answer::Failed]);
+            let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+            let (decision, give_back) = engine.finish(pending, &[StoreAnswer::Failed]);
             assert!(give_back.is_none());
             decision
         };
@@ -199,7 +199,7 @@ fn a_charge_names_what_it_counts_whatever_the_order_of_the_request() {
     let mut keys = Vec::new();
     for identities in [[user, ip], [ip, user]] {
         let request = Request::new(&identities).and_then(|request| request.endpoint("/pair")).expect("valid");
-        let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+        let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
         let charges: Vec<_> = pending.charges().collect();
         assert_eq!(charges.len(), 1);
         assert_eq!(
@@ -220,7 +220,7 @@ fn a_check_that_a_publish_overtakes_is_finished_by_the_new_numbers() {
     let request = Request::new(&who).and_then(|request| request.cost(5)).expect("valid");
     let mut begin = |tiers: &str| {
         store.words.clear();
-        let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+        let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
         let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
         publish(&engine, tiers);
         engine.finish(pending, &answers)
@@ -241,7 +241,7 @@ fn a_limit_that_changed_and_went_between_the_halves_counts_no_charge() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     assert!(check(&engine, &clock, &mut store, 1).is_allowed());
-    let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+    let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
     publish(&engine, &[local("l", 4), strict("s", 5, "")].join(", "));
     publish(&engine, &strict("s", 5, ""));
@@ -259,7 +259,7 @@ fn what_the_store_answered_is_read_by_the_numbers_that_it_was_asked_for() {
     let request = Request::new(&who).expect("valid");
     for after in ["leaky_bucket\", sharing = \"strict", "token_bucket"] {
         publish(&engine, daily);
-        let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+        let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
         let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
         publish(&engine, &format!("{{ id = \"s\", limit = 5, period = \"1d\", algorithm = \"{after}\" }}"));
         let (decision, _) = engine.finish(pending, &answers);
@@ -275,7 +275,7 @@ fn a_check_that_another_engine_began_is_decided_by_this_one() {
     let (_, other) = engine(&local("m", 3));
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
-    let Begun::Pending(pending) = ours.begin(&request) else { panic!("the store decides") };
+    let BeginResult::Pending(pending) = ours.begin(&request) else { panic!("the store decides") };
     let (decision, give_back) = other.finish(pending, &[]);
     assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/m"), Some(2)));
     assert!(give_back.is_none());
@@ -290,7 +290,7 @@ fn a_look_that_begins_is_not_counted_as_a_check() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let denied = |request: &Request<'_>| {
-        assert!(matches!(engine.begin(request), Begun::Decided(decision) if !decision.is_allowed()));
+        assert!(matches!(engine.begin(request), BeginResult::Decided(decision) if !decision.is_allowed()));
         engine.totals().denied
     };
     assert_eq!(denied(&request.without_cost()), 0);
@@ -304,7 +304,7 @@ fn a_peek_asks_the_store_to_look() {
     assert!(check(&engine, &clock, &mut store, 4).is_allowed());
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid").without_cost();
-    let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+    let BeginResult::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
     assert_eq!(pending.charges().next().map(|charge| charge.cost), Some(0));
     let (decision, give_back) = engine.finish(pending, &answers);

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    Begun, Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
+    BeginResult, Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
     algorithm::{Carry, Meter, SlidingWindowLog, Verdict},
     clock::ManualClock,
     formats::Format,
@@ -424,9 +424,9 @@ fn a_batch_and_a_check_in_two_halves_charge_a_log() {
     let mut decisions = Vec::new();
     bench.engine.check_batch(&[two, two, one], &mut decisions);
     assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [true, false, true]);
-    assert!(matches!(bench.engine.begin(&one), Begun::Decided(decision) if !decision.is_allowed()));
+    assert!(matches!(bench.engine.begin(&one), BeginResult::Decided(decision) if !decision.is_allowed()));
     bench.clock.advance(60 * SECOND);
-    let Begun::Pending(pending) = bench.engine.begin(&two) else { panic!("the store was not asked") };
+    let BeginResult::Pending(pending) = bench.engine.begin(&two) else { panic!("the store was not asked") };
     assert_eq!(bench.peek("a").remaining(), Some(3), "not charged yet");
     let (decision, back) = bench.engine.finish(pending, &[]);
     assert!(decision.is_allowed() && back.is_none());

@@ -1,14 +1,14 @@
 //! Describes the state of a limit in plain words, and formats the numbers and durations of such a description.
 
 use tidegate::{
-    Inspected, Outcome,
+    InspectedLimit, Outcome,
     policy::{Algorithm, Sharing},
 };
 
 /// Describes a limit: its algorithm, what of it is used, and when all of it is free again. For a shared limit the text
 /// also says which nodes it covers; `is_asked` means that there is a store and that it was asked.
 #[must_use]
-pub fn standing(limit: &Inspected<'_>, is_asked: bool) -> String {
+pub fn standing(limit: &InspectedLimit<'_>, is_asked: bool) -> String {
     let who = match (limit.sharing, limit.is_stored) {
         (Sharing::Local, _) => "",
         (_, false) if is_asked => "The store does not answer. On this node alone: ",
@@ -19,7 +19,7 @@ pub fn standing(limit: &Inspected<'_>, is_asked: bool) -> String {
     format!("{who}{}", counted(limit))
 }
 
-fn counted(limit: &Inspected<'_>) -> String {
+fn counted(limit: &InspectedLimit<'_>) -> String {
     let state = &limit.state;
     let Some(algorithm) = state.algorithm() else {
         let is_block = limit.limit_id.contains("/client:") && limit.limit_id.ends_with("/blocked");

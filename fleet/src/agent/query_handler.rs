@@ -3,8 +3,8 @@
 use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
 use tidegate::{
-    Answer, CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Pending, Request,
-    RequestError, Retry, clock::SystemClock,
+    CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, InspectedLimit, Inspection, Pending, Request,
+    RequestError, Retry, StoreAnswer, clock::SystemClock,
 };
 
 use crate::{
@@ -105,15 +105,15 @@ impl QueryHandler {
 
     /// Returns what the store has of the shared limits of a request, for [`Engine::inspect_with`]; `None` without a
     /// store.
-    pub async fn stored(&self, request: &Request<'_>) -> Option<Vec<Answer>> {
-        let (store, pending) = (self.store.as_ref()?, self.engine.pend_inspection(request)?);
+    pub async fn stored(&self, request: &Request<'_>) -> Option<Vec<StoreAnswer>> {
+        let (store, pending) = (self.store.as_ref()?, self.engine.begin_inspection(request)?);
         store.look(&[&pending]).await.pop()
     }
 
     /// Inspects the limits of several requests, with one question to the store for all of them.
     async fn inspect(&self, requests: &[Request<'_>]) -> Vec<Inspection<'_>> {
         let Some(store) = &self.store else { return requests.iter().map(|one| self.engine.inspect(one)).collect() };
-        let pending: Vec<_> = requests.iter().map(|request| self.engine.pend_inspection(request)).collect();
+        let pending: Vec<_> = requests.iter().map(|request| self.engine.begin_inspection(request)).collect();
         let asked: Vec<&Pending<'_>> = pending.iter().flatten().collect();
         let mut answers = store.look(&asked).await.into_iter();
         let each = requests.iter().zip(&pending).map(|(request, pending)| match pending {
@@ -202,7 +202,7 @@ fn wait_ms(retry: Retry) -> Option<u64> {
 
 impl PeekedLimit {
     /// Describes a limit; `is_asked` means that there is a store and that it was asked.
-    fn of(limit: &Inspected<'_>, is_asked: bool) -> Self {
+    fn of(limit: &InspectedLimit<'_>, is_asked: bool) -> Self {
         Self {
             limit_id: limit.limit_id.to_owned(),
             limit: limit.state.limit(),

@@ -12,10 +12,10 @@ use std::{
 
 use redis::RedisError;
 use tidegate::{
-    Answer, Begun, Decide, Decision, Engine, Pending, Request, Reservation, StoreCharge,
+    BeginResult, Decide, Decision, Engine, Pending, Request, Reservation, StoreAnswer, StoreCharge,
     algorithm::{NUMBER_MAX, Receipt, Verdict},
     clock::Clock,
-    policy::{DoorSettings, Sharing},
+    policy::{ResponseSettings, Sharing},
 };
 use tokio::time::{Instant, timeout};
 
@@ -121,7 +121,7 @@ impl<C: Clock> Shared<C> {
 
     /// Begins a check: see [`Engine::begin`]. Charges this node's leases and views at once; where they suffice, the
     /// check is decided.
-    pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
+    pub fn begin<'r>(&self, request: &'r Request<'r>) -> BeginResult<'_, 'r> {
         let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
             LocalAnswer::Answer(answer) => Some(answer),
             LocalAnswer::Waits(_) | LocalAnswer::Store => None,
@@ -133,21 +133,21 @@ impl<C: Clock> Shared<C> {
         begun
     }
 
-    /// Begins a check, or a look, without charging anything: see [`Engine::pend`].
+    /// Begins a check, or a look, without charging anything: see [`Engine::begin_if_shared`].
     #[must_use]
-    pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
-        self.engine.pend(request, is_look)
+    pub fn begin_if_shared<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<BeginResult<'_, 'r>> {
+        self.engine.begin_if_shared(request, is_look)
     }
 
     /// Charges what a pending check needs, in the store and in this node's leases and views, within the timeout. The
     /// answers are for [`finish`](Self::finish).
-    pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
+    pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<StoreAnswer>> + Send + use<C> {
         let mut answers = Vec::new();
         let mut waits = Vec::new();
         let mut requests_by_slot: Vec<(String, Vec<KeyRequest>, Vec<usize>)> = Vec::new();
         let mut views = Vec::new();
         for (place, charge) in pending.charges().enumerate() {
-            answers.push(charge.answered.unwrap_or(Answer::Failed));
+            answers.push(charge.answered.unwrap_or(StoreAnswer::Failed));
             if charge.answered.is_some() {
                 continue;
             }
@@ -202,20 +202,20 @@ impl<C: Clock> Shared<C> {
 
     /// Returns what the store has of the limits of each inspection, whatever this node holds of them, for
     /// [`Engine::inspect_with`]. Waits longer than a check, half a second, since an operator asks.
-    pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
+    pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<StoreAnswer>> {
         if self.store.keys.are_awaited() {
-            return pending.iter().map(|pending| vec![Answer::Failed; pending.charges().count()]).collect();
+            return pending.iter().map(|pending| vec![StoreAnswer::Failed; pending.charges().count()]).collect();
         }
         let charges = pending.iter().flat_map(|pending| pending.charges());
         let asked = charges.map(|charge| request_of(self.keys(), &charge)).collect();
         let mut replies = self.store.ask_for_operators(asked).await.into_iter();
-        let answer = |reply: Option<KeyReply>| reply.map_or(Answer::Failed, |reply| reply.answer);
+        let answer = |reply: Option<KeyReply>| reply.map_or(StoreAnswer::Failed, |reply| reply.answer);
         let of = |pending: &&Pending<'_>| replies.by_ref().take(pending.charges().count()).map(answer).collect();
         pending.iter().map(of).collect()
     }
 
     /// Finishes a check: see [`Engine::finish`]. Gives back charges of a request that was denied.
-    pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
+    pub fn finish(&self, pending: Pending<'_>, answers: &[StoreAnswer]) -> Decision<'_> {
         let (decision, in_vain) = self.engine.finish(pending, answers);
         if let Some(in_vain) = in_vain {
             self.take_back(in_vain.charges().filter_map(|charge| charged(self.keys(), &charge)));
@@ -224,7 +224,7 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Finishes a check as [`finish`](Self::finish) does; what was charged can be settled later.
-    pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
+    pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[StoreAnswer]) -> (Decision<'_>, Option<Reserved>) {
         let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
         if in_vain.is_some() {
@@ -235,7 +235,7 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Gives back the charges of a check that is not finished after all.
-    pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
+    pub fn abandon(&self, pending: &Pending<'_>, answers: &[StoreAnswer]) {
         self.take_back(all_charged(self.keys(), pending, answers).into_iter());
     }
 
@@ -265,7 +265,7 @@ impl<C: Clock> Shared<C> {
     ///
     /// The store did not answer.
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
-        let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
+        let Some(pending) = self.engine.begin_inspection(request) else { return Ok(0) };
         if self.store.keys.are_awaited() {
             return Err(StoreError::Silent);
         }
@@ -284,7 +284,7 @@ impl<C: Clock> Shared<C> {
     /// Forgets the leases and views that this node holds of the shared limits of a request, with what a view has not
     /// sent yet. The store still counts the leases as out unless it was [cleared](Self::clear) before.
     pub fn forget(&self, request: &Request<'_>) {
-        if let Some(pending) = self.engine.pend_inspection(request) {
+        if let Some(pending) = self.engine.begin_inspection(request) {
             pending.charges().for_each(|charge| self.quotas.forget(charge.hash));
         }
     }
@@ -317,7 +317,7 @@ impl<C: Clock> Shared<C> {
     #[doc(hidden)]
     #[must_use]
     pub fn unanswered(&self, request: &Request<'_>) -> (u64, u64) {
-        let pending = self.engine.pend_inspection(request);
+        let pending = self.engine.begin_inspection(request);
         let charges = pending.iter().flat_map(Pending::charges);
         (self.store.clock_reading().store, charges.map(|charge| self.quotas.unanswered(charge.hash)).sum())
     }
@@ -334,12 +334,12 @@ impl<C: Clock> Shared<C> {
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> LocalAnswer {
         // The name of the key is not known yet.
         if self.store.keys.are_awaited() {
-            return LocalAnswer::Answer(Answer::Failed);
+            return LocalAnswer::Answer(StoreAnswer::Failed);
         }
         // Without its store a view is not corrected, so `on_failure` of the limit decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
             self.quotas.note_view();
-            return LocalAnswer::Answer(Answer::Failed);
+            return LocalAnswer::Answer(StoreAnswer::Failed);
         }
         self.quotas.charge(charge, is_patient)
     }
@@ -368,16 +368,16 @@ impl<C: Clock> Shared<C> {
 impl<C: Clock> Decide for Shared<C> {
     async fn decide<'a>(&'a self, request: &'a Request<'a>) -> Decision<'a> {
         match self.begin(request) {
-            Begun::Decided(decision) => decision,
-            Begun::Pending(pending) => {
+            BeginResult::Decided(decision) => decision,
+            BeginResult::Pending(pending) => {
                 let answers = self.ask(&pending).await;
                 self.finish(pending, &answers)
             }
         }
     }
 
-    fn door_settings(&self, domain: &str) -> DoorSettings {
-        self.engine.door_settings(domain)
+    fn response_settings(&self, domain: &str) -> ResponseSettings {
+        self.engine.response_settings(domain)
     }
 }
 
@@ -416,7 +416,7 @@ struct AppliedCharge {
 }
 
 fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<AppliedCharge> {
-    let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
+    let Some(StoreAnswer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
     Some(AppliedCharge {
         hash: charge.hash,
         sharing: charge.sharing,
@@ -427,7 +427,7 @@ fn charged(keys: &KeyNames, charge: &StoreCharge<'_>) -> Option<AppliedCharge> {
     })
 }
 
-fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[Answer]) -> Vec<AppliedCharge> {
+fn all_charged(keys: &KeyNames, pending: &Pending<'_>, answers: &[StoreAnswer]) -> Vec<AppliedCharge> {
     let each = pending.charges().zip(answers);
     each.filter_map(|(mut charge, &answer)| {
         charge.answered = Some(answer);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use tidegate::{Begun, Identity, Request};
+use tidegate::{BeginResult, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis, sentinel::Sentinels};
 use tokio::time::Instant;
@@ -208,7 +208,7 @@ fn a_node_that_dies_between_two_slots_loses_one_request() {
         let identities =
             [("user", who[0]), ("ip", who[1])].map(|(kind, value)| Identity::new(kind, value).expect("valid"));
         let request = Request::new(&identities).expect("valid");
-        let Begun::Pending(pending) = nodes[0].shared.begin(&request) else { panic!("the store is asked") };
+        let BeginResult::Pending(pending) = nodes[0].shared.begin(&request) else { panic!("the store is asked") };
         assert_eq!(nodes[0].shared.ask(&pending).await.len(), 2);
         // The node dies before it finishes the check: nothing is given back.
         drop(pending);

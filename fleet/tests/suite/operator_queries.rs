@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::json;
-use tidegate::{Answer, Identity, Request, Snapshot};
+use tidegate::{Identity, Request, Snapshot, StoreAnswer};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
 
@@ -23,16 +23,17 @@ async fn used(node: &Node, users: &[&str]) -> Vec<Vec<Option<u64>>> {
         .map(|user| [Identity::new("user", user).expect("valid"), Identity::new("ip", "192.0.2.1").expect("valid")])
         .collect();
     let requests: Vec<_> = who.iter().map(|who| Request::new(who).expect("valid")).collect();
-    let pending: Vec<_> = requests.iter().map(|one| node.engine.pend_inspection(one).expect("shared limits")).collect();
+    let pending: Vec<_> =
+        requests.iter().map(|one| node.engine.begin_inspection(one).expect("shared limits")).collect();
     let answers = node.shared.look(&pending.iter().collect::<Vec<_>>()).await;
     assert_eq!(answers.len(), users.len());
     let each = pending.iter().zip(&answers).map(|(pending, answers)| {
         assert_eq!(answers.len(), pending.charges().count());
         let found = node.engine.inspect_with(pending, answers).limits;
         let shared = found.iter().filter(|limit| limit.limit_id.ends_with("/s") || limit.limit_id.ends_with("/more"));
-        let left = shared
-            .zip(answers)
-            .map(|(limit, answer)| (*answer != Answer::Failed).then(|| limit.state.limit() - limit.state.remaining()));
+        let left = shared.zip(answers).map(|(limit, answer)| {
+            (*answer != StoreAnswer::Failed).then(|| limit.state.limit() - limit.state.remaining())
+        });
         left.collect()
     });
     each.collect()

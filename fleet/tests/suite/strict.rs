@@ -10,7 +10,7 @@ use std::{
 
 use redis::{Commands, cmd};
 use serde_json::{Value, json};
-use tidegate::{Begun, Degraded, Identity, Request, Retry};
+use tidegate::{BeginResult, Degraded, Identity, Request, Retry};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, redis::Redis, wait_for};
 use tokio::task::JoinSet;
@@ -140,7 +140,9 @@ fn the_debt_of_a_settlement_in_the_store_is_repaid_in_one_period() {
             let request = Request::new(&who).expect("valid");
             let mut reserved = Vec::new();
             for _ in 0..3 {
-                let Some(Begun::Pending(pending)) = node.shared.pend(&request, false) else { panic!("it is shared") };
+                let Some(BeginResult::Pending(pending)) = node.shared.begin_if_shared(&request, false) else {
+                    panic!("it is shared")
+                };
                 let answers = node.shared.ask(&pending).await;
                 reserved.extend(node.shared.finish_reserved(pending, &answers).1);
             }

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Decider, Doors, Settings,
+    Decider, Listeners, Settings,
     http::{Authorize, Http},
 };
 use tokio::{
@@ -47,7 +47,7 @@ fn serves() {
         let decider = Arc::new(Decider::new(engine("")).expect("random numbers"));
         let settings = Settings { tls, ..Settings::default() };
         let http = Http { listener, authorize: Authorize::default() };
-        let server = Doors::new(decider, settings, http).serve().expect("it serves");
+        let server = Listeners::new(decider, settings, http).serve().expect("it serves");
         let handle = server.handle();
         let running = tokio::spawn(server);
         writeln!(io::stdout(), "{LISTENS}{address}").expect("the test reads");

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use serde_json::{Value, json};
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_middleware::{
-    address::Addresses,
+    address::AddressReader,
     decision::OwnedDecision,
     extract::{Extractor, Extractors},
     guard::{Guard, NoIdentity},
@@ -60,7 +60,7 @@ pub(crate) fn engine(settings: &str) -> Arc<TestEngine> {
 
 pub(crate) fn extractors(each: &[&str]) -> Extractors {
     let each = each.iter().map(|text| text.parse::<Extractor>().expect("right"));
-    let trusting = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
+    let trusting = AddressReader::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
     Extractors::new(each, trusting).expect("right")
 }
 
@@ -76,13 +76,13 @@ fn own() -> Extractors {
         let query = parts.map_or_else(|| request?.uri().query(), |parts| parts.uri.query());
         query?.strip_prefix("key=").map(str::to_owned)
     });
-    Extractors::new([query.expect("a kind")], Addresses::default()).expect("right")
+    Extractors::new([query.expect("a kind")], AddressReader::default()).expect("right")
 }
 
 /// Returns extractors that panic, because they read a header that is absent.
 pub(crate) fn panicking() -> Extractors {
     let tenant = Extractor::custom("tenant", |head| String::from_utf8(head.header("x-absent")[0].to_vec()).ok());
-    Extractors::new([tenant.expect("a kind")], Addresses::default()).expect("right")
+    Extractors::new([tenant.expect("a kind")], AddressReader::default()).expect("right")
 }
 
 /// Returns the guards of a server of the tests, each by the first segment of the paths that it protects.

@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 use tidegate::{
-    CountedIdentity, Engine, IDENTITIES_MAX, Identity, Inspected, PublishError, Request, Retry, Snapshot, TableShares,
-    clock::ManualClock, time::Nanos,
+    CountedIdentity, Engine, IDENTITIES_MAX, Identity, InspectedLimit, PublishError, Request, Retry, Snapshot,
+    TableShares, clock::ManualClock, time::Nanos,
 };
 
 use crate::simulation::SEED;
@@ -137,7 +137,7 @@ impl PolicySide {
             limit.denied += 1;
         }
         let by = decision.limit_index();
-        let of = |limit: &Inspected<'_>| limit.state.limit().saturating_sub(limit.state.remaining());
+        let of = |limit: &InspectedLimit<'_>| limit.state.limit().saturating_sub(limit.state.remaining());
         SideDecision {
             is_allowed,
             limit: by.map(|limit| limit.place() as u32),

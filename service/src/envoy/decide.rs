@@ -44,7 +44,7 @@ pub(crate) async fn decide<'e, C: Clock>(
                 response::put_status(outcome.decision.as_ref(), &shadows, to);
             }
             let deciding = outcomes.swap_remove(deciding);
-            response::put_headers(&deciding, engine.door_settings(domain), to);
+            response::put_headers(&deciding, engine.response_settings(domain), to);
             Some(deciding)
         })
         .await?;

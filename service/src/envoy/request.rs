@@ -9,8 +9,8 @@ use tidegate::{
     CountedIdentity, Engine, IDENTITIES_MAX, Identity, Rate, Request, RequestError,
     clock::Clock,
     descriptor::Dimension,
-    fitting_path,
     policy::{DescriptorSettings, Descriptors},
+    truncated_path,
 };
 use tidegate_middleware::extract::fitting_value;
 
@@ -342,8 +342,8 @@ fn read_wrapped(message: &[u8], before: Option<u64>) -> Option<u64> {
 /// Returns a path cut to the length that the engine takes.
 fn bounded_path(path: Cow<'_, str>) -> Cow<'_, str> {
     match path {
-        Cow::Borrowed(path) => fitting_path(path),
-        Cow::Owned(path) => Cow::Owned(fitting_path(&path).into_owned()),
+        Cow::Borrowed(path) => truncated_path(path),
+        Cow::Owned(path) => Cow::Owned(truncated_path(&path).into_owned()),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, fmt::Write, ops::RangeInclusive, time::Duration};
 
 use actix_web::web::BytesMut;
-use tidegate::{Decision, Inspected, policy::DoorSettings};
+use tidegate::{Decision, InspectedLimit, policy::ResponseSettings};
 use tidegate_middleware::headers;
 
 use crate::{
@@ -41,7 +41,7 @@ pub(super) fn put_overall_code(is_allowed: bool, to: &mut BytesMut) {
 }
 
 /// Writes the headers of the decision: the end of the response.
-pub(super) fn put_headers(outcome: &CheckOutcome<'_>, settings: DoorSettings, to: &mut BytesMut) {
+pub(super) fn put_headers(outcome: &CheckOutcome<'_>, settings: ResponseSettings, to: &mut BytesMut) {
     for (name, value) in outcome.decision.iter().flat_map(|decision| headers::each(decision, settings)) {
         put_message(HEADERS, to, |to| {
             put_text(1, name, to);
@@ -55,7 +55,7 @@ pub(super) fn put_headers(outcome: &CheckOutcome<'_>, settings: DoorSettings, to
 
 /// Writes the status of a descriptor. Where no limit applied to the descriptor, the status has the numbers of the tightest limit
 /// that only counts (`shadow`), if Envoy's types have room for them.
-pub(super) fn put_status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'_>], to: &mut BytesMut) {
+pub(super) fn put_status(decision: Option<&Decision<'_>>, shadows: &[InspectedLimit<'_>], to: &mut BytesMut) {
     let is_allowed = decision.is_none_or(Decision::is_allowed);
     let limited = decision.and_then(|decision| {
         let (name, limit, period) = (decision.limit_id()?, decision.limit()?, decision.period()?);
@@ -63,7 +63,7 @@ pub(super) fn put_status(decision: Option<&Decision<'_>>, shadows: &[Inspected<'
     });
     let shadow = || {
         let known = shadows.iter().filter(|it| it.is_shadow && u32::try_from(it.state.limit()).is_ok());
-        let Inspected { limit_id, state, .. } = known.min_by_key(|it| it.state.remaining())?;
+        let InspectedLimit { limit_id, state, .. } = known.min_by_key(|it| it.state.remaining())?;
         Some((*limit_id, state.limit(), state.period(), state.remaining(), state.reset_after()))
     };
     put_message(STATUSES, to, |to| {

@@ -21,7 +21,7 @@ use tonic::{Code, Request, Status};
 use super::limiter::STORE;
 use crate::{
     protobuf::generated::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimitResponse},
-    shared::operators::{IsOperator, Operators},
+    shared::operators::{OperatorQuery, Operators},
 };
 
 /// The timeout of a call. One that queries all nodes takes two seconds.
@@ -133,7 +133,7 @@ impl Admin {
 
 /// Queries the admin server, which gave the tokens of operators out; the listeners know only the tokens for checks.
 impl Operators for Admin {
-    fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a> {
+    fn has<'a>(&'a self, token: &'a str) -> OperatorQuery<'a> {
         let request = self.client.get(format!("{}/api/v1/me", self.url)).timeout(self.answer_limit).bearer_auth(token);
         Box::pin(async {
             let response: Result<Me, reqwest::Error> = async {

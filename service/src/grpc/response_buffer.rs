@@ -193,7 +193,7 @@ mod tests {
         },
         shared::{
             body_budget::BodyBudget, decider::Decider, health_monitor::HealthMonitor, metrics::Metrics,
-            service_state::ServiceState, timeouts::Periods,
+            service_state::ServiceState, timeouts::Timeouts,
         },
     };
 
@@ -219,7 +219,7 @@ mod tests {
         let engine = Engine::for_simulation(1_000, ManualClock::at(1_700_000_040_000_000_000), 7);
         engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
         let decider = Arc::new(Decider::new(Arc::new(engine)).expect("random numbers"));
-        let timeouts = Periods::default();
+        let timeouts = Timeouts::default();
         let body_budget = Arc::new(BodyBudget::new(&timeouts));
         let health_monitor = Arc::new(HealthMonitor::new(Arc::clone(&decider), Vec::new(), None, None));
         let rejections = Arc::default();

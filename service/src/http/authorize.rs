@@ -15,7 +15,7 @@ use actix_web::{
 use arrayvec::ArrayVec;
 use tidegate::{
     CountedIdentity, DEFAULT_DOMAIN, Degraded, IDENTITIES_MAX, Identity, Request, RequestError, clock::Clock,
-    fitting_path,
+    truncated_path,
 };
 use tidegate_middleware::request_head::RequestHead;
 
@@ -104,7 +104,7 @@ impl<C: Clock> Worker<C> {
         }
         let status = if outcome.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
         let mut response =
-            decision_with_status(status, &outcome, self.shared.decider.engine().door_settings(&options.domain));
+            decision_with_status(status, &outcome, self.shared.decider.engine().response_settings(&options.domain));
         if let Some(reason) = outcome.degraded.map(Degraded::name) {
             response.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }
@@ -128,7 +128,7 @@ fn request<'a>(
 
 /// Returns the path of a URI, without the query, cut to the length that the engine takes.
 fn path_of(uri: &str) -> Cow<'_, str> {
-    fitting_path(uri.split(['?', '#']).next().unwrap_or_default())
+    truncated_path(uri.split(['?', '#']).next().unwrap_or_default())
 }
 
 /// The head of the request that the proxy asks about, as far as the proxy repeats it.

@@ -8,7 +8,7 @@ use tidegate::clock::{Clock, SystemClock};
 use tidegate_listener::{HttpListener, HttpPeriods};
 
 use super::{authorize_settings::Authorize, browsers::Browsers, worker::Worker};
-use crate::shared::{listener_counts::ListenerCounts, service_state::ServiceState, timeouts::Periods};
+use crate::shared::{listener_counts::ListenerCounts, service_state::ServiceState, timeouts::Timeouts};
 
 /// The HTTP listener, before it starts.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Http {
         let Self { listener: socket, authorize } = self;
         let shared = Arc::clone(shared);
         let address = socket.local_addr()?;
-        let Periods { idle, handshake, request_head, unread_replies: unread, linger, .. } = shared.timeouts;
+        let Timeouts { idle, handshake, request_head, unread_replies: unread, linger, .. } = shared.timeouts;
         let periods = HttpPeriods { idle, handshake, request_head, unread, linger };
         let factory = move || {
             let worker = Rc::new(Worker {

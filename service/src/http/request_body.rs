@@ -13,7 +13,7 @@ use tidegate::{
     algorithm::NUMBER_MAX,
     clock::Clock,
     formats::{JsonError, from_json_value, plain_json_error},
-    policy::DoorSettings,
+    policy::ResponseSettings,
 };
 
 use super::error::{CHECKS_MAX, Error};
@@ -85,7 +85,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     call: CallKind,
     caller: &Caller,
     text: &str,
-) -> Result<(CheckOutcome<'e>, DoorSettings), Error> {
+) -> Result<(CheckOutcome<'e>, ResponseSettings), Error> {
     let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
@@ -104,7 +104,7 @@ pub(crate) async fn decide<'e, C: Clock>(
         (CallKind::Reserve, true) => return Err(Error::PeekOfReservation),
         (CallKind::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
-    Ok((outcome, decider.engine().door_settings(domain)))
+    Ok((outcome, decider.engine().response_settings(domain)))
 }
 
 /// Reads a settlement: the ID of the reservation, and the actual cost.

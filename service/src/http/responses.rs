@@ -10,7 +10,7 @@ use actix_web::{
     web::Bytes,
 };
 use arrayvec::ArrayVec;
-use tidegate::policy::DoorSettings;
+use tidegate::policy::ResponseSettings;
 use tidegate_api::PROBLEM_JSON;
 use tidegate_middleware::headers::{self, Value};
 
@@ -32,7 +32,7 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
 /// Returns the response to a check.
-pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: DoorSettings) -> HttpResponse {
+pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
     let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
     decision_with_status(status, outcome, settings)
 }
@@ -42,7 +42,7 @@ pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: DoorSettings) -> Ht
 pub(super) fn decision_with_status(
     status: StatusCode,
     outcome: &CheckOutcome<'_>,
-    settings: DoorSettings,
+    settings: ResponseSettings,
 ) -> HttpResponse {
     let has_body = status != StatusCode::NO_CONTENT;
     let mut text = Vec::with_capacity(DECISION_BYTES + HEADERS_BYTES);

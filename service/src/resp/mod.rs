@@ -14,4 +14,4 @@ mod worker;
 
 pub(crate) use self::command_table::KIND;
 pub use self::listener::Resp;
-pub use crate::shared::operators::{IsOperator, Operators};
+pub use crate::shared::operators::{OperatorQuery, Operators};

@@ -32,7 +32,7 @@ mod permit_state;
 
 use self::ledger::{BudgetLedger, BudgetLimits};
 pub(crate) use self::permit::{BodyPermit, Revocation};
-use super::{log_limiter::LogLimiter, timeouts::Periods};
+use super::{log_limiter::LogLimiter, timeouts::Timeouts};
 
 /// Bytes of all listeners together. The reader of a body may have twice the memory that it is charged for.
 const BUDGET_BYTES: usize = 64 << 20;
@@ -108,7 +108,7 @@ pub(crate) struct BodyBudget {
 }
 
 impl BodyBudget {
-    pub(crate) fn new(timeouts: &Periods) -> Self {
+    pub(crate) fn new(timeouts: &Timeouts) -> Self {
         Self {
             ledger: Mutex::new(BudgetLedger::new(BudgetLimits::new(timeouts))),
             work: Mutex::default(),

@@ -12,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{Begun, Decision, Degraded, Engine, Inspected, Pending, Request, clock::Clock, policy::OnError};
+use tidegate::{
+    BeginResult, Decision, Degraded, Engine, InspectedLimit, Pending, Request, clock::Clock, policy::OnError,
+};
 use tidegate_fleet::store::{Reserved, Shared};
 use tokio::time::Instant;
 
@@ -189,7 +191,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Returns every limit that a request meets, as this node counts it; none where reading them panicked.
-    pub(crate) fn limits_of(&self, request: &Request<'_>) -> Vec<Inspected<'_>> {
+    pub(crate) fn limits_of(&self, request: &Request<'_>) -> Vec<InspectedLimit<'_>> {
         catch_panic(|| self.engine.inspect(request).limits).unwrap_or_default()
     }
 
@@ -254,7 +256,7 @@ impl<C: Clock> Decider<C> {
     pub(crate) fn undecided(&self, domain: &str) -> CheckOutcome<'_> {
         let reason = Degraded::InternalError;
         self.degraded.failed(reason);
-        let is_allowed = self.engine.door_settings(domain).on_error == OnError::Open;
+        let is_allowed = self.engine.response_settings(domain).on_error == OnError::Open;
         let policy_version = self.engine.version();
         CheckOutcome {
             is_allowed,
@@ -287,13 +289,13 @@ impl<C: Clock> Decider<C> {
         let begun = catch_panic(|| match (call, id) {
             (CallKind::Check, None) => Some(store.begin(request)),
             // Charges nothing before it is known whether the request can be settled, or is a repeat.
-            _ => store.pend(request, false),
+            _ => store.begin_if_shared(request, false),
         });
         let pending = match begun {
             None => return Ok(None),
             Some(None) => return self.decide_once_by((id, call), caller, request, charge_locally),
-            Some(Some(Begun::Decided(decision))) => return Ok(Some(without_reservation(decision))),
-            Some(Some(Begun::Pending(pending))) => pending,
+            Some(Some(BeginResult::Decided(decision))) => return Ok(Some(without_reservation(decision))),
+            Some(Some(BeginResult::Pending(pending))) => pending,
         };
         let asked_at = Instant::now();
         let answers = self.ask_store(store, &pending, caller).await;
@@ -383,10 +385,10 @@ impl<C: Clock> Decider<C> {
     async fn inspect(&self, request: &Request<'_>, caller: &Caller) -> Option<Decision<'_>> {
         let peek = || catch_panic(|| self.engine.peek(request));
         let Some(store) = &self.store else { return peek() };
-        match catch_panic(|| store.pend(request, true))? {
+        match catch_panic(|| store.begin_if_shared(request, true))? {
             None => peek(),
-            Some(Begun::Decided(decision)) => Some(decision),
-            Some(Begun::Pending(pending)) => {
+            Some(BeginResult::Decided(decision)) => Some(decision),
+            Some(BeginResult::Pending(pending)) => {
                 let answers = self.ask_store(store, &pending, caller).await;
                 catch_panic(|| store.finish(pending, &answers))
             }
@@ -394,7 +396,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Sends the queries of a check to the store once its caller has a place there.
-    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::Answer> {
+    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::StoreAnswer> {
         // Boxed only once there is a place, so that the future of a check that waits for one is half as large.
         self.store_concurrency.run(caller.peer, || Box::pin(store.ask(pending))).await
     }

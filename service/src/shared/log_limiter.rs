@@ -43,7 +43,7 @@ impl<C: Clock> LogLimiter<C> {
 
 /// Limits the report of panics of this process to one a second from now on. Panics of the main thread, which end the process, are
 /// always reported.
-pub fn tell_panics_seldom() {
+pub fn limit_panic_reports() {
     let report = panic::take_hook();
     let log = LogLimiter::new();
     panic::set_hook(Box::new(move |info| {

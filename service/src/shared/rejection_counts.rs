@@ -45,13 +45,13 @@ impl Collector for RejectionCollector {
 
 /// The errors of all listeners of a process.
 #[derive(Clone, Debug)]
-pub struct Errors {
+pub struct ListenerErrors {
     degraded: Arc<DegradedCounts>,
     rejections: Arc<RejectionCounts>,
     forgotten: Arc<ForgottenRequests>,
 }
 
-impl Errors {
+impl ListenerErrors {
     pub(crate) fn of<C: Clock>(decider: &Decider<C>, rejections: &Arc<RejectionCounts>) -> Self {
         Self {
             degraded: Arc::clone(decider.degraded()),
@@ -86,7 +86,7 @@ mod tests {
     fn errors_are_counted_by_kind_over_all_listeners() {
         let decider = Decider::new(Arc::new(Engine::with_max_keys(10))).expect("random numbers");
         let rejections = Arc::new(RejectionCounts::default());
-        let errors = Errors::of(&decider, &rejections);
+        let errors = ListenerErrors::of(&decider, &rejections);
         assert_eq!(errors.by_kind(), BTreeMap::new());
         rejections.count("http", "bad_request");
         rejections.count("grpc", "bad_request");

@@ -16,7 +16,7 @@ use std::{
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate::{
-    Decision, Engine, Remembered, Request,
+    Decision, Engine, Request, SavedDecision,
     clock::Clock,
     time::{Nanos, SECOND_NS},
 };
@@ -113,7 +113,7 @@ struct CachedOutcome {
     at: Nanos,
     /// The hash of the request.
     request: u128,
-    decision: Remembered,
+    decision: SavedDecision,
     reservation: ReservationOutcome,
 }
 

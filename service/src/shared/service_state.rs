@@ -6,7 +6,7 @@ use tidegate_listener::PeerNetwork;
 
 use super::{
     body_budget::BodyBudget, caller_shares::Caller, decider::Decider, health_monitor::HealthMonitor, metrics::Metrics,
-    timeouts::Periods, tokens::Tokens, traces::Traces,
+    timeouts::Timeouts, tokens::Tokens, traces::Traces,
 };
 
 /// The state that the listeners of a process share.
@@ -21,7 +21,7 @@ pub(crate) struct ServiceState<C> {
     /// The tokens for the metrics; without them the server asks for none.
     pub(crate) metrics_tokens: Option<Tokens>,
     pub(crate) traces: Option<Traces>,
-    pub(crate) timeouts: Periods,
+    pub(crate) timeouts: Timeouts,
     /// True once the server is stopping, and load balancers are to send requests elsewhere.
     pub(crate) is_draining: Arc<AtomicBool>,
 }

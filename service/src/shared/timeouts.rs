@@ -6,7 +6,7 @@ use std::time::Duration;
 /// tests choose shorter ones, or longer ones for what must not happen while they look. Those that actix-http measures on HTTP
 /// connections (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Periods {
+pub struct Timeouts {
     /// The time after which an idle connection is closed: over HTTP one without a request, over gRPC one without a call
     /// or an open stream, over the Redis protocol one without a byte. On connections of worker threads it is measured
     /// in twelfths, so that a connection is closed up to a twelfth late.
@@ -54,7 +54,7 @@ pub struct Periods {
     pub metrics_page: Duration,
 }
 
-impl Default for Periods {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             idle: Duration::from_mins(1),
@@ -87,7 +87,7 @@ mod tests {
     /// The documentation and other programs rely on these: clients keep connections for less than `idle`, for example.
     #[test]
     fn the_defaults_are_the_documented_timeouts() {
-        let Periods {
+        let Timeouts {
             idle,
             handshake,
             authentication,
@@ -107,7 +107,7 @@ mod tests {
             health_watch,
             health_sample,
             metrics_page,
-        } = Periods::default();
+        } = Timeouts::default();
         assert_eq!([idle, unread_replies, operator_trust].map(|period| period.as_millis()), [60_000; 3]);
         assert_eq!([ping, ping_answer].map(|period| period.as_millis()), [20_000; 2]);
         assert_eq!([handshake, authentication, request_head].map(|period| period.as_millis()), [10_000; 3]);

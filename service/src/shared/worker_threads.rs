@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::timeouts::Periods;
+use super::timeouts::Timeouts;
 
 /// A connection is idle after this many polls in a row that find it unused.
 const IDLE_POLLS: u32 = 12;
@@ -72,7 +72,7 @@ pub(crate) struct WorkerThreads {
     pub(crate) stop: watch::Receiver<bool>,
     /// The time in which open connections must end then.
     pub(crate) drain: Duration,
-    pub(crate) timeouts: Periods,
+    pub(crate) timeouts: Timeouts,
 }
 
 /// A connection on its way to a worker thread.
@@ -157,7 +157,7 @@ async fn serve_accepted<H: ConnectionHandler>(
     handler: &Rc<H>,
     tls: Option<&TlsAcceptor>,
     stop: &watch::Receiver<bool>,
-    timeouts: &Periods,
+    timeouts: &Timeouts,
 ) {
     let mut open = JoinSet::new();
     let (timeouts, turns) = (Rc::new(*timeouts), Turns::new());
@@ -183,7 +183,7 @@ async fn serve_connection<H: ConnectionHandler>(
     handler: Rc<H>,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
-    timeouts: Rc<Periods>,
+    timeouts: Rc<Timeouts>,
     turns: Rc<PeerTurns>,
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
@@ -234,7 +234,7 @@ async fn serve_connection<H: ConnectionHandler>(
 /// Reads and drops what a peer still sends, until it closes, sends nothing for the time `quiet`, or has sent for the
 /// time `linger`. The system resets a socket that is closed with unread bytes, and then the peer may lose what was
 /// written to it last.
-async fn discard_input<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, timeouts: &Periods) {
+async fn discard_input<S: AsyncRead + AsyncWrite + Unpin>(socket: &RefCell<S>, timeouts: &Timeouts) {
     let discard = async {
         let _ = poll_fn(|context| Pin::new(&mut *socket.borrow_mut()).poll_shutdown(context)).await;
         let mut buffer = vec![0; 4 << 10];
@@ -369,7 +369,7 @@ mod tests {
     /// neither sends nor closes.
     async fn discarded_for(sending: Duration) -> Duration {
         let (mut peer, socket) = duplex(1);
-        let (socket, timeouts) = (RefCell::new(socket), Periods::default());
+        let (socket, timeouts) = (RefCell::new(socket), Timeouts::default());
         let began = Instant::now();
         let send = async {
             while began.elapsed() < sending && peer.write_all(b"x").await.is_ok() {
@@ -385,7 +385,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn input_is_discarded_until_the_peer_is_quiet_closes_or_has_sent_for_too_long() {
-        let Periods { quiet, linger, .. } = Periods::default();
+        let Timeouts { quiet, linger, .. } = Timeouts::default();
         assert_eq!(discarded_for(Duration::ZERO).await, quiet);
         let discarded = discarded_for(Duration::from_secs(2)).await;
         assert!(discarded >= Duration::from_secs(2) && discarded <= Duration::from_secs(2) + quiet, "{discarded:?}");
@@ -393,7 +393,7 @@ mod tests {
         let (peer, socket) = duplex(1);
         drop(peer);
         let began = Instant::now();
-        discard_input(&RefCell::new(socket), &Periods::default()).await;
+        discard_input(&RefCell::new(socket), &Timeouts::default()).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

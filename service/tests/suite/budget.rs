@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate::RatedLimiter;
 use tidegate_service::{
-    DEFAULT_CALLER_SHARE, Periods, Settings,
+    DEFAULT_CALLER_SHARE, Settings, Timeouts,
     grpc::{
         Admin, Grpc,
         proto::tidegate::v1::{
@@ -45,7 +45,7 @@ use tonic::{Code, body::Body, transport::Endpoint};
 use crate::{
     http::{
         HUNDRED,
-        support::{Answer, Connection as HttpConnection, request},
+        support::{Connection as HttpConnection, HttpReply, request},
         user,
     },
     process::{KEYS_MAX, Process, listen},
@@ -89,7 +89,7 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn with(periods: &Periods) -> Self {
+    pub(crate) fn with(periods: &Timeouts) -> Self {
         Self::listening(Settings { periods: *periods, ..Settings::default() })
     }
 
@@ -178,7 +178,7 @@ impl Server {
         let long = self.begin_body(GOOD, "/v1/check", 4 * BLOCK).await.send(" ");
         assert_eq!((long.status, long.json()["remaining"].as_u64()), (200, Some(99)), "a long body has room");
         let mut connection = HttpConnection::over(blocking(connect(GOOD, self.http).await));
-        let answers: Vec<Answer> = (0..110).map(|_| connection.post("/v1/check", user("grace"))).collect();
+        let answers: Vec<HttpReply> = (0..110).map(|_| connection.post("/v1/check", user("grace"))).collect();
         let [allowed, denied] =
             [200, 429].map(|status| answers.iter().filter(|answer| answer.status == status).count());
         assert_eq!((allowed, denied), (100, 10));
@@ -273,7 +273,7 @@ pub(crate) async fn end_of(answer: Response<Incoming>) -> (Code, String) {
 }
 
 /// Returns whether an HTTP request was refused for want of budget.
-fn is_overload(answer: &Answer) -> bool {
+fn is_overload(answer: &HttpReply) -> bool {
     answer.status == 503 && answer.json()["code"] == "overload"
 }
 
@@ -295,7 +295,7 @@ fn nearly_a_message() -> Body {
 #[tokio::test]
 async fn calls_with_unread_responses_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 305;
-    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, ..Timeouts::default() });
     let (mut clients, mut open) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         let mut calls = server.calls_from(HOSTILE, 0).await;
@@ -316,7 +316,7 @@ async fn calls_with_unread_responses_leave_other_peers_their_quota() {
 #[tokio::test]
 async fn slow_bodies_leave_other_peers_their_quota() {
     const BODIES: usize = 67;
-    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, ..Timeouts::default() });
     let mut slow = Vec::new();
     for _ in 0..BODIES {
         slow.push(server.begin_body(HOSTILE, "/v1/check", MIB).await);
@@ -331,7 +331,7 @@ async fn slow_bodies_leave_other_peers_their_quota() {
 async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 200;
     const CALLS: usize = 120;
-    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, ..Timeouts::default() });
     let command = array(&[b"PING".to_vec(), vec![b'a'; BLOCK - 100]]);
     let (mut bodies, mut commands, mut clients, mut calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..CONNECTIONS {
@@ -357,7 +357,7 @@ async fn first_blocks_of_bodies_on_many_connections_leave_other_peers_their_quot
 
 #[tokio::test]
 async fn a_stream_with_unread_responses_ends_when_its_message_is_overdue() {
-    let server = Server::with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
+    let server = Server::with(&Timeouts { request: Duration::from_millis(500), ..Timeouts::default() });
     let (mut clients, mut ends) = (Vec::new(), Vec::new());
     // How much of a message is read before its response waits is random.
     for _ in 0..20 {
@@ -378,7 +378,7 @@ async fn a_stream_with_unread_responses_ends_when_its_message_is_overdue() {
 
 #[tokio::test]
 async fn a_batch_with_an_unread_response_ends_when_that_is_overdue() {
-    let server = Server::with(&Periods { unread_replies: Duration::from_millis(500), ..Periods::default() });
+    let server = Server::with(&Timeouts { unread_replies: Duration::from_millis(500), ..Timeouts::default() });
     let requests = (0..10_000).map(|number| check_of(&(number % 100).to_string())).collect();
     let message = framed(&BatchRateLimitRequest { requests }.encode_to_vec());
     let mut calls = server.calls_from(HOSTILE, 1).await;
@@ -391,7 +391,7 @@ async fn a_batch_with_an_unread_response_ends_when_that_is_overdue() {
 
 #[tokio::test]
 async fn a_peer_has_its_share_while_another_has_its_own() {
-    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, body_grace: LONG, ..Timeouts::default() });
     let mut held = server.begin_bodies(HOSTILE, 8).await;
     assert!(is_overload(&server.begin_body(HOSTILE, "/v1/check", MIB).await.answer()));
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
@@ -405,7 +405,7 @@ async fn a_peer_has_its_share_while_another_has_its_own() {
 
 #[tokio::test]
 async fn a_connection_has_its_share_while_another_of_its_peer_has_its_own() {
-    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, body_grace: LONG, ..Timeouts::default() });
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
     let mut held = Vec::new();
     for number in 1..=4 {
@@ -420,7 +420,7 @@ async fn a_connection_has_its_share_while_another_of_its_peer_has_its_own() {
 
 #[tokio::test]
 async fn the_oldest_body_of_a_peer_is_dropped_for_its_next_one_and_reports_it() {
-    let server = Server::with(&Periods { request: LONG, body_grace: Duration::ZERO, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, body_grace: Duration::ZERO, ..Timeouts::default() });
     let (mut command, _) = server.begin_command(HOSTILE).await;
     eventually("a command is read", || server.taken() == NEARLY_MIB).await;
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
@@ -445,7 +445,7 @@ async fn the_oldest_body_of_a_peer_is_dropped_for_its_next_one_and_reports_it() 
 
 #[tokio::test]
 async fn eight_peers_that_fill_the_budget_make_room_for_a_peer_with_less() {
-    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, body_grace: LONG, ..Timeouts::default() });
     let mut crowd = Vec::new();
     for host in 20..28 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 8).await);
@@ -462,7 +462,7 @@ async fn eight_peers_that_fill_the_budget_make_room_for_a_peer_with_less() {
 
 #[tokio::test]
 async fn small_bodies_are_read_while_the_budget_is_full_and_long_ones_are_refused() {
-    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Timeouts { request: LONG, body_grace: LONG, ..Timeouts::default() });
     let mut crowd = Vec::new();
     for host in 20..35 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 4).await);

@@ -13,7 +13,7 @@ use tonic::{
 use crate::{
     budget::{GOOD, HOSTILE, Server, blocking, check_of, connect},
     http::{
-        support::{Answer, Connection, request},
+        support::{Connection, HttpReply, request},
         user,
     },
 };
@@ -36,7 +36,7 @@ async fn grpc_from(server: &Server, source: Ipv4Addr) -> RateLimiterClient<Chann
 }
 
 /// Reserves by `ask` for a user with quota, until that is refused. Returns the reservations, and the refusal.
-fn reserve_all(mut ask: impl FnMut(&str) -> Answer) -> (Vec<String>, Answer) {
+fn reserve_all(mut ask: impl FnMut(&str) -> HttpReply) -> (Vec<String>, HttpReply) {
     let mut held = Vec::new();
     loop {
         let answer = ask(&format!("mallory-{}", held.len() / QUOTA));
@@ -48,15 +48,15 @@ fn reserve_all(mut ask: impl FnMut(&str) -> Answer) -> (Vec<String>, Answer) {
     }
 }
 
-fn is_refused(answer: &Answer) -> bool {
+fn is_refused(answer: &HttpReply) -> bool {
     let error = &answer.json();
     answer.status == 503 && error["code"] == "too_many_reservations" && error["errors"][0]["pointer"] == "/reservation"
 }
 
 /// Returns whether these are the responses to more requests of a user than its quota.
-fn are_of_quota(answers: &[Answer], is_whole: impl Fn(&Answer) -> bool) -> bool {
+fn are_of_quota(answers: &[HttpReply], is_whole: impl Fn(&HttpReply) -> bool) -> bool {
     let (allowed, denied) = answers.split_at(QUOTA);
-    let is_undegraded = |answer: &Answer| answer.json()["degraded"].is_null();
+    let is_undegraded = |answer: &HttpReply| answer.json()["degraded"].is_null();
     allowed.iter().all(|answer| answer.status == 200 && is_whole(answer))
         && denied.iter().all(|answer| answer.status == 429)
         && answers.iter().all(is_undegraded)

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tidegate_service::{ConnectionCaps, Periods, Settings, Tokens};
+use tidegate_service::{ConnectionCaps, Settings, Timeouts, Tokens};
 
 use crate::{
     budget::{GOOD, HOSTILE, LONG, Server, blocking, connect, eventually},
@@ -24,12 +24,12 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
 const MAX_CLIENTS: &str = "-ERR max number of clients reached\r\n";
 
 /// Returns timeouts that no test reaches.
-fn patient() -> Periods {
-    Periods { idle: LONG, request_head: LONG, authentication: LONG, ..Periods::default() }
+fn patient() -> Timeouts {
+    Timeouts { idle: LONG, request_head: LONG, authentication: LONG, ..Timeouts::default() }
 }
 
 /// Returns the settings of a server that asks for a token.
-fn asking_for_a_token(periods: &Periods) -> Settings {
+fn asking_for_a_token(periods: &Timeouts) -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
@@ -136,7 +136,7 @@ async fn connections_that_have_not_authenticated_leave_room_for_those_that_have(
 #[tokio::test]
 async fn a_connection_that_does_not_authenticate_in_time_is_closed() {
     let authentication = Duration::from_secs(2);
-    let server = Server::listening(asking_for_a_token(&Periods { authentication, ..patient() }));
+    let server = Server::listening(asking_for_a_token(&Timeouts { authentication, ..patient() }));
     let mut known = server.resp_from(GOOD).await;
     assert_eq!(known.ask(&format!("AUTH {TOKEN}")), ok());
     let (mut silent, busy) = (server.resp_from(HOSTILE).await, server.resp_from(HOSTILE).await);

@@ -20,7 +20,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 use tidegate_service::{
-    DEFAULT_CALLER_SHARE, Decider, Doors, Handle, Periods, Settings,
+    DEFAULT_CALLER_SHARE, Decider, Handle, Listeners, Settings, Timeouts,
     http::{Authorize, Http},
 };
 use tidegate_testkit::PATIENCE;
@@ -86,7 +86,7 @@ impl Process {
     pub(crate) fn start(
         settings: Settings,
         authorize: Authorize,
-        open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
+        open: impl FnOnce(Listeners<TestClock>, TestClock) -> Listeners<TestClock>,
     ) -> Self {
         Self::start_with(DEFAULT_CALLER_SHARE, settings, authorize, open)
     }
@@ -96,7 +96,7 @@ impl Process {
         caller_share: u8,
         settings: Settings,
         authorize: Authorize,
-        open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
+        open: impl FnOnce(Listeners<TestClock>, TestClock) -> Listeners<TestClock>,
     ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
@@ -115,10 +115,10 @@ impl Process {
         let mut settings = Settings { workers, ..settings };
         // The name under which the tests call the process.
         settings.browsers.hosts.push("tidegate".to_owned());
-        if settings.periods.metrics_page == Periods::default().metrics_page {
+        if settings.periods.metrics_page == Timeouts::default().metrics_page {
             settings.periods.metrics_page = Duration::ZERO;
         }
-        let doors = Doors::new(decider, settings, Http { listener, authorize });
+        let doors = Listeners::new(decider, settings, Http { listener, authorize });
         let doors = open(doors, test_clock);
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::SystemClock, formats::Format};
 use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
 use tidegate_service::{
-    Decider, Doors, Handle, Settings,
+    Decider, Handle, Listeners, Settings,
     grpc::{
         Admin, Grpc,
         proto::{
@@ -78,7 +78,7 @@ impl Server {
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
                 let mut settings = Settings { workers: 2, ..Settings::default() };
                 settings.browsers.hosts.push("tidegate".to_owned());
-                let doors = Doors::new(
+                let doors = Listeners::new(
                     Arc::new(decider),
                     settings,
                     Http { listener: http_in, authorize: Authorize::default() },

@@ -17,7 +17,7 @@ use std::{
 use prost::Message;
 use tidegate::{Identity, Request};
 use tidegate_service::{
-    ConnectionCaps, Periods, Settings,
+    ConnectionCaps, Settings, Timeouts,
     grpc::proto::tidegate::v1::{
         BatchRateLimitRequest, BatchRateLimitResponse, rate_limiter_client::RateLimiterClient,
     },
@@ -73,7 +73,7 @@ impl Deref for Target {
 impl Target {
     fn start() -> Self {
         // Only the threads of the listeners read the clock.
-        let periods = Periods { idle: LONG, health_sample: LONG, ..Periods::default() };
+        let periods = Timeouts { idle: LONG, health_sample: LONG, ..Timeouts::default() };
         let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
         let server = Server::listening(Settings { workers: 1, periods, connections, ..Settings::default() });
         server.publish(&HUNDRED.replace("100", &LIMIT.to_string()));

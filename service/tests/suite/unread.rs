@@ -6,7 +6,7 @@ use std::{convert::Infallible, future::pending, io, net::SocketAddr, time::Durat
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Incoming};
-use tidegate_service::Periods;
+use tidegate_service::Timeouts;
 use tidegate_testkit::PATIENCE;
 use tokio::{io::AsyncWriteExt, sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -24,9 +24,9 @@ const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionI
 const CALLS_MAX: usize = 128;
 
 /// Returns timeouts of which a test reaches only this one, of unread replies.
-fn unread_for(unread_replies: Duration) -> Periods {
+fn unread_for(unread_replies: Duration) -> Timeouts {
     let (idle, request_head, request) = (LONG, LONG, LONG);
-    Periods { idle, request_head, request, ping: LONG, ping_answer: LONG, unread_replies, ..Periods::default() }
+    Timeouts { idle, request_head, request, ping: LONG, ping_answer: LONG, unread_replies, ..Timeouts::default() }
 }
 
 /// Returns a batch of as many checks as fit.
@@ -85,7 +85,7 @@ async fn a_peer_that_reads_nothing_is_dropped() {
 
 #[tokio::test]
 async fn batches_over_http_with_unread_responses_leave_other_peers_their_quota() {
-    let server = Server::with(&Periods { body_grace: LONG, ..unread_for(LONG) });
+    let server = Server::with(&Timeouts { body_grace: LONG, ..unread_for(LONG) });
     // The system buffers the first responses of each connection; of the next ones, eight fit into the share.
     let sending: Vec<_> = (0..12).map(|_| send(server.http, b"", batch(), 16)).collect();
     eventually("the share of the peer is full", || server.refused("peer") > 0 && server.taken() > 4 * MIB).await;
@@ -160,7 +160,7 @@ async fn metrics_over_grpc_that_are_not_read_hold_part_of_the_budget_until_they_
 #[tokio::test]
 async fn pages_of_metrics_that_are_not_read_leave_other_peers_their_quota() {
     let metrics_page = Duration::from_millis(100);
-    let server = Server::with(&Periods { metrics_page, body_grace: LONG, ..unread_for(LONG) });
+    let server = Server::with(&Timeouts { metrics_page, body_grace: LONG, ..unread_for(LONG) });
     let scrape = b"GET /metrics HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
     let sending: Vec<_> = (0..100).map(|_| send(server.http, b"", scrape.clone(), usize::MAX)).collect();
     let mut clients = Vec::new();

@@ -9,7 +9,7 @@ use hyper::{
     client::conn::http2::SendRequest,
 };
 use prost::Message;
-use tidegate_service::{Periods, grpc::proto::tidegate::v1::BatchRateLimitRequest};
+use tidegate_service::{Timeouts, grpc::proto::tidegate::v1::BatchRateLimitRequest};
 use tokio::task::JoinHandle;
 use tonic::{Code, body::Body};
 
@@ -34,11 +34,11 @@ struct Target {
 
 impl Target {
     async fn start() -> Self {
-        let server = Server::with(&Periods {
+        let server = Server::with(&Timeouts {
             request: LONG,
             body_grace: Duration::ZERO,
             health_sample: LONG,
-            ..Periods::default()
+            ..Timeouts::default()
         });
         let calls = server.calls_from(HOSTILE, 4 << 20).await;
         let held = server.hold_next_reading();

@@ -11,10 +11,10 @@ use crate::{
         buckets::Buckets,
     },
     storage::{
-        layout::Held,
-        log_pool::Spare,
+        layout::BucketState,
+        log_pool::SpareRing,
         sliding_log::{SlidingLog, State},
-        table::Full,
+        table::TableFull,
     },
 };
 
@@ -28,7 +28,7 @@ impl Account<'_> {
         now: Nanos,
     ) -> Attempt<ChargeResult> {
         let is_absent = Cell::new(false);
-        let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
+        let state = |held: Option<BucketState>, spare: &mut Option<SpareRing<'b>>| {
             is_absent.set(held.is_none());
             self.log_state(buckets, held, spare)
         };
@@ -48,8 +48,8 @@ impl Account<'_> {
     fn log_state<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
-        held: Option<Held>,
-        spare: &mut Option<Spare<'b>>,
+        held: Option<BucketState>,
+        spare: &mut Option<SpareRing<'b>>,
     ) -> Attempt<State> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
             // A ring that is closed under the present numbers belongs to a snapshot that is no longer the newest.
@@ -68,7 +68,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Attempt<ChargeResult>, Full> {
+    ) -> Result<Attempt<ChargeResult>, TableFull> {
         let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
         Ok(outcome.map(ChargeResult::in_slot))
     }

@@ -7,10 +7,10 @@ use crate::{
     engine::{active_policy::Attempt, buckets::Buckets},
     storage::{
         atomic_update::Next,
-        layout::Held,
+        layout::BucketState,
         refund_log::Mark,
         sliding_log::SlidingLog,
-        table::{Full, Met},
+        table::{RaceCounts, TableFull},
     },
 };
 
@@ -25,7 +25,7 @@ impl Account<'_> {
     #[cold]
     pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &ChargeResult, mark: Mark) {
         let Some(meter) = &self.limit.meter else { return };
-        let receipt = |held: Held| {
+        let receipt = |held: BucketState| {
             let moved_ns =
                 buckets.refund_log.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
             Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
@@ -33,7 +33,8 @@ impl Account<'_> {
         let (refund_log, read_clock) = (&buckets.refund_log, || buckets.clock.now());
         match charged.site {
             BucketSite::Slot => {
-                refund_log.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
+                refund_log
+                    .give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_striping(buckets));
             }
             // The store takes back what it admitted; nothing was charged elsewhere.
             BucketSite::Store | BucketSite::NoRoom | BucketSite::Nowhere => {}
@@ -47,22 +48,22 @@ impl Account<'_> {
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Attempt<()> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // Tokens that are out on lease must not be spent before the excess.
-        self.end_lease(buckets);
+        self.end_striping(buckets);
         let now = buckets.clock.now();
-        let overcharged = |held: Held, now| {
+        let overcharged = |held: BucketState, now| {
             let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
-            Held { word: meter.overcharge(held.word, now, cost), ..held }
+            BucketState { word: meter.overcharge(held.word, now, cost), ..held }
         };
         let outcome = match self.log(buckets) {
             Some(log) => {
                 let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
                 self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
             }
-            None => {
-                self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
-            }
+            None => self.update_word(buckets, now, &mut RaceCounts::default(), |held, now| {
+                Next::Write(overcharged(held, now), ())
+            }),
         };
-        outcome.unwrap_or_else(|Full { .. }| {
+        outcome.unwrap_or_else(|TableFull { .. }| {
             buckets.table.count_refused(self.limit.group);
             Ok(())
         })
@@ -71,12 +72,12 @@ impl Account<'_> {
     /// Forgets what the key has used, also in an overflow bucket. Returns whether there was something to forget.
     #[cold]
     pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
-        self.end_lease(buckets);
+        self.end_striping(buckets);
         buckets.table.change(self.key, |held| {
             (held.word > buckets.clock.now()).then(|| {
                 buckets.refund_log.reset(self.key);
                 // A lease that could not be ended goes on.
-                Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
+                BucketState { is_striped: held.is_striped, ..BucketState::word(held.generation, 0) }
             })
         })
     }

@@ -9,8 +9,8 @@ use crate::{
         buckets::Buckets,
     },
     storage::{
-        layout::Held,
-        striping::{Lease, Leased},
+        layout::BucketState,
+        striping::{StripedKey, StripedOutcome},
     },
 };
 
@@ -49,9 +49,9 @@ impl Account<'_> {
         word: u64,
     ) -> Option<Attempt<ChargeResult>> {
         self.with_lease(buckets, |lease| match lease.charge(word, now) {
-            Leased::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
-            Leased::Stale => Some(Err(StaleSnapshot)),
-            Leased::Ended => None,
+            StripedOutcome::Decided(stepped) => Some(Ok(ChargeResult::in_slot(stepped))),
+            StripedOutcome::Stale => Some(Err(StaleSnapshot)),
+            StripedOutcome::Ended => None,
         })?
     }
 
@@ -60,11 +60,11 @@ impl Account<'_> {
     pub(super) fn with_lease<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,
-        then: impl FnOnce(&Lease<'_>) -> T,
+        then: impl FnOnce(&StripedKey<'_>) -> T,
     ) -> Option<T> {
         let meter = self.limit.meter.as_ref().filter(|_| self.limit.can_lease)?;
         let terms = buckets.leases.terms(meter)?;
-        Some(then(&Lease {
+        Some(then(&StripedKey {
             leases: &buckets.leases,
             table: &buckets.table,
             moves: &buckets.refund_log,
@@ -81,13 +81,13 @@ impl Account<'_> {
 
     /// Returns whether the key has a lease under the numbers of the snapshot.
     #[inline(always)]
-    pub(super) fn is_leased(&self, held: Held) -> bool {
-        held.is_leased && held.generation == self.limit.generation
+    pub(super) fn is_striped(&self, held: BucketState) -> bool {
+        held.is_striped && held.generation == self.limit.generation
     }
 
     /// Ends the key's lease, if it has one and no other thread is about to begin or end it.
-    pub(super) fn end_lease<C: Clock>(&self, buckets: &Buckets<C>) {
-        if buckets.table.get(self.key).is_some_and(|held| self.is_leased(held)) {
+    pub(super) fn end_striping<C: Clock>(&self, buckets: &Buckets<C>) {
+        if buckets.table.get(self.key).is_some_and(|held| self.is_striped(held)) {
             self.with_lease(buckets, |lease| {
                 lease.close();
             });

@@ -10,7 +10,7 @@ use crate::{
     base::clock::ManualClock,
     engine::state::Engine,
     policy::{compiled::Snapshot, formats::Format, request::Request},
-    storage::counters::Share,
+    storage::counters::LimitCount,
 };
 
 const POLICY: &str = r#"
@@ -62,7 +62,7 @@ fn counting_as_if_alone_agrees_with_the_full_computation() {
                 return Ok(());
             }
             whole.set(whole.get() + 1);
-            let place_of = |share: Option<Share>| share.map(|share| share.place);
+            let place_of = |share: Option<LimitCount>| share.map(|share| share.place);
             for (place, entry) in plan.iter().enumerate() {
                 assert_eq!(place_of(share_alone(active, entry)), place_of(share(active, plan, 0, place)), "{plan:?} at {place}");
             }

@@ -8,9 +8,9 @@ use crate::{
     base::time::SECOND_NS,
     storage::{
         atomic_update::Next,
-        layout::Held,
+        layout::BucketState,
         striping::fixture::{self, World},
-        table::{Full, Key, Met, Table},
+        table::{Key, RaceCounts, Table, TableFull},
     },
 };
 
@@ -36,8 +36,8 @@ fn key(name: u64) -> Key {
 }
 
 /// Charges on the fast path, and tries again whenever another thread has swapped the slot.
-fn charge(table: &Table, name: u64) -> Result<Stepped, FastPathMiss> {
-    let leases = Leases::none();
+fn charge(table: &Table, name: u64) -> Result<StepResult, FastPathMiss> {
+    let leases = StripePool::none();
     let limit = OneTokenLimit::new(&limit(), &leases).expect("a bucket");
     loop {
         match limit.charge(&leases, table.key_lines(hash(name)), || NOW, || true) {
@@ -48,13 +48,13 @@ fn charge(table: &Table, name: u64) -> Result<Stepped, FastPathMiss> {
 }
 
 /// Sets what a key holds, as any other operation may.
-fn set(table: &Table, name: u64, word: u64) -> Result<(), Full> {
+fn set(table: &Table, name: u64, word: u64) -> Result<(), TableFull> {
     table.update(
         key(name),
         NOW,
         || NOW,
-        &mut Met::default(),
-        |held, _| Next::Write(Held { word, ..held.unwrap_or_default() }, ()),
+        &mut RaceCounts::default(),
+        |held, _| Next::Write(BucketState { word, ..held.unwrap_or_default() }, ()),
     )
 }
 
@@ -110,7 +110,7 @@ fn a_denial_on_the_fast_path_is_never_by_the_next_owners_word() {
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || set(&other, 3, NOW + 10 * SECOND_NS).is_ok());
         match charge(&table, 1) {
-            Ok(Stepped { verdict: Verdict::Admit(after), .. }) => assert_eq!(after, NOW + SECOND_NS),
+            Ok(StepResult { verdict: Verdict::Admit(after), .. }) => assert_eq!(after, NOW + SECOND_NS),
             Ok(refused) => panic!("{refused:?}"),
             Err(_) => {}
         }
@@ -119,7 +119,7 @@ fn a_denial_on_the_fast_path_is_never_by_the_next_owners_word() {
 }
 
 /// Charges a key of a [`World`] on the fast path, or spends from its lease.
-fn charge_on_fast_path(world: &World) -> Result<Stepped, FastPathMiss> {
+fn charge_on_fast_path(world: &World) -> Result<StepResult, FastPathMiss> {
     let fast_path = FastPathLimit::new(fixture::LIMIT, Generation::default(), &world.meter).expect("no log");
     let limit = OneTokenLimit {
         fast_path,
@@ -144,8 +144,8 @@ fn charge_of(world: &World) -> u64 {
 fn the_fast_path_spends_from_a_lease() {
     check_within(None, || {
         let world = World::leased(6, 2, 1, 1);
-        assert!(matches!(charge_on_fast_path(&world), Ok(Stepped { verdict: Verdict::Admit(_), .. })));
-        assert!(world.is_leased());
+        assert!(matches!(charge_on_fast_path(&world), Ok(StepResult { verdict: Verdict::Admit(_), .. })));
+        assert!(world.is_striped());
         assert_eq!(world.drain(0), 4);
     });
 }

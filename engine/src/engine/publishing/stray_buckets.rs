@@ -8,7 +8,7 @@ use crate::{
     base::{clock::ManualClock, time::Nanos},
     engine::{decision::Decision, state::Engine},
     policy::{compiled::Snapshot, formats::Format, request::Request},
-    storage::layout::Held,
+    storage::layout::BucketState,
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;
@@ -51,7 +51,7 @@ fn with_strays(limit: &str) -> (Engine<ManualClock>, ManualClock) {
 }
 
 fn make_stray(engine: &Engine<ManualClock>) {
-    engine.buckets.table.sweep(|_| true, |_, held, _| Held { generation: held.generation.next(), ..held });
+    engine.buckets.table.sweep(|_| true, |_, held, _| BucketState { generation: held.generation.next(), ..held });
 }
 
 fn check<'e>(engine: &'e Engine<ManualClock>, kinds: &[&str]) -> Decision<'e> {

@@ -6,8 +6,8 @@ use super::*;
 
 const PERIOD: u64 = 100;
 
-fn ring(limit: u64, now: Nanos, taken: &[Nanos]) -> (Arc<Rings>, RingId) {
-    let rings = Arc::new(Rings::new(1));
+fn ring(limit: u64, now: Nanos, taken: &[Nanos]) -> (Arc<LogPool>, RingId) {
+    let rings = Arc::new(LogPool::new(1));
     let spare = rings.take(limit).expect("a free one");
     let id = spare.fill(0, now, taken.iter().copied());
     spare.keep();
@@ -15,7 +15,7 @@ fn ring(limit: u64, now: Nanos, taken: &[Nanos]) -> (Arc<Rings>, RingId) {
 }
 
 /// Charges `cost` cells, and returns whether they were admitted.
-fn charge(rings: &Rings, id: RingId, limit: u64, now: Nanos, cost: u64) -> bool {
+fn charge(rings: &LogPool, id: RingId, limit: u64, now: Nanos, cost: u64) -> bool {
     let ring = rings.ring(id, limit);
     ring.look(now, cost).is_ok_and(|seen| seen.free >= cost) && ring.claim(now, now + PERIOD, cost) == Ok(true)
 }
@@ -117,7 +117,7 @@ fn a_stale_claim_takes_no_cell_of_the_next_owner() {
 #[test]
 fn a_ring_is_not_taken_twice_though_the_top_looks_the_same() {
     check_within(None, || {
-        let rings = Arc::new(Rings::new(1));
+        let rings = Arc::new(LogPool::new(1));
         rings.make_room(1);
         let other = Arc::clone(&rings);
         let thread = thread::spawn(move || {
@@ -136,7 +136,7 @@ fn a_ring_is_not_taken_twice_though_the_top_looks_the_same() {
         });
         let others = thread.join().expect("no panic");
         assert!(mine.is_none() || mine != others);
-        let left = std::iter::from_fn(|| rings.take(1).map(Spare::keep)).count();
+        let left = std::iter::from_fn(|| rings.take(1).map(SpareRing::keep)).count();
         assert_eq!(usize::from(mine.is_some()) + usize::from(others.is_some()) + left, POOL_MIN, "none is lost");
     });
 }

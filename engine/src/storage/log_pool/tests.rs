@@ -32,12 +32,12 @@ fn assert_bound(mut admitted: Vec<Nanos>, limit: usize, period: u64) {
     }
 }
 
-fn rings() -> Rings {
-    Rings::new(POOL_MIN)
+fn rings() -> LogPool {
+    LogPool::new(POOL_MIN)
 }
 
 /// Fills a spare ring and puts it to use.
-fn keep(rings: &Rings, limit: u64, now: Nanos, taken: impl Iterator<Item = Nanos>) -> RingId {
+fn keep(rings: &LogPool, limit: u64, now: Nanos, taken: impl Iterator<Item = Nanos>) -> RingId {
     let spare = rings.take(limit).expect("a free one");
     let id = spare.fill(0, now, taken);
     spare.keep();
@@ -102,8 +102,8 @@ fn a_ring_that_was_put_back_is_lost() {
     rings.put_back(first);
     let second = keep(&rings, 4, 30, std::iter::empty());
     assert_eq!((first.size(), first.place()), (second.size(), second.place()), "the same ring");
-    assert_eq!(rings.ring(first, 3).look(40, 1), Err(Lost));
-    assert_eq!(rings.ring(first, 3).claim(40, 50, 1), Err(Lost));
+    assert_eq!(rings.ring(first, 3).look(40, 1), Err(RingLost));
+    assert_eq!(rings.ring(first, 3).claim(40, 50, 1), Err(RingLost));
     assert_eq!(rings.ring(second, 4).look(40, 1), Ok(RingSnapshot { free: 4, due: 30, last: 30 }));
 }
 
@@ -203,7 +203,7 @@ fn no_ring_is_taken_twice() {
         });
         let held = || rings.pool(size_of_ring(LIMIT)).held.get();
         assert_eq!(held(), 0);
-        assert_eq!(std::iter::from_fn(|| rings.take(LIMIT).map(Spare::keep)).count(), POOL_MIN, "none is lost");
+        assert_eq!(std::iter::from_fn(|| rings.take(LIMIT).map(SpareRing::keep)).count(), POOL_MIN, "none is lost");
         assert_eq!(held(), POOL_MIN as u64);
     }
     assert!(handed_over >= 1_000, "rings hardly changed hands: {handed_over}");

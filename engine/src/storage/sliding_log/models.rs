@@ -25,7 +25,7 @@ fn log(table: &Table, limit: u64, key: Key) -> SlidingLog<'_> {
     SlidingLog { table, log, generation: Generation::default(), key, cost: 1, is_owed: false }
 }
 
-fn state(held: Option<Held>, _: &mut Option<Spare<'_>>) -> Result<State, ()> {
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
     let word = held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring));
     Ok(word)
 }
@@ -39,8 +39,8 @@ fn admitted_at(log: SlidingLog<'_>, clock: &Cell64) -> Option<Nanos> {
 
 /// Takes one of the two slots for good.
 fn fill_a_slot(table: &Table) {
-    let live = Held { word: 1_000 * SECOND_NS, ..Held::default() };
-    let filled = table.update(key(99), EARLY, || EARLY, &mut Met::default(), |_, _| Next::Write(live, ()));
+    let live = BucketState { word: 1_000 * SECOND_NS, ..BucketState::default() };
+    let filled = table.update(key(99), EARLY, || EARLY, &mut RaceCounts::default(), |_, _| Next::Write(live, ()));
     assert_eq!(filled, Ok(()));
 }
 
@@ -132,10 +132,10 @@ fn a_conversion_counts_every_admission() {
             other.sweep(
                 |_| true,
                 |_, held, _| match held.ring() {
-                    Some(word) if !word.is_closed() => Held::with_ring(held.generation, word.closed()),
+                    Some(word) if !word.is_closed() => BucketState::with_ring(held.generation, word.closed()),
                     Some(word) => {
                         let seen = limit.ring(word).look(LATE, 0).expect("not lost");
-                        Held::word(held.generation.next(), limit.log.word(2 - seen.free, seen.last))
+                        BucketState::word(held.generation.next(), limit.log.word(2 - seen.free, seen.last))
                     }
                     None => held,
                 },

@@ -19,7 +19,7 @@ const STEP: u64 = SECOND_NS / 10;
 const STEPS: u64 = 1_000;
 
 #[expect(clippy::unnecessary_wraps, reason = "has the type of a function that meets newer numbers")]
-fn state(held: Option<Held>, _: &mut Option<Spare<'_>>) -> Result<State, ()> {
+fn state(held: Option<BucketState>, _: &mut Option<SpareRing<'_>>) -> Result<State, ()> {
     Ok(held.map_or(State::Word(0), |held| held.ring().map_or(State::Word(held.word), State::Ring)))
 }
 
@@ -50,7 +50,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
                 let limit =
                     SlidingLog { table: &table, log, generation: Generation::default(), key, cost, is_owed: false };
                 let outcome = limit.charge(now, || clock.load(Ordering::SeqCst), state);
-                if let Ok(Ok(Stepped { verdict: Verdict::Admit(_), now, .. })) = outcome {
+                if let Ok(Ok(StepResult { verdict: Verdict::Admit(_), now, .. })) = outcome {
                     admitted[name].lock().expect("no panic").extend((0..cost).map(|_| now));
                 }
                 if thread == 0 && call % 16 == 0 {

@@ -35,10 +35,10 @@ impl Value {
 /// A table with one key, and the stripes that it may use.
 pub(crate) struct World {
     pub(crate) table: Table,
-    pub(crate) leases: Leases,
-    pub(crate) moves: Moves,
+    pub(crate) leases: StripePool,
+    pub(crate) moves: RefundLog,
     pub(crate) meter: Meter,
-    pub(crate) terms: Terms,
+    pub(crate) terms: StripeTerms,
     pub(crate) clock: Value,
     /// The version of the newest snapshot. Generations are versions here.
     pub(crate) version: Value,
@@ -59,10 +59,10 @@ impl World {
     pub(crate) fn new(burst: u64, share: u64, stripes: usize) -> Self {
         Self {
             table: Table::new(1),
-            leases: Leases::with(1, stripes),
-            moves: Moves::new(),
+            leases: StripePool::with(1, stripes),
+            moves: RefundLog::new(),
             meter: Meter::TokenBucket(TokenBucket::new(1, TOKEN_NS, burst).expect("fits")),
-            terms: Terms { share, stripes },
+            terms: StripeTerms { share, stripes },
             clock: Value::Fixed(EARLY),
             version: Value::Fixed(0),
         }
@@ -73,18 +73,27 @@ impl World {
         let world = Self::new(burst, share, stripes);
         world.touch(used);
         world.open();
-        assert!(world.is_leased());
+        assert!(world.is_striped());
         world
     }
 
     /// Gives the key a slot with `used` tokens used.
     pub(crate) fn touch(&self, used: u64) {
-        let held = Held::word(Generation::default(), EARLY + used * TOKEN_NS);
-        assert_eq!(self.table.update(key(1), 0, || 0, &mut Met::default(), |_, _| Next::Write(held, ())), Ok(()));
+        let held = BucketState::word(Generation::default(), EARLY + used * TOKEN_NS);
+        assert_eq!(
+            self.table.update(key(1), 0, || 0, &mut RaceCounts::default(), |_, _| Next::Write(held, ())),
+            Ok(())
+        );
     }
 
-    pub(crate) fn lease<T>(&self, thread: usize, version: u64, cost: u64, with: impl FnOnce(&Lease<'_>) -> T) -> T {
-        with(&Lease {
+    pub(crate) fn lease<T>(
+        &self,
+        thread: usize,
+        version: u64,
+        cost: u64,
+        with: impl FnOnce(&StripedKey<'_>) -> T,
+    ) -> T {
+        with(&StripedKey {
             leases: &self.leases,
             table: &self.table,
             moves: &self.moves,
@@ -109,16 +118,16 @@ impl World {
         self.lease(0, 0, 1, |lease| lease.close())
     }
 
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> BucketState {
         self.table.get(key(1)).expect("a slot")
     }
 
-    pub(crate) fn is_leased(&self) -> bool {
-        self.held().is_leased
+    pub(crate) fn is_striped(&self) -> bool {
+        self.held().is_striped
     }
 
     /// Charges a cost, and returns when it was admitted and the word that the charge saw.
-    pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<Stepped> {
+    pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<StepResult> {
         let now = self.clock.load();
         self.lease(thread, version, cost, |lease| {
             loop {
@@ -126,19 +135,19 @@ impl World {
                     key(1),
                     now,
                     || self.clock.load(),
-                    &mut Met::default(),
+                    &mut RaceCounts::default(),
                     |held, now| {
-                        let held = held.unwrap_or(Held::word(generation(version), 0));
+                        let held = held.unwrap_or(BucketState::word(generation(version), 0));
                         if self.version.load() > version || held.generation != generation(version) {
                             return Next::Leave(Ok(None));
                         }
-                        if held.is_leased {
+                        if held.is_striped {
                             return Next::Leave(Err(held.word));
                         }
                         match self.meter.step(held.word, now, cost) {
                             Verdict::Admit(word) => Next::Write(
-                                Held { word, ..held },
-                                Ok(Some(Stepped { verdict: Verdict::Admit(word), word, now })),
+                                BucketState { word, ..held },
+                                Ok(Some(StepResult { verdict: Verdict::Admit(word), word, now })),
                             ),
                             _ => Next::Leave(Ok(None)),
                         }
@@ -149,11 +158,11 @@ impl World {
                     Err(word) => word,
                 };
                 match lease.charge(word, now) {
-                    Leased::Decided(stepped) => {
+                    StripedOutcome::Decided(stepped) => {
                         return matches!(stepped.verdict, Verdict::Admit(_)).then_some(stepped);
                     }
-                    Leased::Ended => {}
-                    Leased::Stale => return None,
+                    StripedOutcome::Ended => {}
+                    StripedOutcome::Stale => return None,
                 }
             }
         })
@@ -165,22 +174,22 @@ impl World {
     }
 
     /// Gives a charge back as `Account::give_back` does.
-    pub(crate) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
+    pub(crate) fn give_back(&self, cost: u64, charged: StepResult, mark: Mark) {
         let receipt = |_| {
             let moved_ns = self.moves.since(key(1), mark)?;
             Some(Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
-        let end_lease = || {
+        let end_striping = || {
             self.close();
         };
-        self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_lease);
+        self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_striping);
     }
 
     pub(crate) fn reset(&self) {
         self.close();
         self.table.change(key(1), |held| {
             self.moves.reset(key(1));
-            Some(Held { word: 0, ..held })
+            Some(BucketState { word: 0, ..held })
         });
     }
 
@@ -192,8 +201,8 @@ impl World {
                 if held.generation == generation(1) {
                     return held;
                 }
-                let lent = if held.is_leased { self.terms.reserve() } else { 0 };
-                Held::word(generation(1), self.meter.overcharge(held.word, EARLY, lent))
+                let lent = if held.is_striped { self.terms.reserve() } else { 0 };
+                BucketState::word(generation(1), self.meter.overcharge(held.word, EARLY, lent))
             },
         );
         self.leases.revoke(&self.table, || self.clock.load(), |_| Some(generation(1)));
@@ -209,6 +218,6 @@ impl World {
         let group = &self.leases.groups[0];
         group.control.load() == FREE
             && group.stripes.iter().all(|stripe| stripe.stock.load() == NONE)
-            && !self.is_leased()
+            && !self.is_striped()
     }
 }

@@ -201,7 +201,7 @@ fn a_publish_beside_an_opener_and_a_charge_mints_nothing() {
         let mine = world.drain(1);
         let admitted = mine + end(opener) + world.drain(1);
         assert!((4..=6).contains(&admitted), "{admitted} of 6, of which the publish takes 2 at most");
-        assert!(!world.is_leased());
+        assert!(!world.is_striped());
     });
 }
 
@@ -225,9 +225,9 @@ fn a_publish_beside_a_refill_mints_nothing() {
 fn a_stranger_does_not_take_a_leased_slot() {
     check_within(3, || {
         let world = World::leased(3, 2, 1, 0);
-        let live = Held::word(Generation::default(), LATE);
+        let live = BucketState::word(Generation::default(), LATE);
         let put = move |table: &Table, name| {
-            table.update(key(name), EARLY, || EARLY, &mut Met::default(), |_, _| Next::Write(live, ()))
+            table.update(key(name), EARLY, || EARLY, &mut RaceCounts::default(), |_, _| Next::Write(live, ()))
         };
         assert_eq!(put(&world.table, 2), Ok(()));
         let world = Arc::new(world);

@@ -11,7 +11,7 @@ use crate::{
     },
     storage::{
         atomic_update::{Next, update},
-        layout::{GENERATION_BITS, Generation, Held},
+        layout::{BucketState, GENERATION_BITS, Generation},
         table::{Key, Table},
     },
 };
@@ -53,13 +53,13 @@ pub(super) const REFILLS: Field = Field::rest(STRIPE);
 
 /// The share of each stripe, and the number of stripes, of the keys of a limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct StripeTerms {
     pub(super) share: u64,
     /// A power of two.
     pub(super) stripes: usize,
 }
 
-impl Terms {
+impl StripeTerms {
     pub(super) fn reserve(self) -> u64 {
         self.share * self.stripes as u64
     }
@@ -67,8 +67,8 @@ impl Terms {
 
 /// A cost that a thread wants to spend from its stripe of the key with this hash.
 #[derive(Clone, Copy)]
-pub(crate) struct Spend {
-    pub(crate) terms: Terms,
+pub(crate) struct StripeSpend {
+    pub(crate) terms: StripeTerms,
     pub(crate) hash: u64,
     /// The generation of the limit's numbers.
     pub(crate) generation: Generation,
@@ -88,13 +88,13 @@ fn reserve_max(meter: &Meter) -> u64 {
 }
 
 /// Returns the word of a bucket that is or was striped at `at`, as if all of the reserve were used.
-pub(crate) fn without_reserve(meter: &Meter, word: u64, at: Nanos) -> u64 {
+pub(crate) fn with_reserve_used(meter: &Meter, word: u64, at: Nanos) -> u64 {
     meter.overcharge(word, at, reserve_max(meter))
 }
 
 /// The stripes of all keys of an engine.
 #[derive(Debug)]
-pub(crate) struct Leases {
+pub(crate) struct StripePool {
     pub(super) groups: Box<[CachePadded<Group>]>,
     /// Counters of refills and sessions, which write them. Every check of a striped key reads the field before them, so
     /// they have a cache line of their own.
@@ -152,7 +152,7 @@ impl Stripe {
     }
 }
 
-impl Leases {
+impl StripePool {
     pub(crate) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // Twice as many, so that two threads seldom share one.
@@ -185,12 +185,12 @@ impl Leases {
 
     /// Returns how keys of a limit with these numbers are striped, if they are.
     #[inline(always)]
-    pub(crate) fn terms(&self, meter: &Meter) -> Option<Terms> {
+    pub(crate) fn terms(&self, meter: &Meter) -> Option<StripeTerms> {
         let reserve = reserve_max(meter);
         let most = (reserve / SHARE_MIN).checked_ilog2()?;
         let stripes = self.groups.first()?.stripes.len().min(1 << most);
         // A power of two.
-        Some(Terms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
+        Some(StripeTerms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
     }
 
     /// Returns the group of the keys with this hash.
@@ -207,7 +207,7 @@ impl Leases {
     #[inline(always)]
     pub(crate) fn spend(
         &self,
-        Spend { terms, hash, generation, thread, cost }: Spend,
+        StripeSpend { terms, hash, generation, thread, cost }: StripeSpend,
         now: Nanos,
         is_newest: impl FnOnce() -> bool,
     ) -> Option<Nanos> {
@@ -298,10 +298,10 @@ impl Leases {
         let left = group.stripes.iter().map(|stripe| stripe.take()).sum();
         let spent_ns = group.spent_ns(left);
         // `None`: a publish has converted it.
-        let unmarked = |held: Held| {
-            let is_its = held.is_leased && held.generation.number() == generation_of(KEY_ID.get(control));
+        let unmarked = |held: BucketState| {
+            let is_its = held.is_striped && held.generation.number() == generation_of(KEY_ID.get(control));
             // Read the clock after the stripes and the slot: no payment is dated before what it pays for.
-            is_its.then(|| Held::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
+            is_its.then(|| BucketState::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
         };
         table.change(key, unmarked);
         self.counters.ended.next();

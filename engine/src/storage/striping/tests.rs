@@ -10,9 +10,9 @@ fn giving_back_more_than_the_word_holds_loses_nothing() {
     let world = World::leased(100, SHARE, 1, 0);
     let mark = world.moves.mark_long(key(1));
     let charged = world.charge_at(0, 0, SHARE).expect("fits");
-    assert!(world.is_leased());
+    assert!(world.is_striped());
     world.give_back(SHARE, charged, mark);
-    assert!(!world.is_leased(), "what the stripe gave is charged to the word first");
+    assert!(!world.is_striped(), "what the stripe gave is charged to the word first");
     assert_eq!(world.drain(0), 100);
 }
 
@@ -24,5 +24,5 @@ fn giving_back_what_time_has_repaid_ends_no_lease() {
     let charged = world.charge_at(0, 0, SHARE).expect("fits");
     world.clock.store(EARLY + SHARE * TOKEN_NS);
     world.give_back(SHARE, charged, mark);
-    assert!(world.is_leased());
+    assert!(world.is_striped());
 }

@@ -2,13 +2,13 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Key, Seen, Table};
+use super::{Key, SlotSnapshot, Table};
 use crate::{
     base::{atomic::Cell128, time::Nanos},
     storage::{
         alloc::{Line, WAYS, prefetch},
         atomic_update::Swap,
-        caller_groups::Group,
+        caller_groups::CallerGroup,
         layout::{Slot, State},
         table_shares::{OVERFLOW_BUCKETS_MAX, Shortage},
         two_choice::places,
@@ -26,9 +26,9 @@ pub(super) struct Scan<'t> {
     /// Whether a candidate is the key's active slot.
     pub(super) active: bool,
     /// Claims of the key, lowest place first.
-    pub(super) claims: ArrayVec<Seen<'t>, CANDIDATES_MAX>,
+    pub(super) claims: ArrayVec<SlotSnapshot<'t>, CANDIDATES_MAX>,
     /// The candidate that the key takes if it has none.
-    pub(super) free: Option<Seen<'t>>,
+    pub(super) free: Option<SlotSnapshot<'t>>,
     /// Whether `free` is an overflow bucket.
     pub(super) is_overflow: bool,
     /// The instant at which the first candidate that the key may take becomes free, where none is free now.
@@ -44,8 +44,8 @@ impl<'t> Scan<'t> {
         key: Key,
         now: Nanos,
         may_take: impl Fn(&Cell128, Slot) -> bool,
-    ) -> (usize, Option<Seen<'t>>) {
-        let (mut free, mut oldest) = (0, None::<Seen<'t>>);
+    ) -> (usize, Option<SlotSnapshot<'t>>) {
+        let (mut free, mut oldest) = (0, None::<SlotSnapshot<'t>>);
         for cell in cells {
             let slot = Swap::load(cell);
             if slot.holds(key.bits) {
@@ -78,7 +78,7 @@ impl Table {
 
     /// Finds the key's active slot among the candidates outside of its two lines, and reads it.
     #[cold]
-    pub(super) fn find_elsewhere(&self, key: Key) -> Option<Seen<'_>> {
+    pub(super) fn find_elsewhere(&self, key: Key) -> Option<SlotSnapshot<'_>> {
         // All lines come from memory at the same time; a scan that follows finds them in the cache.
         self.beside(key.hash).for_each(|line| prefetch(line));
         let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
@@ -91,7 +91,7 @@ impl Table {
     /// Reads every candidate once, and chooses a free one: the slot that has been idle for the longest in the line that
     /// has fewer live slots, or whose block has fewer; in both lines, where that is even. So a key that is idle for a
     /// moment keeps its slot while there are others to take.
-    pub(super) fn scan(&self, group: Group, key: Key, now: Nanos) -> Scan<'_> {
+    pub(super) fn scan(&self, group: CallerGroup, key: Key, now: Nanos) -> Scan<'_> {
         let limit = key.bits.limit();
         let (mut shortage, mut group_is_short) = self.shortages(limit, group);
         if shortage.is_some() || group_is_short {
@@ -122,8 +122,9 @@ impl Table {
         }
         let mut most = (0, 0);
         for ((free, oldest), (in_block, _)) in own.into_iter().zip(blocks) {
-            let is_older =
-                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
+            let is_older = |(_, slot): SlotSnapshot<'_>| {
+                scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since())
+            };
             if (free, in_block) > most || ((free, in_block) == most && oldest.is_some_and(is_older)) {
                 (most, scan.free) = ((free, in_block), oldest);
             }
@@ -137,7 +138,7 @@ impl Table {
     }
 
     /// Returns why new keys of a limit may take only some slots, if they may, and whether the group holds its share.
-    pub(super) fn shortages(&self, limit: u32, group: Group) -> (Option<Shortage>, bool) {
+    pub(super) fn shortages(&self, limit: u32, group: CallerGroup) -> (Option<Shortage>, bool) {
         let group_is_short = self.groups.as_ref().is_some_and(|groups| groups.has_share(group));
         (self.shares.shortage(limit), group_is_short)
     }

@@ -1,6 +1,6 @@
 //! Finds a key in its two lines, where a check looks first.
 
-use super::Seen;
+use super::SlotSnapshot;
 use crate::{
     base::{atomic::Cell128, native128::Native128},
     storage::{
@@ -53,7 +53,7 @@ impl<'t> KeyLines<'t> {
 
     /// Finds the same slot as [`find_tag`](Self::find_tag), and reads it, without instructions that the processor may
     /// lack.
-    pub(crate) fn find_tag_by_calls(self, tag: u64) -> Option<Seen<'t>> {
+    pub(crate) fn find_tag_by_calls(self, tag: u64) -> Option<SlotSnapshot<'t>> {
         self.find(|cell| Some(Swap::load(cell)).filter(|slot: &Slot| is_tag(slot.tag(), tag)))
     }
 

@@ -6,7 +6,7 @@ use crate::{
     storage::{
         atomic_update::Swap,
         layout::{RingId, Slot},
-        log_pool::Spare,
+        log_pool::SpareRing,
         table_shares::Shortage,
     },
 };
@@ -15,7 +15,7 @@ impl Table {
     /// Takes a ring for a log of this limit and `capacity`: a free one, unless the limit may take only some, else the
     /// ring of a key that is idle at `now`. A limit that holds its share only takes rings of its own keys, and gives up
     /// those beyond its share. `None` when every ring that was looked at is in use.
-    pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<Spare<'_>> {
+    pub(crate) fn take_ring(&self, limit: u32, capacity: u64, now: Nanos) -> Option<SpareRing<'_>> {
         let shortage = || self.rings.shortage(capacity, self.shares.rings(limit).get());
         let free = if shortage().is_none() { self.rings.take(capacity) } else { None };
         free.or_else(|| {
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// Counts a ring that a slot of this limit names now, if there is one. Returns whether there is.
-    pub(crate) fn keep(&self, limit: u32, ring: Option<Spare<'_>>) -> bool {
+    pub(crate) fn keep(&self, limit: u32, ring: Option<SpareRing<'_>>) -> bool {
         let Some(ring) = ring else { return false };
         ring.keep();
         self.shares.rings(limit).add(1);

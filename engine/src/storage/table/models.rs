@@ -25,15 +25,15 @@ fn key(name: u64) -> Key {
 }
 
 /// Adds one charge to the key's bucket.
-fn charge(table: &Table, key: Key) -> Result<(), Full> {
+fn charge(table: &Table, key: Key) -> Result<(), TableFull> {
     table.update(
         key,
         NOW,
         || NOW,
-        &mut Met::default(),
+        &mut RaceCounts::default(),
         |held, _| {
             let held = held.unwrap_or_default();
-            Next::Write(Held { word: held.word.max(LIVE) + 1, ..held }, ())
+            Next::Write(BucketState { word: held.word.max(LIVE) + 1, ..held }, ())
         },
     )
 }
@@ -44,9 +44,9 @@ fn empty(table: &Table, key: Key) {
         key,
         NOW,
         || NOW,
-        &mut Met::default(),
+        &mut RaceCounts::default(),
         |held, _| match held {
-            Some(held) => Next::Write(Held { word: 0, ..held }, ()),
+            Some(held) => Next::Write(BucketState { word: 0, ..held }, ()),
             None => Next::Leave(()),
         },
     );
@@ -235,10 +235,10 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
                 key,
                 clock.load(),
                 || clock.load(),
-                &mut Met::default(),
+                &mut RaceCounts::default(),
                 |held, now| match held {
                     Some(held) if held.word > now => Next::Leave(None),
-                    _ => Next::Write(Held { word: now + 1, ..Held::default() }, Some(now)),
+                    _ => Next::Write(BucketState { word: now + 1, ..BucketState::default() }, Some(now)),
                 },
             );
             // A check whose time is past may find no slot that was idle at that time.
@@ -320,22 +320,22 @@ fn a_sweep_swaps_claims_away() {
     check_within(None, || {
         let (table, version) = (table(), Arc::new(crate::base::atomic::Cell64::new(0)));
         let (other, its_version) = (Arc::clone(&table), Arc::clone(&version));
-        let next = Held::default().generation.next();
+        let next = BucketState::default().generation.next();
         let thread = thread::spawn(move || {
             its_version.store(1);
-            other.sweep(|_| true, |_, held, _| Held { generation: next, ..held });
+            other.sweep(|_| true, |_, held, _| BucketState { generation: next, ..held });
         });
         // A check writes the old generation while the old version is the newest.
         let outcome = table.update(
             key(1),
             NOW,
             || NOW,
-            &mut Met::default(),
+            &mut RaceCounts::default(),
             |_, _| {
                 if version.load() > 0 {
                     Next::Leave(())
                 } else {
-                    Next::Write(Held { word: LIVE, ..Held::default() }, ())
+                    Next::Write(BucketState { word: LIVE, ..BucketState::default() }, ())
                 }
             },
         );
@@ -355,7 +355,7 @@ fn in_a_full_table_new_keys_are_denied_and_no_key_is_evicted() {
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || charge(&other, key(3)));
         // The error names the key that becomes idle first.
-        let full = Err(Full { idle_at: LIVE + 1 });
+        let full = Err(TableFull { idle_at: LIVE + 1 });
         assert_eq!(charge(&table, key(4)), full);
         assert_eq!(thread.join().expect("no panic"), full);
         assert_eq!((words(&table, key(1)), words(&table, key(2))), (vec![LIVE + 1], vec![LIVE + 1]));
@@ -369,9 +369,9 @@ fn a_sweep_beside_a_charge_loses_neither() {
         let table = table();
         assert_eq!(charge(&table, key(1)), Ok(()));
         let other = Arc::clone(&table);
-        let next = Held::default().generation.next();
+        let next = BucketState::default().generation.next();
         let thread = thread::spawn(move || {
-            other.sweep(|limit| limit == 1, |_, held, _| Held::word(next, held.word + 100));
+            other.sweep(|limit| limit == 1, |_, held, _| BucketState::word(next, held.word + 100));
         });
         assert_eq!(charge(&table, key(1)), Ok(()));
         thread.join().expect("no panic");

@@ -17,10 +17,10 @@ use crate::storage::alloc::Line;
 const THREADS: usize = 4;
 
 /// Runs `work` on every thread at once and adds up what they met.
-fn together(work: impl Fn(usize, &mut Met) + Sync) -> Met {
+fn together(work: impl Fn(usize, &mut RaceCounts) + Sync) -> RaceCounts {
     let start = Barrier::new(THREADS);
     let run = |thread| {
-        let mut met = Met::default();
+        let mut met = RaceCounts::default();
         start.wait();
         work(thread, &mut met);
         met
@@ -28,12 +28,12 @@ fn together(work: impl Fn(usize, &mut Met) + Sync) -> Met {
     std::thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(thread))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).fold(Met::default(), both)
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).fold(RaceCounts::default(), both)
     })
 }
 
-fn both(one: Met, other: Met) -> Met {
-    Met {
+fn both(one: RaceCounts, other: RaceCounts) -> RaceCounts {
+    RaceCounts {
         retries: one.retries + other.retries,
         reuses: one.reuses + other.reuses,
         resolved: one.resolved + other.resolved,
@@ -44,23 +44,23 @@ fn key(name: u64) -> Key {
     Key::new(7, KeyHasher::new(1).name(&name.to_string()))
 }
 
-fn add_one(held: Option<Held>, _: Nanos) -> Next<Held, ()> {
+fn add_one(held: Option<BucketState>, _: Nanos) -> Next<BucketState, ()> {
     let held = held.unwrap_or_default();
-    Next::Write(Held { word: held.word + 1, ..held }, ())
+    Next::Write(BucketState { word: held.word + 1, ..held }, ())
 }
 
 /// Every thread inserts the same keys in the same order, so that claims of one key meet.
 #[test]
 fn no_key_ever_has_two_slots() {
     const KEYS: u64 = 20_000;
-    let (mut seen, mut rounds, deadline) = (Met::default(), 0, Deadline::new());
+    let (mut seen, mut rounds, deadline) = (RaceCounts::default(), 0, Deadline::new());
     while rounds < 3 || (seen.resolved.min(seen.retries) == 0 && !deadline.has_passed()) {
         let mut table = Table::new(2 * KEYS as usize);
         table.share_by_group();
         let met = together(|thread, met| {
             for name in 0..KEYS {
                 // Words are live at time 0.
-                assert_eq!(table.update_by(1 + thread as Group, key(name), 0, || 0, met, add_one), Ok(()));
+                assert_eq!(table.update_by(1 + thread as CallerGroup, key(name), 0, || 0, met, add_one), Ok(()));
             }
         });
         (seen, rounds) = (both(seen, met), rounds + 1);
@@ -74,7 +74,7 @@ fn no_key_ever_has_two_slots() {
         };
         let wrong = (0..table.slots()).filter(is_wrong).count() as u64;
         assert!(wrong <= met.retries + met.resolved, "{wrong} slots have a wrong group: more than threads met");
-        for group in 1..=THREADS as Group {
+        for group in 1..=THREADS as CallerGroup {
             let slots = (0..table.slots()).filter(|place| groups.of(*place) == group).count() as u64;
             assert_eq!(groups.held(group), slots, "group {group}");
         }
@@ -91,7 +91,7 @@ fn no_key_ever_has_two_slots() {
 fn slots_change_hands_and_no_key_is_admitted_twice() {
     const KEYS: usize = 64;
     const TICKS: usize = 20_000;
-    let (mut seen, deadline) = (Met::default(), Deadline::new());
+    let (mut seen, deadline) = (RaceCounts::default(), Deadline::new());
     while (seen.reuses <= 1_000 || seen.retries == 0) && !deadline.has_passed() {
         // Two lines, eight slots, and eight overflow buckets for 64 keys: nearly every insertion is a reuse.
         let table = Table::new(5);
@@ -108,7 +108,7 @@ fn slots_change_hands_and_no_key_is_admitted_twice() {
                 let name = (round * (2 * thread + 1)) % KEYS;
                 let outcome = table.update(key(name as u64), now, read_clock, met, |held, now| match held {
                     Some(held) if held.word > now => Next::Leave(None),
-                    _ => Next::Write(Held { word: now + 1, ..Held::default() }, Some(now)),
+                    _ => Next::Write(BucketState { word: now + 1, ..BucketState::default() }, Some(now)),
                 });
                 if let Ok(Some(at)) = outcome {
                     admitted[at as usize][name].fetch_add(1, Ordering::SeqCst);
@@ -138,7 +138,7 @@ fn two_choices_leave_few_keys_without_a_slot() {
     let table = Table::new(KEYS as usize);
     assert!(size_of_val(&*table.lines) <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
     let denied = (0..KEYS)
-        .filter(|&name| table.update(key(name), 0, || 0, &mut Met::default(), add_one).is_err())
+        .filter(|&name| table.update(key(name), 0, || 0, &mut RaceCounts::default(), add_one).is_err())
         .count() as u64;
     let without = denied + table.shares.overflowed();
     // The goal: 0.2 % at 24 bytes a key.

@@ -6,8 +6,8 @@ use crate::{
     storage::{
         atomic_update::{Next, Swap, update},
         caller_groups::NO_GROUP,
-        layout::{Held, RingWord, Slot, State},
-        log_pool::Spare,
+        layout::{BucketState, RingWord, Slot, State},
+        log_pool::SpareRing,
     },
 };
 
@@ -47,7 +47,7 @@ impl Table {
     pub(crate) fn sweep<'t>(
         &'t self,
         concerns: impl Fn(u32) -> bool,
-        convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
+        convert: impl Fn(u32, BucketState, &mut Option<SpareRing<'t>>) -> BucketState,
     ) {
         for cell in self.cells().iter().chain(self.shares.overflows(&concerns)) {
             let pass = || {

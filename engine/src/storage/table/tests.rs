@@ -15,8 +15,9 @@ fn key(name: u64) -> Key {
 /// Touches a key at `now`, so that it is idle from `idle` on. A table for one key has two lines, so every key may be in
 /// either.
 fn touch(table: &Table, name: u64, now: Nanos, idle: Nanos) {
-    let write = |_: Option<Held>, _: Nanos| Next::Write(Held { word: idle, ..Held::default() }, ());
-    assert_eq!(table.update(key(name), now, || now, &mut Met::default(), write), Ok(()), "key {name}");
+    let write =
+        |_: Option<BucketState>, _: Nanos| Next::Write(BucketState { word: idle, ..BucketState::default() }, ());
+    assert_eq!(table.update(key(name), now, || now, &mut RaceCounts::default(), write), Ok(()), "key {name}");
 }
 
 fn present(table: &Table, names: std::ops::Range<u64>) -> Vec<u64> {
@@ -93,13 +94,13 @@ proptest! {
 }
 
 /// Touches a key of limit `limit`, which is then live until `idle`, or returns the error.
-fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
+fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Result<(), TableFull> {
     let key = Key::new(limit, name.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let write = |held: Option<Held>, _: Nanos| match held {
+    let write = |held: Option<BucketState>, _: Nanos| match held {
         Some(_) => Next::Leave(()),
-        None => Next::Write(Held { word: idle, ..Held::default() }, ()),
+        None => Next::Write(BucketState { word: idle, ..BucketState::default() }, ()),
     };
-    table.update(key, now, || now, &mut Met::default(), write)
+    table.update(key, now, || now, &mut RaceCounts::default(), write)
 }
 
 /// Returns the number of slots of the table that name the limit.
@@ -122,12 +123,12 @@ fn eight_new_keys_find_overflow_buckets_and_the_next_error_says_when_one_is_idle
         touch(&table, name, 0, 2_000 - name);
     }
     assert_eq!(table.shares.overflowed(), 8);
-    assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(Full { idle_at: 1_000 }));
-    assert_eq!(table.find_room(NO_GROUP, key(16), 999), Err(Full { idle_at: 1_000 }));
+    assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(TableFull { idle_at: 1_000 }));
+    assert_eq!(table.find_room(NO_GROUP, key(16), 999), Err(TableFull { idle_at: 1_000 }));
     // Overflow buckets belong to the limit, slots to all limits.
     assert_eq!(present(&table, 0..17).len(), 16);
     assert_eq!((table.find_room(NO_GROUP, key(16), 1_000), touch_of(&table, 7, 16, 1_000, 5_000)), (Ok(()), Ok(())));
-    assert_eq!(touch_of(&table, 7, 17, 1_000, 5_000), Err(Full { idle_at: 1_001 }));
+    assert_eq!(touch_of(&table, 7, 17, 1_000, 5_000), Err(TableFull { idle_at: 1_001 }));
     assert_eq!(touch_of(&table, 7, 17, 1_001, 5_000), Ok(()));
 }
 
@@ -240,13 +241,14 @@ fn cleared_slots_are_empty_and_not_counted() {
 }
 
 /// Touches a key of limit 7 for this group, live until `idle`.
-fn touch_by(table: &Table, group: Group, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
-    let write = |_: Option<Held>, _: Nanos| Next::Write(Held { word: idle, ..Held::default() }, ());
-    table.update_by(group, key(name), now, || now, &mut Met::default(), write)
+fn touch_by(table: &Table, group: CallerGroup, name: u64, now: Nanos, idle: Nanos) -> Result<(), TableFull> {
+    let write =
+        |_: Option<BucketState>, _: Nanos| Next::Write(BucketState { word: idle, ..BucketState::default() }, ());
+    table.update_by(group, key(name), now, || now, &mut RaceCounts::default(), write)
 }
 
 /// Returns how many of these new keys find a bucket for a group, each live until `idle`.
-fn brought(table: &Table, group: Group, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> usize {
+fn brought(table: &Table, group: CallerGroup, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> usize {
     names.filter(|name| touch_by(table, group, *name, now, idle).is_ok()).count()
 }
 
@@ -257,7 +259,7 @@ fn a_group_that_brings_keys_without_end_leaves_room_for_others() {
     assert_eq!(brought(&table, 1, 0..20_000, 0, 1_000), 10_200, "80 % of 85 % of the slots, and no overflow bucket");
     // Each further key is denied until one of its keys is idle, and `find_room` says the same.
     assert_eq!(touch_by(&table, 1, 30_000, 0, 1_000).map_err(|full| full.idle_at), Err(1_000));
-    assert_eq!(table.find_room(1, key(30_000), 0), Err(Full { idle_at: 1_000 }));
+    assert_eq!(table.find_room(1, key(30_000), 0), Err(TableFull { idle_at: 1_000 }));
     assert_eq!(touch_by(&table, 1, 0, 0, 2_000), Ok(()), "a key that has its bucket keeps it");
     assert_eq!(touch_by(&table, 2, 0, 0, 2_000), Ok(()), "and all groups use it");
     // More hostile groups, one after the other; each honest group still gets all of what is kept for it.

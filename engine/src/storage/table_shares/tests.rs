@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::storage::layout::{Held, KeyBits};
+use crate::storage::layout::{BucketState, KeyBits};
 
 /// Makes five limits, two of one domain and three of the other, and one limit that no policy has.
-fn shares() -> (Shares, [u32; 2]) {
-    let shares = Shares::new(OVERFLOW_BUCKETS);
+fn shares() -> (SlotShares, [u32; 2]) {
+    let shares = SlotShares::new(OVERFLOW_BUCKETS);
     let domains = [(); 2].map(|()| shares.add_domain());
     for limit in 0..5 {
         assert_eq!(shares.add(), limit);
@@ -17,17 +17,17 @@ fn shares() -> (Shares, [u32; 2]) {
 }
 
 /// Moves a slot from one limit to another.
-fn pass(shares: &Shares, before: Option<u32>, after: Option<u32>) {
+fn pass(shares: &SlotShares, before: Option<u32>, after: Option<u32>) {
     shares.passed(shares.owner(slot(before)), shares.owner(slot(after)));
 }
 
 /// Returns the number of slots that the limits of each of these domains hold.
-fn by_domain(shares: &Shares, domains: [u32; 2]) -> [u64; 2] {
+fn by_domain(shares: &SlotShares, domains: [u32; 2]) -> [u64; 2] {
     domains.map(|domain| shares.domains.get(domain as usize).map_or(0, Gauge::get))
 }
 
 fn slot(limit: Option<u32>) -> Slot {
-    limit.map_or(Slot::EMPTY, |limit| Slot::active(KeyBits::new(limit, 7), Held::default()))
+    limit.map_or(Slot::EMPTY, |limit| Slot::active(KeyBits::new(limit, 7), BucketState::default()))
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tidegate::{
-    Begun, Decision, Engine, GiveBack, Identity, Snapshot, StoreCharge,
+    BeginResult, Decision, Engine, GiveBack, Identity, Snapshot, StoreCharge,
     algorithm::{Receipt, Verdict},
     clock::{Clock, ManualClock},
     policy::{Limit, Sharing},
@@ -56,7 +56,7 @@ fn key(charge: &StoreCharge<'_>) -> String {
 }
 
 impl Store {
-    fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::Answer {
+    fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::StoreAnswer {
         let word = self.words.entry(key(charge)).or_default();
         // A peek is a step of one token whose word is not stored.
         let verdict = charge.meter.step(*word, now, charge.cost.max(1));
@@ -65,7 +65,7 @@ impl Store {
             let receipt = Receipt { cost: charge.cost, charged_at: now, word: new, moved_ns: u64::MAX };
             self.charged.entry(key(charge)).or_default().push(receipt);
         }
-        tidegate::Answer::Decided { verdict, word: *word, now }
+        tidegate::StoreAnswer::Decided { verdict, word: *word, now }
     }
 
     fn give_back(&mut self, charge: &StoreCharge<'_>, now: u64) {
@@ -87,8 +87,8 @@ impl Fleet {
         ask(key, cost, |request| {
             let store = || self.store.lock().unwrap_or_else(PoisonError::into_inner);
             let decision: Decision<'_> = match self.engine.begin(request) {
-                Begun::Decided(decision) => decision,
-                Begun::Pending(pending) => {
+                BeginResult::Decided(decision) => decision,
+                BeginResult::Pending(pending) => {
                     let now = self.clock.now();
                     let answers: Vec<_> = pending.charges().map(|charge| store().decide(&charge, now)).collect();
                     let (decision, give_back) = self.engine.finish(pending, &answers);

@@ -8,7 +8,7 @@ mod entry_points;
 use std::{num::NonZeroU32, time::Duration};
 
 use allocation_counter::measure;
-use tidegate::{Begun, HeavyHitters, Identity, Request, clock::ManualClock};
+use tidegate::{BeginResult, HeavyHitters, Identity, Request, clock::ManualClock};
 use tidegate_conformance::Deadline;
 
 use self::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
@@ -77,10 +77,10 @@ fn a_decision_in_two_halves_is_kept_on_the_heap() {
     let reservation = engine.reserve(&who).1.expect("allowed");
     assert_eq!(measure(|| engine.refund(reservation)).count_total, 0);
 
-    assert_eq!(measure(|| assert!(matches!(engine.begin(&who), Begun::Decided(_)))).count_total, 0);
+    assert_eq!(measure(|| assert!(matches!(engine.begin(&who), BeginResult::Decided(_)))).count_total, 0);
     let mut begun = None;
     assert_eq!(measure(|| begun = Some(engine.begin(&node))).count_total, 1, "the plan");
-    let Some(Begun::Pending(pending)) = begun else { panic!("the limit is shared") };
+    let Some(BeginResult::Pending(pending)) = begun else { panic!("the limit is shared") };
     let made = measure(|| assert!(engine.finish(pending, &[]).1.is_none()));
     assert_eq!(made.count_total, 0);
 }

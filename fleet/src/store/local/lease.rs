@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate::{
-    Answer,
+    StoreAnswer,
     algorithm::{Meter, Receipt, Verdict},
     time::{Nanos, SECOND_NS},
 };
@@ -94,7 +94,7 @@ pub(crate) struct Lease {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SpendResult {
     /// The answer, and whether it is time to renew the lease.
-    Answer(Answer, bool),
+    Answer(StoreAnswer, bool),
     /// The store must be asked.
     Ask,
 }
@@ -158,7 +158,7 @@ impl Lease {
     }
 
     pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: ClockReading) -> SpendResult {
-        let decided = |verdict, word| Answer::Decided { verdict, word, now: now.store };
+        let decided = |verdict, word| StoreAnswer::Decided { verdict, word, now: now.store };
         self.used_at = now.own;
         if self.left(now) >= cost {
             self.left -= cost;
@@ -201,10 +201,10 @@ impl Lease {
     }
 
     /// Returns what a charge would lead to, as far as it is known here.
-    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: ClockReading) -> Option<Answer> {
+    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: ClockReading) -> Option<StoreAnswer> {
         match Self::clone(self).spend(meter, cost.max(1), now) {
-            SpendResult::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
-                Some(Answer::WouldAdmit { word: self.word, now: now.store })
+            SpendResult::Answer(StoreAnswer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
+                Some(StoreAnswer::WouldAdmit { word: self.word, now: now.store })
             }
             SpendResult::Answer(answer, _) => Some(answer),
             SpendResult::Ask => None,

@@ -14,7 +14,7 @@ use std::{
 
 use hashbrown::hash_table::Entry;
 use tidegate::{
-    Answer, StoreCharge,
+    StoreAnswer, StoreCharge,
     algorithm::{Meter, Receipt, Verdict},
     policy::Sharing,
 };
@@ -185,7 +185,7 @@ impl LocalQuotas {
                     LocalAnswer::Answer(answer)
                 }
                 // Asking a store that does not answer would give up tokens that it counts as lent.
-                SpendResult::Answer(answer @ Answer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
+                SpendResult::Answer(answer @ StoreAnswer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
                     LocalAnswer::Answer(answer)
                 }
                 // While the circuit breaker is open, a check would wait in vain.
@@ -210,8 +210,9 @@ impl LocalQuotas {
     }
 
     /// Takes in the state of a key for which the store was asked instead of the view.
-    pub(crate) fn take_store_state(&self, hash: u64, charged: &Meter, answer: &Answer) {
-        let (Answer::Decided { verdict: Verdict::Admit(word), .. } | Answer::Decided { word, .. }) = *answer else {
+    pub(crate) fn take_store_state(&self, hash: u64, charged: &Meter, answer: &StoreAnswer) {
+        let (StoreAnswer::Decided { verdict: Verdict::Admit(word), .. } | StoreAnswer::Decided { word, .. }) = *answer
+        else {
             return;
         };
         let mut shard = lock(self.shard(hash));

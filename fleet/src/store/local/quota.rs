@@ -1,7 +1,7 @@
 //! The quota of one key that a node holds: the lease of a `leased` limit, or the view of a `synced` one.
 
 use hashbrown::HashTable;
-use tidegate::{Answer, StoreCharge, policy::Sharing};
+use tidegate::{StoreAnswer, StoreCharge, policy::Sharing};
 use tokio::sync::oneshot;
 
 use crate::store::{
@@ -37,15 +37,15 @@ pub(super) struct QuotaRef {
 // The tag comes first.
 #[repr(u64)]
 pub(super) enum QuotaKind {
-    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
+    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<StoreAnswer>>)> },
     Synced { view: SyncedUsage, text: Option<String> },
 }
 
 /// The answer of a node's quotas to a charge.
 pub(crate) enum LocalAnswer {
-    Answer(Answer),
+    Answer(StoreAnswer),
     /// The answer arrives soon; `None` means that the charge is for the store.
-    Waits(oneshot::Receiver<Option<Answer>>),
+    Waits(oneshot::Receiver<Option<StoreAnswer>>),
     /// The charge is for the store.
     Store,
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tidegate::{
-    Answer,
+    StoreAnswer,
     algorithm::{Receipt, Verdict},
 };
 use tokio::{sync::oneshot, time::Instant};
@@ -78,9 +78,9 @@ impl LocalQuotas {
         // The check for which the lease was requested takes this answer, which is not right for a check that came
         // later.
         if ask.need > 0
-            && (grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }))
+            && (grant.is_charged || !matches!(answer, StoreAnswer::Decided { verdict: Verdict::Admit(_), .. }))
             && let Some((cost, first)) = waiting.pop_front()
-            && let Err(Some(Answer::Decided { verdict: Verdict::Admit(word), now: charged_at, .. })) =
+            && let Err(Some(StoreAnswer::Decided { verdict: Verdict::Admit(word), now: charged_at, .. })) =
                 first.send(Some(answer))
         {
             let receipt = Receipt { cost, charged_at, word, moved_ns: u64::MAX };
@@ -163,9 +163,9 @@ impl LocalQuotas {
 }
 
 /// Answers the checks that wait: the store did not answer.
-fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<Answer>>)>) {
+fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<StoreAnswer>>)>) {
     for (_, waiter) in waiters.drain(..) {
         // A send error is ignored: the check may have given up.
-        let _ = waiter.send(Some(Answer::Failed));
+        let _ = waiter.send(Some(StoreAnswer::Failed));
     }
 }

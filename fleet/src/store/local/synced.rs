@@ -2,7 +2,7 @@
 //! it has not sent yet. Pure: time is an argument, and nothing here sends a request.
 
 use tidegate::{
-    Answer,
+    StoreAnswer,
     algorithm::{Carry, Meter, Receipt, Verdict},
     time::Nanos,
 };
@@ -33,13 +33,13 @@ impl SyncedUsage {
     }
 
     /// Spends tokens. Returns `true` if the view now has something to send and is not listed for the next exchange.
-    pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: Nanos) -> (Answer, bool) {
+    pub(crate) fn spend(&mut self, meter: &Meter, cost: u64, now: Nanos) -> (StoreAnswer, bool) {
         let verdict = meter.step(self.word, now, cost);
         let Verdict::Admit(word) = verdict else {
-            return (Answer::Decided { verdict, word: self.word, now }, false);
+            return (StoreAnswer::Decided { verdict, word: self.word, now }, false);
         };
         self.word = word;
-        (Answer::Decided { verdict, word, now }, self.add(meter, cost, now))
+        (StoreAnswer::Decided { verdict, word, now }, self.add(meter, cost, now))
     }
 
     fn add(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
@@ -63,10 +63,10 @@ impl SyncedUsage {
         self.add(meter, cost, now)
     }
 
-    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: Nanos) -> Answer {
+    pub(crate) fn look(&self, meter: &Meter, cost: u64, now: Nanos) -> StoreAnswer {
         match meter.step(self.word, now, cost.max(1)) {
-            Verdict::Admit(_) => Answer::WouldAdmit { word: self.word, now },
-            verdict => Answer::Decided { verdict, word: self.word, now },
+            Verdict::Admit(_) => StoreAnswer::WouldAdmit { word: self.word, now },
+            verdict => StoreAnswer::Decided { verdict, word: self.word, now },
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn a_refund_of_sent_tokens_is_not_taken_off_unsent_ones() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let mut view = SyncedUsage::default();
-        let (Answer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
+        let (StoreAnswer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
         let receipt = Receipt { cost: 5, charged_at: now, word, moved_ns: u64::MAX };
         assert_eq!(view.next_delta().map(|(_, tokens)| tokens), Some(5));
         view.take_reply(&meter, word, START + 1_000_000);
@@ -176,7 +176,7 @@ mod tests {
         let mut view = SyncedUsage::default();
         view.merge(&meter, word);
         assert!(!view.is_listed(), "the store has it");
-        let admits = |(answer, _)| matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
+        let admits = |(answer, _)| matches!(answer, StoreAnswer::Decided { verdict: Verdict::Admit(_), .. });
         assert!(!admits(view.spend(&meter, 3, START)));
         assert!(admits(view.spend(&meter, 2, START)));
         // A view is only ever corrected upwards.
@@ -220,7 +220,7 @@ mod tests {
                     Exchange::Check(node, cost) => {
                         let (answer, _) = views[node].spend(&meter, cost, START);
                         last[node] = None;
-                        if let Answer::Decided { verdict: Verdict::Admit(word), now, .. } = answer {
+                        if let StoreAnswer::Decided { verdict: Verdict::Admit(word), now, .. } = answer {
                             admitted[node] += cost;
                             last[node] = Some(Receipt { cost, charged_at: now, word, moved_ns: u64::MAX });
                             // Above the limit only by what other nodes admitted since then.

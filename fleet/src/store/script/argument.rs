@@ -1,7 +1,7 @@
 //! Decodes the arguments of the script, as the script does: for its model in Rust.
 
 use tidegate::{
-    algorithm::Addition,
+    algorithm::RemoteAdd,
     time::{Nanos, SECOND_NS},
 };
 
@@ -57,7 +57,7 @@ impl ScriptArgument {
         charge.version = values.number();
         let word_head = head.split_once(';').map(|(_, word)| u64::from_str_radix(word, 16));
         let word_head = word_head.expect("numbers and a word").expect("a word");
-        let addition = Addition { head: word_head, is_instant, add, most, from, until };
+        let addition = RemoteAdd { head: word_head, is_instant, add, most, from, until };
         charge.op = match what {
             "add" => ScriptOp::Add { head, leases: values.text().to_owned(), addition },
             "take" => ScriptOp::Take { head, take: addition },

@@ -1,7 +1,7 @@
 //! Decodes the answers of the script into replies to requests.
 
 use tidegate::{
-    Answer,
+    StoreAnswer,
     algorithm::{Carry, Meter, Verdict},
     time::Nanos,
 };
@@ -61,7 +61,7 @@ impl OpOutcome {
 /// The reply to the request for one key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyReply {
-    pub(crate) answer: Answer,
+    pub(crate) answer: StoreAnswer,
     /// The grant, if the request was for a lease.
     pub(crate) grant: Option<Grant>,
     /// The bucket state under the requester's numbers, as if all lent tokens had been spent.
@@ -91,7 +91,7 @@ impl KeyRequest {
     pub(super) fn answer(&mut self, done: OpOutcome, text: String, now: Nanos) -> Option<KeyReply> {
         let reply = |answer, word, text| KeyReply { answer, grant: None, word, text, now };
         if done == OpOutcome::Unasked {
-            return Some(reply(Answer::Failed, 0, String::new()));
+            return Some(reply(StoreAnswer::Failed, 0, String::new()));
         }
         if done == OpOutcome::Other && self.found.as_ref().is_some_and(|found| found.text == text) {
             self.late = self.late.saturating_add(1);
@@ -101,7 +101,7 @@ impl KeyRequest {
         let own = self.own.meter;
         let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
         let (word, full) = (seen(held.word), seen(held.full(now)));
-        let failed = |is_over: bool| is_over.then(|| reply(Answer::Failed, full, text.clone()));
+        let failed = |is_over: bool| is_over.then(|| reply(StoreAnswer::Failed, full, text.clone()));
         match self.intent {
             // Charged or taken back; or there is nothing left to take back, or no room to owe more.
             Intent::GiveBack(_) | Intent::Overcharge { .. } => {
@@ -126,30 +126,32 @@ impl KeyRequest {
                     Verdict::Admit(_) => Verdict::Later { wait_ns: 1 },
                     refused => refused,
                 };
-                let answer = Answer::Decided { verdict, word: grant.word, now };
+                let answer = StoreAnswer::Decided { verdict, word: grant.word, now };
                 Some(KeyReply { grant: Some(grant), ..reply(answer, full, text) })
             }
             // A look is a step of one token whose result is not stored.
             Intent::Look(cost) => {
                 let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
-                    Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
-                    verdict => Answer::Decided { verdict, word: full, now },
+                    Verdict::Admit(_) => StoreAnswer::WouldAdmit { word: full, now },
+                    verdict => StoreAnswer::Decided { verdict, word: full, now },
                 };
                 Some(reply(answer, full, text))
             }
             Intent::Charge(cost) => {
                 let step = held.under.meter.step(held.full(now), now, cost);
                 let answer = match (done, step) {
-                    (OpOutcome::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
+                    (OpOutcome::Charged, _) => StoreAnswer::Decided { verdict: Verdict::Admit(word), word: full, now },
                     // It fits now, but was not charged.
                     (OpOutcome::Looked, Verdict::Admit(_)) if self.is_refused => return None,
                     (OpOutcome::Spared, _) | (OpOutcome::Looked, Verdict::Admit(_)) => {
-                        Answer::WouldAdmit { word: full, now }
+                        StoreAnswer::WouldAdmit { word: full, now }
                     }
                     // It did not fit by what was known earlier, and fits now.
                     (OpOutcome::Refused, Verdict::Admit(_))
                     | (OpOutcome::Other | OpOutcome::Unasked | OpOutcome::Known, _) => return None,
-                    (OpOutcome::Refused | OpOutcome::Looked, verdict) => Answer::Decided { verdict, word: full, now },
+                    (OpOutcome::Refused | OpOutcome::Looked, verdict) => {
+                        StoreAnswer::Decided { verdict, word: full, now }
+                    }
                 };
                 Some(reply(answer, full, text))
             }

@@ -1,7 +1,7 @@
 //! Encodes planned operations as the arguments of the script.
 
 use tidegate::{
-    algorithm::Addition,
+    algorithm::RemoteAdd,
     time::{Nanos, SECOND_NS},
 };
 
@@ -112,7 +112,7 @@ impl KeyRequest {
         packed.0
     }
 
-    fn encode_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut MsgPack) -> &'p mut MsgPack {
+    fn encode_addition<'p>(&self, head: &str, it: &RemoteAdd, packed: &'p mut MsgPack) -> &'p mut MsgPack {
         let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
         packed.flag(it.is_instant).text(head);
         packed.number(add).number(add_ns).number(most).number(most_ns).number(self.own.version)

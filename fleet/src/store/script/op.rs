@@ -1,6 +1,6 @@
 //! The operations that the script makes on a record.
 
-use tidegate::{algorithm::Addition, time::Nanos};
+use tidegate::{algorithm::RemoteAdd, time::Nanos};
 
 use crate::store::script::{
     grant::{Grant, LeaseRequest},
@@ -23,12 +23,12 @@ pub(super) enum ScriptOp {
     Add {
         head: String,
         leases: String,
-        addition: Addition,
+        addition: RemoteAdd,
     },
     /// Subtracts from the tail of a record with this head.
     Take {
         head: String,
-        take: Addition,
+        take: RemoteAdd,
     },
     /// Adds to the tail and to the lent tokens of a record with this head and with leases of this epoch.
     Lend {
@@ -36,14 +36,14 @@ pub(super) enum ScriptOp {
         epoch: u64,
         more: [i64; 2],
         out_most: u64,
-        addition: Addition,
+        addition: RemoteAdd,
     },
 }
 
 impl ScriptOp {
-    pub(super) fn add(held: &Record, addition: Addition, lease_ns: Nanos) -> Self {
+    pub(super) fn add(held: &Record, addition: RemoteAdd, lease_ns: Nanos) -> Self {
         let until = addition.until.min(held.leases.until(lease_ns));
-        let addition = Addition { until, ..addition };
+        let addition = RemoteAdd { until, ..addition };
         Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
     }
 
@@ -67,7 +67,7 @@ impl ScriptOp {
         // Otherwise the script would refuse it.
         let fits = leases.with(epoch, more)?.out() <= out_most && addition.tail(meter.tail(*word), now).is_some();
         let (from, until) = (addition.from.max(epoch * lease_ns), addition.until.min((epoch + 1) * lease_ns));
-        let addition = Addition { from, until, ..addition };
+        let addition = RemoteAdd { from, until, ..addition };
         fits.then(|| Self::Lend { head: head(meter, addition.head), epoch, more, out_most, addition })
     }
 }

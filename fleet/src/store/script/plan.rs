@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use tidegate::{
     StoreCharge,
-    algorithm::{Addition, Carry, Meter, Receipt, Transition, Verdict},
+    algorithm::{Carry, Meter, Receipt, RemoteAdd, RemoteStep, Verdict},
     time::{Nanos, SECOND_NS},
 };
 
@@ -209,16 +209,20 @@ impl KeyRequest {
                 };
                 match (meter.transition(held.word, now, cost), admitted) {
                     // A record that this node has not seen may exist all the same.
-                    (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
+                    (RemoteStep::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
                         #[cfg(test)]
                         let lent = if Mutation::ChargeIgnoresLeases.is_on() { 0 } else { lent };
-                        Ok(ScriptOp::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }, self.lease_ns))
+                        Ok(ScriptOp::add(
+                            &held,
+                            RemoteAdd { most: add.most.saturating_sub(lent), ..add },
+                            self.lease_ns,
+                        ))
                     }
-                    (Transition::Add(add), Verdict::Admit(word)) => {
+                    (RemoteStep::Add(add), Verdict::Admit(word)) => {
                         Ok(swap(&Record { word, ..held }, (add.from.max(now), add.until)))
                     }
-                    (Transition::Swap { after, from, until }, Verdict::Admit(_)) => {
+                    (RemoteStep::Swap { after, from, until }, Verdict::Admit(_)) => {
                         Ok(swap(&Record { word: after, ..held }, (from, until)))
                     }
                     (_, refused) => Err(refused),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use tidegate::{
-    algorithm::{Addition, Meter},
+    algorithm::{Meter, RemoteAdd},
     time::{Nanos, SECOND_NS},
 };
 
@@ -68,7 +68,7 @@ fn apply(op: &ScriptOp, value: &mut String, version: u64, now: Nanos) -> OpOutco
 
 fn added(
     value: &mut String,
-    addition: &Addition,
+    addition: &RemoteAdd,
     (head, version, now): (&str, u64, Nanos),
     leases: impl FnOnce(Leases) -> Option<Leases>,
     tail_after: impl FnOnce(u64) -> Option<u64>,

@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use tidegate::{Answer, Begun, Identity, Request, policy::Sharing, time::Nanos};
+use tidegate::{BeginResult, Identity, Request, StoreAnswer, policy::Sharing, time::Nanos};
 use tokio::time::sleep;
 
 use super::{
@@ -27,11 +27,15 @@ pub(super) async fn check(
     let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("a request");
     let shared = &node.shared;
     let asked_at = network.now();
-    let begun = if refund.is_some() { shared.pend(&request, false).expect("a limit") } else { shared.begin(&request) };
+    let begun = if refund.is_some() {
+        shared.begin_if_shared(&request, false).expect("a limit")
+    } else {
+        shared.begin(&request)
+    };
     let mut reserved = None;
     let (decision, times) = match begun {
-        Begun::Decided(decision) => (decision, Vec::new()),
-        Begun::Pending(pending) => {
+        BeginResult::Decided(decision) => (decision, Vec::new()),
+        BeginResult::Pending(pending) => {
             let limits: Vec<_> = pending.charges().map(|charge| (place_of(charge.limit_id), charge.sharing)).collect();
             let answers = shared.ask(&pending).await;
             let times = limits.into_iter().zip(answers.iter().map(time_of)).collect();
@@ -86,9 +90,9 @@ pub(super) async fn check(
     }
 }
 
-fn time_of(answer: &Answer) -> Option<Nanos> {
+fn time_of(answer: &StoreAnswer) -> Option<Nanos> {
     match *answer {
-        Answer::Decided { now, .. } => Some(now),
+        StoreAnswer::Decided { now, .. } => Some(now),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tidegate::{
-    Begun, Identity, Request,
+    BeginResult, Identity, Request,
     policy::{Algorithm, Sharing},
     time::SECOND_NS,
 };
@@ -21,8 +21,8 @@ async fn is_admitted(node: &Node, cost: u64) -> bool {
     let who = [Identity::new("user", "0").expect("a user")];
     let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("a request");
     let decision = match node.shared.begin(&request) {
-        Begun::Decided(decision) => decision,
-        Begun::Pending(pending) => {
+        BeginResult::Decided(decision) => decision,
+        BeginResult::Pending(pending) => {
             let answers = node.shared.ask(&pending).await;
             node.shared.finish(pending, &answers)
         }

@@ -123,7 +123,7 @@ impl Node {
     pub(super) fn key(&self, user: &str, limit: usize) -> String {
         let who = [Identity::new("user", user).expect("a user")];
         let request = Request::new(&who).expect("a request");
-        let pending = self.shared.engine().pend_inspection(&request).expect("a limit of the store");
+        let pending = self.shared.engine().begin_inspection(&request).expect("a limit of the store");
         let charge = pending.charges().find(|charge| place_of(charge.limit_id) == limit).expect("the limit");
         self.shared.keys().name(&charge).key
     }

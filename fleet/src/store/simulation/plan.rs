@@ -6,7 +6,7 @@ use std::{
 };
 
 use tidegate::{
-    Begun, Identity, Request,
+    BeginResult, Identity, Request,
     algorithm::{Meter, Verdict},
     policy::{Algorithm, Sharing},
     time::SECOND_NS,
@@ -175,11 +175,11 @@ fn check(node: &Arc<Node>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPai
     let who = [Identity::new("user", &user).expect("a user")];
     let request = Request::new(&who).expect("a request");
     match node.shared.begin(&request) {
-        Begun::Decided(decision) => {
+        BeginResult::Decided(decision) => {
             let is_degraded = decision.degraded().is_some();
             lock(buckets).note(network, key, decision.is_allowed(), is_degraded);
         }
-        Begun::Pending(_) => {
+        BeginResult::Pending(_) => {
             lock(buckets).counts.waited += 1;
             let (node, network, buckets) = (Arc::clone(node), Arc::clone(network), Arc::clone(buckets));
             let user = user.clone();
@@ -187,7 +187,7 @@ fn check(node: &Arc<Node>, network: &Arc<Network>, buckets: &Arc<Mutex<BucketPai
             tokio::spawn(async move {
                 let who = [Identity::new("user", &user).expect("a user")];
                 let request = Request::new(&who).expect("a request");
-                let Some(Begun::Pending(pending)) = node.shared.pend(&request, false) else { return };
+                let Some(BeginResult::Pending(pending)) = node.shared.begin_if_shared(&request, false) else { return };
                 let answers = node.shared.ask(&pending).await;
                 let decision = node.shared.finish(pending, &answers);
                 let is_degraded = decision.degraded().is_some();

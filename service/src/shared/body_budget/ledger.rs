@@ -6,7 +6,7 @@ use tidegate_listener::{OwnerCounts, PeerNetwork};
 use tokio::time::Instant;
 
 use super::{BUDGET_BYTES, BudgetRefusal, CONNECTION_BYTES, PEER_BYTES, PermitPhase, permit_state::PermitState};
-use crate::shared::timeouts::Periods;
+use crate::shared::timeouts::Timeouts;
 
 /// The bounds of a budget.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct BudgetLimits {
 }
 
 impl BudgetLimits {
-    pub(super) fn new(timeouts: &Periods) -> Self {
+    pub(super) fn new(timeouts: &Timeouts) -> Self {
         Self {
             budget: BUDGET_BYTES,
             peer: PEER_BYTES,

@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-fn budget_with(periods: &Periods) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
+fn budget_with(periods: &Timeouts) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
     let budget = Arc::new(BodyBudget::new(periods));
     let connection = ConnectionShare::new(&budget, Ipv4Addr::LOCALHOST.into());
     (budget, connection)
@@ -194,7 +194,7 @@ fn budget_with(periods: &Periods) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
 
 #[test]
 fn a_body_is_charged_by_blocks_beyond_its_first() {
-    let (budget, connection) = budget_with(&Periods::default());
+    let (budget, connection) = budget_with(&Timeouts::default());
     let mut permit = BodyPermit::new(&connection);
     for (bytes, blocks) in [(0, 0), (1, 0), (BLOCK_BYTES, 0), (BLOCK_BYTES + 1, 1), (3 * BLOCK_BYTES, 2), (10, 0)] {
         permit.hold(bytes).expect("room");
@@ -210,7 +210,7 @@ fn a_body_is_charged_by_blocks_beyond_its_first() {
 
 #[test]
 fn the_free_blocks_of_a_connection_are_bounded() {
-    let (budget, connection) = budget_with(&Periods::default());
+    let (budget, connection) = budget_with(&Timeouts::default());
     let begun = || {
         let mut permit = BodyPermit::new(&connection);
         permit.hold(BLOCK_BYTES).expect("room");
@@ -232,7 +232,7 @@ fn the_free_blocks_of_a_connection_are_bounded() {
 
 #[test]
 fn a_revoked_permit_holds_nothing_and_its_revocation_resolves_until_the_owner_has_seen_it() {
-    let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let (budget, connection) = budget_with(&Timeouts { body_grace: Duration::ZERO, ..Timeouts::default() });
     let context = &mut Context::from_waker(Waker::noop());
     let mut first = BodyPermit::new(&connection);
     let revocation = first.revocation();
@@ -252,7 +252,7 @@ fn a_revoked_permit_holds_nothing_and_its_revocation_resolves_until_the_owner_ha
 #[test]
 fn a_response_is_kept_until_it_is_taken_or_its_permit_is_revoked() {
     const ANSWER_BYTES: usize = 3 * BLOCK_BYTES - 1;
-    let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let (budget, connection) = budget_with(&Timeouts { body_grace: Duration::ZERO, ..Timeouts::default() });
     let keep = || {
         let mut permit = BodyPermit::new(&connection);
         permit.hold(BLOCK_BYTES).expect("room");
@@ -284,7 +284,7 @@ impl Wake for Woken {
 
 #[tokio::test(start_paused = true)]
 async fn an_overdue_owner_that_is_not_polled_is_revoked() {
-    let (budget, connection) = budget_with(&Periods::default());
+    let (budget, connection) = budget_with(&Timeouts::default());
     let sweeping = tokio::spawn(Arc::clone(&budget).revoke_overdue());
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -293,7 +293,7 @@ async fn an_overdue_owner_that_is_not_polled_is_revoked() {
     let revocation = permit.revocation();
     assert_eq!(permit.poll_wait(BODY_BYTES_MAX, context), Poll::Pending);
     assert_eq!(revocation.poll_unseen(context), Poll::Pending);
-    sleep(Periods::default().request * 2).await;
+    sleep(Timeouts::default().request * 2).await;
     assert_eq!((budget.taken(), woken.0.load(Ordering::Relaxed)), (0, 1));
     assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Overdue));
     sweeping.abort();
@@ -307,7 +307,7 @@ fn permit_of(budget: &Arc<BodyBudget>, number: u8) -> BodyPermit {
 #[test]
 fn responses_that_are_being_made_have_a_part_of_the_share_of_their_peer() {
     const HALF: usize = WORK_BYTES / 2;
-    let (budget, _) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let (budget, _) = budget_with(&Timeouts { body_grace: Duration::ZERO, ..Timeouts::default() });
     let [mut first, mut second, mut short] = [(); 3].map(|()| permit_of(&budget, 1));
     for permit in [&mut first, &mut second] {
         permit.begin_work(BLOCK_BYTES, HALF).now_or_never().expect("room").expect("room");
@@ -347,7 +347,7 @@ fn responses_that_are_being_made_have_a_part_of_the_share_of_their_peer() {
 
 #[test]
 fn peers_without_responses_under_way_take_no_memory() {
-    let (budget, _) = budget_with(&Periods::default());
+    let (budget, _) = budget_with(&Timeouts::default());
     for number in 0..=u8::MAX {
         permit_of(&budget, number).begin_work(0, WORK_BYTES).now_or_never().expect("room").expect("room");
     }

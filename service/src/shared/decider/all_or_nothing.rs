@@ -1,6 +1,6 @@
 //! Decides several requests together, all or nothing: the descriptors of one Envoy request.
 
-use tidegate::{Begun, Decision, Degraded, Rate, Request, clock::Clock};
+use tidegate::{BeginResult, Decision, Degraded, Rate, Request, clock::Clock};
 use tidegate_fleet::store::Shared;
 
 use super::{CheckOutcome, Decider, catch_panic, with_stored_charge, without_reservation};
@@ -16,7 +16,7 @@ impl<C: Clock> Decider<C> {
         let is_stored = |store: &Shared<C>| {
             // Without a cost the engine counts nothing of the request.
             let meets_store = |(request, rate): &(Request<'_>, Option<Rate>)| {
-                rate.is_none() && store.pend(&request.without_cost(), true).is_some()
+                rate.is_none() && store.begin_if_shared(&request.without_cost(), true).is_some()
             };
             requests.iter().any(meets_store)
         };
@@ -99,10 +99,10 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         caller: &Caller,
     ) -> Option<(Decision<'e>, Option<ReservedCharge>)> {
-        match catch_panic(|| store.pend(request, false))? {
+        match catch_panic(|| store.begin_if_shared(request, false))? {
             None => catch_panic(|| self.charge_locally(request, CallKind::Reserve)),
-            Some(Begun::Decided(decision)) => Some((decision, None)),
-            Some(Begun::Pending(pending)) => {
+            Some(BeginResult::Decided(decision)) => Some((decision, None)),
+            Some(BeginResult::Pending(pending)) => {
                 let answers = self.ask_store(store, &pending, caller).await;
                 catch_panic(|| with_stored_charge(store.finish_reserved(pending, &answers)))
             }

@@ -14,7 +14,7 @@ use http::Request;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use prost::Message;
-use tidegate_service::{Periods, Settings, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
+use tidegate_service::{Settings, Timeouts, grpc::proto::tidegate::v1::rate_limiter_client::RateLimiterClient};
 use tidegate_testkit::{
     PATIENCE,
     hostile::{self, beside},
@@ -222,7 +222,7 @@ fn a_flood_whose_acknowledgements_are_not_read_stops_and_ends() {
     /// More bytes than the system buffers in both directions.
     const BYTES_MAX: usize = 64 << 20;
     // The floods end with this timeout, for which the connections of the caller beside them must not be idle.
-    let periods = Periods { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Periods::default() };
+    let periods = Timeouts { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Timeouts::default() };
     let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
     let address = server.address;
     let flood = |frame: Vec<u8>| {

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Periods, Settings,
+    Settings, Timeouts,
     grpc::proto::tidegate::v1::{
         BatchRateLimitRequest, CheckStreamRequest, CheckStreamResponse, ListRateLimitsRequest,
         rate_limiter_client::RateLimiterClient,
@@ -46,7 +46,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Periods) -> Server {
+fn server_with(periods: &Timeouts) -> Server {
     Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() })
 }
 
@@ -142,7 +142,7 @@ async fn a_malformed_message_is_an_error_of_its_sender() {
 
 #[tokio::test]
 async fn an_unfinished_message_is_refused_after_its_timeout() {
-    let server = server_with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
+    let server = server_with(&Timeouts { request: Duration::from_millis(500), ..Timeouts::default() });
     let (mut channel, mut other) = (server.channel().await, server.channel().await);
     let [mut third, mut fourth] = [other.clone(), other.clone()];
     let grpc = "application/grpc";
@@ -234,7 +234,7 @@ async fn messages_of_a_stream_are_answered_however_they_are_cut_until_one_is_mal
 #[tokio::test]
 async fn a_quiet_stream_holds_no_budget_for_answered_messages() {
     // The timeout is long, so that it does not give the budget back.
-    let server = server_with(&Periods { request: Duration::from_mins(10), ..Periods::default() });
+    let server = server_with(&Timeouts { request: Duration::from_mins(10), ..Timeouts::default() });
     let mut channel = server.channel().await;
     // A message with a long unknown field, which comes in two parts, so that the second must be waited for.
     let mut message = CheckStreamRequest { correlation_id: 1, request: Some(user("ada")) }.encode_to_vec();
@@ -372,7 +372,7 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-fn idle_connections_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Timeouts) {
     let (server, runtime) = (server_with(periods), runtime());
     resting_connections_are_closed(
         periods.idle,
@@ -386,14 +386,14 @@ fn idle_connections_are_closed(periods: &Periods) {
 #[test]
 fn an_idle_connection_is_closed_and_a_used_one_is_not() {
     let (idle, ping) = (Duration::from_millis(600), Duration::from_millis(100));
-    idle_connections_are_closed(&Periods { idle, ping, ..Periods::default() });
+    idle_connections_are_closed(&Timeouts { idle, ping, ..Timeouts::default() });
 }
 
 #[test]
 fn a_connection_with_an_open_stream_is_not_idle() {
     // Pings show that the peer of a silent stream is alive.
     let (idle, ping) = (Duration::from_secs(3), Duration::from_millis(100));
-    let (server, runtime) = (server_with(&Periods { idle, ping, ..Periods::default() }), runtime());
+    let (server, runtime) = (server_with(&Timeouts { idle, ping, ..Timeouts::default() }), runtime());
     let mut watching = Connection::to(&server, &runtime);
     let mut watched = watching.call("Watch").expect("it is open").into_body();
     assert!(runtime.block_on(watched.frame()).is_some_and(|frame| frame.is_ok_and(|frame| frame.is_data())));
@@ -409,7 +409,7 @@ fn a_connection_with_an_open_stream_is_not_idle() {
 #[tokio::test]
 async fn a_peer_that_answers_no_pings_is_cut_off() {
     let ping = Duration::from_millis(200);
-    let server = server_with(&Periods { ping, ping_answer: ping, ..Periods::default() });
+    let server = server_with(&Timeouts { ping, ping_answer: ping, ..Timeouts::default() });
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
     // The preface, and empty settings.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
@@ -425,6 +425,6 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_is_closed_after_an_idle_minute() {
-        idle_connections_are_closed(&Periods::default());
+        idle_connections_are_closed(&Timeouts::default());
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use tidegate_service::{
-    Periods, Settings,
+    Settings, Timeouts,
     grpc::proto::tidegate::v1::{
         CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
         rate_limiter_client::RateLimiterClient,
@@ -203,7 +203,7 @@ async fn a_stream_with_unread_responses_is_not_read_further() {
 /// The stream always has a message to answer.
 #[tokio::test]
 async fn a_busy_stream_ends_when_the_server_stops() {
-    let periods = Periods { stream_end: Duration::from_millis(300), ..Periods::default() };
+    let periods = Timeouts { stream_end: Duration::from_millis(300), ..Timeouts::default() };
     let mut server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
     let mut limiter = server.limiter().await;
     let requests = iter(0..).map(|number| asked(number, Some(user("ada"))));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tidegate_middleware::{
-    address::Addresses,
+    address::AddressReader,
     extract::{Extractor, Extractors},
 };
 use tidegate_service::{
@@ -71,7 +71,7 @@ impl Server {
     /// Starts a server without a policy, beside an admin server.
     pub(crate) fn beside(admin: &str, settings: Settings) -> Self {
         let authorize = Authorize::new(
-            Extractors::new(["ip=address".parse::<Extractor>().expect("one")], Addresses::default()).expect("one"),
+            Extractors::new(["ip=address".parse::<Extractor>().expect("one")], AddressReader::default()).expect("one"),
         );
         let (listener, address) = listen();
         let admin = Admin::to(admin, None).expect("a client").answering_within(PATIENCE);

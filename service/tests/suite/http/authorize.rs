@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use tidegate_service::{Periods, Settings};
+use tidegate_service::{Settings, Timeouts};
 
 use super::{
     HUNDRED,
-    support::{Answer, Server, authorize},
+    support::{HttpReply, Server, authorize},
 };
 
 const LIMITS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
@@ -27,7 +27,7 @@ const TWO: &str = r#"
     limits = [{ id = "search", algorithm = "fixed_window", limit = 1, period = "1m" }]
 "#;
 
-fn ask(server: &Server, query: &str, headers: &str) -> Answer {
+fn ask(server: &Server, query: &str, headers: &str) -> HttpReply {
     server.connect().send(format!("GET /v1/authorize{query} HTTP/1.1\r\nHost: tidegate\r\n{headers}\r\n"))
 }
 
@@ -67,7 +67,7 @@ fn a_denial_is_403_for_proxies_that_do_not_take_429() {
 
 #[test]
 fn any_method_is_accepted_and_no_body_is_read() {
-    let periods = Periods { linger: Duration::from_secs(2), ..Periods::default() };
+    let periods = Timeouts { linger: Duration::from_secs(2), ..Timeouts::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
     server.publish(&HUNDRED.replace("user", "ip"));
     let mut connection = server.connect();

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     HUNDRED,
-    support::{Answer, Server},
+    support::{HttpReply, Server},
     user,
 };
 
-fn post(server: &Server, checks: &[String]) -> Answer {
+fn post(server: &Server, checks: &[String]) -> HttpReply {
     server.connect().post("/v1/check/batch", format!(r#"{{"checks":[{}]}}"#, checks.join(",")))
 }
 

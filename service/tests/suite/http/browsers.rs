@@ -6,7 +6,7 @@ use tidegate_service::{Settings, http::Browsers};
 
 use super::{
     HUNDRED,
-    support::{Answer, Server, authorize},
+    support::{HttpReply, Server, authorize},
     user,
 };
 
@@ -17,7 +17,7 @@ const CROSS_SITE: &str = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-
 const CALLS: [&str; 5] = ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/settle", "/v1/refund"];
 
 /// Sends a POST with this `Host`, or without one, as HTTP/1.0 allows.
-fn post(server: &Server, path: &str, host: Option<&str>, headers: &str) -> Answer {
+fn post(server: &Server, path: &str, host: Option<&str>, headers: &str) -> HttpReply {
     let body = user("ada");
     let (version, host) = host.map_or(("1.0", String::new()), |host| ("1.1", format!("Host: {host}\r\n")));
     let length = body.len();
@@ -25,12 +25,12 @@ fn post(server: &Server, path: &str, host: Option<&str>, headers: &str) -> Answe
     server.connect().send(format!("{head}{body}"))
 }
 
-fn get(server: &Server, path: &str, host: &str, headers: &str) -> Answer {
+fn get(server: &Server, path: &str, host: &str, headers: &str) -> HttpReply {
     server.connect().send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"))
 }
 
 /// Returns the status of a response, and the code of its error.
-fn refusal(answer: &Answer) -> (u16, String) {
+fn refusal(answer: &HttpReply) -> (u16, String) {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, body["code"].as_str().unwrap_or_default().to_owned())
 }

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tidegate_service::{Periods, Settings};
+use tidegate_service::{Settings, Timeouts};
 use tidegate_testkit::wait_until;
 use tokio::time::Instant;
 
 use super::{
     HUNDRED,
-    support::{Answer, Server, request},
+    support::{HttpReply, Server, request},
     user,
 };
 use crate::process::{LONG_DELAY, resting_connections_are_closed};
@@ -23,7 +23,7 @@ use crate::process::{LONG_DELAY, resting_connections_are_closed};
 const LONG: Duration = Duration::from_mins(10);
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Periods) -> Server {
+fn server_with(periods: &Timeouts) -> Server {
     let server = Server::listening(Settings { periods: *periods, ..Settings::default() });
     server.publish(HUNDRED);
     server
@@ -49,7 +49,7 @@ fn many_pipelined_requests_are_answered_in_order() {
     let server = Server::with(HUNDRED);
     let mut connection = server.connect();
     connection.write(request("/v1/check", "", user("ada")).repeat(300));
-    let answers: Vec<Answer> = (0..300).map(|_| connection.answer()).collect();
+    let answers: Vec<HttpReply> = (0..300).map(|_| connection.answer()).collect();
     let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [vec![200; 100], vec![429; 200]].concat());
     assert!(answers.iter().all(|answer| answer.header("connection").is_none()), "the connection is kept");
@@ -131,10 +131,10 @@ fn concurrent_connections_are_admitted_exactly_the_limit() {
 
 #[test]
 fn a_missing_body_is_answered_after_its_timeout() {
-    let server = server_with(&Periods {
+    let server = server_with(&Timeouts {
         request: Duration::from_millis(300),
         linger: Duration::from_secs(2),
-        ..Periods::default()
+        ..Timeouts::default()
     });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
@@ -161,7 +161,7 @@ const HEAD_OF_FIFTY: &str = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nConten
 const LATE: Duration = Duration::from_secs(20);
 
 #[track_caller]
-fn assert_is_too_slow(answer: &Answer, begun: Instant, period: Duration) {
+fn assert_is_too_slow(answer: &HttpReply, begun: Instant, period: Duration) {
     let took = begun.elapsed();
     assert_eq!((answer.status, answer.json()["code"].as_str()), (408, Some("too_slow")));
     assert!((period..LATE).contains(&took), "{took:?}");
@@ -170,7 +170,7 @@ fn assert_is_too_slow(answer: &Answer, begun: Instant, period: Duration) {
 #[test]
 fn a_body_without_a_byte_is_answered_also_behind_other_requests() {
     let period = Duration::from_millis(300);
-    let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
+    let server = server_with(&Timeouts { request: period, linger: Duration::from_secs(2), ..Timeouts::default() });
     let check = request("/v1/check", "", user("ada"));
     for before in [0, 1, 3] {
         let (mut connection, begun) = (server.connect(), Instant::now());
@@ -190,7 +190,7 @@ fn a_body_without_a_byte_is_answered_also_behind_other_requests() {
 #[test]
 fn a_body_that_comes_byte_by_byte_has_no_longer_timeout() {
     let period = Duration::from_millis(300);
-    let server = server_with(&Periods { request: period, linger: Duration::from_secs(2), ..Periods::default() });
+    let server = server_with(&Timeouts { request: period, linger: Duration::from_secs(2), ..Timeouts::default() });
     let (mut connection, begun) = (server.connect(), Instant::now());
     connection.write(HEAD_OF_FIFTY.replace("50", "100000"));
     let mut writer = connection.writer();
@@ -210,7 +210,7 @@ fn a_body_that_comes_byte_by_byte_has_no_longer_timeout() {
 
 #[test]
 fn a_missing_head_ends_the_connection() {
-    let server = server_with(&Periods { request_head: Duration::from_secs(2), ..Periods::default() });
+    let server = server_with(&Timeouts { request_head: Duration::from_secs(2), ..Timeouts::default() });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHo");
     assert_eq!(answer.status, 408);
@@ -219,7 +219,7 @@ fn a_missing_head_ends_the_connection() {
 
 #[test]
 fn an_unfinished_later_head_ends_the_connection() {
-    let server = server_with(&Periods { request_head: Duration::from_secs(2), idle: LONG, ..Periods::default() });
+    let server = server_with(&Timeouts { request_head: Duration::from_secs(2), idle: LONG, ..Timeouts::default() });
     let check = request("/v1/check", "", user("ada"));
     let [mut resting, mut connection] = [(); 2].map(|()| server.connect());
     assert_eq!([resting.send(&check).status, connection.send(&check).status], [200; 2]);
@@ -241,7 +241,7 @@ fn an_unfinished_later_head_ends_the_connection() {
 
 #[test]
 fn a_head_that_begins_with_the_request_before_has_the_idle_timeout() {
-    let server = server_with(&Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
+    let server = server_with(&Timeouts { request_head: LONG, idle: Duration::from_secs(1), ..Timeouts::default() });
     let mut connection = server.connect();
     let check = request("/v1/check", "", user("ada"));
     let answer = connection.send([&check[..], b"POST /v1/check HTTP/1.1\r\nHo"].concat());
@@ -274,7 +274,7 @@ fn the_server_reports_that_it_is_not_ready_before_it_stops() {
     assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
 }
 
-fn idle_connections_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Timeouts) {
     let server = server_with(periods);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
     resting_connections_are_closed(
@@ -287,7 +287,7 @@ fn idle_connections_are_closed(periods: &Periods) {
 
 #[test]
 fn an_idle_connection_is_closed_and_a_used_one_is_not() {
-    idle_connections_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
+    idle_connections_are_closed(&Timeouts { idle: Duration::from_millis(600), ..Timeouts::default() });
 }
 
 /// Tests of the real timeouts.
@@ -297,7 +297,7 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_is_closed_after_an_idle_minute() {
-        idle_connections_are_closed(&Periods::default());
+        idle_connections_are_closed(&Timeouts::default());
     }
 }
 

@@ -17,7 +17,7 @@ use rustls::{
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_net::tls::{Tls, TlsFiles};
-use tidegate_service::{ConnectionCaps, Periods, Settings, Tokens, TokensError};
+use tidegate_service::{ConnectionCaps, Settings, Timeouts, Tokens, TokensError};
 use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 
 use super::{
@@ -27,8 +27,8 @@ use super::{
 };
 
 /// Returns timeouts with which files are read again soon.
-fn soon() -> Periods {
-    Periods { files: Duration::from_millis(50), ..Periods::default() }
+fn soon() -> Timeouts {
+    Timeouts { files: Duration::from_millis(50), ..Timeouts::default() }
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_listener_with_a_certificate_answers_over_tls_only() {
 #[test]
 fn a_connection_is_counted_before_its_handshake_until_that_fails() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
-    let periods = Periods { handshake: Duration::from_mins(10), ..Periods::default() };
+    let periods = Timeouts { handshake: Duration::from_mins(10), ..Timeouts::default() };
     let (tls, connections) = (Some(tls_in(&folder, &authority)), ConnectionCaps::new(10, 2));
     let server = Server::listening(Settings { tls, periods, connections, ..Settings::default() });
     server.publish(HUNDRED);
@@ -286,7 +286,7 @@ fn a_connection_is_counted_before_its_handshake_until_that_fails() {
 #[test]
 fn a_missing_handshake_ends_the_connection() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
-    let periods = Periods { handshake: Duration::from_millis(300), ..Periods::default() };
+    let periods = Timeouts { handshake: Duration::from_millis(300), ..Timeouts::default() };
     let server = Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), periods, ..Settings::default() });
     let mut silent = TcpStream::connect(server.address).expect("it listens");
     silent.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     HUNDRED,
-    support::{Answer, Connection, Server, request},
+    support::{Connection, HttpReply, Server, request},
     user,
 };
 
@@ -242,7 +242,7 @@ fn malformed_chunks_are_refused() {
     assert_eq!(server.remaining("ada"), 100, "nothing was charged");
 }
 
-fn send_chunked(connection: &mut Connection, body: &[u8]) -> Answer {
+fn send_chunked(connection: &mut Connection, body: &[u8]) -> HttpReply {
     connection.write("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n");
     for chunk in body.chunks(60_000) {
         let mut head = String::new();
@@ -252,7 +252,7 @@ fn send_chunked(connection: &mut Connection, body: &[u8]) -> Answer {
     connection.send("0\r\n\r\n")
 }
 
-fn expect(answer: &Answer, status: u16, code: &str, pointer: &str, says: &str, what: &str) {
+fn expect(answer: &HttpReply, status: u16, code: &str, pointer: &str, says: &str, what: &str) {
     let problem = answer.json();
     assert_eq!(
         (answer.status, problem["code"].as_str(), problem["errors"][0]["pointer"].as_str().unwrap_or_default()),

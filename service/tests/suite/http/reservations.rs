@@ -7,7 +7,7 @@ use tidegate::{Identity, Request, time::SECOND_NS};
 
 use super::{
     HUNDRED,
-    support::{Answer, Server},
+    support::{HttpReply, Server},
     user,
 };
 
@@ -28,27 +28,27 @@ fn server() -> Server {
     Server::with(&HUNDRED.replace("1m", "1d"))
 }
 
-fn reserve(server: &Server, cost: u64) -> (Answer, String) {
+fn reserve(server: &Server, cost: u64) -> (HttpReply, String) {
     let answer = server.connect().post("/v1/reserve", user("ada").replace("]}", &format!(r#"],"cost":{cost}}}"#)));
     let id = answer.json()["reservation"].as_str().unwrap_or_default().to_owned();
     (answer, id)
 }
 
-fn settle(server: &Server, id: &str, actual: impl Into<Value>) -> Answer {
+fn settle(server: &Server, id: &str, actual: impl Into<Value>) -> HttpReply {
     server.connect().post("/v1/settle", json!({"reservation": id, "actual": actual.into()}).to_string())
 }
 
-fn refund(server: &Server, id: &str) -> Answer {
+fn refund(server: &Server, id: &str) -> HttpReply {
     server.connect().post("/v1/refund", json!({"reservation": id}).to_string())
 }
 
-fn told(answer: &Answer) -> (u16, String, String) {
+fn told(answer: &HttpReply) -> (u16, String, String) {
     let problem = answer.json();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (answer.status, text(&problem["code"]), text(&problem["errors"][0]["pointer"]))
 }
 
-fn expect(answer: &Answer, status: u16, code: &str, pointer: &str) {
+fn expect(answer: &HttpReply, status: u16, code: &str, pointer: &str) {
     assert_eq!(told(answer), (status, code.to_owned(), pointer.to_owned()));
 }
 

@@ -14,7 +14,7 @@ use opentelemetry_sdk::{
     error::OTelSdkResult,
     trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter},
 };
-use tidegate_service::{Periods, Settings, Traces};
+use tidegate_service::{Settings, Timeouts, Traces};
 use tidegate_testkit::wait_until;
 
 use super::{
@@ -62,7 +62,7 @@ impl Traced {
         let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
         let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();
         let traces = Some(Traces::new(provider.tracer("tidegate")));
-        let periods = Periods { request: Duration::from_mins(10), ..Periods::default() };
+        let periods = Timeouts { request: Duration::from_mins(10), ..Timeouts::default() };
         let server = Server::listening(Settings { traces, periods, ..Settings::default() });
         server.publish(ONE);
         Self { server, kept }

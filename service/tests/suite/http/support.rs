@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate_middleware::{
-    address::{Addresses, parse_network},
+    address::{AddressReader, parse_network},
     extract::{Extractor, Extractors},
 };
 use tidegate_service::{Settings, http::Authorize};
@@ -22,7 +22,7 @@ pub(crate) use crate::process::START;
 pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
     let trusted = trusted.iter().map(|network| parse_network(network).expect("a network"));
     let identities = identities.iter().map(|identity| identity.parse::<Extractor>().expect("a kind and a source"));
-    Authorize::new(Extractors::new(identities, Addresses::default().trusting(trusted)).expect("each once"))
+    Authorize::new(Extractors::new(identities, AddressReader::default().trusting(trusted)).expect("each once"))
 }
 
 /// A server that ends with the test.
@@ -86,11 +86,11 @@ impl Server {
     }
 
     /// Checks on a new connection.
-    pub(crate) fn check(&self, body: &str) -> Answer {
+    pub(crate) fn check(&self, body: &str) -> HttpReply {
         self.connect().post("/v1/check", body)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> HttpReply {
         self.connect().send(format!("GET {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n"))
     }
 
@@ -127,28 +127,28 @@ impl Connection {
         self.stream.get_ref().try_clone().expect("a socket")
     }
 
-    pub(crate) fn send(&mut self, request: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn send(&mut self, request: impl AsRef<[u8]>) -> HttpReply {
         self.write(request);
         self.answer()
     }
 
     /// Posts JSON.
-    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> HttpReply {
         self.send(request(path, "Content-Type: application/json\r\n", body))
     }
 
     /// Reads one response, and leaves the next in place.
-    pub(crate) fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> HttpReply {
         self.answer_or_end().expect("an answer, not a reset")
     }
 
     /// Sends a request. Returns an error where the connection has ended instead.
-    pub(crate) fn send_or_end(&mut self, request: impl AsRef<[u8]>) -> io::Result<Answer> {
+    pub(crate) fn send_or_end(&mut self, request: impl AsRef<[u8]>) -> io::Result<HttpReply> {
         self.stream.get_mut().write_all(request.as_ref())?;
         self.answer_or_end()
     }
 
-    fn answer_or_end(&mut self) -> io::Result<Answer> {
+    fn answer_or_end(&mut self) -> io::Result<HttpReply> {
         let mut answer = self.answer_head()?;
         let length = answer.header("content-length").map_or(0, |length| length.parse().expect("a length"));
         answer.body.resize(length, 0);
@@ -157,12 +157,12 @@ impl Connection {
     }
 
     /// Sends a request whose response has no body.
-    pub(crate) fn head(&mut self, request: &str) -> Answer {
+    pub(crate) fn head(&mut self, request: &str) -> HttpReply {
         self.write(request);
         self.answer_head().expect("an answer, not a reset")
     }
 
-    fn answer_head(&mut self) -> io::Result<Answer> {
+    fn answer_head(&mut self) -> io::Result<HttpReply> {
         let mut head = Vec::new();
         loop {
             let mut line = String::new();
@@ -178,7 +178,7 @@ impl Connection {
         let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
         let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
         let headers: Vec<_> = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-        Ok(Answer { status, headers, body: Vec::new() })
+        Ok(HttpReply { status, headers, body: Vec::new() })
     }
 
     /// Returns whether the server has closed the connection without further bytes.
@@ -196,13 +196,13 @@ pub(crate) fn request(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<
 
 /// A response of the server.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpReply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

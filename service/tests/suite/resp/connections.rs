@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_service::{Periods, Settings};
+use tidegate_service::{Settings, Timeouts};
 use tidegate_testkit::wait_until;
 use tokio::{net::TcpSocket, time::Instant};
 
@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_mins(10);
 const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Periods) -> Server {
+fn server_with(periods: &Timeouts) -> Server {
     Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() }, None)
 }
 
@@ -95,7 +95,7 @@ fn concurrent_connections_are_admitted_exactly_the_limit() {
 
 #[test]
 fn malformed_input_has_an_error_and_ends_the_connection() {
-    let server = server_with(&Periods { discard: LONG, ..Periods::default() });
+    let server = server_with(&Timeouts { discard: LONG, ..Timeouts::default() });
     for (bytes, says) in [
         (b"*1\r\n:1\r\n".to_vec(), "ERR Protocol error: expected '$', got ':'"),
         (b"*x\r\n".to_vec(), "ERR Protocol error: invalid multibulk length"),
@@ -141,7 +141,7 @@ fn too_many_arguments_are_refused_and_the_connection_goes_on() {
 
 #[test]
 fn an_unfinished_command_ends_the_connection() {
-    let server = server_with(&Periods { request: Duration::from_millis(300), ..Periods::default() });
+    let server = server_with(&Timeouts { request: Duration::from_millis(300), ..Timeouts::default() });
     for begun in ["*2\r\n$4\r\nPING\r\n$3\r\nab", "PIN", "*100\r\n$1\r\na\r\n"] {
         let mut connection = server.connect();
         connection.write(format!("PING\r\n{begun}"));
@@ -200,7 +200,7 @@ fn a_peer_that_does_not_read_takes_no_memory() {
 
 #[test]
 fn long_commands_have_their_share_of_the_budget_and_no_more() {
-    let server = server_with(&Periods { request: LONG, discard: LONG, body_grace: LONG, ..Periods::default() });
+    let server = server_with(&Timeouts { request: LONG, discard: LONG, body_grace: LONG, ..Timeouts::default() });
     let long = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
     let (head, tail) = long.split_at(600_000);
     // A peer has 8 MiB for its long commands, and each of these takes a MiB for its 600 kB.
@@ -233,7 +233,7 @@ fn long_commands_have_their_share_of_the_budget_and_no_more() {
 #[test]
 fn a_connection_that_goes_on_gives_its_budget_back() {
     // The budget does not come back by the end of the connection.
-    let server = server_with(&Periods { request: LONG, idle: LONG, unread_replies: LONG, ..Periods::default() });
+    let server = server_with(&Timeouts { request: LONG, idle: LONG, unread_replies: LONG, ..Timeouts::default() });
     let mut connection = server.connect();
     connection.write([array(&[b"PING".to_vec(), vec![b'a'; 600_000]]), b"P".to_vec()].concat());
     assert!(matches!(connection.reply(), Reply::Bulk(_)));
@@ -252,7 +252,7 @@ fn a_connection_that_goes_on_gives_its_budget_back() {
 fn at_a_stop_the_replies_to_received_commands_arrive() {
     const CAME: usize = 1_000;
     // This thread may come late to read the replies.
-    let mut server = server_with(&Periods { discard: LONG, ..Periods::default() });
+    let mut server = server_with(&Timeouts { discard: LONG, ..Timeouts::default() });
     let (mut idle, mut busy) = (server.connect(), server.connect());
     assert_eq!((idle.ask("CLIENT SETNAME me"), busy.ask("CLIENT SETNAME me")), (ok(), ok()));
     let pings = |numbers: Range<usize>| -> Vec<u8> {
@@ -299,7 +299,7 @@ fn the_listener_stops_when_the_delay_is_over() {
     assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
 }
 
-fn idle_connections_are_closed(periods: &Periods) {
+fn idle_connections_are_closed(periods: &Timeouts) {
     let server = server_with(periods);
     resting_connections_are_closed(
         periods.idle,
@@ -311,7 +311,7 @@ fn idle_connections_are_closed(periods: &Periods) {
 
 #[test]
 fn an_idle_connection_is_closed_and_a_used_one_is_not() {
-    idle_connections_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
+    idle_connections_are_closed(&Timeouts { idle: Duration::from_millis(600), ..Timeouts::default() });
 }
 
 /// Tests of the real timeouts.
@@ -321,6 +321,6 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_is_closed_after_an_idle_minute() {
-        idle_connections_are_closed(&Periods::default());
+        idle_connections_are_closed(&Timeouts::default());
     }
 }

@@ -19,8 +19,8 @@ use rustls::{
 use tempfile::TempDir;
 use tidegate_net::tls::{Tls, TlsFiles};
 use tidegate_service::{
-    Periods, Settings, Tokens,
-    resp::{IsOperator, Operators},
+    Settings, Timeouts, Tokens,
+    resp::{OperatorQuery, Operators},
 };
 use tidegate_testkit::{PATIENCE, certificate::Authority, hostile, wait_until};
 use tokio::time::Instant;
@@ -42,7 +42,7 @@ struct One {
 }
 
 impl Operators for One {
-    fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a> {
+    fn has<'a>(&'a self, token: &'a str) -> OperatorQuery<'a> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let is_good = token == OPERATOR && !self.is_revoked.load(Ordering::SeqCst);
         let answer = if token == "tg_away" { Err("nobody is there".to_owned()) } else { Ok(is_good) };
@@ -187,7 +187,7 @@ fn a_token_that_is_removed_from_the_file_is_no_longer_valid() {
     let file = folder.path().join("tokens");
     fs::write(&file, format!("{TOKEN}\nevening-star-0002")).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
-    let periods = Periods { files: Duration::from_millis(50), ..Periods::default() };
+    let periods = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
     let server = Server::listening(HUNDRED, Settings { tokens, periods, ..Settings::default() }, None);
     let (mut gone, mut stays) = (server.connect(), server.connect());
     assert_eq!((gone.ask(&format!("AUTH {TOKEN}")), stays.ask("AUTH evening-star-0002")), (ok(), ok()));
@@ -207,7 +207,7 @@ fn a_token_permits_the_commands_of_its_rights_and_no_others() {
                 does-both-of-them check reset domain=default\n";
     fs::write(&file, text).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
-    let periods = Periods { files: Duration::from_millis(50), ..Periods::default() };
+    let periods = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
     let server = Server::listening(HUNDRED, Settings { tokens, periods, ..Settings::default() }, None);
     let mut spent = server.connect();
     assert_eq!(spent.ask("AUTH checks-alone-0001"), ok());
@@ -245,7 +245,7 @@ fn a_token_permits_the_commands_of_its_rights_and_no_others() {
     assert_eq!(spent.ask("DEL ada"), Reply::Integer(1));
 }
 
-fn tokens_of_operators_are_verified_again(periods: &Periods) {
+fn tokens_of_operators_are_verified_again(periods: &Timeouts) {
     let period = periods.operator_trust;
     // An attempt is void if this thread was not scheduled for too long to use a token that is still trusted.
     let is_shown = (0..50).any(|_| {
@@ -281,7 +281,7 @@ fn tokens_of_operators_are_verified_again(periods: &Periods) {
 
 #[test]
 fn an_operators_token_is_verified_again() {
-    tokens_of_operators_are_verified_again(&Periods { operator_trust: Duration::from_secs(1), ..Periods::default() });
+    tokens_of_operators_are_verified_again(&Timeouts { operator_trust: Duration::from_secs(1), ..Timeouts::default() });
 }
 
 /// Tests of the real timeouts.
@@ -291,7 +291,7 @@ mod long {
     #[test]
     #[ignore = "long: an answer about a token is believed for a minute"]
     fn an_operators_token_is_verified_again_after_a_minute() {
-        tokens_of_operators_are_verified_again(&Periods::default());
+        tokens_of_operators_are_verified_again(&Timeouts::default());
     }
 }
 

@@ -243,7 +243,7 @@ fn tokens_put_back_are_spent_again_once_and_never_more_than_were_lent() {
     let mut lease = Lease::new();
     let ask = lease.ask(&meter, 0, true, at(0));
     lease.granted(&meter, &ask, &grant(50), (START, at(1)), LEASE_NS);
-    let SpendResult::Answer(Answer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
+    let SpendResult::Answer(StoreAnswer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
         panic!("it has")
     };
     let receipt = Receipt { cost: 10, charged_at: now, word, moved_ns: u64::MAX };

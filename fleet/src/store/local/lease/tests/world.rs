@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate::{
-    Answer,
+    StoreAnswer,
     algorithm::{Meter, Receipt, Verdict},
     time::{Nanos, SECOND_NS},
 };
@@ -156,8 +156,8 @@ impl World {
         }
     }
 
-    pub(super) fn admit(&mut self, node: usize, cost: u64, answer: Answer) {
-        let Answer::Decided { verdict: Verdict::Admit(word), now, .. } = answer else { return };
+    pub(super) fn admit(&mut self, node: usize, cost: u64, answer: StoreAnswer) {
+        let StoreAnswer::Decided { verdict: Verdict::Admit(word), now, .. } = answer else { return };
         let receipt = Receipt { cost, charged_at: now, word, moved_ns: u64::MAX };
         let Node { own, receipts, .. } = &mut self.nodes[node];
         receipts.push((receipt, *own, self.admitted.len()));
