@@ -64,7 +64,7 @@ export type AlertObject = {
   limit: string | null;
 };
 
-/** How a limit counts. */
+/** The algorithm of a limit. */
 export type Algorithm =
   'token_bucket' | 'leaky_bucket' | 'fixed_window' | 'sliding_window_counter' | 'sliding_window_log';
 
@@ -251,7 +251,7 @@ export type BulkTried = {
 /** What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said. */
 export type Carries = Record<string, Carry>;
 
-/** How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`. */
+/** The rule by which used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`. */
 export type Carry = 'keep' | 'proportional' | 'reset';
 
 export type Change = {
@@ -334,21 +334,21 @@ export type Clash = {
   take?: Take | null;
 };
 
-/** An identity that was given a tier or an override. */
+/** A client: the identities of one value, prefix or address block, with a tier or an override of their own. */
 export type Client = {
-  /** Kind of the identity. */
+  /** The kind of identity. */
   kind: string;
   /** A name for people. */
   label?: string | null;
   /** A note for people. */
   note?: string | null;
-  /** What it gets for a while instead of what its tier says. */
+  /** The override of the tier's limits. */
   override?: Override | null;
-  /** By which people find it, in their order, none twice; they decide nothing. */
+  /** Labels to search by, in any order, each once. They do not affect decisions. */
   tags?: string[];
-  /** Its tier; the default of its kind unless given. */
+  /** The tier; the default of the kind unless given. */
   tier?: string | null;
-  /** Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins. */
+  /** The value of the identity, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins. */
   value: string;
 };
 
@@ -530,27 +530,27 @@ export type DecisionsKept = {
   of: number;
 };
 
-/** The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy are. */
+/** The part of a request that the entries `path`, `endpoint` and `method` of a descriptor of Envoy give. */
 export type DescriptorPaths = 'endpoint' | 'identity';
 
-/** Which limits a descriptor of Envoy meets. A request over another API always meets those of its identities. */
+/** The limits that apply to a descriptor of Envoy. To a request over another API, those of all its identities apply. */
 export type Descriptors = 'exact' | 'subset';
 
-/** One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is). */
+/** One difference of two policies. Without `field`, the whole object or limit is new (`from` is absent) or removed (`to` is absent). */
 export type Difference = {
   /** The domain that the object is in. */
   domain: string;
-  /** The field, `override.` before those of an override whose limits are compared; `order` where limits are the same but for their order. */
+  /** The field, with `override.` before fields of an override whose limits are compared; `order` where only the order of limits differs. */
   field?: string | null;
-  /** What was there. */
+  /** The former value. */
   from?: unknown;
-  /** The object's; of a client `KIND:VALUE`, of a domain its name. */
+  /** The id of the object; for a client `KIND:VALUE`, for a domain its name. */
   id: string;
   /** `tier`, `rule`, `client`, or `domain` for the settings of one. */
   kind: string;
-  /** The id of the limit in which it is. */
+  /** The id of the limit that has the difference. */
   limit?: string | null;
-  /** What is there instead. */
+  /** The present value. */
   to?: unknown;
 };
 
@@ -561,29 +561,29 @@ export type Differences = {
   to: number;
 };
 
-/** One domain: a name space of tiers, clients and rules. */
+/** A domain: a name space of tiers, clients and rules. */
 export type Domain = {
-  /** Clients that were given a tier or an override. */
+  /** Clients with a tier or an override of their own. */
   clients?: Client[];
-  /** Per kind of identity, the tier of those that nobody assigned. */
+  /** The default tier of each kind of identity, for identities without a tier of their own. */
   defaults?: Record<string, string>;
-  /** The part of a request that the path and the method in a descriptor of Envoy are. */
+  /** The part of a request that the path and the method in a descriptor of Envoy give. */
   descriptor_paths?: DescriptorPaths;
-  /** Which limits a descriptor of Envoy meets. */
+  /** The limits that apply to a descriptor of Envoy. */
   descriptors?: Descriptors;
-  /** The response headers of a door. */
+  /** The family of response headers. */
   headers?: Headers;
-  /** What a door answers when it cannot decide. */
+  /** The answer of the server when it cannot decide. */
   on_error?: OnError;
-  /** What `X-RateLimit-Reset` carries. */
+  /** The content of `X-RateLimit-Reset`. */
   reset?: Reset;
   /** Rules. */
   rules?: Rule[];
-  /** May a request name its own tier? */
+  /** Whether a request may name its own tier. */
   tier_hint?: boolean;
   /** Tiers. */
   tiers?: Tier[];
-  /** IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given. */
+  /** The IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given. */
   timezone?: string | null;
 };
 
@@ -911,23 +911,23 @@ export type Known = {
 
 /** A limit. */
 export type Limit = {
-  /** How it counts. */
+  /** The algorithm. */
   algorithm: Algorithm;
-  /** Most tokens at once, for the buckets; the limit unless given. */
+  /** The most tokens at once, for the bucket algorithms; the limit unless given. */
   burst?: number | null;
   /** Unique within the tier, rule or client. */
   id: string;
   /** Tokens per period; 0 denies everything. */
   limit: number;
-  /** Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given. */
+  /** The most tokens that settlements may charge above the burst, for the bucket algorithms; what one period repays unless given. */
   max_debt?: number | null;
-  /** Does it deny, or only count what it would deny? */
+  /** Whether the limit denies, or only counts what it would deny. */
   mode?: Mode;
-  /** What happens when sharing fails. */
+  /** The behaviour when sharing fails. */
   on_failure?: OnFailure | null;
   /** `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar in the domain's time zone. */
   period: string;
-  /** How nodes share it. */
+  /** The way in which nodes share the limit. */
   sharing?: Sharing;
 };
 
@@ -1369,7 +1369,7 @@ export type Meta = {
   version: string;
 };
 
-/** Does a limit deny? */
+/** The mode of a limit. */
 export type Mode = 'enforce' | 'shadow';
 
 export type NewPassword = {
@@ -1556,13 +1556,13 @@ export type NodeSecond = {
   t: number;
 };
 
-/** Something that is not carried over as it was. */
+/** A note on a part of a file that changes when it is imported. */
 export type Note = {
-  /** Whether a server by itself decides otherwise about some descriptor of Envoy. Notes on denied requests that cost more than 1 or have several descriptors, and on keys in another spelling or order, are without it. */
+  /** Whether a single server decides differently about some descriptor of Envoy. False for notes on denied requests that cost more than 1 or have several descriptors, and on keys in another spelling or order. */
   changes_decisions: boolean;
   /** The file. */
   file: string;
-  /** Its replacement. */
+  /** The replacement of the part. */
   instead: string;
   /** The line of the descriptor or limit, from 1; 0: the file as a whole. */
   line: number;
@@ -1575,10 +1575,10 @@ export type Note = {
 /** An object, by value. */
 export type Object = Tier | Rule | Client | Domain;
 
-/** What a door answers when it cannot decide. */
+/** The answer of the server when it cannot decide. */
 export type OnError = 'open' | 'closed';
 
-/** What happens to a shared limit when the store is gone. */
+/** The behaviour of a shared limit while the store is unavailable. */
 export type OnFailure =
   | 'open'
   | 'closed'
@@ -1604,17 +1604,17 @@ export type OpenRollout = {
   version: number;
 };
 
-/** What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`. */
+/** An override of a tier's limits for one client: exactly one of `blocked`, `unlimited` and `limits`. */
 export type Override = {
-  /** Every request is denied. */
+  /** Whether every request is denied. */
   blocked?: boolean;
-  /** These replace the tier's limits of the same id, and the others are added. */
+  /** Limits that replace the tier's limits of the same id, or are added to them. */
   limits?: Limit[];
-  /** Why, for people. */
+  /** The reason, for people. */
   reason?: string | null;
-  /** The tier's limits do not apply. */
+  /** Whether the tier's limits do not apply. */
   unlimited?: boolean;
-  /** RFC 3339 instant at which it ends. */
+  /** The RFC 3339 instant at which the override ends. */
   until?: string | null;
 };
 
@@ -1719,10 +1719,10 @@ export type PeekedLimit = {
   sharing?: Sharing;
 };
 
-/** Whom a rule counts. */
+/** The kinds of identity whose values a rule counts separately. */
 export type Per = string | string[];
 
-/** The whole document. ``` use tidegate::policy::Policy; let text = r#"{"domains": {"default": {"defaults": {"user": "free"}}}}"#; let policy: Policy = serde_json::from_str(text).unwrap(); assert_eq!(policy.domains["default"].defaults["user"], "free"); ``` */
+/** A policy document. ``` use tidegate::policy::Policy; let text = r#"{"domains": {"default": {"defaults": {"user": "free"}}}}"#; let policy: Policy = serde_json::from_str(text).unwrap(); assert_eq!(policy.domains["default"].defaults["user"], "free"); ``` */
 export type Policy = {
   /** Domains by name. Requests that name none are in `default`. */
   domains: Record<string, Domain>;
@@ -2007,7 +2007,7 @@ export type Report = {
   store?: StoreReport | null;
 };
 
-/** What `X-RateLimit-Reset` carries. */
+/** The content of `X-RateLimit-Reset`. */
 export type Reset = 'epoch' | 'delta';
 
 /** Of a person or a token. Each may what those before it may. */
@@ -2097,27 +2097,27 @@ export type Row = {
   value?: string | null;
 };
 
-/** Limits of an endpoint. */
+/** A rule: the limits of an endpoint. */
 export type Rule = {
-  /** Multiplies the request's cost. */
+  /** A factor of the request's cost. */
   cost?: number;
-  /** Off when false. */
+  /** Whether the rule applies at all. */
   enabled?: boolean;
   /** `/exact`, `/users/{id}`, `/api/*` or `*`. */
   endpoint: string;
   /** `[a-z][a-z0-9_-]{0,63}`. */
   id: string;
-  /** Its limits, checked in this order. */
+  /** The limits, checked in this order. */
   limits: Limit[];
-  /** Only requests with this method. */
+  /** The method of matching requests; any unless given. */
   method?: string | null;
   /** A note for people. */
   note?: string | null;
-  /** Whom it counts. */
+  /** The kinds of identity whose values are counted separately. */
   per: Per;
-  /** Only requests with an identity of one of these tiers. */
+  /** The tiers of matching requests, which have an identity of one of them; any unless given. */
   tiers?: string[] | null;
-  /** Only requests whose identities of these kinds have these values; a `*` at the end matches the rest. */
+  /** The values that identities of these kinds have in matching requests; a `*` at the end matches any rest. */
   where?: Record<string, string>;
 };
 
@@ -2303,7 +2303,7 @@ export type SetupState = {
   password_characters_min: number;
 };
 
-/** How nodes share a limit. */
+/** The way in which nodes share a limit. */
 export type Sharing = 'local' | 'strict' | 'leased' | 'synced';
 
 /** A way in which nodes share a limit. */
@@ -2378,7 +2378,7 @@ export type StartsToRefuse = {
   since: Since | null;
 };
 
-/** Why a store refuses or fails, or what endangers its keys. */
+/** The reason why a store refuses or fails, or what endangers its keys. */
 export type StoreFault =
   | 'unreachable'
   | 'timeout'
@@ -2470,13 +2470,13 @@ export type Take = 'before' | 'now';
 
 /** A named list of limits that a class of clients gets. */
 export type Tier = {
-  /** What it is for, for people: in one line or more, without other control characters than line feeds. */
+  /** A description for people, in one line or more, without control characters other than line feeds. */
   description?: string | null;
   /** `[a-z][a-z0-9_-]{0,63}`. */
   id: string;
-  /** Its limits, checked in this order. */
+  /** The limits, checked in this order. */
   limits?: Limit[];
-  /** Instead of limits. */
+  /** Whether the tier has no limits. */
   unlimited?: boolean;
 };
 
