@@ -1,5 +1,5 @@
-//! Memory for the bodies of requests, and for answers that are not read: so many bytes in all, of which each client address and
-//! each user have a share.
+//! The body budget of the admin server: bounds the memory of request bodies and of responses that are not read. Each client
+//! address and each user have a share of it.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,5 @@
-//! Exponential backoff with jitter for a connection that is meant to last: a state machine without clocks and sockets.
+//! Exponential backoff with jitter, such as for the stream of a node from its admin server: a state machine without clocks and
+//! sockets.
 
 use std::time::Duration;
 

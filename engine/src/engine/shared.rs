@@ -1,4 +1,4 @@
-//! Checks of limits that nodes share through a store: begun here, answered by the store, finished here. The caller
+//! Checks of shared limits, whose state nodes keep in a store: begun here, answered by the store, finished here. The caller
 //! makes the round trip.
 
 use std::{future::Future, sync::Arc};

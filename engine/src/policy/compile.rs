@@ -1,4 +1,5 @@
-//! Compiles a policy document to a snapshot: resolves every name and checks every number. A document that compiles is valid.
+//! Compiles a policy document, or a delta to the previous snapshot, to a snapshot: resolves every name and checks every number.
+//! A document that compiles is valid.
 //!
 //! The files of the folder compile parts of a domain: `rules`, `kinds`, single fields (`checks`), and the clients of the
 //! snapshot before (`previous`).

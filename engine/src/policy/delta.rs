@@ -1,5 +1,7 @@
 //! Deltas for nodes: the message that turns one version of a policy into the next without its unchanged clients. A node that has
-//! compiled the earlier version compiles only the rest. For the differences that people read, see [`diff`](super::diff).
+//! compiled the earlier version compiles only the rest, by
+//! [`Snapshot::compile_delta`](super::compiled::Snapshot::compile_delta). For the differences that people read, see
+//! [`diff`](super::diff).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! An engine that keeps the state of its shared limits in a store.
+//! `Shared`: an engine that keeps the state of its shared limits in a store, Redis or Valkey.
 
 use std::{
     cmp::Ordering,

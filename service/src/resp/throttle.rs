@@ -1,4 +1,5 @@
-//! The commands `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab: limits whose numbers come with the command.
+//! Parses and runs the commands `CL.THROTTLE` of redis-cell and `THROTTLE` of throttlecrab: limits whose numbers come with the
+//! command.
 
 use std::{num::NonZeroU16, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The body budget: bounds the memory of bodies and responses that wait for their callers, and revokes the parts of some where
-//! others need the memory.
+//! The body budget of the listeners for checks: bounds the memory of bodies and responses that wait for their callers, and
+//! revokes the parts of some where others need the memory.
 //!
 //! A body waits for its caller until it is whole, a long response until it is read, and a long command until its
 //! replies are read. All listeners share one budget. Each peer and each connection has a share of it, so that one

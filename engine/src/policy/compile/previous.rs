@@ -1,4 +1,4 @@
-//! The unchanged clients of the previous snapshot, which the next one shares.
+//! For deltas: the unchanged clients of the previous snapshot, which the next one shares.
 
 use crate::policy::{
     compiled::{CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, Grants, Kind, Limits, NumberedTier},

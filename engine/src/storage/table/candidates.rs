@@ -1,4 +1,5 @@
-//! The candidates of a key, which are all slots in which it may be, and the scan that reads each of them once.
+//! The candidates of a key, which are all slots in which it may be, and the scan that reads each of them once and chooses the
+//! idle slot that a new key takes.
 
 use arrayvec::ArrayVec;
 

@@ -1,4 +1,5 @@
-//! Walks over the whole table: counts live slots, converts the buckets of limits to new numbers, and empties slots.
+//! Walks over the whole table: counts live slots, and converts or empties the buckets of limits that a publish changes. Idle
+//! slots are taken back where a key needs one, in [`Table`].
 
 use super::Table;
 use crate::{

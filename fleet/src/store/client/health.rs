@@ -1,5 +1,5 @@
-//! Monitors the health of a store: probes it with a write, so that a store that only reads is noticed, and checks once
-//! a minute whether it evicts keys or has lost some.
+//! Monitors the health of a store: probes it with a write, so that a store that only reads is noticed, reconnects while
+//! the circuit breaker is open, and checks once a minute whether the store evicts keys or has lost some.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The record of the holders of the body budget, with the choice of those that are dropped for others.
+//! Decides whose body gets part of the body budget, and whose part is revoked for it: plain data without locks and tasks.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
