@@ -79,7 +79,7 @@ impl ListeningArguments {
             drain_delay: self.drain_delay(),
             source,
             traces,
-            periods: Timeouts::default(),
+            timeouts: Timeouts::default(),
             connections: ConnectionCaps::new(CONNECTIONS_MAX, self.connections_per_peer),
         })
     }

@@ -22,9 +22,9 @@ use crate::{
 pub(crate) enum Problem {
     /// Nobody is signed in.
     Unauthorized,
-    /// A token that nobody has, or that has ended.
+    /// A token that does not exist, or that has ended.
     UnknownToken,
-    /// The cookie of a session that nobody has, or that has ended.
+    /// The cookie of a session that does not exist, or that has ended.
     UnknownSession,
     /// A change without the header that only our own page can send.
     Csrf,

@@ -2,33 +2,78 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 
 /// Media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 /// The `type` of problem details whose `code` says what kind of problem it is.
 pub const ABOUT_BLANK: &str = "about:blank";
 
-/// Problem details. A reader takes members that are missing as empty: a proxy may have written the body.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-// The document describes what the server writes: it leaves no member out but an empty list of errors.
+/// Problem details. A reader takes members that are missing, or of another type than here, as empty: a proxy may have written
+/// the body. `type` is `about:blank` then, as the RFC asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+// The OpenAPI document describes what the server writes: it leaves no member out but an empty list of errors.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(!default))]
 #[serde(default)]
 pub struct ProblemDetails {
     /// URI of the kind of problem; `about:blank` if only the code says what it is.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "kind")]
     pub kind: Cow<'static, str>,
     /// Stable code, which programs may rely on.
+    #[serde(deserialize_with = "or_empty")]
     pub code: Cow<'static, str>,
-    /// Meaning of the code, for people.
+    /// Short summary for people: the meaning of the code, or the phrase of the status.
+    #[serde(deserialize_with = "or_empty")]
     pub title: Cow<'static, str>,
-    /// HTTP status of the response.
+    /// HTTP status of the response; of a check in a batch, the one that it would have by itself.
+    #[serde(deserialize_with = "or_empty")]
     pub status: u16,
     /// Description of this case, for people.
+    #[serde(deserialize_with = "or_empty")]
     pub detail: String,
     /// Each part of the request that is wrong.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "those_that_fit")]
     pub errors: Vec<FieldError>,
+}
+
+impl Default for ProblemDetails {
+    fn default() -> Self {
+        Self::new(0, "", "", "")
+    }
+}
+
+/// A value that has the expected type or another one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AnyType<T> {
+    Expected(T),
+    Other(IgnoredAny),
+}
+
+impl<T> AnyType<T> {
+    fn expected(self) -> Option<T> {
+        match self {
+            Self::Expected(value) => Some(value),
+            Self::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+/// Reads a value of the expected type, and takes any other as empty (RFC 9457, section 3.1).
+fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(AnyType::deserialize(deserializer)?.expected().unwrap_or_default())
+}
+
+/// Reads the `type` of a problem, which is `about:blank` unless it is a text.
+fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let kind = AnyType::<String>::deserialize(deserializer)?.expected();
+    Ok(kind.map_or(ABOUT_BLANK.into(), Cow::Owned))
+}
+
+/// Reads the errors of parts, without those of another shape.
+fn those_that_fit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<FieldError>, D::Error> {
+    let errors = AnyType::<Vec<AnyType<FieldError>>>::deserialize(deserializer)?.expected();
+    Ok(errors.into_iter().flatten().filter_map(AnyType::expected).collect())
 }
 
 impl ProblemDetails {
@@ -159,7 +204,14 @@ mod tests {
         let other = r#"{"title":"Bad Gateway","detail":"no upstream","instance":"/x"}"#;
         let read: ProblemDetails = serde_json::from_str(other).expect("problem details");
         assert_eq!((&*read.code, &*read.title, &*read.detail), ("", "Bad Gateway", "no upstream"));
+        assert_eq!(read.kind, ABOUT_BLANK);
         assert_eq!(serde_json::from_str::<ProblemDetails>("{}").expect("an object"), ProblemDetails::default());
+        let other = r#"{"type":7,"code":"busy","status":"503","detail":null,
+            "errors":["cost",{"pointer":"/cost","message":"too high"},{"field":"cost"}]}"#;
+        let read: ProblemDetails = serde_json::from_str(other).expect("problem details");
+        assert_eq!((&*read.kind, &*read.code, read.status, &*read.detail), (ABOUT_BLANK, "busy", 0, ""));
+        let cost = FieldError { code: "".into(), ..FieldError::invalid("/cost", "too high") };
+        assert_eq!(read.errors, [cost]);
     }
 
     #[test]

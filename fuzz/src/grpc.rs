@@ -96,9 +96,9 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let decider = Arc::new(decider.with_caller_share(100));
     let admin = Admin::to("http://127.0.0.1:1", None).expect("a client");
     let settings = Settings { workers: 1, ..Settings::default() };
-    let doors = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
+    let listeners = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
     let current = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-    thread::spawn(move || current().block_on(async { doors.serve().expect("it listens").await.expect("it goes on") }));
+    thread::spawn(move || current().block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") }));
     let runtime = current();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let channel = runtime.block_on(async { endpoint.connect_lazy() });

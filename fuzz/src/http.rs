@@ -65,10 +65,10 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
     // A single caller sends all requests, and may have all reservations.
     let decider = Arc::new(decider.with_caller_share(100));
-    let doors = Listeners::new(decider, Settings::default(), Http { listener, authorize });
+    let listeners = Listeners::new(decider, Settings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });
+        runtime.block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") });
     });
     TestServer { engine, address }
 });

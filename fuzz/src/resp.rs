@@ -39,10 +39,10 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
     let decider = Arc::new(Decider::new(engine).expect("random numbers"));
     let throttle = Arc::new(RatedLimiter::with_groups(10_000, clock));
     let resp = Resp { listener, throttle, operators: Some(Arc::new(NoOperators)) };
-    let doors = Listeners::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
+    let listeners = Listeners::new(decider, Settings { workers: 1, ..Settings::default() }, http).resp(resp);
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });
+        runtime.block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") });
     });
     assert_eq!(
         exchange(address, &[b"CL.THROTTLE kept 0 1 31622400\r\n"]),

@@ -216,7 +216,7 @@ pub fn fitting_value(value: &[u8]) -> Cow<'_, str> {
     format!("{beginning}~sha256:{}", sha256_hex(value)).into()
 }
 
-/// Returns the token of an `Authorization` that is `Bearer TOKEN` (RFC 6750), the scheme in upper or lower case.
+/// Returns the token of an `Authorization` that is `Bearer TOKEN` (RFC 6750), the scheme in any mix of cases.
 #[must_use]
 pub fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     const SCHEME: usize = "bearer".len();

@@ -123,7 +123,7 @@ mod tests {
         Ask,
         /// The call of this place among those under way ends.
         End(usize, bool),
-        /// An answer comes to one that had failed.
+        /// A call that counted as failed gets its response.
         Late,
         Pass(u64),
     }

@@ -66,7 +66,7 @@ pub struct Settings {
     /// The maker of the spans of requests; without it there are none.
     pub traces: Option<Traces>,
     /// The timeouts of the listeners.
-    pub periods: Timeouts,
+    pub timeouts: Timeouts,
     /// The caps of connections, which each listener has for itself.
     pub connections: ConnectionCaps,
 }
@@ -103,7 +103,7 @@ impl<C: Clock> Listeners<C> {
     /// A socket cannot be listened on, or the certificate cannot be used.
     pub fn serve(self) -> io::Result<Running> {
         let Self { decider, settings, http, grpc, resp, rejections } = self;
-        let Settings { tls, tokens, metrics_tokens, source, traces, periods: timeouts, connections, .. } = settings;
+        let Settings { tls, tokens, metrics_tokens, source, traces, timeouts, connections, .. } = settings;
         let (workers, drain) = (settings.workers.max(1), DRAIN.saturating_sub(settings.drain_delay));
         let http_listener = ListenerCounts::new(&http::KIND, connections, false);
         let grpc = grpc.map(|grpc| (grpc, ListenerCounts::new(&grpc::KIND, connections, false)));

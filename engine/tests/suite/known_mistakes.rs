@@ -20,7 +20,7 @@
 //! | a sliding window rushes at its boundary | `checks.rs`: `a_sliding_window_has_no_rush_at_its_boundary` |
 //! | keys without number fill the memory | `heavy_hitters.rs`: `any_number_of_keys_of_any_length_takes_the_same_memory` |
 //! | input crashes it | `policies/errors.rs`: `errors_name_field_and_line_in_every_format`; `request.rs`: `bad_requests_are_refused_with_the_field_named` |
-//! | the first pattern of the file wins | `path.rs`: `the_closest_pattern_wins_whatever_the_order` |
+//! | the first pattern of the file wins | `pattern.rs`: `the_closest_pattern_wins_in_any_order` |
 //! | cancelling gives back too much or too little | `reservations.rs`; `steps.rs`: `a_late_give_back_returns_only_what_time_has_not` |
 //! | a plain store lets several threads pass | `bucket.rs`: `threads_that_contend_admit_exactly_the_burst`; the conformance suite |
 

@@ -29,7 +29,7 @@ impl QueryHandler {
         Self { engine, store, live_tail: LiveTail::default() }
     }
 
-    /// Returns the number of the store.
+    /// Returns the number that identifies the store, if there is one.
     #[must_use]
     pub fn store_id(&self) -> Option<u64> {
         self.store.as_ref().map(|store| store.store_id())

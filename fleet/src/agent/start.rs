@@ -134,8 +134,8 @@ impl Agent {
         Self { trusted: Some(certificates.into()), ..self }
     }
 
-    /// Sets what reports state of the process, and the source of its error counts. The agent adds the start time and
-    /// the sampling rate itself.
+    /// Sets the description of the process that reports carry, and the source of its error counts. The agent adds the
+    /// start time and the sampling rate itself.
     #[must_use]
     pub fn running_as(self, process: Process, errors: ErrorCounts) -> Self {
         Self { process: process.bounded(), errors, ..self }

@@ -3,7 +3,7 @@
 
 /// The first bucket has all durations below this, nanoseconds.
 const LEAST_NS: u64 = 1 << 4;
-/// The buckets reach to 4 seconds; the last one extension has all longer durations.
+/// The buckets reach to 4 seconds; the last one also has all longer durations.
 const BUCKETS: usize = 1 + 4 * 28;
 
 /// A latency histogram.

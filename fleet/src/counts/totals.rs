@@ -5,8 +5,8 @@ use crate::counts::latency::LatencyHistogram;
 /// The totals of one limit, tier or rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitTotals {
-    /// Requests that were allowed and charged to it; for a tier or a rule, extension those that its shadow limits would have
-    /// denied.
+    /// Requests that were allowed and charged to it; for a tier or a rule, also those that its shadow limits would
+    /// have denied.
     pub allowed: u64,
     /// Requests that it was the first to deny.
     pub denied: u64,
@@ -80,7 +80,7 @@ impl DecisionTotals {
     }
 }
 
-/// Saturates, because another machine may report any number.
+/// Adds to a sum, which saturates: another machine may report any number.
 fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }

@@ -15,7 +15,7 @@ pub struct StoreSettings {
     pub timeout: Duration,
     /// The number of consecutive failures after which the circuit breaker opens; default: 5.
     pub failures_max: u32,
-    /// The pause of an open circuit breaker, after which one check tries the store; default: 30 s.
+    /// The pause of an open circuit breaker, after which the health monitor tries the store; default: 30 s.
     pub pause: Duration,
     /// The interval at which the charges of synced limits are exchanged; default: 100 ms.
     pub sync_interval: Duration,

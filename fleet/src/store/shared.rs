@@ -102,7 +102,7 @@ impl<C: Clock> Shared<C> {
 
     /// Takes the secret from which the admin server's fleet derives the names of keys; `None`: the server has none. It
     /// is ignored if a secret was [given](super::KeySecret::Given). Where keys had other names before, leases are given
-    /// back and views are sent under the old names, and each limit starts anew.
+    /// back and views are sent under the old names, and each limit starts anew, as with keys of another version.
     pub fn take_key_secret(&self, sent: Option<&[u8]>) {
         if self.store.keys.take(sent) {
             tracing::warn!("the names of keys in the store are derived with another secret: shared limits start anew");
@@ -311,7 +311,7 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Returns the store's time as this node knows it, at most a little late, and the tokens of the synced limits of a
+    /// Returns the store's time as this node knows it, never ahead of the store, and the tokens of the synced limits of a
     /// request that this node spent and that no answer of the store has covered yet.
     #[cfg(feature = "model")]
     #[doc(hidden)]

@@ -23,7 +23,7 @@ pub const ANSWERS: &str = "/api/v1/nodes/answers";
 pub const SNAPSHOT: &str = "snapshot";
 /// The name of an event with a [`DeltaMessage`], which is sent to nodes that accept deltas.
 pub const DELTA: &str = "delta";
-/// The name of an event with [`CurrentVersion`]: the node has the newest policy.
+/// The name of an event with [`CurrentVersion`]: the node already has the version that it should have.
 pub const CURRENT: &str = "current";
 /// The name of an event with a [`QueryMessage`](super::QueryMessage).
 pub const COMMAND: &str = "command";
@@ -71,8 +71,8 @@ pub struct Hello {
     pub version: Option<u64>,
     /// The SHA-256 of that policy's document, hex.
     pub sha256: Option<String>,
-    /// The number of deltas that it accepts before the policy must be sent whole; 100 at most, and again after each whole policy.
-    /// A delta that is some hundredths of the whole counts as so many. Unless given, every policy is sent whole.
+    /// The number of deltas that it accepts before the policy must be sent whole, 100 at most; after a whole policy it is
+    /// 100. A delta that is some hundredths of the whole counts as so many. Unless given, every policy is sent whole.
     pub deltas: Option<u32>,
     /// A number below 2^53 that identifies the store: nodes with the same store addresses and prefix send the same one.
     /// Absent: it has no store, or does not send it.
@@ -132,7 +132,7 @@ pub struct DeltaMessage {
     pub delta: String,
 }
 
-/// The message that the policy of a node is the newest one.
+/// The message that a node already has the policy that it should have. During a rollout that need not be the newest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CurrentVersion {
     /// The version of that policy.

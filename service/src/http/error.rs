@@ -1,5 +1,5 @@
-//! Errors of requests at all listeners: one enum, and one table from each case to its HTTP status and its stable code. The HTTP
-//! API answers them as problem details. A denial is not an error.
+//! Errors of requests at all listeners: one enum, and one table from each case to its HTTP status and its stable code, which the
+//! other protocols use too. The HTTP API answers them as problem details. A denial is not an error.
 
 use std::fmt;
 
@@ -195,6 +195,17 @@ impl Error {
         }
     }
 
+    /// Returns the name of the header that is wrong.
+    fn header(&self) -> Option<&'static str> {
+        match self {
+            Self::MediaType(_) => Some("content-type"),
+            Self::Encoding(_) => Some("content-encoding"),
+            Self::Host(_) => Some("host"),
+            Self::Origin(_) => Some("origin"),
+            _ => None,
+        }
+    }
+
     /// Returns the error in the form that all protocols write.
     pub(crate) fn report(&self) -> ErrorReport {
         let (status, code) = self.kind();
@@ -204,14 +215,17 @@ impl Error {
 
     /// Returns the error as the body of an HTTP response, with the place of what is wrong in this part of the request.
     pub(crate) fn problem(&self, part: RequestPart<'_>) -> ProblemDetails {
-        let ErrorReport { status, code, message, field } = self.report();
-        let at = match (part, field) {
-            (RequestPart::Query, field) => field.map(ErrorLocation::Parameter),
-            (RequestPart::Body(place), Some(field)) => {
+        let ErrorReport { status, code, message, .. } = self.report();
+        let at = match (self.header(), part, self.field()) {
+            (Some(header), ..) => Some(ErrorLocation::Header(header.to_owned())),
+            (None, RequestPart::Query, field) => field.map(|field| ErrorLocation::Parameter(field.to_owned())),
+            // No body that reserves has the field.
+            (None, RequestPart::Body(""), _) if matches!(self, Self::ReservationShare(_)) => None,
+            (None, RequestPart::Body(place), Some(field)) => {
                 let slash = if field.starts_with('/') { "" } else { "/" };
-                Some(ErrorLocation::Pointer(format!("{place}{slash}{field}")))
+                Some(ErrorLocation::Pointer(format!("{place}{slash}{}", short_pointer(field))))
             }
-            (RequestPart::Body(place), None) => {
+            (None, RequestPart::Body(place), None) => {
                 let is_of_body = matches!(self, Self::NotUtf8 { .. } | Self::NotJson(_) | Self::Field { .. });
                 (is_of_body || !place.is_empty()).then(|| ErrorLocation::Pointer(place.to_owned()))
             }
@@ -242,7 +256,7 @@ impl fmt::Display for Error {
             Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"),
             Self::NotJson(problem) => write!(f, "the body is not JSON: {problem}; send an object such as {EXAMPLE}"),
             Self::Field { field, problem } if field.is_empty() => f.write_str(problem),
-            Self::Field { field, problem } => write!(f, "{field}: {problem}"),
+            Self::Field { field, problem } => write!(f, "{}: {problem}", field.trim_start_matches('/')),
             Self::Query { key, problem } => write!(f, "{key}: {problem}"),
             Self::Request { error, .. } => error.fmt(f),
             Self::RequestId(BadRequestId { bytes }) => {
@@ -331,6 +345,16 @@ fn code(error: &RequestError) -> &'static str {
         RequestError::Endpoint(_) => "bad_endpoint",
         RequestError::Cost(_) => "bad_cost",
     }
+}
+
+/// Returns a JSON pointer, or if it is long the pointer to the innermost value around that has a short one: a pointer that is
+/// cut elsewhere would point to nothing.
+fn short_pointer(pointer: &str) -> &str {
+    if pointer.len() <= MESSAGE_CHARACTERS_MAX {
+        return pointer;
+    }
+    let start = &pointer[..pointer.floor_char_boundary(MESSAGE_CHARACTERS_MAX)];
+    start.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 /// Cuts a text to [`MESSAGE_CHARACTERS_MAX`].

@@ -15,7 +15,7 @@ use actix_web::{
 use crate::shared::body_budget::BodyPermit;
 
 /// The response to a request whose body was not read to its end. While the rest of that body is held, actix-http tells
-/// the sender that the connection ends, and waits [a time](crate::Periods::linger) for the rest; otherwise it would
+/// the sender that the connection ends, and waits [a time](crate::Timeouts::linger) for the rest; otherwise it would
 /// wait for the end of chunks for ever. A response of [`BodySize::None`] would hold nothing, so responses without a
 /// body have the size 0.
 pub(super) struct UnreadRequest {

@@ -333,7 +333,12 @@ impl<C: Clock> Worker<C> {
     fn reject(&self, route: &'static str, error: &Error, part: RequestPart<'_>) -> ProblemDetails {
         let problem = error.problem(part);
         let (_, code) = error.kind();
-        tracing::debug!(route, code, at = ?problem.errors.first().map(|error| &error.at), "refused");
+        tracing::debug!(
+            route,
+            code,
+            at = problem.errors.first().map(|error| tracing::field::debug(&error.at)),
+            "refused"
+        );
         self.shared.metrics.count_rejection(KIND.name, code);
         problem
     }

@@ -208,7 +208,7 @@ impl Default for HealthHistory {
 }
 
 impl HealthHistory {
-    /// Adds a sample, which is taken after each [`health_sample`](crate::Periods::health_sample).
+    /// Adds a sample, which is taken after each [`health_sample`](crate::Timeouts::health_sample).
     pub(crate) fn add(&self, now: HealthSample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() == SAMPLES {

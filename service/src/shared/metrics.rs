@@ -115,7 +115,9 @@ impl Metrics {
                 let active_keys = active_keys(&engine);
                 gauge.set(active_keys);
                 let mut text = String::new();
-                text::encode(&mut text, &registry).ok()?;
+                text::encode(&mut text, &registry)
+                    .inspect_err(|error| tracing::error!(%error, "the metrics could not be written"))
+                    .ok()?;
                 Some(MetricsPage { text: text.into(), active_keys })
             });
             async { written.await.ok()? }

@@ -1,8 +1,8 @@
-//! The timeouts and polling periods of the listeners.
+//! The timeouts and polling timeouts of the listeners.
 
 use std::time::Duration;
 
-/// The timeouts and polling periods of the listeners. The defaults are what a server runs with and what the documentation states;
+/// The timeouts and polling timeouts of the listeners. The defaults are what a server runs with and what the documentation states;
 /// tests choose shorter ones, or longer ones for what must not happen while they look. Those that actix-http measures on HTTP
 /// connections (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

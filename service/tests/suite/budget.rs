@@ -89,8 +89,8 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn with(periods: &Timeouts) -> Self {
-        Self::listening(Settings { periods: *periods, ..Settings::default() })
+    pub(crate) fn with(timeouts: &Timeouts) -> Self {
+        Self::listening(Settings { timeouts: *timeouts, ..Settings::default() })
     }
 
     pub(crate) fn listening(settings: Settings) -> Self {

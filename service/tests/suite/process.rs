@@ -115,8 +115,8 @@ impl Process {
         let mut settings = Settings { workers, ..settings };
         // The name under which the tests call the process.
         settings.browsers.hosts.push("tidegate".to_owned());
-        if settings.periods.metrics_page == Timeouts::default().metrics_page {
-            settings.periods.metrics_page = Duration::ZERO;
+        if settings.timeouts.metrics_page == Timeouts::default().metrics_page {
+            settings.timeouts.metrics_page = Duration::ZERO;
         }
         let doors = Listeners::new(decider, settings, Http { listener, authorize });
         let doors = open(doors, test_clock);

@@ -73,9 +73,9 @@ impl Deref for Target {
 impl Target {
     fn start() -> Self {
         // Only the threads of the listeners read the clock.
-        let periods = Timeouts { idle: LONG, health_sample: LONG, ..Timeouts::default() };
+        let timeouts = Timeouts { idle: LONG, health_sample: LONG, ..Timeouts::default() };
         let connections = ConnectionCaps { peer: CONNECTIONS, ..ConnectionCaps::default() };
-        let server = Server::listening(Settings { workers: 1, periods, connections, ..Settings::default() });
+        let server = Server::listening(Settings { workers: 1, timeouts, connections, ..Settings::default() });
         server.publish(&HUNDRED.replace("100", &LIMIT.to_string()));
         Self(server)
     }

@@ -360,8 +360,8 @@ impl Batcher {
         let (heard_at, wake) = (Arc::clone(&slot.heard_at), Arc::clone(&slot.wake));
         slots.insert(name.clone(), slot);
         drop(slots);
-        let (store, reply) = (Arc::clone(self), Arc::clone(&heard_at));
-        self.runtime.spawn(async move { store.serve(&name, &wake, &reply).await });
+        let (store, served) = (Arc::clone(self), Arc::clone(&heard_at));
+        self.runtime.spawn(async move { store.serve(&name, &wake, &served).await });
         heard_at
     }
 

@@ -230,13 +230,13 @@ mod tests {
         for (patience, almost) in
             [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
         {
-            let (slot_request, _answer) = queued(0, true);
-            let mut slot_request = QueuedRequest { patience, ..slot_request };
-            assert!(slot_request.is_asked_again());
+            let (request, _answer) = queued(0, true);
+            let mut request = QueuedRequest { patience, ..request };
+            assert!(request.is_asked_again());
             tokio::time::advance(almost).await;
-            assert!(slot_request.is_asked_again(), "after {almost:?}");
+            assert!(request.is_asked_again(), "after {almost:?}");
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert!(!slot_request.is_asked_again(), "a millisecond later");
+            assert!(!request.is_asked_again(), "a millisecond later");
         }
     }
 

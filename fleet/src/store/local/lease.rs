@@ -59,7 +59,7 @@ const CROWD: u32 = 32;
 
 /// A lease: tokens that were taken in advance. Times are by this node's own clock, except the end of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
-// The fields that each check needs come first, in one cache line.
+// The fields that each check needs come first and lie together, so that they are in the first two cache lines of the quota.
 #[repr(C)]
 pub(crate) struct Lease {
     left: u64,

@@ -9,6 +9,7 @@
 --   an add, a take and a lend have: whether the tail is an instant, the head, what is added (for a take below 0; it ends at the
 --   floor) and the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; an add then has
 --   the leases that it is right for; a lend the epoch, how many more tokens of it and of the one before are lent, and the most
+--   that may be lent in all
 -- A request is charged whole or not at all. Returns the time in microseconds, and for each operation its outcome and the value
 -- then.
 local match, format, call = string.match, string.format, redis.call

@@ -186,8 +186,8 @@ proptest! {
     }
 }
 
-fn budget_with(periods: &Timeouts) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
-    let budget = Arc::new(BodyBudget::new(periods));
+fn budget_with(timeouts: &Timeouts) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
+    let budget = Arc::new(BodyBudget::new(timeouts));
     let connection = ConnectionShare::new(&budget, Ipv4Addr::LOCALHOST.into());
     (budget, connection)
 }

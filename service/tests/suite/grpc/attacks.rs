@@ -222,8 +222,8 @@ fn a_flood_whose_acknowledgements_are_not_read_stops_and_ends() {
     /// More bytes than the system buffers in both directions.
     const BYTES_MAX: usize = 64 << 20;
     // The floods end with this timeout, for which the connections of the caller beside them must not be idle.
-    let periods = Timeouts { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { idle: Duration::from_secs(5), linger: Duration::from_secs(1), ..Timeouts::default() };
+    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
     let address = server.address;
     let flood = |frame: Vec<u8>| {
         let mut stream = hostile::connect_narrow(address);

@@ -46,8 +46,8 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Timeouts) -> Server {
-    Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() })
+fn server_with(timeouts: &Timeouts) -> Server {
+    Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..Settings::default() })
 }
 
 /// Sends this body, and returns the code and the message of the response.
@@ -372,10 +372,10 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-fn idle_connections_are_closed(periods: &Timeouts) {
-    let (server, runtime) = (server_with(periods), runtime());
+fn idle_connections_are_closed(timeouts: &Timeouts) {
+    let (server, runtime) = (server_with(timeouts), runtime());
     resting_connections_are_closed(
-        periods.idle,
+        timeouts.idle,
         || Connection::to(&server, &runtime),
         Connection::is_alive,
         Connection::wait_for_close,

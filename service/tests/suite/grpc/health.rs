@@ -57,8 +57,8 @@ fn of(service: &str) -> HealthCheckRequest {
 
 #[tokio::test]
 async fn the_health_is_serving_from_the_first_policy_until_the_stop() {
-    let periods = Timeouts { health_watch: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::alone(Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { health_watch: Duration::from_millis(50), ..Timeouts::default() };
+    let server = Server::alone(Settings { timeouts, ..Settings::default() });
     let mut health = HealthClient::new(server.channel().await);
     let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
     let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();
@@ -127,8 +127,8 @@ async fn metrics_are_the_same_as_over_http() {
 
 #[tokio::test]
 async fn a_page_of_metrics_is_written_once_a_period() {
-    let periods = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
+    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
     let metrics =
         async || server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
     let first = metrics().await;

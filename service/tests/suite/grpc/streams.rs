@@ -203,8 +203,8 @@ async fn a_stream_with_unread_responses_is_not_read_further() {
 /// The stream always has a message to answer.
 #[tokio::test]
 async fn a_busy_stream_ends_when_the_server_stops() {
-    let periods = Timeouts { stream_end: Duration::from_millis(300), ..Timeouts::default() };
-    let mut server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { stream_end: Duration::from_millis(300), ..Timeouts::default() };
+    let mut server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() });
     let mut limiter = server.limiter().await;
     let requests = iter(0..).map(|number| asked(number, Some(user("ada"))));
     let mut answers = limiter.check_rate_limit_stream(requests).await.expect("a stream").into_inner();

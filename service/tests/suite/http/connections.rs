@@ -23,8 +23,8 @@ use crate::process::{LONG_DELAY, resting_connections_are_closed};
 const LONG: Duration = Duration::from_mins(10);
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Timeouts) -> Server {
-    let server = Server::listening(Settings { periods: *periods, ..Settings::default() });
+fn server_with(timeouts: &Timeouts) -> Server {
+    let server = Server::listening(Settings { timeouts: *timeouts, ..Settings::default() });
     server.publish(HUNDRED);
     server
 }
@@ -274,11 +274,11 @@ fn the_server_reports_that_it_is_not_ready_before_it_stops() {
     assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
 }
 
-fn idle_connections_are_closed(periods: &Timeouts) {
-    let server = server_with(periods);
+fn idle_connections_are_closed(timeouts: &Timeouts) {
+    let server = server_with(timeouts);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
     resting_connections_are_closed(
-        periods.idle,
+        timeouts.idle,
         || server.connect(),
         |connection| connection.send_or_end(&check).is_ok_and(|answer| answer.status == 200),
         |mut connection| connection.is_closed(),

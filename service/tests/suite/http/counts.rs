@@ -115,8 +115,8 @@ fn metrics_have_the_latencies_and_the_fill_of_the_table() {
 /// Eight scrapers cost no more than one.
 #[test]
 fn scrapes_within_its_period_read_one_page() {
-    let periods = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
-    let server = Server::listening(Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { metrics_page: Duration::from_mins(10), ..Timeouts::default() };
+    let server = Server::listening(Settings { timeouts, ..Settings::default() });
     server.publish(HUNDRED);
     server.check(&user("ada"));
     let first = server.metrics();
@@ -131,8 +131,8 @@ fn scrapes_within_its_period_read_one_page() {
 fn checks_are_answered_while_a_page_of_metrics_is_written() {
     // Only the page reads the clock, so only the page is blocked.
     let long = Duration::from_mins(10);
-    let periods = Timeouts { metrics_page: long, health_sample: long, ..Timeouts::default() };
-    let server = Server::listening(Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { metrics_page: long, health_sample: long, ..Timeouts::default() };
+    let server = Server::listening(Settings { timeouts, ..Settings::default() });
     server.publish(HUNDRED);
     let mut scrapes = [(); 4].map(|()| Connection::over(hostile::connect(server.http)));
     let go_on = server.hold_next_reading();
@@ -165,8 +165,8 @@ fn too_many_errors_show_in_the_health() {
 
 #[test]
 fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
-    let periods = Timeouts { health_sample: Duration::from_millis(10), ..Timeouts::default() };
-    let server = Server::listening(Settings { periods, ..Settings::default() });
+    let timeouts = Timeouts { health_sample: Duration::from_millis(10), ..Timeouts::default() };
+    let server = Server::listening(Settings { timeouts, ..Settings::default() });
     server.publish(
         r#"
         [domains.default]
@@ -199,8 +199,10 @@ fn wall_time_that_was_set_back_shows_in_the_health_and_windows_follow_it() {
 fn the_time_of_a_slow_sender_is_not_part_of_the_latency() {
     // Two servers: one waits for a slow sender, and one does not.
     let [patient, strict] = [Duration::from_mins(10), Duration::from_millis(1_200)].map(|request| {
-        let server =
-            Server::listening(Settings { periods: Timeouts { request, ..Timeouts::default() }, ..Settings::default() });
+        let server = Server::listening(Settings {
+            timeouts: Timeouts { request, ..Timeouts::default() },
+            ..Settings::default()
+        });
         server.publish(HUNDRED);
         server
     });

@@ -51,7 +51,7 @@ fn a_check_without_a_token_is_refused_where_the_server_has_tokens() {
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\n").expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
-    let server = Server::listening(Settings { tokens: Some(tokens), periods: soon(), ..Settings::default() });
+    let server = Server::listening(Settings { tokens: Some(tokens), timeouts: soon(), ..Settings::default() });
     server.publish(HUNDRED);
     let with = |path: &str, header: &str| server.connect().send(request(path, header, user("ada")));
     for path in [
@@ -222,7 +222,7 @@ fn clients_need_a_certificate_of_the_authority_that_is_in_force() {
     authority.write(&certificate, &key);
     write(&clients, &first.pem);
     let tls = Tls::open(TlsFiles { certificate, key, clients: Some(clients.clone()) }).expect("they are good");
-    let server = Server::listening(Settings { tls: Some(tls), periods: soon(), ..Settings::default() });
+    let server = Server::listening(Settings { tls: Some(tls), timeouts: soon(), ..Settings::default() });
     server.publish(HUNDRED);
 
     let of_first = Caller::knowing(&authority, Some(first.sign()));
@@ -265,9 +265,9 @@ fn a_listener_with_a_certificate_answers_over_tls_only() {
 #[test]
 fn a_connection_is_counted_before_its_handshake_until_that_fails() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
-    let periods = Timeouts { handshake: Duration::from_mins(10), ..Timeouts::default() };
+    let timeouts = Timeouts { handshake: Duration::from_mins(10), ..Timeouts::default() };
     let (tls, connections) = (Some(tls_in(&folder, &authority)), ConnectionCaps::new(10, 2));
-    let server = Server::listening(Settings { tls, periods, connections, ..Settings::default() });
+    let server = Server::listening(Settings { tls, timeouts, connections, ..Settings::default() });
     server.publish(HUNDRED);
     let caller = Caller::knowing(&authority, None);
     let mut silent = Vec::new();
@@ -286,8 +286,9 @@ fn a_connection_is_counted_before_its_handshake_until_that_fails() {
 #[test]
 fn a_missing_handshake_ends_the_connection() {
     let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
-    let periods = Timeouts { handshake: Duration::from_millis(300), ..Timeouts::default() };
-    let server = Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), periods, ..Settings::default() });
+    let timeouts = Timeouts { handshake: Duration::from_millis(300), ..Timeouts::default() };
+    let server =
+        Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), timeouts, ..Settings::default() });
     let mut silent = TcpStream::connect(server.address).expect("it listens");
     silent.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     assert_eq!(silent.read(&mut [0]).expect("an end"), 0);

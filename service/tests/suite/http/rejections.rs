@@ -259,6 +259,9 @@ fn expect(answer: &HttpReply, status: u16, code: &str, pointer: &str, says: &str
         (status, Some(code), pointer),
         "{what}: {problem}"
     );
+    let is_of_no_field =
+        ["bad_json", "bad_field", "unsupported_media_type", "unknown_host", "cross_origin"].contains(&code);
+    assert_eq!(problem.get("errors").is_some(), !pointer.is_empty() || is_of_no_field, "{what}: {problem}");
     assert_eq!((&problem["type"], &problem["status"]), (&json!("about:blank"), &json!(status)), "{what}");
     assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{what}: {problem}");
     assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(says)), "{what}: {problem}");

@@ -62,8 +62,8 @@ impl Traced {
         let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
         let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();
         let traces = Some(Traces::new(provider.tracer("tidegate")));
-        let periods = Timeouts { request: Duration::from_mins(10), ..Timeouts::default() };
-        let server = Server::listening(Settings { traces, periods, ..Settings::default() });
+        let timeouts = Timeouts { request: Duration::from_mins(10), ..Timeouts::default() };
+        let server = Server::listening(Settings { traces, timeouts, ..Settings::default() });
         server.publish(ONE);
         Self { server, kept }
     }

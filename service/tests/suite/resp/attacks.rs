@@ -91,8 +91,8 @@ fn an_invalid_count_ends_only_its_own_connection() {
 fn an_announced_argument_that_does_not_come_takes_no_memory() {
     const CONNECTIONS: usize = 50;
     // The connections do not end during the test.
-    let periods = Timeouts { request: LONG, ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() }, None);
+    let timeouts = Timeouts { request: LONG, ..Timeouts::default() };
+    let server = Server::listening(HUNDRED, Settings { timeouts, ..Settings::default() }, None);
     let announced = ["*1048576\r\n", "*64\r\n$1048576\r\n", "*65\r\n$1048576\r\n", "*2\r\n$4\r\nPING\r\n$1048576\r\na"];
     let mut held = Vec::new();
     for bytes in announced.iter().cycle().take(CONNECTIONS) {

@@ -25,8 +25,8 @@ const LONG: Duration = Duration::from_mins(10);
 const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
 
 /// Returns a server with these timeouts.
-fn server_with(periods: &Timeouts) -> Server {
-    Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() }, None)
+fn server_with(timeouts: &Timeouts) -> Server {
+    Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..Settings::default() }, None)
 }
 
 #[test]
@@ -299,10 +299,10 @@ fn the_listener_stops_when_the_delay_is_over() {
     assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
 }
 
-fn idle_connections_are_closed(periods: &Timeouts) {
-    let server = server_with(periods);
+fn idle_connections_are_closed(timeouts: &Timeouts) {
+    let server = server_with(timeouts);
     resting_connections_are_closed(
-        periods.idle,
+        timeouts.idle,
         || server.connect(),
         Connection::is_alive,
         |mut connection| connection.is_closed(),

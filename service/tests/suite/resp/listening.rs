@@ -187,8 +187,8 @@ fn a_token_that_is_removed_from_the_file_is_no_longer_valid() {
     let file = folder.path().join("tokens");
     fs::write(&file, format!("{TOKEN}\nevening-star-0002")).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
-    let periods = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { tokens, periods, ..Settings::default() }, None);
+    let timeouts = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
+    let server = Server::listening(HUNDRED, Settings { tokens, timeouts, ..Settings::default() }, None);
     let (mut gone, mut stays) = (server.connect(), server.connect());
     assert_eq!((gone.ask(&format!("AUTH {TOKEN}")), stays.ask("AUTH evening-star-0002")), (ok(), ok()));
     fs::write(&file, "evening-star-0002").expect("room for a file");
@@ -207,8 +207,8 @@ fn a_token_permits_the_commands_of_its_rights_and_no_others() {
                 does-both-of-them check reset domain=default\n";
     fs::write(&file, text).expect("room for a file");
     let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
-    let periods = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
-    let server = Server::listening(HUNDRED, Settings { tokens, periods, ..Settings::default() }, None);
+    let timeouts = Timeouts { files: Duration::from_millis(50), ..Timeouts::default() };
+    let server = Server::listening(HUNDRED, Settings { tokens, timeouts, ..Settings::default() }, None);
     let mut spent = server.connect();
     assert_eq!(spent.ask("AUTH checks-alone-0001"), ok());
     assert_eq!(spent.numbers("CL.THROTTLE ada 0 1 3600"), [0, 1, 0, -1, 3_600]);
@@ -245,13 +245,13 @@ fn a_token_permits_the_commands_of_its_rights_and_no_others() {
     assert_eq!(spent.ask("DEL ada"), Reply::Integer(1));
 }
 
-fn tokens_of_operators_are_verified_again(periods: &Timeouts) {
-    let period = periods.operator_trust;
+fn tokens_of_operators_are_verified_again(timeouts: &Timeouts) {
+    let period = timeouts.operator_trust;
     // An attempt is void if this thread was not scheduled for too long to use a token that is still trusted.
     let is_shown = (0..50).any(|_| {
         let known = Arc::new(One::default());
         let operators = Arc::clone(&known) as Arc<dyn Operators>;
-        let server = Server::listening(HUNDRED, Settings { periods: *periods, ..tokens() }, Some(operators));
+        let server = Server::listening(HUNDRED, Settings { timeouts: *timeouts, ..tokens() }, Some(operators));
         let mut connection = server.connect();
         let begun = Instant::now();
         assert_eq!(connection.ask(&format!("AUTH {OPERATOR}")), ok());
