@@ -98,7 +98,9 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let settings = Settings { workers: 1, ..Settings::default() };
     let listeners = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
     let current = || Builder::new_current_thread().enable_all().build().expect("a runtime");
-    thread::spawn(move || current().block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") }));
+    thread::spawn(move || {
+        current().block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") })
+    });
     let runtime = current();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let channel = runtime.block_on(async { endpoint.connect_lazy() });

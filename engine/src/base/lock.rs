@@ -1,4 +1,4 @@
-//! The one way in which the engine locks a mutex.
+//! Locks a mutex, also one whose holder panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,7 +1,7 @@
 //! The foundation of all other layers: time and clocks, atomics, hashes and keys. It knows nothing of limits.
 //!
 //! * `time`: nanoseconds since the Unix epoch, and periods
-//! * `lock`: how the engine locks a mutex
+//! * `lock`: locks a mutex, also a poisoned one
 //! * `bit_field`: bit fields of a 64-bit word
 //! * `address`: IP addresses and their networks
 //! * `native128`: 128-bit loads and swaps by instructions

@@ -1,10 +1,8 @@
 //! Thread numbers: a small number for each running thread, which chooses its stripe.
 
-use std::{
-    cell::Cell,
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::{cell::Cell, collections::BTreeSet, sync::Mutex};
+
+use crate::base::lock::lock;
 
 /// Returns a number that no other running thread has, counted from 0. A new thread gets the number of one that ended.
 #[inline]
@@ -36,7 +34,7 @@ thread_local! {
 
 impl Owner {
     fn new() -> Self {
-        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(&NUMBERS);
         let Numbers { next, left } = &mut *numbers;
         Self(left.pop_first().unwrap_or_else(|| {
             *next += 1;
@@ -49,7 +47,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // The lock orders what this thread wrote by its number before what the next one writes.
         NUMBER.set(NO_NUMBER);
-        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).left.insert(self.0);
+        lock(&NUMBERS).left.insert(self.0);
     }
 }
 

@@ -186,7 +186,7 @@ impl<'l> Account<'l> {
         Self { version, ..self }
     }
 
-    /// Previews the charge. Charges nothing; a denial ends a lease, as that of a charge does.
+    /// Previews the charge. Charges nothing; a denial ends the striping of the key, as that of a charge does.
     #[inline(always)]
     pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Attempt<ChargePreview<'b>> {
         match self.look_fast_path(buckets, &|| now) {
@@ -203,7 +203,7 @@ impl<'l> Account<'l> {
         }
         let held = buckets.table.get(self.key);
         if let Some(held) = held.filter(|held| self.is_striped(*held)) {
-            return self.look_at_lease(buckets, held.word, now);
+            return self.look_striped(buckets, held.word, now);
         }
         // Like a first touch, this reads the clock anew: what was used at an older time may have been forgotten since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
@@ -324,7 +324,7 @@ impl<'l> Account<'l> {
             }
         }
         match missed {
-            FastPathMiss::Striped { word, now } => self.charge_leased(buckets, now, word),
+            FastPathMiss::Striped { word, now } => self.charge_striped(buckets, now, word),
             FastPathMiss::Race => self.charge_slow_path(buckets, read_clock(), 1),
             FastPathMiss::Untried | FastPathMiss::Stale | FastPathMiss::Other => {
                 self.charge_slow_path(buckets, read_clock(), 0)
@@ -394,15 +394,15 @@ impl<'l> Account<'l> {
             match charged {
                 Ok(Ok(charged)) => {
                     if met.retries > 0 && charged.is_admitted() {
-                        self.with_lease(buckets, |lease| lease.contended(met.retries));
+                        self.with_striped_key(buckets, |striped| striped.contended(met.retries));
                     }
                     return Ok(Ok(charged));
                 }
                 Ok(Err(word)) => {
-                    if let Some(charged) = self.charge_lease(buckets, now, word) {
+                    if let Some(charged) = self.charge_striped_slow_path(buckets, now, word) {
                         return Ok(charged);
                     }
-                    // The lease has ended, and was paid for at a later time than that of this check.
+                    // The striping has ended, and was paid for at a later time than that of this check.
                     now = buckets.clock.now();
                 }
                 Err(newer) => return Ok(Err(newer)),
@@ -410,8 +410,8 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Applies `transition` to the word of the key's slot under the snapshot's numbers, and to whether that slot is
-    /// leased.
+    /// Applies `transition` to the state of the key's slot under the snapshot's numbers. Its `is_striped` says whether
+    /// stripes hold tokens of the key.
     fn update_word<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The last id, which no policy uses: policies get their ids from 0 upwards. See [`ActiveLimit::alone`].
+/// The last id, which no policy uses: policies get their ids from 0 upwards. See [`ActiveLimit::without_policy`].
 const NO_POLICY_ID: u32 = KNOWN_LIMITS_MAX as u32;
 
 /// The rank of a publish among all publishes of an engine: the version, and in the bits above it how often version
@@ -126,8 +126,8 @@ pub(crate) struct ActiveLimit {
     pub(crate) is_shadow: bool,
     /// Whether it is enforced and kept on this node alone.
     pub(crate) is_enforced_here: bool,
-    /// Whether its keys may have leases, which belong to one set of numbers.
-    pub(crate) can_lease: bool,
+    /// Whether its keys may be striped, which belongs to one set of numbers.
+    pub(crate) can_stripe: bool,
     /// The group of the caller, where the numbers come with each check.
     pub(crate) group: CallerGroup,
     /// The counter of its decisions, beside the others of its tier or rule; `None` for a limit of a single client.
@@ -180,7 +180,7 @@ impl ActiveLimit {
             edition: 0,
             is_shadow: false,
             is_enforced_here: true,
-            can_lease: true,
+            can_stripe: true,
             group: NO_GROUP,
             counter: None,
             change: None,
@@ -202,7 +202,7 @@ impl ActiveLimit {
     /// Returns the same limit with numbers that came with a check, for a caller of this group.
     pub(crate) fn rated(&self, meter: Option<Meter>, group: CallerGroup) -> Self {
         let fast_path = meter.and_then(|meter| FastPathLimit::new(self.id, self.generation, &meter));
-        Self { fast_path, meter, can_lease: false, group, ..*self }
+        Self { fast_path, meter, can_stripe: false, group, ..*self }
     }
 
     /// Returns the word of a bucket under this snapshot's numbers. A bucket from before the change is converted as of

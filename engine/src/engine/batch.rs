@@ -42,7 +42,7 @@ const REQUESTS: usize = 16;
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
-/// The time of a batch. A first touch, a denial for want of room and the payments of a lease happen at a time that is
+/// The time of a batch. A first touch, a denial for want of room and the payments of stripes happen at a time that is
 /// read anew. A check of the same key at an older time would be denied what is left of its burst, so after them the
 /// batch reads its clock anew before it denies anything.
 struct BatchClock<'b, C> {
@@ -75,7 +75,7 @@ impl<'b, C: Clock> BatchClock<'b, C> {
     /// Returns how many charges any thread has made at a time read anew.
     #[inline(always)]
     fn charged_later(buckets: &Buckets<C>) -> u64 {
-        buckets.table.claims() + buckets.denied_without_room() + buckets.leases.payments()
+        buckets.table.claims() + buckets.denied_without_room() + buckets.stripes.payments()
     }
 }
 

@@ -1,5 +1,5 @@
 //! `Buckets`: the table of an engine or a keyed limiter, with what a charge needs beside it: clock, hashes, names,
-//! leases and refunds.
+//! stripes and refunds.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ pub(crate) struct Buckets<C> {
     pub(crate) announced: Cell64,
     pub(crate) give_backs: Counter,
     pub(crate) refund_log: RefundLog,
-    pub(crate) leases: StripePool,
+    pub(crate) stripes: StripePool,
 }
 
 impl<C> Buckets<C> {
-    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: StripePool) -> Self {
+    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, stripes: StripePool) -> Self {
         Self {
             id: Arc::new(()),
             clock,
@@ -45,7 +45,7 @@ impl<C> Buckets<C> {
             announced: Cell64::new(0),
             give_backs: Counter::default(),
             refund_log: RefundLog::new(),
-            leases,
+            stripes,
         }
     }
 

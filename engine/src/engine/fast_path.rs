@@ -1,6 +1,7 @@
 //! The fast path, which nearly all checks take: finds the slot of a key and charges it by one swap. It serves keys that
-//! have a slot in their two lines whose word is the bucket's whole state under the newest numbers. One comparison of
-//! the whole tag tells every other case apart; such a check is left to `account.rs`, with nothing changed.
+//! have a slot in their two lines whose word is the bucket's whole state under the newest numbers, if no other thread
+//! swaps that slot meanwhile. One comparison of the whole tag tells the other slots apart, and the swap fails in a race;
+//! such a check is left to `account.rs`, with nothing changed.
 //!
 //! How long a check of a random key waits for memory depends on the instructions between one such wait and the next: a
 //! processor goes on with later checks meanwhile, as far as it can look ahead. So this code is short, is inlined whole,
@@ -36,7 +37,7 @@ pub(crate) enum FastPathMiss {
     Untried,
     /// The policy is not the newest, or an observer is to see the decision.
     Stale,
-    /// The key has a lease.
+    /// The key is striped.
     Striped {
         /// The word of its slot.
         word: u64,

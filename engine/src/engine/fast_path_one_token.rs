@@ -29,32 +29,32 @@ pub(crate) struct OneTokenLimit {
     /// The index of the limit's name.
     index: u32,
     generation: Generation,
-    /// The terms of leases on its keys, if they may have leases.
+    /// The terms on which its keys are striped, if they may be.
     terms: Option<StripeTerms>,
 }
 
 impl OneTokenLimit {
     /// Returns `None` if the limit is no token bucket, if one token takes longer to come back than the whole burst
     /// (roundings of fast limits can do that), or if the processor lacks the instructions.
-    pub(crate) fn new(limit: &ActiveLimit, leases: &StripePool) -> Option<Self> {
-        let &ActiveLimit { fast_path, meter, index, generation, can_lease, .. } = limit;
+    pub(crate) fn new(limit: &ActiveLimit, stripes: &StripePool) -> Option<Self> {
+        let &ActiveLimit { fast_path, meter, index, generation, can_stripe, .. } = limit;
         let (fast_path, meter) = (fast_path?, meter?);
-        let terms = leases.terms(&meter).filter(|_| can_lease);
+        let terms = stripes.terms(&meter).filter(|_| can_stripe);
         Some(Self { fast_path, native: fast_path.native?, step: meter.one_token()?, meter, index, generation, terms })
     }
 
-    /// Charges one token to the key of these lines, or spends one of its lease.
+    /// Charges one token to the key of these lines, or spends one of its stripes.
     #[inline(always)]
     pub(crate) fn charge(
         &self,
-        leases: &StripePool,
+        stripes: &StripePool,
         lines: KeyLines<'_>,
         read_clock: impl FnOnce() -> Nanos,
         is_newest: impl Fn() -> bool,
     ) -> Result<StepResult, FastPathMiss> {
         match self.charge_slot(lines, read_clock, &is_newest) {
             Err(FastPathMiss::Striped { word, now }) => {
-                let spent = self.spend(leases, lines.hash, word, now, &is_newest);
+                let spent = self.spend(stripes, lines.hash, word, now, &is_newest);
                 spent.ok_or_else(|| if is_newest() { FastPathMiss::Other } else { FastPathMiss::Stale })
             }
             charged => charged,
@@ -95,13 +95,13 @@ impl OneTokenLimit {
         Ok(StepResult { verdict, word: after, now })
     }
 
-    /// Spends one token from the calling thread's stripe of a key's lease, as
+    /// Spends one token from the calling thread's stripe of a striped key, as
     /// [`StripedKey::spend`](crate::storage::striping::StripedKey::spend) does; `word` is that of its slot. Returns `None` if the
     /// stripe has no token or another thread changed it; nothing was admitted then.
     #[inline(never)]
     fn spend(
         &self,
-        leases: &StripePool,
+        stripes: &StripePool,
         hash: u64,
         word: u64,
         now: Nanos,
@@ -109,8 +109,8 @@ impl OneTokenLimit {
     ) -> Option<StepResult> {
         let spend =
             StripeSpend { terms: self.terms?, hash, generation: self.generation, thread: thread_number(), cost: 1 };
-        let now = leases.spend(spend, now, is_newest)?;
-        // The word lacks the tokens that the lease has reserved.
+        let now = stripes.spend(spend, now, is_newest)?;
+        // The word lacks the tokens that the stripes hold in reserve.
         let word = self.step.step(word, now).admitted().unwrap_or(word);
         Some(StepResult { verdict: Verdict::Admit(word), word, now })
     }

@@ -100,7 +100,7 @@ impl<C: Clock> Engine<C> {
 
     fn fast_paths(&self, limit: &ActiveLimit) -> (Option<OneTokenLimit>, Option<MeteredLimit>) {
         let metered = MeteredLimit::new(limit).filter(|_| limit.is_enforced_here);
-        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets.leases));
+        let one_token = metered.and_then(|_| OneTokenLimit::new(limit, &self.buckets.stripes));
         (one_token, metered)
     }
 }
@@ -142,7 +142,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl FnOnce() -> Nanos,
     ) -> Result<(StepResult, &OneTokenLimit), FastPathMiss> {
         let limit = self.one_token.as_ref().filter(|_| cost == 1).ok_or(FastPathMiss::Untried)?;
-        let stepped = limit.charge(&self.engine.buckets.leases, lines(), read_clock, || self.is_newest())?;
+        let stepped = limit.charge(&self.engine.buckets.stripes, lines(), read_clock, || self.is_newest())?;
         Ok((stepped, limit))
     }
 

@@ -189,7 +189,7 @@ impl LimitIds {
                 edition: entry.edition,
                 is_shadow: limit.is_shadow,
                 is_enforced_here: !limit.is_shadow && limit.stored.is_none(),
-                can_lease: true,
+                can_stripe: true,
                 group: NO_GROUP,
                 counter,
                 change,

@@ -81,13 +81,13 @@ impl<C: Clock> Engine<C> {
     /// when threads get into each other's way, and ends when they do not, or when the key has nothing left.
     #[must_use]
     pub fn leases_begun(&self) -> u64 {
-        self.buckets.leases.begun()
+        self.buckets.stripes.begun()
     }
 
     /// Returns how many of these leases have ended.
     #[must_use]
     pub fn leases_ended(&self) -> u64 {
-        self.buckets.leases.ended()
+        self.buckets.stripes.ended()
     }
 
     /// Returns how often a sliding window log was charged without a ring of its own, because its pool had none left:

@@ -165,8 +165,8 @@ impl<C: Clock> Engine<C> {
     /// Empties the slots and overflow buckets of limits, by id, that no check can reach: the idle ones, or all if it
     /// `is_forced`. Returns the ids of which something is left.
     fn clear(&self, ids: &HashSet<u32>, is_forced: bool) -> HashSet<u32> {
-        let Buckets { table, leases, clock, .. } = &self.buckets;
-        leases.end(table, || clock.now(), |limit| ids.contains(&limit));
+        let Buckets { table, stripes, clock, .. } = &self.buckets;
+        stripes.end(table, || clock.now(), |limit| ids.contains(&limit));
         let (now, mut left) = (clock.now(), HashSet::new());
         table.clear(
             |limit| ids.contains(&limit),
@@ -197,7 +197,7 @@ impl<C: Clock> Engine<C> {
         let changed: HashSet<u32> =
             active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {
-            buckets.leases.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
+            buckets.stripes.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
         }
         // This is as late as possible: what is charged between this instant and the swap counts as charged at it.
         active.set_change_time(buckets.clock.now());
@@ -236,7 +236,7 @@ impl<C: Clock> Engine<C> {
         };
         table.sweep(|limit| changed.contains_key(&limit), convert);
         let generation = |limit| changed.get(&limit).map(|limit| limit.generation);
-        self.buckets.leases.revoke(table, || self.buckets.clock.now(), generation);
+        self.buckets.stripes.revoke(table, || self.buckets.clock.now(), generation);
     }
 }
 

@@ -85,14 +85,14 @@ impl<C: Clock> KeyedLimiter<C> {
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let meter = meter.into();
         // Without a meter of its own there are no leases: it admits nothing, or its numbers come with each check.
-        let leases = if meter.is_some() { StripePool::new() } else { StripePool::none() };
-        let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
+        let stripes = if meter.is_some() { StripePool::new() } else { StripePool::none() };
+        let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), stripes);
         let limit = ActiveLimit::without_policy(meter);
         if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
             buckets.table.rings.make_room(meter.capacity());
         }
         Self {
-            one_token: OneTokenLimit::new(&limit, &buckets.leases),
+            one_token: OneTokenLimit::new(&limit, &buckets.stripes),
             metered: MeteredLimit::new(&limit),
             buckets,
             limit,
@@ -107,7 +107,7 @@ impl<C: Clock> KeyedLimiter<C> {
         let (hash, clock) = (self.hash(&key), &self.buckets.clock);
         let Some(limit) = &self.one_token else { return self.charge_metered(hash, 1, FastPathMiss::Untried) };
         // No policy is published, so none is newer.
-        match limit.charge(&self.buckets.leases, self.lines(hash), || clock.now(), || true) {
+        match limit.charge(&self.buckets.stripes, self.lines(hash), || clock.now(), || true) {
             Ok(stepped) => limit.outcome(&self.buckets, stepped),
             Err(missed) => self.charge_metered(hash, 1, missed),
         }

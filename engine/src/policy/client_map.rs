@@ -97,7 +97,8 @@ impl<T> ClientMap<T> {
     }
 }
 
-/// A layer costs each look-up a little, a copy costs once: a layer above this fraction of its base is copied together with it.
+/// A layer costs each look-up a little, a copy costs once: a layer that is larger than
+/// the base divided by this is copied together with it.
 const OVER_PARTS: usize = 8;
 
 impl<T: Copy> ClientMap<T> {

@@ -152,14 +152,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         self.clients(report, &numbers);
         let rule_sets = self.rule_sets(report);
         let document::Domain { tier_hint, descriptors, descriptor_paths, on_error, headers, reset, .. } = *self.source;
-        let door = ResponseSettings { on_error, headers, reset };
+        let response_settings = ResponseSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
         let kinds = self.kinds;
         let named_blocks = named_blocks(&rule_sets, &kinds);
         let mut domain = CompiledDomain {
             tier_hint,
             descriptors: DescriptorSettings { descriptors, paths: descriptor_paths },
-            door,
+            response_settings,
             timezone,
             most_limits: 0,
             has_shadow_limits: self.limits[first_limit..].iter().any(|limit| limit.is_shadow),

@@ -93,7 +93,7 @@ pub(crate) struct CompiledDomain {
     pub(crate) has_shadow_limits: bool,
     pub(crate) tier_hint: bool,
     pub(crate) descriptors: DescriptorSettings,
-    pub(crate) door: ResponseSettings,
+    pub(crate) response_settings: ResponseSettings,
     /// The time zone of calendar periods; UTC unless given.
     pub(crate) timezone: Option<Box<str>>,
     pub(crate) kinds: Vec<Kind>,
@@ -191,7 +191,7 @@ impl Snapshot {
     /// Returns the response settings of a domain; the defaults for one that the policy does not have.
     #[must_use]
     pub fn response_settings(&self, domain: &str) -> ResponseSettings {
-        self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
+        self.domains.get(domain).map(|domain| domain.response_settings).unwrap_or_default()
     }
 
     /// Returns the prefix length of the network by which an IPv6 address is counted. That is at least `least`, and at least the

@@ -3,11 +3,7 @@
 //! Zones come from the database that is compiled into jiff, never from the machine: the engine reads no file, and all nodes of
 //! one build have the same boundaries.
 
-use std::{
-    collections::BTreeMap,
-    iter::successors,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, iter::successors, sync::Mutex};
 
 use jiff::{
     Timestamp,
@@ -15,7 +11,7 @@ use jiff::{
     tz::{TimeZone, TimeZoneDatabase},
 };
 
-use crate::algorithm::Calendar;
+use crate::{algorithm::Calendar, base::lock::lock};
 
 /// A unit of the calendar.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +64,7 @@ impl Zone {
         /// different zones, of at most 240 kB each.
         static MADE: Mutex<BTreeMap<(Unit, String), Calendar>> = Mutex::new(BTreeMap::new());
         let key = (unit, self.0.iana_name().unwrap_or_default().to_owned());
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&MADE);
         if let Some(calendar) = made.get(&key) {
             return *calendar;
         }

@@ -103,9 +103,9 @@ pub(crate) enum StripedOutcome {
 
 /// One key of a limit that may be striped, and the cost to charge or check.
 pub(crate) struct StripedKey<'b> {
-    pub(crate) leases: &'b StripePool,
+    pub(crate) stripes: &'b StripePool,
     pub(crate) table: &'b Table,
-    pub(crate) moves: &'b RefundLog,
+    pub(crate) refund_log: &'b RefundLog,
     pub(crate) key: Key,
     pub(crate) meter: &'b Meter,
     pub(crate) generation: Generation,
@@ -120,7 +120,7 @@ pub(crate) struct StripedKey<'b> {
 
 impl<'b> StripedKey<'b> {
     fn group(&self) -> &'b Group {
-        self.leases.group(self.key.hash())
+        self.stripes.group(self.key.hash())
     }
 
     fn id(&self) -> u64 {
@@ -156,11 +156,11 @@ impl<'b> StripedKey<'b> {
     pub(crate) fn spend(&self, word: u64, now: Nanos) -> Option<StepResult> {
         let &Self { terms, generation, thread, cost, .. } = self;
         let spend = StripeSpend { terms, hash: self.key.hash(), generation, thread, cost };
-        let now = self.leases.spend(spend, now, || !(self.is_stale)())?;
+        let now = self.stripes.spend(spend, now, || !(self.is_stale)())?;
         Some(self.spent(word, now))
     }
 
-    /// Charges the cost at time `now`, or a later one. `word` is the state of the key's slot, which was striped.
+    /// Charges the cost at time `now`, or a later one. `word` is that of the key's slot, which was striped.
     pub(crate) fn charge(&self, word: u64, now: Nanos) -> StripedOutcome {
         let (number, stripe) = self.stripe();
         loop {
@@ -183,7 +183,7 @@ impl<'b> StripedKey<'b> {
         }
     }
 
-    /// Returns the outcome of a cost that a stripe admitted. Its state does not count the reserve as used.
+    /// Returns the outcome of a cost that a stripe admitted. Its word does not count the reserve as used.
     #[inline(always)]
     fn spent(&self, word: u64, now: Nanos) -> StepResult {
         let word = self.meter.step(word, now, self.cost).admitted().unwrap_or(word);
@@ -193,8 +193,8 @@ impl<'b> StripedKey<'b> {
     /// Fills a stripe that holds `tokens`, fewer than the cost, and spends from it. `None` if the stripe changed.
     #[cold]
     fn refill(&self, number: usize, stripe: &Stripe, tokens: u64, now: Nanos) -> Option<StripedOutcome> {
-        let mark = self.moves.mark_brief();
-        let filling = self.leases.filling();
+        let mark = self.refund_log.mark_brief();
+        let filling = self.stripes.filling();
         stripe.stock.compare_exchange(self.stock(tokens), filling).ok()?;
         // After the stripe: no payment is dated before what it pays for.
         let (filled_before, filled_at) = (stripe.filled_at.load(), (self.read_clock)());
@@ -289,9 +289,9 @@ impl<'b> StripedKey<'b> {
     fn give_back(&self, tokens: u64, charged_at: Nanos, mark: Mark) {
         let receipt = Receipt { cost: tokens, charged_at, word: 0, moved_ns: u64::MAX };
         self.table.change(self.key, |held| {
-            // A reset forgot these tokens with the rest, and a publish converted them.
-            self.moves.since(self.key, mark).filter(|_| held.generation == self.generation)?;
-            self.moves.given_back(self.key, held, self.meter, &receipt, (self.read_clock)())
+            // A reset has forgotten these tokens with the rest, or a publish has converted them.
+            self.refund_log.since(self.key, mark).filter(|_| held.generation == self.generation)?;
+            self.refund_log.given_back(self.key, held, self.meter, &receipt, (self.read_clock)())
         });
     }
 
@@ -299,7 +299,7 @@ impl<'b> StripedKey<'b> {
     #[cold]
     pub(crate) fn close(&self) -> bool {
         let control = self.group().control.load();
-        !self.is_own(control) || self.leases.close(self.group(), control, self.table, self.read_clock)
+        !self.is_own(control) || self.stripes.close(self.group(), control, self.table, self.read_clock)
     }
 
     /// Counts a refill, and ends the session where one thread is alone, or where threads spend so seldom that they
@@ -347,7 +347,7 @@ impl<'b> StripedKey<'b> {
 
     /// Returns the slot's state as striped, and since when, if there is room for the reserve.
     fn marked(&self, held: BucketState) -> Option<(BucketState, Nanos)> {
-        if held.is_striped || held.generation != self.generation || (self.is_stale)() || self.leases.are_held_back() {
+        if held.is_striped || held.generation != self.generation || (self.is_stale)() || self.stripes.are_held_back() {
             return None;
         }
         let now = (self.read_clock)();
@@ -357,7 +357,7 @@ impl<'b> StripedKey<'b> {
 
     /// Begins a session, if the group is free, or the key that has it does not use it.
     fn open(&self) {
-        if self.leases.are_held_back() {
+        if self.stripes.are_held_back() {
             return;
         }
         let group = self.group();
@@ -368,7 +368,7 @@ impl<'b> StripedKey<'b> {
                 group.refills_seen.store(refills);
                 return;
             }
-            self.leases.close(group, control, self.table, self.read_clock);
+            self.stripes.close(group, control, self.table, self.read_clock);
         }
         if group.control.compare_exchange(FREE, self.control(OPENING)).is_err() {
             return;
@@ -396,7 +396,7 @@ impl<'b> StripedKey<'b> {
             stripe.raise_filled_at(at);
             stripe.stock.store(self.stock(self.terms.share));
         }
-        self.leases.count_begun();
+        self.stripes.count_begun();
         group.control.store(self.control(OPEN));
     }
 }

@@ -9,7 +9,7 @@
 //! names the limit, except while a thread is just between the two. A check of a key that has its slot neither reads nor
 //! writes a count. Overflow buckets are not counted.
 //!
-//! Limits are known by their ids, and an id may go to another name, of another domain (`ledger.rs`). No slot names it
+//! Limits are known by their ids, and an id may go to another name, of another domain (`limit_ids.rs`). No slot names it
 //! by then, but a thread that took one of its last slots, and stalled, may still have to count that. So a thread looks
 //! up the domains before its swap, not after it: where the swap succeeds, the slot was of the limit, and the limit of
 //! the domain, until then. Until that thread goes on, the limit of the new name counts one slot that it does not hold.
@@ -253,7 +253,7 @@ impl SlotShares {
         self.of(limit).held.get()
     }
 
-    /// Returns the number of rings that the keys of `limit` hold.
+    /// Returns the gauge of the rings that the keys of `limit` hold.
     pub(crate) fn rings(&self, limit: u32) -> &Gauge {
         &self.of(limit).rings
     }

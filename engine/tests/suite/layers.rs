@@ -355,10 +355,10 @@ fn unsafe_code_stands_in_two_files_with_a_reason_for_each_block() {
 /// The files that take a lock, each with the reason why a check does not wait for it.
 const LOCKS: &[(&str, &str)] = &[
     ("engine/state.rs", "publishes wait for each other"),
-    ("engine/heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),
-    ("engine/observer.rs", "observers that come and go; a check looks without"),
-    ("limiter/wait_queue.rs", "for those who wait for tokens, with the feature `wait`"),
-    ("storage/counters.rs", "handles that are made and dropped, and who reads the counts; a check counts without"),
+    ("engine/heavy_hitters.rs", "readers of the sketch wait; a check that finds it locked skips it"),
+    ("engine/observer.rs", "adding and removing observers; a check takes no lock"),
+    ("limiter/wait_queue.rs", "for tasks that wait for tokens, with the feature `wait`"),
+    ("storage/counters.rs", "making and dropping handles, and reading the counts; a check takes no lock"),
     ("base/atomic.rs", "loom's 128-bit cells"),
     ("base/lock.rs", "the function that locks for the others"),
     ("base/thread_id.rs", "a thread takes a number at its first check, and gives it back at its end"),
@@ -389,7 +389,7 @@ fn every_file_says_what_it_is_for() {
     }
 }
 
-/// The engine does no I/O, runs on no runtime, and logs nothing; who waits for it waits by tokio's timers.
+/// The engine does no I/O, runs on no runtime, and logs nothing; tasks that wait for it use tokio's timers.
 #[test]
 fn the_engine_stays_within_its_dependency_budget() {
     // Those of all targets and of each.

@@ -18,24 +18,24 @@ use tidegate::{
 /// A clock where threads meet. A check reads it between reading a slot and swapping it, so one that waits here for another
 /// to come by loses its race, also on a machine that lets threads run by turns.
 #[derive(Clone)]
-pub(crate) struct Crossroads(Arc<Here>);
+pub(crate) struct RacingClock(Arc<Shared>);
 
-struct Here {
+struct Shared {
     clock: ManualClock,
     /// The number of threads that read the clock.
     threads: AtomicU64,
     readings: AtomicU64,
 }
 
-impl Crossroads {
+impl RacingClock {
     /// Makes a clock that stands at `ns`.
     pub(crate) fn at(ns: u64) -> Self {
         let (threads, readings) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Here { clock: ManualClock::at(ns), threads, readings }))
+        Self(Arc::new(Shared { clock: ManualClock::at(ns), threads, readings }))
     }
 }
 
-impl Deref for Crossroads {
+impl Deref for RacingClock {
     type Target = ManualClock;
 
     fn deref(&self) -> &ManualClock {
@@ -43,9 +43,9 @@ impl Deref for Crossroads {
     }
 }
 
-impl Clock for Crossroads {
+impl Clock for RacingClock {
     fn now(&self) -> u64 {
-        let Here { clock, threads, readings } = &*self.0;
+        let Shared { clock, threads, readings } = &*self.0;
         let before = readings.fetch_add(1, Ordering::SeqCst);
         let is_met = || readings.load(Ordering::SeqCst) != before + 1 || threads.load(Ordering::SeqCst) < 2;
         // Not every time, and not for ever: all sorts of races are wanted.
@@ -60,7 +60,7 @@ impl Clock for Crossroads {
 }
 
 /// The sum of what `work` answers on two threads that begin together.
-pub(crate) fn together(engine: &Engine<Crossroads>, work: impl Fn(usize) -> u64 + Sync) -> u64 {
+pub(crate) fn together(engine: &Engine<RacingClock>, work: impl Fn(usize) -> u64 + Sync) -> u64 {
     let (start, threads) = (Barrier::new(2), &engine.clock().0.threads);
     let run = |thread| {
         threads.fetch_add(1, Ordering::SeqCst);

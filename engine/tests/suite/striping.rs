@@ -9,7 +9,7 @@ use std::{
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, formats::Format};
 use tidegate_conformance::Deadline;
 
-use crate::racing_clock::{Crossroads, together};
+use crate::racing_clock::{RacingClock, together};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
@@ -27,9 +27,9 @@ fn policy(algorithm: &str, burst: u64) -> Snapshot {
     Snapshot::parse(&text, Format::Toml).expect("a good policy")
 }
 
-fn engine(algorithm: &str, burst: u64) -> Engine<Crossroads> {
+fn engine(algorithm: &str, burst: u64) -> Engine<RacingClock> {
     // Room for the keys of all rounds: they stay live.
-    let engine = Engine::for_simulation(100_000, Crossroads::at(NOW), 7);
+    let engine = Engine::for_simulation(100_000, RacingClock::at(NOW), 7);
     engine.publish(policy(algorithm, burst)).expect("few limits");
     engine
 }
@@ -39,7 +39,7 @@ fn who(name: &str) -> [Identity<'_>; 1] {
 }
 
 /// Returns how many checks of cost 1 one thread makes until it is denied.
-fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
+fn admitted(engine: &Engine<RacingClock>, name: &str) -> u64 {
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     let mut admitted = 0;
     while handle.check(name, 1).expect("valid").is_allowed() {
@@ -50,7 +50,7 @@ fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
 
 /// Runs `round` with new keys at least 20 times, until at least so many sessions began. Two threads may miss each other on a
 /// machine that is busy with other things.
-fn with_leases(engine: &Engine<Crossroads>, at_least: u64, mut round: impl FnMut(&str)) {
+fn with_leases(engine: &Engine<RacingClock>, at_least: u64, mut round: impl FnMut(&str)) {
     let (mut rounds, deadline) = (0, Deadline::new());
     while rounds < 20 || (engine.leases_begun() < at_least && !deadline.has_passed()) {
         round(&format!("user {rounds}"));
@@ -199,7 +199,7 @@ fn a_large_cost_of_a_striped_key_is_admitted_after_its_wait() {
 }
 
 /// Lets threads check a key until a session begins, at most some thousand times. Returns how many checks were allowed.
-fn until_a_lease_begins(engine: &Engine<Crossroads>, name: &str) -> u64 {
+fn until_a_lease_begins(engine: &Engine<RacingClock>, name: &str) -> u64 {
     let before = engine.leases_begun();
     together(engine, |_| {
         let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");

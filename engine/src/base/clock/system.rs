@@ -1,7 +1,7 @@
 //! The system clock, the engine's precise clock: follows wall time and never goes back.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, TryLockError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::base::{
     atomic::Cell64,
+    lock::lock,
     time::{Nanos, SECOND_NS},
 };
 
@@ -168,8 +169,7 @@ impl Shared {
     }
 
     fn wait_for_steering(&self) -> MutexGuard<'_, Steering> {
-        // Nothing in a step panics.
-        self.steering.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.steering)
     }
 }
 

@@ -47,7 +47,7 @@ impl Account<'_> {
     #[cold]
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Attempt<()> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
-        // Tokens that are out on lease must not be spent before the excess.
+        // Tokens that stripes hold must not be spent before the excess.
         self.end_striping(buckets);
         let now = buckets.clock.now();
         let overcharged = |held: BucketState, now| {
@@ -76,7 +76,7 @@ impl Account<'_> {
         buckets.table.change(self.key, |held| {
             (held.word > buckets.clock.now()).then(|| {
                 buckets.refund_log.reset(self.key);
-                // A lease that could not be ended goes on.
+                // A striping that could not be ended goes on.
                 BucketState { is_striped: held.is_striped, ..BucketState::word(held.generation, 0) }
             })
         })

@@ -37,10 +37,10 @@ fn key(name: u64) -> Key {
 
 /// Charges on the fast path, and tries again whenever another thread has swapped the slot.
 fn charge(table: &Table, name: u64) -> Result<StepResult, FastPathMiss> {
-    let leases = StripePool::none();
-    let limit = OneTokenLimit::new(&limit(), &leases).expect("a bucket");
+    let stripes = StripePool::none();
+    let limit = OneTokenLimit::new(&limit(), &stripes).expect("a bucket");
     loop {
-        match limit.charge(&leases, table.key_lines(hash(name)), || NOW, || true) {
+        match limit.charge(&stripes, table.key_lines(hash(name)), || NOW, || true) {
             Err(FastPathMiss::Race) => thread::yield_now(),
             charged => return charged,
         }
@@ -131,7 +131,7 @@ fn charge_on_fast_path(world: &World) -> Result<StepResult, FastPathMiss> {
         terms: Some(world.terms),
     };
     let lines = world.table.key_lines(fixture::key(1).hash());
-    limit.charge(&world.leases, lines, || world.clock.load(), || world.version.load() == 0)
+    limit.charge(&world.stripes, lines, || world.clock.load(), || world.version.load() == 0)
 }
 
 /// Charges a key on the fast path, or else on the slow path, and returns the tokens that were admitted.

@@ -11,7 +11,7 @@ pub struct Finding<Code> {
     pub code: Code,
     /// The domain that it is in.
     pub domain: String,
-    /// `tier`, `rule`, `client`, or `domain` for the settings of one.
+    /// `tier`, `rule`, `client`, or `domain` for the settings of one and for the default tier of a kind.
     pub kind: &'static str,
     /// The id of the tier or rule, `KIND:VALUE` of a client, or the name of a domain.
     pub id: String,

@@ -35,8 +35,8 @@ impl Value {
 /// A table with one key, and the stripes that it may use.
 pub(crate) struct World {
     pub(crate) table: Table,
-    pub(crate) leases: StripePool,
-    pub(crate) moves: RefundLog,
+    pub(crate) stripes: StripePool,
+    pub(crate) refund_log: RefundLog,
     pub(crate) meter: Meter,
     pub(crate) terms: StripeTerms,
     pub(crate) clock: Value,
@@ -59,8 +59,8 @@ impl World {
     pub(crate) fn new(burst: u64, share: u64, stripes: usize) -> Self {
         Self {
             table: Table::new(1),
-            leases: StripePool::with(1, stripes),
-            moves: RefundLog::new(),
+            stripes: StripePool::with(1, stripes),
+            refund_log: RefundLog::new(),
             meter: Meter::TokenBucket(TokenBucket::new(1, TOKEN_NS, burst).expect("fits")),
             terms: StripeTerms { share, stripes },
             clock: Value::Fixed(EARLY),
@@ -94,9 +94,9 @@ impl World {
         with: impl FnOnce(&StripedKey<'_>) -> T,
     ) -> T {
         with(&StripedKey {
-            leases: &self.leases,
+            stripes: &self.stripes,
             table: &self.table,
-            moves: &self.moves,
+            refund_log: &self.refund_log,
             key: key(1),
             meter: &self.meter,
             generation: generation(version),
@@ -110,12 +110,12 @@ impl World {
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
     pub(crate) fn open(&self) {
-        self.lease(0, 0, 1, |lease| lease.open());
+        self.lease(0, 0, 1, |striped| striped.open());
     }
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "as above")]
     pub(crate) fn close(&self) -> bool {
-        self.lease(0, 0, 1, |lease| lease.close())
+        self.lease(0, 0, 1, |striped| striped.close())
     }
 
     pub(crate) fn held(&self) -> BucketState {
@@ -129,7 +129,7 @@ impl World {
     /// Charges a cost, and returns when it was admitted and the word that the charge saw.
     pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<StepResult> {
         let now = self.clock.load();
-        self.lease(thread, version, cost, |lease| {
+        self.lease(thread, version, cost, |striped| {
             loop {
                 let seen = self.table.update(
                     key(1),
@@ -157,7 +157,7 @@ impl World {
                     Ok(decided) => return decided,
                     Err(word) => word,
                 };
-                match lease.charge(word, now) {
+                match striped.charge(word, now) {
                     StripedOutcome::Decided(stepped) => {
                         return matches!(stepped.verdict, Verdict::Admit(_)).then_some(stepped);
                     }
@@ -176,19 +176,19 @@ impl World {
     /// Gives a charge back as `Account::give_back` does.
     pub(crate) fn give_back(&self, cost: u64, charged: StepResult, mark: Mark) {
         let receipt = |_| {
-            let moved_ns = self.moves.since(key(1), mark)?;
+            let moved_ns = self.refund_log.since(key(1), mark)?;
             Some(Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
         let end_striping = || {
             self.close();
         };
-        self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_striping);
+        self.refund_log.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_striping);
     }
 
     pub(crate) fn reset(&self) {
         self.close();
         self.table.change(key(1), |held| {
-            self.moves.reset(key(1));
+            self.refund_log.reset(key(1));
             Some(BucketState { word: 0, ..held })
         });
     }
@@ -205,7 +205,7 @@ impl World {
                 BucketState::word(generation(1), self.meter.overcharge(held.word, EARLY, lent))
             },
         );
-        self.leases.revoke(&self.table, || self.clock.load(), |_| Some(generation(1)));
+        self.stripes.revoke(&self.table, || self.clock.load(), |_| Some(generation(1)));
     }
 
     /// Charges one token at a time until a charge is denied. Returns the number of tokens.
@@ -215,7 +215,7 @@ impl World {
 
     /// Returns whether no session is open and no stripe holds a token.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let group = &self.leases.groups[0];
+        let group = &self.stripes.groups[0];
         group.control.load() == FREE
             && group.stripes.iter().all(|stripe| stripe.stock.load() == NONE)
             && !self.is_striped()

@@ -138,7 +138,7 @@ fn two_refillers_of_two_leases_do_not_take_each_others_place() {
 fn giving_back_beside_a_lease_neither_mints_nor_loses() {
     check_within(3, || {
         let world = Arc::new(World::leased(5, 2, 1, 1));
-        let mark = world.moves.mark_long(key(1));
+        let mark = world.refund_log.mark_long(key(1));
         let charged = world.charge_at(0, 0, 2).expect("fits");
         let other = spawn(&world, |world| world.charge(0, 1));
         let closer = spawn(&world, World::close);
@@ -157,7 +157,7 @@ fn giving_back_beside_a_lease_neither_mints_nor_loses() {
 fn giving_back_more_than_the_word_holds_mints_nothing() {
     check_within(3, || {
         let world = Arc::new(World::leased(5, 2, 1, 1));
-        let mark = world.moves.mark_long(key(1));
+        let mark = world.refund_log.mark_long(key(1));
         let charged = world.charge_at(0, 0, 2).expect("fits");
         let closer = spawn(&world, World::close);
         world.give_back(2, charged, mark);

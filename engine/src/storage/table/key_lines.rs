@@ -43,7 +43,8 @@ impl<'t> KeyLines<'t> {
     #[inline(always)]
     pub(crate) fn find_tag(self, native: Native128, tag: u64) -> Option<(&'t Cell128, u64)> {
         prefetch(self.lines[1]);
-        // Most keys are in the preferred slot, so the bit of striping is checked only where the key is not.
+        // Most keys are in the preferred slot and not striped: one comparison of the whole tag finds them. The search below
+        // ignores the bit of striping.
         let preferred = &self.lines[0][self.hash as usize % WAYS];
         if preferred.load_upper(native) == tag {
             return Some((preferred, tag));

@@ -12,7 +12,7 @@ use tidegate::{BeginResult, HeavyHitters, Identity, Request, clock::ManualClock}
 use tidegate_conformance::Deadline;
 
 use self::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};
-use crate::racing_clock::{Crossroads, together};
+use crate::racing_clock::{RacingClock, together};
 
 /// The beginning of a minute in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
@@ -43,7 +43,7 @@ fn no_entry_point_of_a_check_allocates() {
 /// A key that two threads hit allocates nothing: striping begins, stripes are spent, and it ends when nothing is left.
 #[test]
 fn no_striping_allocates() {
-    let engine = engine(10_000, Crossroads::at(NOW));
+    let engine = engine(10_000, RacingClock::at(NOW));
     let (mut round, deadline) = (0_u64, Deadline::new());
     while round < 20 || (engine.leases_ended() == 0 && !deadline.has_passed()) {
         let made = together(&engine, |_| {
