@@ -86,7 +86,7 @@ impl World {
         );
     }
 
-    pub(crate) fn lease<T>(
+    pub(crate) fn with_striped_key<T>(
         &self,
         thread: usize,
         version: u64,
@@ -110,12 +110,12 @@ impl World {
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
     pub(crate) fn open(&self) {
-        self.lease(0, 0, 1, |striped| striped.open());
+        self.with_striped_key(0, 0, 1, |striped| striped.open());
     }
 
     #[expect(clippy::redundant_closure_for_method_calls, reason = "as above")]
     pub(crate) fn close(&self) -> bool {
-        self.lease(0, 0, 1, |striped| striped.close())
+        self.with_striped_key(0, 0, 1, |striped| striped.close())
     }
 
     pub(crate) fn held(&self) -> BucketState {
@@ -129,7 +129,7 @@ impl World {
     /// Charges a cost, and returns when it was admitted and the word that the charge saw.
     pub(crate) fn charge_at(&self, thread: usize, version: u64, cost: u64) -> Option<StepResult> {
         let now = self.clock.load();
-        self.lease(thread, version, cost, |striped| {
+        self.with_striped_key(thread, version, cost, |striped| {
             loop {
                 let seen = self.table.update(
                     key(1),
