@@ -329,7 +329,8 @@ impl fmt::Display for Error {
             Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
             Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),
             Self::Path(path) => {
-                write!(f, "nothing is at {path}; checks go to POST /v1/check and POST /v1/check/batch")
+                let hint = if path.starts_with("/api/") { "this is not an admin server, and " } else { "" };
+                write!(f, "nothing is at {path}; {hint}checks go to POST /v1/check and POST /v1/check/batch")
             }
         }
     }
