@@ -45,14 +45,14 @@ impl Refusal {
                 grpc_status: 14,
                 problem_type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
                 code: "undecided",
-                title: "The limits cannot be asked",
+                title: "The request could not be decided",
             },
             Self::NoIdentity => RefusalKind {
                 status: 403,
                 grpc_status: 7,
                 problem_type: ABOUT_BLANK,
                 code: "no_identity",
-                title: "The request does not say who it is of",
+                title: "The request has no identity",
             },
             Self::PathTooLong => RefusalKind {
                 status: 414,
@@ -68,10 +68,10 @@ impl Refusal {
         match self {
             Self::Denied(OwnedDecision { retry: Retry::Never, .. }) => "The limit never admits this request.".into(),
             Self::Denied(OwnedDecision { retry: Retry::After(wait), .. }) => {
-                format!("Come again in {} ms.", ms_rounded_up(*wait)).into()
+                format!("Retry in {} ms.", ms_rounded_up(*wait)).into()
             }
-            Self::Denied(_) | Self::Undecided(_) => "Come again later.".into(),
-            Self::NoIdentity => "None of what identifies a client here came with it.".into(),
+            Self::Denied(_) | Self::Undecided(_) => "Retry later.".into(),
+            Self::NoIdentity => "The request has none of the identities that are counted here.".into(),
             Self::PathTooLong => format!("At most {} bytes fit.", tidegate::ENDPOINT_BYTES_MAX).into(),
         }
     }

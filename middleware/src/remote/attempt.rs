@@ -152,9 +152,9 @@ impl ServerCall {
         let server = self.server.uri.authority().map(http::uri::Authority::as_str);
         match (before, after) {
             (State::Closed { .. }, State::Open { .. }) => {
-                tracing::warn!(server, pause = ?self.breaker.pause, "it does not answer, and is not asked for a while");
+                tracing::warn!(server, pause = ?self.breaker.pause, "the server does not answer; no requests are sent to it during the pause");
             }
-            (State::Open { .. }, State::Closed { .. }) => tracing::info!(server, "it answers again"),
+            (State::Open { .. }, State::Closed { .. }) => tracing::info!(server, "the server answers again"),
             _ => {}
         }
     }

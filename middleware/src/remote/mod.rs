@@ -230,7 +230,7 @@ fn servers<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Box<[Arc<
 impl Backend for Remote {
     async fn decide(&self, request: &Request<'_>) -> OwnedDecision {
         self.check(request).await.unwrap_or_else(|error| {
-            self.first_refusal.call_once(|| tracing::error!("{error}; whatever is refused so is not limited"));
+            self.first_refusal.call_once(|| tracing::error!("{error}; requests that are refused so are not limited"));
             OwnedDecision::undecided("refused", self.on_error)
         })
     }

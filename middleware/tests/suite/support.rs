@@ -202,7 +202,7 @@ fn allows_and_denies_with_headers(server: SocketAddr) {
     assert!((60..=66).contains(&wait), "{wait}");
     let expected = json!({
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "code": "denied", "title": "Too many requests",
-        "status": 429, "detail": "Come again in 60000 ms.", "limit_id": "default/tier:anonymous/minute",
+        "status": 429, "detail": "Retry in 60000 ms.", "limit_id": "default/tier:anonymous/minute",
         "retry_after_ms": 60_000,
     });
     assert_eq!(denied.json(), expected);
