@@ -99,7 +99,7 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
     let listeners = Listeners::new(decider, settings, http).grpc(Grpc { listener, admin });
     let current = || Builder::new_current_thread().enable_all().build().expect("a runtime");
     thread::spawn(move || {
-        current().block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") })
+        current().block_on(async { listeners.serve().expect("it listens").await.expect("it goes on") });
     });
     let runtime = current();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");

@@ -1,4 +1,4 @@
-//! For deltas: the unchanged clients of the previous snapshot, which the next one shares.
+//! The unchanged clients of the previous snapshot, which a delta leaves out and the next snapshot shares.
 
 use crate::policy::{
     compiled::{CompiledClient, CompiledDomain, CompiledLimit, CompiledOverride, Grants, Kind, Limits, NumberedTier},
