@@ -50,7 +50,7 @@ fn reserve_all(mut ask: impl FnMut(&str) -> HttpReply) -> (Vec<String>, HttpRepl
 
 fn is_refused(answer: &HttpReply) -> bool {
     let error = &answer.json();
-    answer.status == 503 && error["code"] == "too_many_reservations" && error["errors"][0]["pointer"] == "/reservation"
+    answer.status == 503 && error["code"] == "too_many_reservations" && error["errors"].is_null()
 }
 
 /// Returns whether these are the responses to more requests of a user than its quota.
