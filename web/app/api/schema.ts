@@ -1819,9 +1819,9 @@ export type Problem = {
   errors?: FieldError[];
   /** The version that took the object out, if there was one. */
   removed_in?: RemovedIn | null;
-  /** HTTP status of the response. */
+  /** HTTP status of the response; of a check in a batch, the one that it would have by itself. */
   status: number;
-  /** Meaning of the code, for people. */
+  /** Short summary for people: the meaning of the code, or the phrase of the status. */
   title: string;
   /** Tries to sign in, or codes, that there are before a wait. */
   tries_left?: number | null;
