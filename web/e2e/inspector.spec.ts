@@ -205,6 +205,24 @@ test('nodes that count apart stand apart, and one that hangs is named', async ({
   }
 });
 
+test('nodes that could not be asked are an alert beside the explanation', async ({ admin, watch }) => {
+  watch.allow(/status of 503/);
+  await admin.route('**/api/v1/keys/peek', (route) =>
+    route.fulfill({
+      status: 503,
+      json: { code: 'busy', title: 'Busy', status: 503, detail: 'Come back later.' },
+    }),
+  );
+  await admin.goto('/inspect?key=user%3Aada');
+  await expect(admin.getByRole('alert')).toContainText('What the nodes count could not be loaded.');
+  await expect(admin.getByRole('alert')).toContainText('Come back later.');
+  await expect(limits(admin).getByRole('row', { name: /tier:free\/minute/ })).toContainText('0 of');
+  await admin.unroute('**/api/v1/keys/peek');
+  await admin.getByRole('button', { name: 'Try again' }).click();
+  await expect(admin.getByRole('alert')).toHaveCount(0);
+  await expect(admin.getByText('Nothing of it is used: every counter is full.')).toBeVisible();
+});
+
 test('a viewer looks, and neither watches nor resets', async ({ admin, browser, server }) => {
   const made = await admin.request.post('/api/v1/users', {
     headers: await csrf(admin),

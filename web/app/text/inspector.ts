@@ -82,6 +82,7 @@ export const inspector = {
     free: 'Passes again',
     whole: 'All is back',
     node: 'Node',
+    nodes: 'What the nodes count',
     thisServer: 'this server',
     store: 'the store, for all nodes',
     all: (count: number) => (count === 1 ? '1 node' : `all ${count} nodes`),
