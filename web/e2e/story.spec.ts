@@ -42,7 +42,7 @@ fromNothing(
     await expect(page.getByRole('row', { name: /\bfree\b/ })).toContainText('100 / 1m');
     await page.getByRole('link', { name: 'free', exact: true }).click();
     await limitField(page, 'minute', 'Rate').fill('1000 per minute');
-    await expect(page.getByText('draft')).toBeVisible();
+    await expect(page.getByText('draft', { exact: true })).toBeVisible();
     const preview = page.getByRole('region', { name: 'Preview: one client' });
     const denied = (policy: RegExp) => preview.getByRole('row', { name: policy }).getByRole('cell').nth(1);
     await expect(denied(/^Draft/)).toHaveText('0');
