@@ -186,10 +186,11 @@ dashboard() {
     console.log(stats ? `${stats.expected} ${stats.unexpected + stats.flaky}` : `${numPassedTests} ${numFailedTests}`);
   ' "$(sed -n 's/^report: //p' "$2" | tail -n 1)" 2>/dev/null || echo 0 0
 }
-# Each with the first lines of its error.
+# Each with the first lines of its error, and with the texts of the page that say what went wrong or goes on.
 failures_of_dashboard() {
   node -e '
-    const report = JSON.parse(require("fs").readFileSync(process.argv[1], "utf8"));
+    const { readFileSync } = require("fs");
+    const report = JSON.parse(readFileSync(process.argv[1], "utf8"));
     const print = (name, error) => {
       const lines = (error ?? "").replace(/\x1b\[[0-9;]*m/g, "").split("\n").filter((line) => line.trim() !== "");
       console.log(`${name}: ${lines.slice(0, 6).map((line) => line.trim()).join(" | ")}`);
@@ -197,7 +198,11 @@ failures_of_dashboard() {
     const suite = ({ specs = [], suites = [] }) => {
       for (const { file, line, title, tests } of specs) {
         for (const { results } of tests.filter(({ status }) => status === "unexpected" || status === "flaky")) {
-          print(`${file}:${line} ${title}`, results.find(({ error }) => error)?.error.message);
+          const result = results.find(({ error }) => error);
+          print(`${file}:${line} ${title}`, result?.error.message);
+          const page = result?.attachments.find(({ name }) => name === "error-context")?.path;
+          const said = page ? readFileSync(page, "utf8").split("- main ")[1]?.match(/^ *- (alert|status|paragraph)\b.*: .+$/gm) : null;
+          if (said) console.log(`  the page: ${said.map((line) => line.replace(/^.*?: /, "")).join(" | ")}`);
         }
       }
       suites.forEach(suite);
