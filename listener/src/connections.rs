@@ -118,10 +118,6 @@ impl ConnectionCounts {
         Ok(())
     }
 
-    fn authenticate(&mut self, peer: PeerNetwork) {
-        self.unauthenticated.subtract(&peer, 1);
-    }
-
     fn close(&mut self, peer: PeerNetwork, is_authenticated: bool) {
         self.open.subtract(&peer, 1);
         self.unauthenticated.subtract(&peer, usize::from(!is_authenticated));
@@ -169,16 +165,10 @@ impl ConnectionLimiter {
     /// A cap is reached. The refusal is counted and logged.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
         let (peer, is_authenticated) = (PeerNetwork::from(address), !self.has_authentication);
+        // The lock ends with this statement: counting a refusal takes it again.
         let admitted = self.counts().admit(peer, &self.caps, is_authenticated);
-        match admitted {
-            Ok(()) => {
-                Ok(ConnectionPermit { limiter: Arc::clone(self), peer, is_authenticated: Cell::new(is_authenticated) })
-            }
-            Err(refusal) => {
-                self.refuse(peer, refusal);
-                Err(refusal)
-            }
-        }
+        admitted.inspect_err(|&refusal| self.refuse(peer, refusal))?;
+        Ok(ConnectionPermit { limiter: Arc::clone(self), peer, is_authenticated: Cell::new(is_authenticated) })
     }
 
     fn refuse(&self, peer: PeerNetwork, refusal: ConnectionRefusal) {
@@ -220,7 +210,7 @@ impl ConnectionPermit {
     /// Counts the connection as authenticated from now on.
     pub fn authenticate(&self) {
         if !self.is_authenticated.replace(true) {
-            self.limiter.counts().authenticate(self.peer);
+            self.limiter.counts().unauthenticated.subtract(&self.peer, 1);
         }
     }
 

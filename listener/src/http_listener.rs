@@ -98,7 +98,10 @@ impl HttpListener {
         C: Fn(&mut Extensions) + Clone + Send + 'static,
     {
         let Self { socket, tls, connections, workers, periods, drain } = self;
-        let tls = tls.map(tls_acceptor);
+        let tls = tls.map(|mut config| {
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            TlsAcceptor::from(Arc::new(config))
+        });
         let server = Server::build()
             .workers(workers)
             // The limit of each thread, which rejects the connections beyond a cap.
@@ -127,7 +130,7 @@ impl HttpListener {
                     async move { stopping.notified().await }
                 })
                 .on_connect_ext(move |stream: &TimedStream, data: &mut Extensions| {
-                    data.insert(Rc::clone(stream.requests()));
+                    data.insert(Rc::clone(&stream.requests));
                     on_connect(data);
                 })
                 .finish::<_, TimedBody>(timed);
@@ -144,12 +147,6 @@ impl HttpListener {
         })?;
         Ok(server.run())
     }
-}
-
-/// Returns the TLS acceptor of HTTP/1.1.
-fn tls_acceptor(mut config: ServerConfig) -> TlsAcceptor {
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    TlsAcceptor::from(Arc::new(config))
 }
 
 /// Calls a service with a request, which the tracker of its connection follows until the response body is dropped.
@@ -175,11 +172,7 @@ where
 /// A connection that is counted, with its peer.
 type Admitted = (TcpStream, SocketAddr, ConnectionPermit);
 
-/// Counts a connection.
-///
-/// # Errors
-///
-/// The connection was rejected, or has ended.
+/// Counts a connection. Fails if the connection was rejected, or has ended.
 fn admit(socket: TcpStream, connections: &Arc<ConnectionLimiter>, refusal: &[u8]) -> Result<Admitted, DispatchError> {
     let peer = socket.peer_addr()?;
     match connections.admit(peer.ip()) {

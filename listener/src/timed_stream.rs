@@ -33,7 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 /// A connection that ends if the next request is overdue, reads little ahead, and counts as open until it is dropped.
 pub(crate) struct TimedStream {
     stream: Box<dyn ByteStream>,
-    requests: Rc<RequestTracker>,
+    pub(crate) requests: Rc<RequestTracker>,
     /// A timer that wakes the task of the connection at its deadline or earlier.
     alarm: Pin<Box<Sleep>>,
     /// The bytes that were read and not handed out.
@@ -52,12 +52,10 @@ pub(crate) struct TimedStream {
 impl TimedStream {
     /// Returns the stream of a connection that was admitted with this permit.
     pub(crate) fn new(stream: Box<dyn ByteStream>, permit: ConnectionPermit, periods: HttpPeriods) -> Self {
-        let alarm = Box::pin(sleep(periods.idle));
-        let requests = RequestTracker::new(periods);
         Self {
             stream,
-            requests,
-            alarm,
+            requests: RequestTracker::new(periods),
+            alarm: Box::pin(sleep(periods.idle)),
             ahead: Bytes::new(),
             is_unparsed: false,
             is_blocked: false,
@@ -67,19 +65,9 @@ impl TimedStream {
         }
     }
 
-    /// Returns the tracker of the connection's requests.
-    pub(crate) fn requests(&self) -> &Rc<RequestTracker> {
-        &self.requests
-    }
-
-    /// Returns whether the task needs more bytes.
-    fn is_needed(&self) -> bool {
-        !self.is_blocked && self.requests.is_waiting()
-    }
-
     /// Reads, and hands out the bytes that the task needs now. If there are none, the task is woken when that changes.
     fn poll_part(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let is_needed = self.is_needed();
+        let is_needed = !self.is_blocked && self.requests.is_waiting();
         if is_needed && self.is_discarding {
             return self.poll_discard(context, buffer);
         }
@@ -193,7 +181,6 @@ impl TimedStream {
     }
 }
 
-/// Reads at most `bytes_max` bytes.
 fn poll_read_within(
     stream: &mut Box<dyn ByteStream>,
     context: &mut Context<'_>,

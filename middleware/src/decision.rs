@@ -63,10 +63,16 @@ impl OwnedDecision {
     /// Creates the result of a check that could not be decided, for this reason, as `on_error` wants it.
     #[must_use]
     pub fn undecided(reason: &str, on_error: OnError) -> Self {
-        let is_allowed = on_error == OnError::Open;
+        let (is_allowed, retry, headers) = match on_error {
+            OnError::Open => (true, Retry::Now, Vec::new()),
+            OnError::Closed => {
+                let wait_s = UNDECIDED_RETRY.as_secs().to_string();
+                (false, Retry::After(UNDECIDED_RETRY), vec![(headers::RETRY_AFTER, wait_s)])
+            }
+        };
         Self {
             is_allowed,
-            retry: if is_allowed { Retry::Now } else { Retry::After(UNDECIDED_RETRY) },
+            retry,
             delay: Duration::ZERO,
             limit_id: None,
             limit: None,
@@ -75,11 +81,7 @@ impl OwnedDecision {
             policy_version: 0,
             degraded: Some(reason.to_owned()),
             shadow_denied: Vec::new(),
-            headers: if is_allowed {
-                Vec::new()
-            } else {
-                vec![(headers::RETRY_AFTER, UNDECIDED_RETRY.as_secs().to_string())]
-            },
+            headers,
         }
     }
 }

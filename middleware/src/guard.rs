@@ -22,7 +22,6 @@ use crate::{
     response::{Refusal, RefusalResponse},
 };
 
-/// The largest cost of a request.
 const COST_MAX: u64 = (1 << 53) - 1;
 
 /// Protects a service: a `tower` layer (feature `tower`) and a middleware of actix-web (feature `actix`). Clones share their

@@ -7,6 +7,10 @@ use tidegate_api::{ABOUT_BLANK, DecisionProblem, PROBLEM_JSON, ProblemDetails};
 
 use crate::decision::OwnedDecision;
 
+// Types of problems of the registry of RFC 9457.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
 /// The reason why a request may not pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -32,36 +36,13 @@ impl Refusal {
     }
 
     fn kind(&self) -> RefusalKind {
-        match self {
-            Self::Denied(_) => RefusalKind {
-                status: 429,
-                grpc_status: 8,
-                problem_type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
-                code: "denied",
-                title: "Too many requests",
-            },
-            Self::Undecided(_) => RefusalKind {
-                status: 503,
-                grpc_status: 14,
-                problem_type: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-                code: "undecided",
-                title: "The request could not be decided",
-            },
-            Self::NoIdentity => RefusalKind {
-                status: 403,
-                grpc_status: 7,
-                problem_type: ABOUT_BLANK,
-                code: "no_identity",
-                title: "The request has no identity",
-            },
-            Self::PathTooLong => RefusalKind {
-                status: 414,
-                grpc_status: 3,
-                problem_type: ABOUT_BLANK,
-                code: "path_too_long",
-                title: "The path is too long",
-            },
-        }
+        let (status, grpc_status, problem_type, code, title) = match self {
+            Self::Denied(_) => (429, 8, QUOTA_EXCEEDED, "denied", "Too many requests"),
+            Self::Undecided(_) => (503, 14, REDUCED_CAPACITY, "undecided", "The request could not be decided"),
+            Self::NoIdentity => (403, 7, ABOUT_BLANK, "no_identity", "The request has no identity"),
+            Self::PathTooLong => (414, 3, ABOUT_BLANK, "path_too_long", "The path is too long"),
+        };
+        RefusalKind { status, grpc_status, problem_type, code, title }
     }
 
     fn detail(&self) -> Cow<'static, str> {
@@ -77,17 +58,13 @@ impl Refusal {
     }
 }
 
-/// The part of a response that is the same for all refusals of a kind.
+/// The part of a response that is the same for all refusals of a kind: the statuses of HTTP and gRPC, and the `type`, `code` and
+/// `title` of the problem details.
 struct RefusalKind {
-    /// HTTP status.
     status: u16,
-    /// Status code of gRPC.
     grpc_status: u8,
-    /// `type` of the problem details.
     problem_type: &'static str,
-    /// `code` of the problem details.
     code: &'static str,
-    /// `title` of the problem details.
     title: &'static str,
 }
 

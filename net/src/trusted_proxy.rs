@@ -50,14 +50,14 @@ pub fn client(peer: IpAddr, lines: &[&[u8]], forwarding: Forwarding, trusted: &[
 pub fn parse_network(text: &str) -> Result<IpNet, AddressError> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| AddressError::Network)?;
-    // One of IPv4 addresses, as IPv6 sockets write them.
-    match network {
-        IpNet::V6(of) if of.prefix_len() >= 96 && of.addr().to_ipv4_mapped().is_some() => {
-            let v4 = of.addr().to_ipv4_mapped().map(|v4| Ipv4Net::new(v4, of.prefix_len() - 96));
-            v4.and_then(Result::ok).map(IpNet::V4).ok_or(AddressError::Network)
-        }
-        other => Ok(other),
+    // A network of IPv4 addresses as IPv6 sockets write them.
+    if let IpNet::V6(mapped) = network
+        && let Some(address) = mapped.addr().to_ipv4_mapped()
+        && let Some(bits) = mapped.prefix_len().checked_sub(96)
+    {
+        return Ipv4Net::new(address, bits).map(IpNet::V4).map_err(|_| AddressError::Network);
     }
+    Ok(network)
 }
 
 /// Returns the address that a proxy wrote for its client.

@@ -106,10 +106,9 @@ impl Node {
         loop {
             let mut events = Vec::new();
             let fault = match timeout(SILENCE, stream.chunk()).await {
-                Ok(Ok(Some(piece))) => match reader.read(&piece, |event| events.push(event)) {
-                    Ok(()) => None,
-                    Err(error) => Some(error.to_string()),
-                },
+                Ok(Ok(Some(piece))) => {
+                    reader.read(&piece, |event| events.push(event)).err().map(|error| error.to_string())
+                }
                 Ok(Ok(None)) => Some("the admin server ended the stream".to_owned()),
                 Ok(Err(error)) => Some(format!("the stream broke: {error}")),
                 Err(_) => Some("the admin server was not heard for too long".to_owned()),
@@ -135,20 +134,18 @@ impl Node {
         match event.name.as_str() {
             wire::STORE_KEYS => {
                 state.has_store_keys = true;
-                let secret = match from_str(&event.data) {
-                    Ok(StoreKeys { secret }) => secret,
+                match from_str(&event.data) {
+                    Ok(StoreKeys { secret }) if self.take_store_keys(Some(&secret)) => {
+                        let kept = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret));
+                        if let Some(Err(error)) = kept {
+                            let fault = "the secret of the keys in the store is not kept for the next start";
+                            self.report_fault(format!("{fault}: {error}"));
+                        }
+                    }
+                    Ok(_) => {}
                     Err(error) => {
                         self.report_fault(format!("the secret of the keys in the store cannot be read: {error}"));
-                        return None;
                     }
-                };
-                if !self.take_store_keys(Some(&secret)) {
-                    return None;
-                }
-                if let Some(Err(error)) = self.last_good.as_ref().map(|last_good| last_good.write_store_keys(&secret)) {
-                    self.report_fault(format!(
-                        "the secret of the keys in the store is not kept for the next start: {error}"
-                    ));
                 }
             }
             wire::SNAPSHOT => return self.take_policy(from_str(&event.data).map(SentPolicy::Snapshot), state).await,

@@ -73,16 +73,8 @@ impl Node {
         snapshot: &SnapshotMessage,
         deltas: &[DeltaMessage],
     ) -> Result<(CompiledPolicy, Option<ApplyError>), ApplyError> {
-        let (mut last, mut refused) = (CompiledPolicy::from_snapshot(snapshot)?, None);
-        for delta in deltas {
-            match last.with_delta(delta) {
-                Ok(next) => last = next,
-                Err(why) => {
-                    refused = Some(why);
-                    break;
-                }
-            }
-        }
+        let mut last = CompiledPolicy::from_snapshot(snapshot)?;
+        let refused = deltas.iter().find_map(|delta| last.with_delta(delta).map(|next| last = next).err());
         self.enforce(&last, &BTreeMap::new())?;
         Ok((last, refused))
     }
@@ -96,7 +88,7 @@ impl Node {
                 let is_that = |has: &CompiledPolicy| has.sha256 == sent.sha256 && sent.version == self.engine.version();
                 if let Some(has) = has.filter(|has| has.is_from_snapshot && is_that(has)) {
                     // The node asked for the same policy again.
-                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
+                    unpack(&sent.document, sent.bytes, &sent.sha256)?;
                     return Ok(has);
                 }
                 (CompiledPolicy::from_snapshot(sent)?, &sent.carry)

@@ -1,8 +1,9 @@
 //! Compiles a snapshot or a delta that the admin server sent, after unpacking and checking it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::from_str;
+use thiserror::Error;
 use tidegate::policy::borrowed;
 
 use crate::wire::{
@@ -22,30 +23,22 @@ pub(crate) struct CompiledPolicy {
 }
 
 /// The reason why a policy was not put in force.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum ApplyError {
     /// The message is damaged: the policy must be sent again.
-    Damaged(Damaged),
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
     /// The policy cannot be read or compiled by this build, and sending it again would not help.
+    #[error("{0}")]
     Refused(String),
     /// The delta is against a document that this node does not have.
+    #[error("it differs from a policy that is not here")]
     UnknownBase,
 }
 
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged(damaged) => damaged.fmt(f),
-            Self::Refused(why) => f.write_str(why),
-            Self::UnknownBase => f.write_str("it differs from a policy that is not here"),
-        }
-    }
-}
-
 impl CompiledPolicy {
-    /// Compiles a snapshot.
     pub(crate) fn from_snapshot(sent: &SnapshotMessage) -> Result<Self, ApplyError> {
-        let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(ApplyError::Damaged)?;
+        let document = unpack(&sent.document, sent.bytes, &sent.sha256)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
         let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: true })
@@ -56,7 +49,7 @@ impl CompiledPolicy {
         if self.sha256 != sent.since_sha256 {
             return Err(ApplyError::UnknownBase);
         }
-        let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(ApplyError::Damaged)?;
+        let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256)?;
         let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
         let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_from_snapshot: false })

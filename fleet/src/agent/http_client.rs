@@ -1,9 +1,10 @@
 //! The HTTP client with which an agent calls the admin server, and its token.
 
-use std::{fmt, fs, io, path::PathBuf, time::Duration};
+use std::{fmt, fs, io, iter, path::PathBuf, time::Duration};
 
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
+use thiserror::Error;
 use tidegate_api::ProblemDetails;
 use tidegate_net::tls::ClientTls;
 
@@ -60,25 +61,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The reason why a request to the admin server failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum CallError {
     /// No response, or one of a proxy that could not reach the admin server.
+    #[error("the admin server cannot be reached: {0}")]
     Unreachable(String),
     /// The admin server refused the request with this code and text.
+    #[error("the admin server refuses ({status} {code}): {why}")]
     Refused { status: u16, code: String, why: String },
 }
 
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(why) => write!(f, "the admin server cannot be reached: {why}"),
-            Self::Refused { status, code, why } => write!(f, "the admin server refuses ({status} {code}): {why}"),
-        }
-    }
-}
-
-/// A client of one admin server.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminClient {
     client: Client,
@@ -107,17 +99,13 @@ impl AdminClient {
     pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
         let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
         // The time limit covers the whole body of a refusal.
-        let opened = async {
-            check_status(request.send().await.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await
-        };
-        let opened = tokio::time::timeout(ANSWER, opened).await;
+        let opened = tokio::time::timeout(ANSWER, send(request)).await;
         opened.unwrap_or_else(|_| Err(CallError::Unreachable("it does not answer".to_owned())))
     }
 
     pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
         let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(self.token()?);
-        let answered = request.timeout(ANSWER).json(body).send().await;
-        check_status(answered.map_err(|error| CallError::Unreachable(with_causes(&error)))?).await.map(drop)
+        send(request.timeout(ANSWER).json(body)).await.map(drop)
     }
 
     fn token(&self) -> Result<String, CallError> {
@@ -125,7 +113,9 @@ impl AdminClient {
     }
 }
 
-async fn check_status(response: Response) -> Result<Response, CallError> {
+/// Sends a request. Returns the response if its status is one of success.
+async fn send(request: RequestBuilder) -> Result<Response, CallError> {
+    let response = request.send().await.map_err(|error| CallError::Unreachable(with_causes(&error)))?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -143,11 +133,7 @@ async fn check_status(response: Response) -> Result<Response, CallError> {
 
 /// Formats an error with its causes.
 fn with_causes(error: &reqwest::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    words
+    let first: &dyn std::error::Error = error;
+    let causes = iter::successors(Some(first), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

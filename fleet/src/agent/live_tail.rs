@@ -23,15 +23,12 @@ use crate::{
     },
 };
 
-/// The most subscriptions at a time.
 const WATCHES_MAX: usize = 8;
 /// A watch that continues ends when it was not queried for so long.
 const UNUSED_FOR_MAX: Duration = Duration::from_secs(10);
 /// The time after which a waiting query looks for new decisions again.
 const POLL_EVERY: Duration = Duration::from_millis(250);
-/// The most characters of a path.
 const PATH_CHARACTERS: usize = 512;
-/// The most characters of a method.
 const METHOD_CHARACTERS: usize = 32;
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -47,7 +44,8 @@ struct Subscription {
     who: Option<QueryIdentity>,
     /// The values by which the identity may be counted; each domain's policy decides which one counts there.
     values: BTreeSet<String>,
-    retention: Retention,
+    /// The most decisions that are kept: of one query the first ones, of a watch that continues the last ones.
+    room: usize,
     /// The time of the subscription by the engine's clock, Unix milliseconds.
     since_ms: u64,
     /// The decisions. Checks lock this for the length of a push; a check that finds it locked only counts.
@@ -55,13 +53,6 @@ struct Subscription {
     /// Decisions that found the buffer locked and are not in it yet.
     overlooked: AtomicU64,
     used_at: Mutex<Instant>,
-}
-
-/// The decisions to keep where there are more than fit.
-#[derive(Clone, Copy, Debug)]
-enum Retention {
-    First(usize),
-    Last(usize),
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +73,7 @@ impl LiveTail {
         within: Duration,
     ) -> Result<Decisions, &'static str> {
         // Dropping the future ends the subscription.
-        let guard = self.subscribe(engine, None, who, Retention::First(count.min(DECISIONS_MAX)))?;
+        let guard = self.subscribe(engine, None, who, count.min(DECISIONS_MAX))?;
         sleep(within).await;
         Ok(guard.watch.decisions(0))
     }
@@ -101,7 +92,7 @@ impl LiveTail {
         let (watch, after) = if let Some(watch) = known {
             (watch, after)
         } else {
-            let guard = self.subscribe(engine, Some(name), Some(who), Retention::Last(DECISIONS_MAX))?;
+            let guard = self.subscribe(engine, Some(name), Some(who), DECISIONS_MAX)?;
             let watch = Arc::clone(&guard.watch);
             tokio::spawn(guard.until_unused());
             (watch, 0)
@@ -115,13 +106,12 @@ impl LiveTail {
         Ok(watch.decisions(after))
     }
 
-    /// Subscribes to the engine's decisions.
     fn subscribe(
         &self,
         engine: &Arc<Engine>,
         name: Option<String>,
         who: Option<QueryIdentity>,
-        retention: Retention,
+        room: usize,
     ) -> Result<SubscriptionGuard, &'static str> {
         let mut watches = lock(&self.0);
         if watches.len() == WATCHES_MAX {
@@ -131,7 +121,7 @@ impl LiveTail {
             name,
             values: who.as_ref().map(|who| counted_values(engine, who)).unwrap_or_default(),
             who,
-            retention,
+            room,
             since_ms: engine.clock().wall() / NS_PER_MS,
             buffer: Mutex::default(),
             overlooked: AtomicU64::new(0),
@@ -218,10 +208,11 @@ impl Observer for Subscription {
             return;
         };
         found.seen += 1 + self.overlooked.swap(0, Ordering::Relaxed);
-        match self.retention {
-            Retention::First(count) if found.decisions.len() >= count => return,
-            Retention::Last(count) if found.decisions.len() >= count => drop(found.decisions.pop_front()),
-            Retention::First(_) | Retention::Last(_) => {}
+        if found.decisions.len() >= self.room {
+            if self.name.is_none() {
+                return;
+            }
+            found.decisions.pop_front();
         }
         let number = found.seen;
         found.decisions.push_back((number, Arc::new(seen(observed))));
@@ -231,16 +222,12 @@ impl Observer for Subscription {
 fn seen(observed: &Observed<'_>) -> SeenDecision {
     let (decision, request) = (observed.decision(), observed.request());
     let first = |text: &str, characters: usize| text.chars().take(characters).collect();
-    let who = |(kind, value): (&str, &[u8])| SeenIdentity {
-        kind: kind.to_owned(),
-        value: String::from_utf8_lossy(value).into_owned(),
-    };
     SeenDecision {
         at_ms: observed.wall() / NS_PER_MS,
         allowed: decision.is_allowed(),
         limit_id: decision.limit_id().map(str::to_owned),
         remaining: decision.remaining(),
-        identities: observed.identities().map(who).collect(),
+        identities: observed.identities().map(|(kind, value)| SeenIdentity::new(kind, value)).collect(),
         endpoint: request.and_then(|request| request.endpoint).map(|path| first(path, PATH_CHARACTERS)),
         method: request.and_then(|request| request.method).map(|method| first(method, METHOD_CHARACTERS)),
         cost: request.map(|request| request.cost),

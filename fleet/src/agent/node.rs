@@ -24,11 +24,9 @@ use crate::{
 
 /// The time after which the engine adjusts to wall time again.
 const WALL_EVERY: Duration = Duration::from_secs(5);
-/// The time between two reports.
 pub(super) const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The number of times that a lost acknowledgement is sent. The next report states the version too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
-/// The length of the secret of the store's keys.
 const STORE_KEYS_BYTES: usize = 32;
 /// The time limit for telling the admin server that the node stops.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -52,16 +50,14 @@ impl Node {
     /// Takes the secret of the store's keys: 32 bytes, base64url. Returns whether it is valid.
     pub(super) fn take_store_keys(&self, secret: Option<&str>) -> bool {
         let Some(store) = &self.store else { return false };
-        let decoded = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret)).transpose();
-        match decoded.map(|secret| secret.map(<[u8; STORE_KEYS_BYTES]>::try_from)) {
-            Ok(None) => store.take_key_secret(None),
-            Ok(Some(Ok(secret))) => store.take_key_secret(Some(&secret)),
-            Ok(Some(Err(_))) | Err(_) => {
-                self.report_fault("the secret of the keys in the store is damaged".to_owned());
-                return false;
-            }
+        let secret = secret.map(|secret| URL_SAFE_NO_PAD.decode(secret).unwrap_or_default());
+        let is_valid = secret.as_ref().is_none_or(|secret| secret.len() == STORE_KEYS_BYTES);
+        if is_valid {
+            store.take_key_secret(secret.as_deref());
+        } else {
+            self.report_fault("the secret of the keys in the store is damaged".to_owned());
         }
-        true
+        is_valid
     }
 
     pub(super) fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {

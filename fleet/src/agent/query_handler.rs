@@ -61,10 +61,8 @@ impl QueryHandler {
                 watched.map_or_else(failed, NodeReply::Watch)
             }
             NodeQuery::Sample { count, for_ms } => {
-                match self.live_tail.watch_once(&self.engine, None, count, time(for_ms)).await {
-                    Ok(decisions) => NodeReply::Sample(decisions),
-                    Err(why) => failed(why),
-                }
+                let watched = self.live_tail.watch_once(&self.engine, None, count, time(for_ms)).await;
+                watched.map_or_else(failed, NodeReply::Sample)
             }
             NodeQuery::Resync {} => NodeReply::Resync {},
         }

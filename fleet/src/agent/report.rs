@@ -66,7 +66,7 @@ impl Reporter {
     /// Returns the report of what was counted since the last one. The caller adds the node's name and instance.
     pub(crate) fn next(&mut self) -> Report {
         let counted = self.counters.count(&self.engine, &self.sampler.take());
-        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
+        let DecisionTotals { allowed, denied, no_limit, unknown_domain, degraded, ref latency } = counted.whole;
         let name = |limit| Some(self.engine.limit_name(limit));
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
@@ -81,13 +81,7 @@ impl Reporter {
             sequence: self.sequence,
             at_ms: self.engine.clock().wall() / 1_000_000,
             policy_version: self.engine.version(),
-            counts: NodeCounts {
-                allowed: *allowed,
-                denied: *denied,
-                no_limit: *no_limit,
-                unknown_domain: *unknown_domain,
-                degraded: *degraded,
-            },
+            counts: NodeCounts { allowed, denied, no_limit, unknown_domain, degraded },
             latency: latency.buckets().map(|(bucket, count)| (bucket as u16, count)).collect(),
             limits,
             limits_left_out,
@@ -122,11 +116,7 @@ impl Reporter {
     fn heavy(&self, hitters: Vec<Hitter>) -> Vec<HeavyKey> {
         let key = |hitter: Hitter| HeavyKey {
             limit_id: self.engine.limit_name(hitter.limit).to_owned(),
-            identities: hitter
-                .identities
-                .into_iter()
-                .map(|(kind, value)| SeenIdentity { kind, value: String::from_utf8_lossy(&value).into_owned() })
-                .collect(),
+            identities: hitter.identities.into_iter().map(|(kind, value)| SeenIdentity::new(kind, &value)).collect(),
             count: hitter.count,
             error: hitter.error,
         };

@@ -2,12 +2,13 @@
 
 use std::{
     convert::Infallible,
-    fmt, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustix::system::uname;
+use thiserror::Error;
 use tidegate::{
     Engine,
     clock::{Clock, SystemClock},
@@ -28,7 +29,7 @@ use crate::{
     },
     counts::sampler::SAMPLED_ONE_IN,
     store::Shared,
-    wire::{self, Process, payload::hex},
+    wire::{self, Process},
 };
 
 /// The file of the name that a node chose for itself.
@@ -61,14 +62,20 @@ pub struct AgentHandle {
 }
 
 /// The reason why an agent cannot start. An admin server that cannot be reached is no such reason.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The URL of the admin server is invalid.
+    #[error("`{0}` is no address; write http:// or https:// and where the admin server is")]
     Url(String),
     /// The name is invalid.
+    #[error(
+        "`{0}` is no name of a node; write letters, digits, `.`, `_` and `-`, {max} at most",
+        max = wire::NAME_BYTES_MAX
+    )]
     Name(String),
     /// The folder cannot be used.
+    #[error("the folder {} cannot be used: {why}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -76,33 +83,15 @@ pub enum StartError {
         why: io::Error,
     },
     /// The token cannot be read.
+    #[error("the token cannot be read: {0}")]
     Token(io::Error),
     /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
     Tls(String),
     /// The system has no random numbers.
+    #[error("the system gives no random numbers: {0}")]
     Random(String),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(url) => {
-                write!(f, "`{url}` is no address; write http:// or https:// and where the admin server is")
-            }
-            Self::Name(name) => write!(
-                f,
-                "`{name}` is no name of a node; write letters, digits, `.`, `_` and `-`, {} at most",
-                wire::NAME_BYTES_MAX
-            ),
-            Self::Folder { path, why } => write!(f, "the folder {} cannot be used: {why}", path.display()),
-            Self::Token(why) => write!(f, "the token cannot be read: {why}"),
-            Self::Tls(why) => write!(f, "TLS cannot be set up: {why}"),
-            Self::Random(why) => write!(f, "the system gives no random numbers: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl Agent {
     /// Makes the settings of an agent for the admin server at this URL, such as `https://admin.example:8080`. The token
@@ -159,8 +148,9 @@ impl Agent {
             return Err(StartError::Url(self.url));
         }
         self.token.read().map_err(StartError::Token)?;
-        let random = random_text(8)?;
-        let suffix = &random[..4];
+        let random = getrandom::u64().map_err(|error| StartError::Random(error.to_string()))?;
+        let instance = format!("{random:016x}");
+        let suffix = &instance[..4];
         let folder_error = |why| StartError::Folder { path: self.folder.clone().unwrap_or_default(), why };
         let last_good = self.folder.as_deref().map(LastGood::in_folder).transpose().map_err(folder_error)?;
         let name = match (self.name, &self.folder) {
@@ -175,7 +165,7 @@ impl Agent {
         let (status, status_receiver) = watch::channel(AgentStatus::default());
         let node = Arc::new(Node {
             name,
-            instance: random,
+            instance,
             client,
             queries: QueryHandler::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
@@ -261,13 +251,6 @@ fn new_name(suffix: &str) -> String {
         "node".clone_into(&mut name);
     }
     format!("{name}-{suffix}")
-}
-
-/// Returns random bytes in hex.
-fn random_text(bytes: usize) -> Result<String, StartError> {
-    let mut random = vec![0; bytes];
-    getrandom::fill(&mut random).map_err(|error| StartError::Random(error.to_string()))?;
-    Ok(hex(&random))
 }
 
 #[cfg(test)]

@@ -81,13 +81,9 @@ impl Counters {
         let counts = engine.limit_counts();
         let present = counts.into_iter().map(|(limit, counts)| self.count_limit(engine, limit, counts, true)).collect();
         let is_gone = |known: &TrackedLimit| known.present < self.ticks && known.present + LINGERING >= self.ticks;
-        let gone = self.limits.iter().filter(|(_, known)| is_gone(known)).map(|(&limit, _)| limit);
-        let gone: Vec<LimitIndex> = gone.collect();
-        let gone = gone.into_iter().filter_map(|limit| {
-            let counts = engine.counts(limit)?;
-            Some(self.count_limit(engine, limit, counts, false))
-        });
-        let gone = gone.collect();
+        let gone = self.limits.iter().filter(|(_, known)| is_gone(known));
+        let gone: Vec<_> = gone.filter_map(|(&limit, _)| Some((limit, engine.counts(limit)?))).collect();
+        let gone = gone.into_iter().map(|(limit, counts)| self.count_limit(engine, limit, counts, false)).collect();
         let mut counted = IntervalCounts { whole, present, gone, ..IntervalCounts::default() };
         self.count_owners(&mut counted);
         counted

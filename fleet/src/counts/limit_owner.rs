@@ -1,12 +1,10 @@
 //! The owner of a limit: the tier or the rule that has it. Decisions are counted for owners as well as for limits.
 
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The kind of a limit's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Owner"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Owner"))]
 #[serde(rename_all = "lowercase")]
 pub enum OwnerKind {
     /// A tier.

@@ -62,16 +62,13 @@ impl<A: SampleExtension> Sampler<A> {
 
     /// Takes the sample since the last call.
     pub fn take(&self) -> Sample<A> {
-        let mut next = Sample::default();
+        let next = Sample::default();
         loop {
             // A lock that waits in the kernel would make a check wake this thread.
-            match self.try_lock() {
-                Some(mut sample) => {
-                    mem::swap(&mut *sample, &mut next);
-                    return next;
-                }
-                None => std::thread::yield_now(),
+            if let Some(mut sample) = self.try_lock() {
+                return mem::replace(&mut *sample, next);
             }
+            std::thread::yield_now();
         }
     }
 

@@ -83,25 +83,24 @@ impl fmt::Debug for ClientCertificate {
 impl StoreTls {
     /// Checks the certificates, if the servers are reached over TLS (`is_used`).
     pub(crate) fn check(&self, is_used: bool) -> Result<Option<TlsCertificates>, StoreError> {
-        let of = |part| move |why: String| StoreError::Tls { part, why };
-        let given = match self {
-            Self { authorities: Some(_), .. } => Some(TlsPart::Authorities),
-            Self { client: Some(_), .. } => Some(TlsPart::Client),
-            _ => None,
-        };
         if !is_used {
-            let unused =
-                |part| of(part)("no address asks for TLS: write rediss:// in the place of redis://".to_owned());
-            return given.map_or(Ok(None), |part| Err(unused(part)));
+            let part = match self {
+                Self { authorities: Some(_), .. } => TlsPart::Authorities,
+                Self { client: Some(_), .. } => TlsPart::Client,
+                _ => return Ok(None),
+            };
+            let why = "no address asks for TLS: write rediss:// in the place of redis://".to_owned();
+            return Err(StoreError::Tls { part, why });
         }
+        let check = |tls: ClientTls<'_>, part| {
+            tls.config().map(drop).map_err(|error| StoreError::Tls { part, why: error.to_string() })
+        };
         // The Redis client takes its TLS provider from the process alone.
         install_provider();
         let authorities = self.authorities.as_deref();
-        let servers = ClientTls { machine: authorities.is_none(), authorities, own: None };
-        servers.config().map_err(|error| of(TlsPart::Authorities)(error.to_string()))?;
+        check(ClientTls { machine: authorities.is_none(), authorities, own: None }, TlsPart::Authorities)?;
         let own = self.client.as_ref().map(|own| Own { certificate: &own.certificate, key: &own.key });
-        let client = ClientTls { machine: false, authorities: None, own };
-        client.config().map_err(|error| of(TlsPart::Client)(error.to_string()))?;
+        check(ClientTls { machine: false, authorities: None, own }, TlsPart::Client)?;
         let client_tls = self.client.clone();
         Ok(Some(TlsCertificates {
             root_cert: self.authorities.clone(),
@@ -121,7 +120,6 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// The servers of a store.
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     /// Some servers of a cluster.
@@ -153,14 +151,12 @@ pub(crate) struct WatchedMaster {
     pub(crate) settings: RedisConnectionInfo,
 }
 
-/// A parsed URL.
 struct ParsedUrl {
     info: ConnectionInfo,
     /// The name of the master and the settings of its servers, if the URL is that of a Sentinel.
     master: Option<(String, RedisConnectionInfo)>,
 }
 
-/// Parses the URLs of a store.
 pub(crate) fn parse(urls: &[String]) -> Result<Servers, StoreError> {
     let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
     let each = urls.iter().enumerate().map(|(place, url)| parse_one(url).map_err(at(place)));

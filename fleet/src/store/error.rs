@@ -1,12 +1,13 @@
 //! Errors of a store's settings, and of a store that does not answer.
 
-use std::fmt;
+use thiserror::Error;
 
 /// The reason why a store cannot be used.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// An address is invalid.
+    #[error("{}: {why}", address_name(*place, *of))]
     Address {
         /// The index of the address, from 0.
         place: usize,
@@ -16,11 +17,13 @@ pub enum StoreError {
         why: String,
     },
     /// The prefix of the keys is empty, too long or has a character that is not allowed.
+    #[error("the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _")]
     Prefix {
         /// The problem.
         why: String,
     },
     /// The TLS settings cannot be used.
+    #[error("TLS to the store: {why}")]
     Tls {
         /// The setting with the problem.
         part: TlsPart,
@@ -28,8 +31,10 @@ pub enum StoreError {
         why: String,
     },
     /// The secret of the keys is too short.
+    #[error("the secret of the keys: it has fewer than 16 bytes")]
     Secret,
     /// The store did not answer in time.
+    #[error("the store: it did not answer in time")]
     Silent,
 }
 
@@ -42,25 +47,12 @@ pub enum TlsPart {
     Client,
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const PLACES: [&str; 9] =
-            ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
-        let (place, of, why) = match self {
-            Self::Address { place, of, why } => (*place, *of, why),
-            Self::Prefix { why } => {
-                return write!(f, "the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _");
-            }
-            Self::Secret => return f.write_str("the secret of the keys: it has fewer than 16 bytes"),
-            Self::Tls { why, .. } => return write!(f, "TLS to the store: {why}"),
-            Self::Silent => return f.write_str("the store: it did not answer in time"),
-        };
-        match PLACES.get(place) {
-            _ if of < 2 => write!(f, "the address: {why}"),
-            Some(which) => write!(f, "the {which} of {of} addresses: {why}"),
-            None => write!(f, "address {} of {of}: {why}", place + 1),
-        }
+/// Returns `the address`, `the second of 3 addresses` or `address 10 of 12`.
+fn address_name(place: usize, of: usize) -> String {
+    const PLACES: [&str; 9] = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
+    match PLACES.get(place) {
+        _ if of < 2 => "the address".to_owned(),
+        Some(which) => format!("the {which} of {of} addresses"),
+        None => format!("address {} of {of}", place + 1),
     }
 }
-
-impl std::error::Error for StoreError {}

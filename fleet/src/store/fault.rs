@@ -4,8 +4,6 @@
 use std::{fmt, time::Duration};
 
 use redis::{ErrorKind, RedisError};
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Parts of the texts of rustls errors.
@@ -32,7 +30,7 @@ macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $fault:ident, $code:literal, $report:ident, $means:literal, $advice:literal;)+) => {
         /// The reason why a store refuses or fails, or what endangers its keys.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schema", derive(JsonSchema))]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
         pub enum StoreFault {
@@ -231,8 +229,7 @@ impl fmt::Display for StoreFault {
 
 /// A fault that a node has with its store now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "StoreFaultReport"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "StoreFaultReport"))]
 pub struct FaultReport {
     /// The code of the fault.
     pub code: StoreFault,

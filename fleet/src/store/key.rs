@@ -18,7 +18,6 @@ use crate::store::error::StoreError;
 /// The version of the values' format. Releases that understand each other's values have the same.
 const VERSION: &str = "1";
 
-/// The most characters of a prefix.
 const PREFIX_MAX: usize = 64;
 
 /// The fewest bytes of a secret that is given.
@@ -62,7 +61,6 @@ pub(crate) struct KeyNames {
     is_given: bool,
 }
 
-/// The derivation of names.
 enum Derivation {
     Awaited,
     Unkeyed,
@@ -74,9 +72,21 @@ impl Derivation {
         let mac = Box::new(Hmac::new_from_slice(secret).ok()?);
         Some(Self::Keyed { secret: secret.to_vec(), mac })
     }
+
+    fn digest<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> String {
+        let mut text = Vec::new();
+        for part in parts {
+            text.extend((part.len() as u64).to_be_bytes());
+            text.extend(part.as_bytes());
+        }
+        let digest = match self {
+            Self::Keyed { mac, .. } => mac.clone().chain_update(&text).finalize().into_bytes(),
+            Self::Unkeyed | Self::Awaited => Sha256::digest(&text),
+        };
+        URL_SAFE_NO_PAD.encode(&digest[..15])
+    }
 }
 
-/// The name of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyName {
     /// The digest of the identities that are counted together. All of their limits share a hash slot of a cluster.
@@ -89,27 +99,26 @@ impl KeyNames {
     pub(crate) fn with(prefix: &str, secret: &KeySecret) -> Result<Self, StoreError> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
         let why = if prefix.is_empty() {
-            "it is empty".to_owned()
+            Some("it is empty".to_owned())
         } else if prefix.chars().count() > PREFIX_MAX {
-            format!("it has more than {PREFIX_MAX} characters")
-        } else if let Some(c) = prefix.chars().find(|&c| !is_allowed(c)) {
-            format!("it has {c:?}")
+            Some(format!("it has more than {PREFIX_MAX} characters"))
         } else {
-            let derivation = match secret {
-                KeySecret::Unkeyed | KeySecret::Plain => Some(Derivation::Unkeyed),
-                KeySecret::Given(secret) if secret.len() < SECRET_MIN => None,
-                KeySecret::Given(secret) => Derivation::keyed(secret),
-                KeySecret::Sent => Some(Derivation::Awaited),
-            };
-            let derivation = RwLock::new(derivation.ok_or(StoreError::Secret)?);
-            return Ok(Self {
-                prefix: prefix.to_owned(),
-                derivation,
-                are_awaited: AtomicBool::new(*secret == KeySecret::Sent),
-                is_given: matches!(secret, KeySecret::Given(_) | KeySecret::Plain),
-            });
+            prefix.chars().find(|&c| !is_allowed(c)).map(|c| format!("it has {c:?}"))
         };
-        Err(StoreError::Prefix { why })
+        if let Some(why) = why {
+            return Err(StoreError::Prefix { why });
+        }
+        let derivation = match secret {
+            KeySecret::Unkeyed | KeySecret::Plain => Some(Derivation::Unkeyed),
+            KeySecret::Given(secret) => Derivation::keyed(secret).filter(|_| secret.len() >= SECRET_MIN),
+            KeySecret::Sent => Some(Derivation::Awaited),
+        };
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            derivation: RwLock::new(derivation.ok_or(StoreError::Secret)?),
+            are_awaited: AtomicBool::new(*secret == KeySecret::Sent),
+            is_given: matches!(secret, KeySecret::Given(_) | KeySecret::Plain),
+        })
     }
 
     /// Returns whether names cannot be derived yet.
@@ -151,21 +160,6 @@ impl KeyNames {
         };
         let key = format!("{}:{VERSION}:{{{slot}}}{limit}", self.prefix);
         KeyName { slot, key }
-    }
-}
-
-impl Derivation {
-    fn digest<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> String {
-        let mut text = Vec::new();
-        for part in parts {
-            text.extend((part.len() as u64).to_be_bytes());
-            text.extend(part.as_bytes());
-        }
-        let digest = match self {
-            Self::Keyed { mac, .. } => mac.clone().chain_update(&text).finalize().into_bytes(),
-            Self::Unkeyed | Self::Awaited => Sha256::digest(&text),
-        };
-        URL_SAFE_NO_PAD.encode(&digest[..15])
     }
 }
 

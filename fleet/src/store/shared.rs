@@ -29,7 +29,6 @@ use crate::store::{
     local::{local_quotas::LocalQuotas, quota::LocalAnswer},
     script::{
         decode::KeyReply,
-        encode::SCRIPT,
         plan::{Intent, KeyRequest},
         record::VersionedMeter,
     },
@@ -70,7 +69,7 @@ impl<C: Clock> Shared<C> {
         let keys = KeyNames::with(prefix, secret)?;
         let servers = address::parse(urls)?;
         let tls = tls.check(servers.use_tls())?;
-        let connection = StoreConnection::to(servers, tls, prefix, SCRIPT).map_err(unusable)?;
+        let connection = StoreConnection::to(servers, tls, prefix).map_err(unusable)?;
         Ok(Self::over(engine, connection, keys, settings).await)
     }
 
@@ -89,15 +88,15 @@ impl<C: Clock> Shared<C> {
         if let Err(fault) = greeted {
             tracing::warn!(%fault, "the store does not answer yet; limits that nodes share are decided without it");
         }
-        store.runtime().spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
-        let quotas = LocalQuotas::new(&store, settings.sync_interval);
+        store.runtime.spawn(Batcher::watch(Arc::downgrade(&store), greeted.is_ok()));
+        let quotas = LocalQuotas::new(&store);
         Self { engine, store, quotas }
     }
 
     /// Returns a number below 2^53 that identifies the store: the same for the same addresses and prefix.
     #[must_use]
     pub fn store_id(&self) -> u64 {
-        self.store.id()
+        self.store.connection.id
     }
 
     /// Takes the secret from which the admin server's fleet derives the names of keys; `None`: the server has none. It
@@ -170,7 +169,7 @@ impl<C: Clock> Shared<C> {
             let began = Instant::now();
             // Checks that wait for a lease come first: what the lease does not cover goes out with the other requests.
             for (place, answer, request) in waits {
-                let left = store.timeout().saturating_sub(began.elapsed());
+                let left = store.settings.timeout.saturating_sub(began.elapsed());
                 match timeout(left, answer).await {
                     Ok(Ok(Some(answer))) => answers[place] = answer,
                     // The lease did not cover all checks that waited.
@@ -179,13 +178,9 @@ impl<C: Clock> Shared<C> {
                 }
             }
             // A request that cannot be answered in time is not sent, and so not charged.
-            if !requests_by_slot.is_empty() && began.elapsed() < store.timeout() {
-                let mut asked = Vec::with_capacity(requests_by_slot.len());
-                let mut places = Vec::with_capacity(requests_by_slot.len());
-                for (slot, parts, at) in requests_by_slot {
-                    asked.push((slot, parts));
-                    places.push(at);
-                }
+            if !requests_by_slot.is_empty() && began.elapsed() < store.settings.timeout {
+                let by_slot = requests_by_slot.into_iter().map(|(slot, requests, places)| ((slot, requests), places));
+                let (asked, places): (Vec<_>, Vec<_>) = by_slot.unzip();
                 for (places, replies) in places.iter().zip(store.ask(asked, began).await) {
                     for (&place, reply) in places.iter().zip(replies.into_iter().flatten()) {
                         answers[place] = reply.answer;
@@ -228,7 +223,7 @@ impl<C: Clock> Shared<C> {
         let (stored, estimate) = (all_charged(self.keys(), &pending, answers), pending.cost());
         let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
         if in_vain.is_some() {
-            self.take_back(stored.into_iter());
+            self.take_back(stored);
             return (decision, None);
         }
         (decision, here.map(|here| Reserved { here, estimate, stored }))
@@ -236,7 +231,7 @@ impl<C: Clock> Shared<C> {
 
     /// Gives back the charges of a check that is not finished after all.
     pub fn abandon(&self, pending: &Pending<'_>, answers: &[StoreAnswer]) {
-        self.take_back(all_charged(self.keys(), pending, answers).into_iter());
+        self.take_back(all_charged(self.keys(), pending, answers));
     }
 
     /// Settles a reservation: see [`Engine::settle`].
@@ -250,7 +245,7 @@ impl<C: Clock> Shared<C> {
             match actual.cmp(&charged.receipt.cost) {
                 Ordering::Less => {
                     let receipt = Receipt { cost, ..charged.receipt };
-                    self.take_back(std::iter::once(AppliedCharge { receipt, ..charged }));
+                    self.take_back([AppliedCharge { receipt, ..charged }]);
                 }
                 Ordering::Equal => {}
                 Ordering::Greater => self.overcharge(charged, cost),
@@ -324,7 +319,7 @@ impl<C: Clock> Shared<C> {
 
     /// Gives back leases and sends what the store does not know yet, before the process ends. Takes at most a second.
     pub async fn close(&self) {
-        self.quotas.close(self.store.close_timeout()).await;
+        self.quotas.close().await;
     }
 
     pub(super) fn keys(&self) -> &KeyNames {
@@ -344,7 +339,7 @@ impl<C: Clock> Shared<C> {
         self.quotas.charge(charge, is_patient)
     }
 
-    fn take_back(&self, charged: impl Iterator<Item = AppliedCharge>) {
+    fn take_back(&self, charged: impl IntoIterator<Item = AppliedCharge>) {
         for AppliedCharge { hash, name, receipt, own, sharing, .. } in charged {
             let left = match sharing {
                 Sharing::Strict => receipt.cost,

@@ -1,12 +1,13 @@
 //! Parses server-sent events from the pieces of a stream (HTML Living Standard, 9.2.6). Comments are skipped: the admin
 //! server sends them only to show that it is alive.
 
-use std::{fmt, mem};
+use std::mem;
+
+use thiserror::Error;
 
 /// The most bytes of a line: a snapshot is one line.
 const BYTES_MAX: usize = 160 << 20;
 
-/// A server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ServerSentEvent {
     /// The name of the event; `message` where the stream states none.
@@ -16,16 +17,9 @@ pub(crate) struct ServerSentEvent {
 }
 
 /// The error for an event that is longer than any of this protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("an event of more than {BYTES_MAX} bytes")]
 pub(crate) struct TooLong;
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an event of more than {BYTES_MAX} bytes")
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// A parser that turns the pieces of a stream into events.
 #[derive(Debug, Default)]
@@ -38,11 +32,8 @@ pub(crate) struct EventReader {
 }
 
 impl EventReader {
-    /// Parses a piece, and calls `each` with every event that it completes.
-    ///
-    /// # Errors
-    ///
-    /// An event is too long. The stream cannot be used any more.
+    /// Parses a piece, and calls `each` with every event that it completes. After an error the stream cannot be used any
+    /// more.
     pub(crate) fn read(&mut self, mut piece: &[u8], mut each: impl FnMut(ServerSentEvent)) -> Result<(), TooLong> {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (line, rest) = piece.split_at(end);

@@ -1,56 +1,40 @@
 //! Packs a document for one line of the stream: deflated, in base64. Unpacking stops at the stated length, and fails
 //! unless the digest matches.
 
-use std::{
-    fmt,
-    io::{Read, Write},
-};
+use std::io::{Read, Write};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 /// The most bytes of a document: a policy with a million clients fits.
 pub const BYTES_MAX: u64 = 128 << 20;
 
 /// The reason why a payload is not the document that was sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Damaged {
     /// The stated length is more than [`BYTES_MAX`].
+    #[error("the snapshot was damaged on its way: {0} bytes; at most {BYTES_MAX} fit")]
     TooLong(u64),
     /// The payload is not base64, or its content is not deflated.
+    #[error("the snapshot was damaged on its way: {0}")]
     Unreadable(String),
     /// The document is longer or shorter than stated.
+    #[error("the snapshot was damaged on its way: it does not have the {said} bytes that it should have")]
     Length {
         /// The stated length in bytes.
         said: u64,
     },
     /// The digest is that of another document.
+    #[error("the snapshot was damaged on its way: its SHA-256 is not the one that it should have")]
     Digest,
 }
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the snapshot was damaged on its way: ")?;
-        match self {
-            Self::TooLong(bytes) => write!(f, "{bytes} bytes; at most {BYTES_MAX} fit"),
-            Self::Unreadable(why) => f.write_str(why),
-            Self::Length { said } => write!(f, "it does not have the {said} bytes that it should have"),
-            Self::Digest => f.write_str("its SHA-256 is not the one that it should have"),
-        }
-    }
-}
-
-impl std::error::Error for Damaged {}
 
 /// Returns the SHA-256 of these bytes in hex.
 #[must_use]
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = Sha256::digest(bytes).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 

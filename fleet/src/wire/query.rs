@@ -2,8 +2,6 @@
 //!
 //! `schemars(rename)` keeps the published names of the schemas, which clients of the REST API generate types from.
 
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::policy::Sharing;
@@ -21,7 +19,7 @@ pub const DEADLINE_MS: u64 = 2_000;
 
 /// The identity that a query is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Who"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Who"))]
 #[serde(deny_unknown_fields)]
 pub struct QueryIdentity {
     /// The kind, such as `user`.
@@ -44,7 +42,7 @@ pub struct QueryMessage {
 
 /// A query to a node: what an administrator wants to know, or to have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]
 pub enum NodeQuery {
     /// Inspects every limit that a request would meet. Charges nothing.
@@ -107,7 +105,7 @@ pub enum NodeQuery {
 
 /// The position in a watch that continues over several queries.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WatchCursor {
     /// Names the watch; the caller chooses a new name for each. The node keeps watching for ten seconds after each
@@ -119,7 +117,7 @@ pub struct WatchCursor {
 
 /// The request that a query is about.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Question"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Question"))]
 #[serde(deny_unknown_fields)]
 pub struct QueryRequest {
     /// `default` unless given.
@@ -141,7 +139,7 @@ pub struct QueryRequest {
 
 /// The message that carries a node's reply to the admin server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Answer"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Answer"))]
 pub struct ReplyMessage {
     /// The name of the node.
     pub name: String,
@@ -156,7 +154,7 @@ pub struct ReplyMessage {
 
 /// A node's reply to a query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Told"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Told"))]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum NodeReply {
     /// The state of each limit that the request would meet.
@@ -225,7 +223,7 @@ pub enum NodeReply {
 
 /// The state of one limit of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeekedLimit {
     /// The full name of the limit.
     pub limit_id: String,
@@ -256,7 +254,7 @@ pub struct PeekedLimit {
 
 /// The decisions that a watch saw.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decisions {
     /// The decisions, oldest first: 100 at most, and as many as fit into one message.
     pub decisions: Vec<SeenDecision>,
@@ -273,7 +271,7 @@ pub struct Decisions {
 
 /// A decision that a watch saw.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeenDecision {
     /// The time of the decision by the node's clock, Unix milliseconds.
     pub at_ms: u64,

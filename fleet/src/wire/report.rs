@@ -1,7 +1,5 @@
 //! Reports: what a node counted, which it sends to the admin server once a second.
 
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -25,7 +23,7 @@ pub const TEXT_BYTES_MAX: usize = 128;
 /// The node sends the same report again until it is acknowledged, so that no count is lost. The admin server counts a
 /// repeated report once.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Report {
     /// The name of the node.
@@ -76,7 +74,7 @@ pub struct Report {
 
 /// The state of the store that a node shares limits through. Counts are since the start of the node's process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreReport {
     /// Whether the circuit breaker is open: the store did not answer and is skipped for now, and `on_failure` of each
     /// limit decides.
@@ -101,7 +99,7 @@ pub struct StoreReport {
 
 /// The count of one kind of errors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorCount {
     /// The kind: the reason why a check was not decided as usual, such as `overload`, or the error code of a request
     /// that was refused or failed, such as `bad_request`.
@@ -112,7 +110,7 @@ pub struct ErrorCount {
 
 /// A process and its settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Process {
     /// The time at which it started, by its clock, Unix milliseconds.
@@ -137,7 +135,7 @@ pub struct Process {
 
 /// A listener and its address.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoorAddress {
     /// The protocol: `http`, `grpc` or `resp`.
     pub protocol: String,
@@ -150,7 +148,7 @@ impl StoreReport {
     pub(crate) fn of(now: &StoreStats, before: &StoreStats) -> Self {
         let answers = (now.asked - now.failed).saturating_sub(before.asked - before.failed);
         let took = now.took.saturating_sub(before.took);
-        let latency = u32::try_from(answers).ok().filter(|&answers| answers > 0).map(|answers| took / answers);
+        let latency = u32::try_from(answers).ok().and_then(|answers| took.checked_div(answers));
         Self {
             is_away: now.is_open,
             faults: now.faults.clone(),
@@ -206,7 +204,7 @@ impl Report {
 
 /// Counts of a node's decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeCounts {
     /// Decisions that allowed.
@@ -223,7 +221,7 @@ pub struct NodeCounts {
 
 /// Counts of one limit, tier or rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "PartCounts"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PartCounts"))]
 pub struct ReportedCounts {
     /// The full name of the limit, tier or rule.
     pub id: String,
@@ -245,7 +243,7 @@ impl ReportedCounts {
 
 /// One of the heaviest keys of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeavyKey {
     /// The full name of the limit.
     pub limit_id: String,
@@ -259,12 +257,18 @@ pub struct HeavyKey {
 
 /// An identity in a report or a decision.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeenIdentity {
     /// The kind, such as `user`.
     pub kind: String,
     /// The value, such as `ada`.
     pub value: String,
+}
+
+impl SeenIdentity {
+    pub(crate) fn new(kind: impl Into<String>, value: &[u8]) -> Self {
+        Self { kind: kind.into(), value: String::from_utf8_lossy(value).into_owned() }
+    }
 }
 
 #[cfg(test)]

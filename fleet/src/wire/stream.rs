@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate::algorithm::Carry;
 
@@ -54,7 +52,7 @@ pub fn is_name(name: &str) -> bool {
 
 /// The query parameters with which a node opens the stream.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hello {
     /// The name of the node.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = NAME_BYTES_MAX), regex(pattern = NAME_PATTERN)))]
@@ -84,7 +82,7 @@ pub struct Hello {
 
 /// The message of a node that stops on purpose, so its absence raises no alert.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Goodbye {
     /// The name of the node.
     pub name: String,
@@ -155,7 +153,7 @@ pub struct StreamEnd {
 
 /// A node's acknowledgement of a snapshot or a delta.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acknowledgement {
     /// The name of the node.
     pub name: String,

@@ -113,14 +113,14 @@ async fn one_request_is_handed_out_at_a_time_and_none_while_one_is_answered() {
     for _ in 0..3 {
         assert_eq!(connection.read(), (REQUEST.len(), true), "a head is waited for");
     }
-    let request = connection.stream.requests().begin();
+    let request = connection.stream.requests.begin();
     assert_eq!(connection.read(), (0, false));
     drop(request);
     assert!(connection.is_woken());
     assert_eq!(connection.read(), (REQUEST.len(), true), "the next head is waited for");
 
     let mut other = TestConnection::new(REQUEST);
-    let _request = other.stream.requests().begin();
+    let _request = other.stream.requests.begin();
     assert_eq!(other.read(), (0, false));
     assert_eq!(other.stream.ahead.len() / REQUEST.len(), READ_BYTES / REQUEST.len(), "one read is kept ahead");
 }
@@ -129,7 +129,7 @@ async fn one_request_is_handed_out_at_a_time_and_none_while_one_is_answered() {
 async fn a_body_is_handed_out_only_while_its_reader_waits() {
     const BODY: usize = 2_000 * REQUEST.len();
     let mut connection = TestConnection::new(REQUEST);
-    let guard = connection.stream.requests().begin();
+    let guard = connection.stream.requests.begin();
     let (mut sender, payload) = h1::Payload::create(false);
     let payload: Payload = Payload::H1 { payload };
     let mut request = Request::with_payload(payload);
@@ -155,7 +155,7 @@ async fn a_body_is_handed_out_only_while_its_reader_waits() {
 #[tokio::test]
 async fn a_flush_wakes_the_reader_of_a_body_unless_the_body_arrived_with_its_head() {
     let connection = &mut TestConnection::new(REQUEST);
-    let guard = connection.stream.requests().begin();
+    let guard = connection.stream.requests.begin();
     for comes_with_head in [true, false] {
         let (mut sender, payload) = h1::Payload::create(false);
         let payload: Payload = Payload::H1 { payload };
@@ -182,7 +182,7 @@ async fn a_flush_wakes_the_reader_of_a_body_unless_the_body_arrived_with_its_hea
 async fn a_waiting_reader_is_woken_by_a_pending_write_and_by_the_end_of_the_stream() {
     for is_dropped in [false, true] {
         let mut connection = TestConnection::new(REQUEST);
-        let guard = connection.stream.requests().begin();
+        let guard = connection.stream.requests.begin();
         let (_sender, payload) = h1::Payload::create(false);
         let payload: Payload = Payload::H1 { payload };
         let mut request = Request::with_payload(payload);
@@ -203,7 +203,7 @@ async fn a_waiting_reader_is_woken_by_a_pending_write_and_by_the_end_of_the_stre
 #[tokio::test]
 async fn a_body_of_unknown_length_is_handed_out_up_to_each_blank_line() {
     let mut connection = TestConnection::new(REQUEST);
-    let guard = connection.stream.requests().begin();
+    let guard = connection.stream.requests.begin();
     let (_sender, payload) = h1::Payload::create(false);
     let payload: Payload = Payload::H1 { payload };
     let mut request = Request::with_payload(payload);

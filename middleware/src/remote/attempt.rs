@@ -64,7 +64,6 @@ pub(crate) fn http_client(tls: ClientConfig) -> HttpClient {
         .build(connector)
 }
 
-/// The settings of all attempts.
 pub(crate) struct AttemptSettings {
     pub(crate) client: HttpClient,
     pub(crate) token: Option<HeaderValue>,
@@ -75,7 +74,7 @@ pub(crate) struct AttemptSettings {
 
 /// A server: its address, its breaker, and the number of checks in flight.
 pub(crate) struct Server {
-    uri: Uri,
+    pub(crate) uri: Uri,
     breaker_state: Mutex<State>,
     /// Checks that were sent, while their responses are read.
     in_flight: AtomicUsize,
@@ -84,10 +83,6 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(uri: Uri) -> Self {
         Self { uri, breaker_state: Mutex::default(), in_flight: AtomicUsize::new(0) }
-    }
-
-    pub(crate) fn uri(&self) -> &Uri {
-        &self.uri
     }
 
     /// Sends a check to the server, unless its breaker is open or too many checks are in flight.

@@ -7,7 +7,6 @@ use tidegate_api::{CheckBody, DecisionBody, IdentityBody};
 
 use crate::decision::OwnedDecision;
 
-/// Returns the body of a check.
 pub(crate) fn check<'a>(request: &Request<'a>) -> CheckBody<'a> {
     let parts = request.parts();
     let identities = parts.identities.iter();

@@ -56,7 +56,7 @@ pub struct Remote {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.servers.iter().map(|server| server.uri().authority()).collect();
+        let servers: Vec<_> = self.servers.iter().map(|server| server.uri.authority()).collect();
         f.debug_struct("Remote").field("servers", &servers).field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
@@ -107,17 +107,17 @@ impl Remote {
     /// Creates a client of the servers at these addresses, `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Over TLS it
     /// trusts the authorities that the machine trusts.
     pub fn to<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Self, RemoteError> {
-        let servers = servers(addresses)?;
-        Self::with(servers, ClientTls { machine: true, authorities: None, own: None })
+        Self::over_tls(addresses, ClientTls { machine: true, authorities: None, own: None })
     }
 
     /// Creates a client with these trusted authorities, and the certificate for servers that ask for one (`--tls-client-ca`).
     pub fn over_tls<'a>(addresses: impl IntoIterator<Item = &'a str>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
-        Self::with(servers(addresses)?, tls)
-    }
-
-    fn with(servers: Box<[Arc<Server>]>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
-        let is_over_tls = servers.iter().any(|server| server.uri().scheme() == Some(&Scheme::HTTPS));
+        let servers = addresses.into_iter().map(|address| Ok(Arc::new(Server::new(uri(address)?))));
+        let servers: Box<[Arc<Server>]> = servers.collect::<Result<_, _>>()?;
+        if servers.is_empty() {
+            return Err(RemoteError::NoAddress);
+        }
+        let is_over_tls = servers.iter().any(|server| server.uri.scheme() == Some(&Scheme::HTTPS));
         if is_over_tls && !tls.machine && tls.authorities.is_none() {
             return Err(RemoteError::Tls("no servers over TLS are believed: name an authority".to_owned()));
         }
@@ -219,12 +219,6 @@ async fn first_outcome(attempts: &mut Vec<Attempt>) -> AttemptOutcome {
         Poll::Pending
     })
     .await
-}
-
-fn servers<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Box<[Arc<Server>]>, RemoteError> {
-    let servers = addresses.into_iter().map(|address| Ok(Arc::new(Server::new(uri(address)?))));
-    let servers: Box<[Arc<Server>]> = servers.collect::<Result<_, _>>()?;
-    if servers.is_empty() { Err(RemoteError::NoAddress) } else { Ok(servers) }
 }
 
 impl Backend for Remote {

@@ -261,11 +261,7 @@ impl Tls {
         }
     }
 
-    /// Uses the contents of the files, if they are new.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be used.
+    /// Uses the contents of the files, if they are new. Fails if they cannot be used.
     fn take(&mut self, now: Contents) -> Result<(), TlsError> {
         if now != self.used {
             let in_use = self.files.load(&now)?;

@@ -62,7 +62,6 @@ pub(crate) struct Batcher {
     state: Mutex<State>,
     /// Whether the state is open; read by each check of a view.
     is_open: AtomicBool,
-    /// The queues of slots with requests.
     slots: Mutex<HashMap<String, SlotQueue>>,
     /// The time at which the store answered last, by this node's clock, and how far its own clock is ahead of that. Until it
     /// answers, its time is unknown (0), and the script refuses operations for which the time matters.
@@ -71,20 +70,18 @@ pub(crate) struct Batcher {
     /// The number of connections when the circuit breaker opened, or when it tried a new connection.
     tried_connections: AtomicU64,
     began: Instant,
-    runtime: runtime::Handle,
+    /// The runtime for tasks that no caller waits for.
+    pub(crate) runtime: runtime::Handle,
     pub(crate) counts: Counts,
 }
 
-/// Counts of scripts since the start.
+/// The counts of [`StoreStats`](crate::store::StoreStats) that the client keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) asked: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// The total latency of answers, nanoseconds.
     pub(crate) took_ns: AtomicU64,
-    /// The number of times that the circuit breaker opened.
     pub(crate) opened: AtomicU64,
-    /// The times for which checks waited.
     pub(crate) waits: WaitCounters,
 }
 
@@ -112,26 +109,8 @@ impl Batcher {
         }
     }
 
-    /// Returns the runtime for tasks that no caller waits for.
-    pub(crate) fn runtime(&self) -> &runtime::Handle {
-        &self.runtime
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.connection.id()
-    }
-
-    pub(crate) fn close_timeout(&self) -> Duration {
-        self.settings.close_timeout
-    }
-
-    /// Returns the life of a lease.
     pub(crate) fn lease_ns(&self) -> Nanos {
         nanos(self.settings.lease).max(1)
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.settings.timeout
     }
 
     /// Sends the requests of a check that began to wait at `began`, those of one slot together. Returns the replies in
@@ -216,10 +195,8 @@ impl Batcher {
             && !self.is_open()
             && let Some(permit) = self.permit()
         {
-            let began = Instant::now();
-            let is_there = self.greet_one(self.notices_in()).await.is_ok();
-            self.record(permit, began.elapsed(), self.settings.failures_max, is_there);
-            if !is_there {
+            let probe = self.probe_at(self.epochs.next_place(), self.notices_in());
+            if !self.record_probe(permit, probe).await {
                 // It may have refused at once.
                 sleep(MOVED).await;
             }
@@ -272,7 +249,6 @@ impl Batcher {
         }
     }
 
-    /// Returns whether the circuit breaker is open.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
@@ -349,7 +325,7 @@ impl Batcher {
     /// which the slot last had an answer.
     fn queue(self: &Arc<Self>, name: String, mut queued: QueuedRequest) -> Arc<AtomicU64> {
         let lease_ns = self.lease_ns();
-        queued.slot_request.iter_mut().for_each(|request| request.set_lease(lease_ns));
+        queued.slot_request.iter_mut().for_each(|request| request.lease_ns = lease_ns);
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get_mut(&name) {
             slot.push(queued);
@@ -428,14 +404,11 @@ impl Batcher {
         heard_at.store(self.now(), Ordering::Relaxed);
         let mut reply = reply.into_iter();
         let Some(now) = self.record_time(reply.next().as_ref()) else { return Vec::new() };
+        let mut next = || Some((OpOutcome::named(&reply.next()?)?, reply.next()?));
         let mut again = Vec::new();
-        for mut queued in batch.drain(..) {
-            let mut done = Vec::with_capacity(queued.slot_request.len());
-            for _ in 0..queued.slot_request.len() {
-                let (Some(name), Some(text)) = (reply.next(), reply.next()) else { return again };
-                let Some(outcome) = OpOutcome::named(&name) else { return again };
-                done.push((outcome, text));
-            }
+        for mut queued in batch {
+            let done = queued.slot_request.iter().map(|_| next()).collect::<Option<Vec<_>>>();
+            let Some(done) = done else { return again };
             match replies_of(&mut queued.slot_request, done, now) {
                 // A send error is ignored: the receiver may have timed out.
                 Some(answers) => drop(queued.answer.map(|answer| answer.send(answers))),

@@ -71,19 +71,18 @@ impl Cluster {
     /// Sends a command to the master of its keys, and returns the answer.
     pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         let answer = self.connection().await?.req_packed_command(command).await.and_then(Value::extract_error);
-        match &answer {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                match error.redirect_node().and_then(|(address, _)| self.importing(address).ok()) {
-                    Some(server) => server.send_asking(command).await,
-                    None => answer,
-                }
+        if let Err(error) = &answer {
+            if error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
+                && let Some((address, _)) = error.redirect_node()
+                && let Ok(server) = self.importing(address)
+            {
+                return server.send_asking(command).await;
             }
-            Err(error) if error.is_timeout() => {
+            if error.is_timeout() {
                 self.replace();
-                answer
             }
-            _ => answer,
         }
+        answer
     }
 
     /// Returns the output of `INFO` of each master.

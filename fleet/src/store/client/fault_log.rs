@@ -19,7 +19,6 @@ use crate::{
 /// The time for which a fault counts as present after it last occurred.
 pub(crate) const HOLD: Duration = Duration::from_secs(10);
 
-/// The most bytes of a fault's detail.
 const DETAIL_MAX: usize = 200;
 
 /// The faults of one store, as one node meets them.
@@ -51,7 +50,6 @@ struct Entry {
     detail: String,
 }
 
-/// A change of the faults that are present.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum FaultChange {
     Began(FaultReport),
@@ -103,7 +101,6 @@ impl FaultLog {
         lock(&self.met).entries.iter_mut().flatten().for_each(|entry| entry.is_shown = false);
     }
 
-    /// Records that a fault is over.
     pub(crate) fn end(&self, fault: StoreFault) {
         let mut met = lock(&self.met);
         met.entries[fault as usize] = None;

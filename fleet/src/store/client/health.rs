@@ -64,7 +64,9 @@ impl Batcher {
                 && let Some(permit) = store.trial()
             {
                 looked_at = Some(Instant::now());
-                if std::mem::take(&mut is_greeted) || store.is_there(permit).await {
+                // A probe has long enough to connect, since no check waits for it.
+                let patience = TRIAL_IN.max(store.settings.timeout);
+                if std::mem::take(&mut is_greeted) || store.record_probe(permit, store.greet(patience)).await {
                     store.look_for_evictions(&mut evictions).await;
                 }
             }
@@ -73,11 +75,14 @@ impl Batcher {
         }
     }
 
-    /// Probes the store with this permit.
-    async fn is_there(self: &Arc<Self>, permit: Permit) -> bool {
+    /// Waits for a probe, and records it for the circuit breaker. Returns whether the store took it.
+    pub(crate) async fn record_probe(
+        &self,
+        permit: Permit,
+        probe: impl Future<Output = Result<(), StoreFault>>,
+    ) -> bool {
         let began = Instant::now();
-        // Long enough to connect, since no check waits for it.
-        let is_there = self.greet(TRIAL_IN.max(self.timeout())).await.is_ok();
+        let is_there = probe.await.is_ok();
         self.record(permit, began.elapsed(), self.settings.failures_max, is_there);
         is_there
     }
@@ -97,7 +102,7 @@ impl Batcher {
         let mut probes = JoinSet::new();
         for place in self.epochs.places() {
             let store = Arc::clone(self);
-            probes.spawn_on(async move { store.probe_at(place, patience).await }, self.runtime());
+            probes.spawn_on(async move { store.probe_at(place, patience).await }, &self.runtime);
         }
         let (mut is_there, mut failed) = (false, Vec::new());
         while let Some(probed) = probes.join_next().await {
@@ -120,12 +125,8 @@ impl Batcher {
         Ok(())
     }
 
-    /// Probes the store as [`greet`](Self::greet) does; in a cluster only one master, another one each time.
-    pub(crate) async fn greet_one(&self, patience: Duration) -> Result<(), StoreFault> {
-        self.probe_at(self.epochs.next_place(), patience).await
-    }
-
-    async fn probe_at(&self, place: usize, patience: Duration) -> Result<(), StoreFault> {
+    /// Probes the store with a write to one epoch key; in a cluster its master must take it.
+    pub(crate) async fn probe_at(&self, place: usize, patience: Duration) -> Result<(), StoreFault> {
         self.write_epoch(place, patience).await.map_err(|error| self.faults.meet(&error))
     }
 
@@ -157,7 +158,7 @@ impl Batcher {
 
     /// Checks whether the store evicts keys.
     async fn look_for_evictions(&self, evictions: &mut Evictions) {
-        let patience = self.settings.operator_timeout.max(self.timeout());
+        let patience = self.settings.operator_timeout.max(self.settings.timeout);
         let infos = match self.connection.info(patience).await {
             Ok(infos) => infos,
             Err(error) => {
@@ -202,13 +203,12 @@ impl Evictions {
         }
         let mut count = 0;
         for server in servers {
-            let before = self.runs.insert(server.run.to_owned(), server.evicted);
-            // An unknown run began since the last call, or is that of a server that was not asked before.
-            let is_new = || since.is_some_and(|since| server.uptime_s <= since);
-            count += before.map_or_else(
-                || if is_new() { server.evicted } else { 0 },
-                |before| server.evicted.saturating_sub(before),
-            );
+            count += match self.runs.insert(server.run.to_owned(), server.evicted) {
+                Some(before) => server.evicted.saturating_sub(before),
+                // An unknown run began since the last call, or is that of a server that was not asked before.
+                None if since.is_some_and(|since| server.uptime_s <= since) => server.evicted,
+                None => 0,
+            };
         }
         count
     }
@@ -224,7 +224,6 @@ struct EvictionInfo<'i> {
 }
 
 impl<'i> EvictionInfo<'i> {
-    /// Parses the output of `INFO`.
     fn read(info: &'i str) -> Self {
         let field = |name: &str| {
             let mut lines = info.lines().filter_map(|line| line.split_once(':'));

@@ -37,7 +37,6 @@ const TRIES_FOR: Duration = Duration::from_secs(1);
 /// The least time for which a background request is awaited: longer than a check, since no check waits for it.
 pub(crate) const BACKGROUND: Duration = Duration::from_millis(50);
 
-/// A request that waits in a queue.
 pub(super) struct QueuedRequest {
     pub(super) slot_request: SlotRequest,
     /// The time at which the request was first answered in vain.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult, TlsCertificates,
-    io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    RedisResult, TlsCertificates, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 
 /// The time limit for opening a connection.
@@ -45,4 +45,10 @@ pub(crate) fn client_of(
         None => ConnectionAddr::Tcp(host, port),
     };
     open(address.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp()), tls)
+}
+
+/// Connects to a server, whose replies then have this time limit.
+pub(crate) async fn connect(client: &Client, answer_in: Duration) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_IN));
+    client.get_multiplexed_async_connection_with_config(&config.set_response_timeout(Some(answer_in))).await
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, TlsCertificates, Value,
+    Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 use tokio::{
@@ -22,7 +22,7 @@ use crate::{
     lock::lock,
     store::{
         address::WatchedMaster,
-        client::redis_client::{ANSWER_IN, CONNECT_IN},
+        client::redis_client::{ANSWER_IN, connect},
     },
 };
 
@@ -37,11 +37,9 @@ const REPLACE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct ServerConnection {
     server: Server,
     current: Mutex<Arc<Attempt>>,
-    /// The number of connections that were opened.
     made: AtomicU64,
 }
 
-/// The server to connect to.
 pub(crate) enum Server {
     /// The server at a fixed address. Its name is resolved for each connection.
     At(Box<Client>),
@@ -67,7 +65,6 @@ impl ServerConnection {
         Self { server, current: Mutex::new(Attempt::new()), made: AtomicU64::new(0) }
     }
 
-    /// Sends a command, and returns the answer.
     pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         self.exchange(command, false).await
     }
@@ -89,9 +86,10 @@ impl ServerConnection {
             connection.req_packed_command(command).await
         };
         let answer = answer.and_then(Value::extract_error);
+        // With Sentinels another server may have taken over from one that did not answer.
         if let Err(error) = &answer
             && (error.is_unrecoverable_error()
-                || self.is_elsewhere(error)
+                || matches!(self.server, Server::Watched(..)) && error.is_timeout()
                 || is_of_replica(error) && attempt.since.elapsed() >= REPLACE_AFTER)
             && let Some(next) = self.replace(&attempt)
         {
@@ -105,13 +103,15 @@ impl ServerConnection {
     /// Returns the connection of an attempt, and starts the attempt if no other request has.
     async fn connection(&self, attempt: &Arc<Attempt>) -> RedisResult<MultiplexedConnection> {
         let connect = || async {
-            if let Ok(connection) = self.connect().await {
-                return Ok(connection);
+            let mut made = self.connect().await;
+            if made.is_err() {
+                sleep(RETRY_AFTER).await;
+                made = self.connect().await;
             }
-            sleep(RETRY_AFTER).await;
-            self.connect().await
+            self.made.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
+            made
         };
-        let made = attempt.connection.get_or_init(|| async { connect().await.inspect(|_| self.count()) }).await.clone();
+        let made = attempt.connection.get_or_init(connect).await.clone();
         if made.is_err() {
             self.replace(attempt);
         }
@@ -120,23 +120,9 @@ impl ServerConnection {
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         match &self.server {
-            Server::At(client) => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(CONNECT_IN))
-                    .set_response_timeout(Some(ANSWER_IN));
-                client.get_multiplexed_async_connection_with_config(&config).await
-            }
+            Server::At(client) => connect(client, ANSWER_IN).await,
             Server::Watched(master, tls) => master.connect(tls.as_ref()).await,
         }
-    }
-
-    /// Returns whether another server may have taken over from one that did not answer.
-    fn is_elsewhere(&self, error: &RedisError) -> bool {
-        matches!(self.server, Server::Watched(..)) && error.is_timeout()
-    }
-
-    fn count(&self) {
-        self.made.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of connections that were opened since the start.

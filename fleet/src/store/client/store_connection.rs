@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates};
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates, Value};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
@@ -15,6 +15,7 @@ use crate::store::{
         redis_client::{ANSWER_IN, CONNECT_IN, open, tcp},
         server_connection::{Server, ServerConnection},
     },
+    script::encode::SCRIPT,
 };
 
 #[derive(Clone)]
@@ -25,24 +26,30 @@ enum StoreTarget {
     Simulated(Arc<crate::store::simulation::Wire>),
 }
 
+impl StoreTarget {
+    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Server(server) => server.send(command).await,
+            Self::Cluster(cluster) => cluster.send(command).await,
+            #[cfg(test)]
+            Self::Simulated(wire) => wire.send(command).await,
+        }
+    }
+}
+
 /// A connection to the store. Clones share it, and requests do not wait for each other's replies.
 #[derive(Clone)]
 pub(crate) struct StoreConnection {
     target: StoreTarget,
     pub(crate) faults: Arc<FaultLog>,
-    id: u64,
-    code: &'static str,
-    hash: String,
+    /// A number of 52 bits that is the same for the same addresses and prefix.
+    pub(crate) id: u64,
+    script_hash: String,
 }
 
 impl StoreConnection {
     /// Makes a connection to servers that need not be reachable yet.
-    pub(crate) fn to(
-        servers: Servers,
-        tls: Option<TlsCertificates>,
-        prefix: &str,
-        code: &'static str,
-    ) -> RedisResult<Self> {
+    pub(crate) fn to(servers: Servers, tls: Option<TlsCertificates>, prefix: &str) -> RedisResult<Self> {
         let id = id_of(&servers, prefix);
         let to = |server| StoreTarget::Server(Arc::new(ServerConnection::to(server)));
         let target = match servers {
@@ -50,19 +57,17 @@ impl StoreConnection {
             Servers::Watched(master) => to(Server::Watched(master, tls)),
             Servers::Cluster(infos) => StoreTarget::Cluster(Arc::new(Cluster::of(infos, tls)?)),
         };
-        Ok(Self { target, faults: Arc::default(), id, code, hash: Script::new(code).get_hash().to_owned() })
+        Ok(Self::over(target, id))
     }
 
     /// Makes a connection to the store of a simulation.
     #[cfg(test)]
-    pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>, code: &'static str) -> Self {
-        let hash = Script::new(code).get_hash().to_owned();
-        Self { target: StoreTarget::Simulated(wire), faults: Arc::default(), id: 0, code, hash }
+    pub(crate) fn simulated(wire: Arc<crate::store::simulation::Wire>) -> Self {
+        Self::over(StoreTarget::Simulated(wire), 0)
     }
 
-    /// Returns a number of 52 bits that is the same for the same addresses and prefix.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    fn over(target: StoreTarget, id: u64) -> Self {
+        Self { target, faults: Arc::default(), id, script_hash: Script::new(SCRIPT).get_hash().to_owned() }
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -94,10 +99,10 @@ impl StoreConnection {
         arguments: &[Vec<u8>],
         patience: Duration,
     ) -> RedisResult<Vec<String>> {
-        let by_hash = call("EVALSHA", &self.hash, keys, arguments);
+        let by_hash = call("EVALSHA", &self.script_hash, keys, arguments);
         match self.send(by_hash, patience).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.send(call("EVAL", self.code, keys, arguments), patience).await
+                self.send(call("EVAL", SCRIPT, keys, arguments), patience).await
             }
             answered => answered,
         }
@@ -105,32 +110,18 @@ impl StoreConnection {
 
     /// Returns the output of `INFO` of each server; of a cluster, of each master.
     pub(crate) async fn info(&self, patience: Duration) -> RedisResult<Vec<String>> {
-        let target = self.target.clone();
-        let asked = async move {
-            match target {
-                StoreTarget::Server(server) => {
-                    Ok(vec![redis::from_redis_value(server.send(&redis::cmd("INFO")).await?)?])
-                }
-                StoreTarget::Cluster(cluster) => cluster.info().await,
-                #[cfg(test)]
-                StoreTarget::Simulated(wire) => {
-                    Ok(vec![redis::from_redis_value(wire.send(&redis::cmd("INFO")).await?)?])
-                }
+        let asked = async {
+            if let StoreTarget::Cluster(cluster) = &self.target {
+                return cluster.info().await;
             }
+            Ok(vec![redis::from_redis_value(self.target.send(&redis::cmd("INFO")).await?)?])
         };
         timeout(patience, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
         let target = self.target.clone();
-        let mut asked = Box::pin(async move {
-            match target {
-                StoreTarget::Server(server) => server.send(&command).await,
-                StoreTarget::Cluster(cluster) => cluster.send(&command).await,
-                #[cfg(test)]
-                StoreTarget::Simulated(wire) => wire.send(&command).await,
-            }
-        });
+        let mut asked = Box::pin(async move { target.send(&command).await });
         if let Ok(answer) = timeout(patience, &mut asked).await {
             return redis::from_redis_value(answer?).map_err(RedisError::from);
         }

@@ -76,7 +76,7 @@ impl LocalQuotas {
         let request = KeyRequest::again(name.key.clone(), *own, intent, text.as_deref());
         let slot = self.store.background_slot(&name.slot);
         let quotas = Arc::clone(self);
-        Some(self.store.runtime().spawn(async move {
+        Some(self.store.runtime.spawn(async move {
             let reply = match quotas.store.permit() {
                 Some(permit) => {
                     let asked = quotas.store.ask_in_background(slot, request, BACKGROUND, false);

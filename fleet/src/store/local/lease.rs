@@ -58,7 +58,7 @@ const SOON_NS: Nanos = SECOND_NS / 1_000;
 const CROWD: u32 = 32;
 
 /// A lease: tokens that were taken in advance. Times are by this node's own clock, except the end of a window.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
 // The fields that each check needs come first and lie together, so that they are in the first two cache lines of the quota.
 #[repr(C)]
 pub(crate) struct Lease {
@@ -99,7 +99,6 @@ pub(crate) enum SpendResult {
     Ask,
 }
 
-/// The upkeep that a lease needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upkeep {
     Keep,
@@ -111,26 +110,7 @@ pub(crate) enum Upkeep {
 
 impl Lease {
     pub(crate) fn new() -> Self {
-        Self {
-            word: 0,
-            heard_at: 0,
-            since: 0,
-            epoch: 0,
-            ends: 0,
-            out: 0,
-            left: 0,
-            over_at: 0,
-            mark: 0,
-            asked_at: 0,
-            spent: 0,
-            rate: 0.0,
-            horizon: HORIZON_FIRST,
-            closed_until: 0,
-            denied: 0,
-            crowd_until: 0,
-            is_asking: false,
-            used_at: 0,
-        }
+        Self { horizon: HORIZON_FIRST, ..Self::default() }
     }
 
     /// Returns the tokens that can be spent.

@@ -6,7 +6,7 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
     mem,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,7 +20,7 @@ use tidegate::{
 };
 use tokio::{
     sync::oneshot,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -28,8 +28,9 @@ use crate::{
     store::{
         client::{batcher::Batcher, clock_reading::ClockReading},
         local::{
-            lease::{SpendResult, look_every},
+            lease::{Lease, SpendResult, look_every},
             quota::{LocalAnswer, LocalQuota, QuotaKind, QuotaRef, SHARDS, Shard, find, spread_hash},
+            synced::SyncedUsage,
         },
         script::{
             plan::{Intent, KeyRequest},
@@ -77,23 +78,21 @@ pub(crate) struct LocalQuotas {
     pub(crate) counters: QuotaCounters,
 }
 
-/// Metrics of leases and views.
+/// The metrics of [`StoreStats`](crate::store::StoreStats) about leases and views.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaCounters {
-    /// The tokens that the store counts as lent to this node.
+    /// The tokens on lease.
     pub(crate) out: AtomicI64,
-    /// The most tokens above a limit that the store has had, and the number of times that it had more than the limit.
     pub(crate) overshoot_max: AtomicU64,
     pub(crate) overshoots: AtomicU64,
-    /// The most tokens of one key that were spent from the sending of one exchange to the answer to the next.
     pub(crate) untold_max: AtomicU64,
-    /// The nanoseconds for which the oldest charge of the last exchange had waited when the store had it.
+    /// The lag of the oldest charge of the last exchange.
     pub(crate) lag_ns: AtomicU64,
 }
 
 impl LocalQuotas {
     /// Makes the quotas, and starts the tasks that look after them until they are dropped.
-    pub(crate) fn new(store: &Arc<Batcher>, interval: Duration) -> Arc<Self> {
+    pub(crate) fn new(store: &Arc<Batcher>) -> Arc<Self> {
         // Two processes have the same number once in 2^64 cases.
         let node = format!("{:x}", RandomState::new().build_hasher().finish());
         let quotas = Arc::new(Self {
@@ -110,18 +109,29 @@ impl LocalQuotas {
             node,
             counters: QuotaCounters::default(),
         });
-        store.runtime().spawn(every(TICK, Arc::downgrade(&quotas), |quotas| async move { quotas.look_after() }));
-        store.runtime().spawn(every(
-            interval,
-            Arc::downgrade(&quotas),
-            |quotas| async move { quotas.run_exchange().await },
-        ));
-        store.runtime().spawn(every(PROBE, Arc::downgrade(&quotas), |quotas| async move {
+        quotas.run_every(TICK, |quotas| async move { quotas.look_after() });
+        quotas.run_every(store.settings.sync_interval, |quotas| async move { quotas.run_exchange().await });
+        quotas.run_every(PROBE, |quotas| async move {
             if quotas.is_view_used.swap(false, Ordering::Relaxed) {
                 quotas.store.probe().await;
             }
-        }));
+        });
         quotas
+    }
+
+    /// Starts a task that does this work at intervals until the quotas are dropped.
+    fn run_every<W>(self: &Arc<Self>, pause: Duration, mut work: impl FnMut(Arc<Self>) -> W + Send + 'static)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let quotas = Arc::downgrade(self);
+        self.store.runtime.spawn(async move {
+            loop {
+                sleep(pause).await;
+                let Some(quotas) = quotas.upgrade() else { return };
+                work(quotas).await;
+            }
+        });
     }
 
     /// Charges the quota of a key, or returns what a charge would lead to. `is_patient` means that the answer may come
@@ -232,7 +242,6 @@ impl LocalQuotas {
         }
     }
 
-    /// Records that a view is used.
     pub(crate) fn note_view(&self) {
         // Written once for many checks, since several threads share the cache line.
         if !self.is_view_used.load(Ordering::Relaxed) {
@@ -266,7 +275,6 @@ impl LocalQuotas {
         true
     }
 
-    /// Forgets the quota of a key.
     pub(crate) fn forget(&self, hash: u64) {
         let removed = self.remove(&mut lock(self.shard(hash)), hash);
         if let Some(quota) = removed {
@@ -282,8 +290,13 @@ impl LocalQuotas {
     }
 
     fn new_quota(&self, charge: &StoreCharge<'_>, own: VersionedMeter, now: ClockReading) -> LocalQuota {
-        let name = self.store.keys.name(charge);
-        LocalQuota::new(charge, own, name, now, self.generations.fetch_add(1, Ordering::Relaxed))
+        let kind = match charge.sharing {
+            Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
+            _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
+        };
+        let name = Box::new(self.store.keys.name(charge));
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+        LocalQuota { hash: charge.hash, own, kind, name, generation }
     }
 
     /// Switches a quota to other numbers or another sharing mode. A view goes on with its state; a lease goes back, and
@@ -357,7 +370,7 @@ impl LocalQuotas {
     }
 
     /// Gives back all leases, and sends the charges of all views, before this node stops.
-    pub(crate) async fn close(self: &Arc<Self>, within: Duration) {
+    pub(crate) async fn close(self: &Arc<Self>) {
         let all = async {
             let is_exchanging = || self.in_exchange.load(Ordering::Relaxed) > 0 || !lock(&self.unsent).is_empty();
             loop {
@@ -365,22 +378,9 @@ impl LocalQuotas {
                 if !self.give_back_all() && !is_exchanging() {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                sleep(Duration::from_millis(5)).await;
             }
         };
-        drop(timeout(within, all).await);
-    }
-}
-
-/// Runs a task at intervals until the quotas are dropped.
-async fn every<W: Future<Output = ()>>(
-    pause: Duration,
-    to: Weak<LocalQuotas>,
-    mut work: impl FnMut(Arc<LocalQuotas>) -> W,
-) {
-    loop {
-        tokio::time::sleep(pause).await;
-        let Some(to) = to.upgrade() else { return };
-        work(to).await;
+        drop(timeout(self.store.settings.close_timeout, all).await);
     }
 }

@@ -1,11 +1,10 @@
 //! The quota of one key that a node holds: the lease of a `leased` limit, or the view of a `synced` one.
 
 use hashbrown::HashTable;
-use tidegate::{StoreAnswer, StoreCharge, policy::Sharing};
+use tidegate::{StoreAnswer, policy::Sharing};
 use tokio::sync::oneshot;
 
 use crate::store::{
-    client::clock_reading::ClockReading,
     key::KeyName,
     local::{lease::Lease, synced::SyncedUsage},
     script::record::VersionedMeter,
@@ -37,9 +36,12 @@ pub(super) struct QuotaRef {
 // The tag comes first.
 #[repr(u64)]
 pub(super) enum QuotaKind {
-    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<StoreAnswer>>)> },
+    Leased { lease: Lease, text: String, waiters: Waiters },
     Synced { view: SyncedUsage, text: Option<String> },
 }
+
+/// The checks that wait for a lease, each with its cost. The answer `None` means that the charge is for the store.
+pub(super) type Waiters = Vec<(u64, oneshot::Sender<Option<StoreAnswer>>)>;
 
 /// The answer of a node's quotas to a charge.
 pub(crate) enum LocalAnswer {
@@ -51,31 +53,14 @@ pub(crate) enum LocalAnswer {
 }
 
 impl LocalQuota {
-    pub(super) fn new(
-        charge: &StoreCharge<'_>,
-        own: VersionedMeter,
-        name: KeyName,
-        now: ClockReading,
-        generation: u64,
-    ) -> Self {
-        let kind = match charge.sharing {
-            Sharing::Synced => QuotaKind::Synced { view: SyncedUsage::new(now.own), text: None },
-            _ => QuotaKind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
-        };
-        Self { hash: charge.hash, own, kind, name: Box::new(name), generation }
-    }
-
     pub(super) fn reference(&self) -> QuotaRef {
         QuotaRef { hash: self.hash, generation: self.generation }
     }
 
     /// Drops the quota. Checks that wait for it are charged in the store.
-    pub(super) fn release_waiters(self) {
-        if let QuotaKind::Leased { waiters, .. } = self.kind {
-            for (_, waiter) in waiters {
-                // A send error is ignored: the check may have given up.
-                let _ = waiter.send(None);
-            }
+    pub(super) fn release_waiters(mut self) {
+        if let QuotaKind::Leased { waiters, .. } = &mut self.kind {
+            answer_all(waiters, None);
         }
     }
 
@@ -91,6 +76,14 @@ impl LocalQuota {
             QuotaKind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
             QuotaKind::Synced { .. } => 0,
         }
+    }
+}
+
+/// Gives all checks that wait the same answer.
+pub(super) fn answer_all(waiters: &mut Waiters, answer: Option<StoreAnswer>) {
+    for (_, waiter) in waiters.drain(..) {
+        // A send error is ignored: the check may have given up.
+        let _ = waiter.send(answer);
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate::{
     StoreAnswer,
     algorithm::{Receipt, Verdict},
 };
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     lock::lock,
@@ -19,7 +19,7 @@ use crate::{
         local::{
             lease::{SpendResult, Upkeep},
             local_quotas::LocalQuotas,
-            quota::{LocalQuota, QuotaKind, QuotaRef, find_same},
+            quota::{LocalQuota, QuotaKind, QuotaRef, answer_all, find_same},
         },
         script::{
             decode::KeyReply,
@@ -40,7 +40,7 @@ impl LocalQuotas {
         let QuotaKind::Leased { lease, text, waiters } = &mut quota.kind else { return };
         let Some(permit) = self.store.permit() else {
             // The request is not sent, so the store counts as before.
-            fail(waiters);
+            answer_all(waiters, Some(StoreAnswer::Failed));
             return;
         };
         let ask = lease.ask(&own.meter, need, keep, now);
@@ -51,7 +51,7 @@ impl LocalQuotas {
         let quotas = Arc::clone(self);
         // The request is queued at once, so that a check that comes to wait for it can make it urgent.
         let asked = self.store.ask_in_background(slot, request, self.store.patience_of_leases(), need > 0);
-        self.store.runtime().spawn(async move {
+        self.store.runtime.spawn(async move {
             let reply = quotas.store.wait_for(permit, asked).await;
             quotas.renewing.fetch_sub(1, Ordering::Relaxed);
             quotas.renewed(reference, &ask, reply);
@@ -68,7 +68,7 @@ impl LocalQuotas {
         };
         let Some(KeyReply { answer, grant: Some(grant), text: found, now: heard_at, .. }) = reply else {
             lease.failed();
-            fail(waiters);
+            answer_all(waiters, Some(StoreAnswer::Failed));
             return;
         };
         let mut waiting: VecDeque<_> = mem::take(waiters).into();
@@ -104,17 +104,8 @@ impl LocalQuotas {
     pub(super) fn look_after(self: &Arc<Self>) {
         let at = Instant::now();
         while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
-            let reference = {
-                let mut due = lock(&self.due);
-                match due.front() {
-                    Some((when, reference)) if *when <= at => {
-                        let reference = *reference;
-                        due.pop_front();
-                        reference
-                    }
-                    _ => return,
-                }
-            };
+            let next = lock(&self.due).pop_front_if(|(when, _)| *when <= at);
+            let Some((_, reference)) = next else { return };
             if self.look_after_quota(reference) {
                 self.schedule(reference);
             }
@@ -159,13 +150,5 @@ impl LocalQuotas {
             }
         }
         is_any
-    }
-}
-
-/// Answers the checks that wait: the store did not answer.
-fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<StoreAnswer>>)>) {
-    for (_, waiter) in waiters.drain(..) {
-        // A send error is ignored: the check may have given up.
-        let _ = waiter.send(Some(StoreAnswer::Failed));
     }
 }

@@ -115,7 +115,6 @@ impl SyncedUsage {
         self.word = meter.merge(self.word, word);
     }
 
-    /// Returns whether the view is listed for the next exchange.
     pub(crate) fn is_listed(&self) -> bool {
         self.is_listed
     }
@@ -126,7 +125,6 @@ impl SyncedUsage {
         self.ends = to.ends(self.word);
     }
 
-    /// Returns the tokens that were not sent yet.
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent
     }

@@ -2,7 +2,7 @@
 
 use tidegate::{
     StoreAnswer,
-    algorithm::{Carry, Meter, Verdict},
+    algorithm::{Carry, Verdict},
     time::Nanos,
 };
 
@@ -30,35 +30,27 @@ pub(crate) enum OpOutcome {
 }
 
 impl OpOutcome {
+    /// The names that the script gives to the outcomes, in their order.
+    const NAMES: [(&str, Self); 7] = [
+        ("charged", Self::Charged),
+        ("refused", Self::Refused),
+        ("spared", Self::Spared),
+        ("looked", Self::Looked),
+        ("known", Self::Known),
+        ("other", Self::Other),
+        ("unasked", Self::Unasked),
+    ];
+
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "charged" => Self::Charged,
-            "refused" => Self::Refused,
-            "spared" => Self::Spared,
-            "looked" => Self::Looked,
-            "known" => Self::Known,
-            "other" => Self::Other,
-            "unasked" => Self::Unasked,
-            _ => return None,
-        })
+        Self::NAMES.into_iter().find_map(|(its, outcome)| (its == name).then_some(outcome))
     }
 
-    /// Returns the name that the script gives to it.
     #[cfg(any(test, feature = "model"))]
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Charged => "charged",
-            Self::Refused => "refused",
-            Self::Spared => "spared",
-            Self::Looked => "looked",
-            Self::Known => "known",
-            Self::Other => "other",
-            Self::Unasked => "unasked",
-        }
+        Self::NAMES[self as usize].0
     }
 }
 
-/// The reply to the request for one key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyReply {
     pub(crate) answer: StoreAnswer,
@@ -99,7 +91,9 @@ impl KeyRequest {
         self.found = Some(StoredRecord::read(text.clone(), &self.own.meter));
         let (held, _) = self.held(now);
         let own = self.own.meter;
-        let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
+        let seen = |word| {
+            if held.under.meter == own { word } else { held.under.meter.carry_over(word, now, &own, Carry::Keep) }
+        };
         let (word, full) = (seen(held.word), seen(held.full(now)));
         let failed = |is_over: bool| is_over.then(|| reply(StoreAnswer::Failed, full, text.clone()));
         match self.intent {
@@ -157,8 +151,4 @@ impl KeyRequest {
             }
         }
     }
-}
-
-fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {
-    from.carry_over(word, now, to, Carry::Keep)
 }

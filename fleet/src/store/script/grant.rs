@@ -60,23 +60,21 @@ pub(crate) struct Grant {
 }
 
 /// Returns the record after a grant, and the grant.
-pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
-    let Record { under, word, mut leases } = held;
-    let meter = under.meter;
-    let mut word = meter.rolled(word, now);
-    let ends = meter.ends(word);
+pub(crate) fn granted(mut held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
+    let meter = held.under.meter;
+    held.word = meter.rolled(held.word, now);
+    let ends = meter.ends(held.word);
     // Tokens that the store still counts as out are kept. Others were counted as spent, or belong to a window that is
     // over: the node asks for as many anew.
-    let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);
+    let is_counted = ask.out > 0 && ask.ends == ends && held.leases.take_back(ask.epoch, ask.out);
     let (kept, want) = if is_counted { (ask.keep, ask.want) } else { (0, ask.wanted()) };
     if is_counted {
-        word = Record { under, word, leases }.with(ask.spent(), now);
+        held.word = held.with(ask.spent(), now);
     }
-    let others = leases.out();
+    let others = held.leases.out();
     #[cfg(test)]
     let others = if Mutation::GrantIgnoresOthers.is_on() { 0 } else { others };
-    let taken = Record { under, word, leases }.with(others + kept, now);
-    let room = meter.remaining(taken, now);
+    let room = meter.remaining(held.with(others + kept, now), now);
     // At most a quarter of the capacity is lent.
     let lendable = (meter.capacity() / 4).saturating_sub(others + kept);
     let mut given = want.min(room).min(lendable);
@@ -87,10 +85,9 @@ pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Na
         given = 0;
     }
     if is_charged {
-        word = Record { under, word, leases }.with(ask.need, now);
+        held.word = held.with(ask.need, now);
     }
-    leases.lend(now, kept + given, lease_ns);
-    let after = Record { under, word, leases };
-    let word = after.with(others, now);
-    (after, Grant { epoch: leases.epoch, ends, is_counted, kept, given, word, is_charged, is_all_out })
+    held.leases.lend(now, kept + given, lease_ns);
+    let (epoch, word) = (held.leases.epoch, held.with(others, now));
+    (held, Grant { epoch, ends, is_counted, kept, given, word, is_charged, is_all_out })
 }

@@ -7,7 +7,6 @@ use crate::store::script::{
     record::{Record, VersionedMeter, head},
 };
 
-/// An operation on the record of one key.
 #[derive(Debug)]
 pub(super) enum ScriptOp {
     Look,

@@ -51,7 +51,6 @@ pub(crate) enum Intent {
     Reset,
 }
 
-/// A request for one key.
 #[derive(Debug)]
 pub(crate) struct KeyRequest {
     pub(crate) key: String,
@@ -69,7 +68,7 @@ pub(crate) struct KeyRequest {
     /// The number of tries that came too late, though the record was as expected.
     pub(super) late: u8,
     /// The life of a lease, and the length of an epoch.
-    pub(super) lease_ns: Nanos,
+    pub(crate) lease_ns: Nanos,
 }
 
 /// Requests for keys of one slot, of which all are charged or none.
@@ -98,11 +97,6 @@ impl KeyRequest {
         }
     }
 
-    /// Sets the life of leases.
-    pub(crate) fn set_lease(&mut self, lease_ns: Nanos) {
-        self.lease_ns = lease_ns;
-    }
-
     /// Returns the second key of the request, if it has one.
     pub(super) fn sent(&self) -> Option<&str> {
         if let Intent::Delta { sent, .. } = &self.intent { Some(sent) } else { None }
@@ -125,20 +119,11 @@ impl KeyRequest {
         }
     }
 
-    /// Returns the time by which the store has the bucket state, with more time after tries that came too late.
-    fn taken_by(&self, now: Nanos) -> Nanos {
-        now.saturating_add(TAKE_IN[usize::from(self.late).min(TAKE_IN.len() - 1)])
-    }
-
     fn text(&self) -> &str {
         self.found.as_ref().map_or("", |found| &found.text)
     }
 
-    /// Plans the operation for the script.
-    ///
-    /// # Errors
-    ///
-    /// The stored record already decides: its verdict.
+    /// Plans the operation for the script. Fails with the verdict if the stored record already decides.
     // Long: one arm for each intent, over the same record.
     pub(super) fn op(&mut self, now: Nanos) -> Result<ScriptOp, Verdict> {
         let (held, is_other) = self.held(now);
@@ -148,7 +133,7 @@ impl KeyRequest {
         let soon = now.saturating_add(SWAP_IN[usize::from(self.tries).min(SWAP_IN.len() - 1)]);
         // The node may know an old time of the store. A bucket refills meanwhile, so charges and refunds are computed
         // for a time by which the store has them.
-        let by = self.taken_by(now);
+        let by = now.saturating_add(TAKE_IN[usize::from(self.late).min(TAKE_IN.len() - 1)]);
         let swap = |after: &Record, (from, until): (Nanos, Nanos)| {
             let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
             let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));

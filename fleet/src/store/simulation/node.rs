@@ -16,7 +16,6 @@ use crate::store::{
     client::store_connection::StoreConnection,
     config::StoreSettings,
     key::{KeyNames, KeySecret},
-    script::encode::SCRIPT,
     shared::Shared,
 };
 
@@ -101,7 +100,7 @@ impl Node {
         let engine = Engine::for_simulation(64, NodeClock { began, at_first }, place as u64);
         engine.publish(Publish::of(snapshot).under_version(version)).expect("few limits");
         let wire = Wire::new(network);
-        let connection = StoreConnection::simulated(Arc::clone(&wire), SCRIPT);
+        let connection = StoreConnection::simulated(Arc::clone(&wire));
         let keys = KeyNames::with("tidegate", &KeySecret::Unkeyed).expect("a prefix");
         let shared = Shared::over(Arc::new(engine), connection, keys, settings).await;
         Self { place, shared, wire, began }
