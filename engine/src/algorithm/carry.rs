@@ -10,7 +10,6 @@ pub(crate) struct Used(pub(super) u128);
 impl Used {
     pub(super) const FRACTION_BITS: u32 = 16;
 
-    /// Returns `tokens` whole tokens.
     #[must_use]
     pub(crate) fn whole(tokens: u64) -> Self {
         Self(u128::from(tokens) << Self::FRACTION_BITS)

@@ -100,13 +100,11 @@ impl FixedWindow {
         Self { ahead_ns, ..self }
     }
 
-    /// Returns the end of the window that contains `at`.
     #[inline]
     fn end(&self, at: Nanos) -> Nanos {
         self.windows.end(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
     }
 
-    /// Returns the start of the window that contains `at`.
     fn start(&self, at: Nanos) -> Nanos {
         self.windows.start(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
     }

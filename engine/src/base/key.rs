@@ -67,53 +67,23 @@ impl<K: Key + ?Sized> Key for &K {
     }
 }
 
-impl Key for [u8] {
-    #[inline]
-    fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.bytes(self)
-    }
+macro_rules! by_bytes {
+    ($([$($generic:tt)*] $text:ty),*) => {$(
+        impl<$($generic)*> Key for $text {
+            #[inline]
+            fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
+                hasher.bytes(self.as_ref())
+            }
 
-    #[inline]
-    fn text(&self) -> &[u8] {
-        self
-    }
+            #[inline]
+            fn text(&self) -> &[u8] {
+                self.as_ref()
+            }
+        }
+    )*};
 }
 
-impl<const N: usize> Key for [u8; N] {
-    #[inline]
-    fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.bytes(self)
-    }
-
-    #[inline]
-    fn text(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Key for str {
-    #[inline]
-    fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.bytes(self.as_bytes())
-    }
-
-    #[inline]
-    fn text(&self) -> &[u8] {
-        self.as_bytes()
-    }
-}
-
-impl Key for String {
-    #[inline]
-    fn key_hash(&self, hasher: &KeyHasher) -> KeyHash {
-        hasher.bytes(self.as_bytes())
-    }
-
-    #[inline]
-    fn text(&self) -> &[u8] {
-        self.as_bytes()
-    }
-}
+by_bytes!([] [u8], [const N: usize] [u8; N], [] str, [] String);
 
 impl Key for u64 {
     #[inline]

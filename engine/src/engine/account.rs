@@ -37,7 +37,7 @@ pub(crate) struct Account<'l> {
     /// counts alone.
     stored: Option<&'l Stored>,
     /// The version of the snapshot that `limit` belongs to.
-    version: u64,
+    pub(super) version: u64,
     key: Key,
     cost: u64,
 }
@@ -118,10 +118,15 @@ impl<'l> Account<'l> {
         place: usize,
         charged: ChargeResult,
     ) -> Decision<'e> {
+        let decided_by = self.decided_by(buckets, place, charged);
+        Decision::of_one(&buckets.names, self.version, decided_by, decided_by.outcome.delay_ns())
+    }
+
+    #[inline(always)]
+    pub(super) fn decided_by<C: Clock>(&self, buckets: &Buckets<C>, place: usize, charged: ChargeResult) -> DecidedBy {
         let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
         let is_stored = matches!(charged.site, BucketSite::Store);
-        let decided_by = DecidedBy { place, limit: self.limit.index, is_stored, outcome };
-        Decision::of_one(&buckets.names, self.version, decided_by, outcome.delay_ns())
+        DecidedBy { place, limit: self.limit.index, is_stored, outcome }
     }
 
     /// Returns the meter that interprets a word from this place.
@@ -232,18 +237,14 @@ impl<'l> Account<'l> {
         ChargeResult { verdict: Verdict::Later { wait_ns }, word, now, site: BucketSite::NoRoom }
     }
 
-    /// Returns the word of the key's bucket; without a bucket, the word of one of which nothing is used.
+    /// Returns the word of the key's bucket under the numbers of the snapshot, if that is still the newest; without a
+    /// bucket, the word of one of which nothing is used.
     #[inline(always)]
     fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<BucketState>) -> Attempt<u64> {
-        self.current(buckets, held.unwrap_or(BucketState::word(self.limit.generation, 0)))
-    }
-
-    /// Returns the word of a bucket under the numbers of the snapshot, if that is still the newest.
-    #[inline(always)]
-    fn current<C: Clock>(&self, buckets: &Buckets<C>, held: BucketState) -> Attempt<u64> {
         if self.is_stale(buckets) {
             return Err(StaleSnapshot);
         }
+        let held = held.unwrap_or(BucketState::word(self.limit.generation, 0));
         match self.limit.current(held, &buckets.table.rings, || buckets.clock.now()) {
             Ok(word) => Ok(word),
             Err(ConversionError::Stray) => {

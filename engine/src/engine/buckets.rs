@@ -51,12 +51,12 @@ impl<C> Buckets<C> {
 
     /// Returns how often a new key found no slot in the table: it took an overflow bucket, or was denied.
     pub(crate) fn overflow_charges(&self) -> u64 {
-        self.table.shares.overflowed() + self.denied_without_room()
+        self.table.shares.overflowed.count() + self.denied_without_room()
     }
 
     /// Returns how often a key was denied because there was no bucket for it.
     #[inline(always)]
     pub(crate) fn denied_without_room(&self) -> u64 {
-        self.table.shares.refused()
+        self.table.shares.refused.count()
     }
 }

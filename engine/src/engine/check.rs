@@ -183,10 +183,7 @@ impl<C: Clock> Engine<C> {
     ) {
         self.observers.show(input, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {
-            let known = match input {
-                CheckInput::Request(request) | CheckInput::Rated(request) => active.snapshot.has_domain(request.domain),
-                CheckInput::Handle { .. } => true,
-            };
+            let known = input.request().is_none_or(|request| active.snapshot.domains.contains_key(request.domain));
             return self.counters.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
         let counter = |entry: &PlanEntry| active.limits[entry.limit as usize].counter;

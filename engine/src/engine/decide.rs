@@ -192,22 +192,11 @@ impl<C: Clock> Buckets<C> {
                 }
             }
         }
-        let mut decision = match tightest {
-            // No limit applies.
-            None => Decision {
-                policy_version: active.version,
-                delay_ns: 0,
-                degraded: None,
-                decided_by: None,
-                shadows,
-                names: &self.names,
-            },
-            Some((place, charged)) => accounts[place].decision(self, place, *charged),
-        };
-        decision.delay_ns = delay_ns;
-        decision.shadows = shadows;
-        decision.degraded = answers.degraded(accounts);
-        decision
+        // Without one, no limit applies.
+        let decided_by = tightest.map(|(place, charged)| accounts[place].decided_by(self, place, *charged));
+        let policy_version = tightest.map_or(active.version, |(place, _)| accounts[place].version);
+        let degraded = answers.degraded(accounts);
+        Decision { policy_version, delay_ns, degraded, decided_by, shadows, names: &self.names }
     }
 }
 

@@ -42,16 +42,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome of a charge to a bucket that holds `word`. Without a meter nothing is admitted.
-    #[inline(always)]
-    pub(crate) fn new(meter: Option<Meter>, word: u64, now: Nanos, cost: u64) -> Self {
-        let verdict = match &meter {
-            Some(meter) => meter.step(word, now, cost),
-            None => Verdict::Never,
-        };
-        Self { meter, cost, verdict, word: verdict.admitted().unwrap_or(word), now }
-    }
-
     /// Returns the outcome as a clock of this resolution can promise it.
     #[inline(always)]
     pub(crate) fn at_resolution(self, ns: u64) -> Self {

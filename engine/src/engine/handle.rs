@@ -317,12 +317,8 @@ impl<'e, C: Clock> Handle<'e, C> {
         self.active = self.engine.active.load_full();
         self.version = self.active.version;
         self.place = place_in(&self.active, &self.limit_id, &self.kind);
-        let Some(place) = self.place else {
-            (self.one_token, self.metered) = (None, None);
-            return;
-        };
-        let limit = &self.active.limits[place as usize];
-        (self.one_token, self.metered) = self.engine.fast_paths(limit);
+        let limit = self.place.map(|place| &self.active.limits[place as usize]);
+        (self.one_token, self.metered) = limit.map(|limit| self.engine.fast_paths(limit)).unwrap_or_default();
     }
 }
 

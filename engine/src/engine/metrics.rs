@@ -81,13 +81,13 @@ impl<C: Clock> Engine<C> {
     /// when threads get into each other's way, and ends when they do not, or when the key has nothing left.
     #[must_use]
     pub fn leases_begun(&self) -> u64 {
-        self.buckets.stripes.begun()
+        self.buckets.stripes.counters.begun.count()
     }
 
     /// Returns how many of these leases have ended.
     #[must_use]
     pub fn leases_ended(&self) -> u64 {
-        self.buckets.stripes.ended()
+        self.buckets.stripes.counters.ended.count()
     }
 
     /// Returns how often a sliding window log was charged without a ring of its own, because its pool had none left:
@@ -95,7 +95,7 @@ impl<C: Clock> Engine<C> {
     /// smaller logs.
     #[must_use]
     pub fn log_charges_without_ring(&self) -> u64 {
-        self.buckets.table.rings.missed()
+        self.buckets.table.rings.missed.count()
     }
 
     /// Returns how often a charge was given back because a later limit of the same check refused in a race. Until it

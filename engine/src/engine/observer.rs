@@ -15,7 +15,7 @@ use crate::{
     engine::{decision::Decision, names::LimitIndex},
     policy::{
         planner::PlanEntry,
-        request::{Identity, Request, RequestParts},
+        request::{Request, RequestParts},
     },
 };
 
@@ -56,6 +56,16 @@ pub(crate) enum CheckInput<'a> {
     },
 }
 
+impl<'a> CheckInput<'a> {
+    /// Returns the request; `None` for a check by handle.
+    pub(super) fn request(self) -> Option<&'a Request<'a>> {
+        match self {
+            Self::Request(request) | Self::Rated(request) => Some(request),
+            Self::Handle { .. } => None,
+        }
+    }
+}
+
 impl<'a> Observed<'a> {
     /// Returns the decision, including what it says of shadow limits.
     pub fn decision(&self) -> &'a Decision<'a> {
@@ -83,10 +93,7 @@ impl<'a> Observed<'a> {
     /// Returns the whole request; `None` for a check by a handle, which knows only a limit and a key.
     #[must_use]
     pub fn request(&self) -> Option<RequestParts<'a>> {
-        match self.input {
-            CheckInput::Request(request) | CheckInput::Rated(request) => Some(request.parts()),
-            CheckInput::Handle { .. } => None,
-        }
+        self.input.request().map(Request::parts)
     }
 
     /// Returns whether the request brought its own numbers: then no policy decided.
@@ -97,22 +104,16 @@ impl<'a> Observed<'a> {
 
     /// Returns the kinds and values of all identities of the request, in its order.
     pub fn identities(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let (of_request, of_handle): (&[Identity<'a>], _) = match self.input {
-            CheckInput::Request(request) | CheckInput::Rated(request) => (request.identities, None),
-            CheckInput::Handle { kind, value } => (&[], Some((kind, value))),
-        };
-        let of_request = of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes()));
-        of_request.chain(of_handle)
+        let of_handle = if let CheckInput::Handle { kind, value } = self.input { Some((kind, value)) } else { None };
+        let of_request = self.input.request().map_or(&[][..], |request| request.identities);
+        of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes())).chain(of_handle)
     }
 
     /// Returns the identities that the limit that decided counts together; with the limit, they are the key. None for a
     /// limit that counts everyone together, and where no limit applied.
     pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let counted = match (self.input, self.plan_entry) {
-            (_, None) => 0,
-            (CheckInput::Request(_) | CheckInput::Rated(_), Some(entry)) => entry.counted,
-            (CheckInput::Handle { .. }, Some(_)) => 1,
-        };
+        let of_entry = |entry: &PlanEntry| if self.input.request().is_some() { entry.counted } else { 1 };
+        let counted = self.plan_entry.map_or(0, of_entry);
         let each = self.identities().enumerate();
         each.filter_map(move |(place, identity)| (counted >> place & 1 == 1).then_some(identity))
     }
@@ -133,7 +134,6 @@ impl<'a> Observed<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObserverId(NonZeroU64);
 
-/// The observers of an engine.
 #[derive(Default)]
 pub(crate) struct Observers {
     /// The slots on a cache line of their own. A publish writes it, and adding or removing an observer; without an

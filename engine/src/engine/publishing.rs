@@ -193,7 +193,7 @@ impl<C: Clock> Engine<C> {
             }
             _ => None,
         });
-        buckets.table.rings.come_into_force(logs, shares.among_others());
+        buckets.table.rings.come_into_force(logs, shares.among_others);
         let changed: HashSet<u32> =
             active.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {

@@ -32,7 +32,6 @@ pub struct Reservation {
     engine: Arc<()>,
 }
 
-/// The charge of one limit.
 #[derive(Debug)]
 pub(crate) struct ReservedCharge {
     /// The id and the index of the limit: another name may have the id by the time of the settlement.

@@ -45,14 +45,8 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn recall(&self, remembered: &SavedDecision) -> Decision<'_> {
-        let SavedDecision { policy_version, delay_ns, degraded, decided_by, shadows } = remembered;
-        Decision {
-            policy_version: *policy_version,
-            delay_ns: *delay_ns,
-            degraded: *degraded,
-            decided_by: *decided_by,
-            shadows: shadows.as_deref().copied().unwrap_or_default(),
-            names: &self.buckets.names,
-        }
+        let SavedDecision { policy_version, delay_ns, degraded, decided_by, ref shadows } = *remembered;
+        let (shadows, names) = (shadows.as_deref().copied().unwrap_or_default(), &self.buckets.names);
+        Decision { policy_version, delay_ns, degraded, decided_by, shadows, names }
     }
 }

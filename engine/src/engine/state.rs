@@ -164,26 +164,28 @@ impl<C: Clock> Engine<C> {
     /// Returns whether the present policy has this domain. No limit applies in a domain that it does not have.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
-        self.active.load().snapshot.has_domain(domain)
+        self.active.load().snapshot.domains.contains_key(domain)
     }
 
     /// Returns the settings of a domain for descriptors of Envoy; the defaults for a domain that the policy does not
     /// have.
     #[must_use]
     pub fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
-        self.active.load().snapshot.descriptor_settings(domain)
+        self.active.load().snapshot.domains.get(domain).map(|domain| domain.descriptors).unwrap_or_default()
     }
 
     /// Returns whether some limit of a domain of the present policy is in shadow mode.
     #[must_use]
     pub fn has_shadow_limits(&self, domain: &str) -> bool {
-        self.active.load().snapshot.has_shadow_limits(domain)
+        self.active.load().snapshot.domains.get(domain).is_some_and(|domain| domain.has_shadow_limits)
     }
 
     /// Returns whether a domain of the present policy names this kind of identity.
     #[must_use]
     pub fn names_kind(&self, domain: &str, kind: &str) -> bool {
-        self.active.load().snapshot.names_kind(domain, kind)
+        let active = self.active.load();
+        let domain = active.snapshot.domains.get(domain);
+        domain.is_some_and(|domain| domain.kinds.iter().any(|known| *known.name == *kind))
     }
 
     /// Returns the response settings of a domain of the present policy.

@@ -11,7 +11,7 @@ use crate::{
     },
     engine::{account::Account, active_policy::ActiveLimit, decision::Outcome, state::DEFAULT_MAX_KEYS},
     limiter::keyed::KeyedLimiter,
-    storage::caller_groups::{CallerGroup, CallerGroups, NO_GROUP},
+    storage::caller_groups::{CallerGroup, NO_GROUP},
 };
 
 /// Limits each key by the rate that comes with the check, for callers that have their own rates, as with `CL.THROTTLE`
@@ -153,7 +153,7 @@ impl<C: Clock> RatedLimiter<C> {
     /// above counts these.
     #[must_use]
     pub fn denied_by_share(&self) -> u64 {
-        self.0.buckets.table.groups.as_ref().map_or(0, CallerGroups::refused)
+        self.0.buckets.table.groups.as_ref().map_or(0, |groups| groups.refused.count())
     }
 
     /// Returns the clock that the limiter reads.

@@ -114,8 +114,10 @@ impl<C: Clock> Limiter<C> {
     /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, cost: u64) -> Outcome {
         let now = self.clock.now();
-        let outcome = self.bucket.update(|word| Next::Leave(Outcome::new(self.meter, word, now, cost)));
-        outcome.at_resolution(self.clock.resolution_ns())
+        let word = self.bucket.update(Next::Leave);
+        let verdict = self.meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost));
+        let word = verdict.admitted().unwrap_or(word);
+        Outcome { meter: self.meter, cost, verdict, word, now }.at_resolution(self.clock.resolution_ns())
     }
 
     #[inline(always)]

@@ -48,7 +48,6 @@ impl<T> ClientMap<T> {
         is_new
     }
 
-    /// Removes a client and returns it.
     pub(crate) fn remove(&mut self, matcher: Matcher<&str>) -> Option<T>
     where
         T: Copy,

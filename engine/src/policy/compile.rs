@@ -102,7 +102,6 @@ impl Snapshot {
     }
 }
 
-/// A domain to compile.
 struct DomainSource<'p, C> {
     name: &'p str,
     domain: &'p document::Domain,
@@ -241,17 +240,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
-                let name = format!("{owner}/blocked").into();
-                self.limits.push(CompiledLimit {
-                    name,
-                    id: "blocked".into(),
-                    meter: None,
-                    period_ns: 0,
-                    max_debt: 0,
-                    is_shadow: false,
-                    kinds: None,
-                    stored: None,
-                });
+                self.add_limit(owner, "blocked", &LimitNumbers::default(), false);
                 Grants::Blocked(self.limits.len() as u32 - 1)
             }
             (false, true, true) => Grants::Unlimited,
@@ -271,21 +260,16 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let report = &mut report.item("limits", place);
             check_id(&mut report.field("id"), &limit.id);
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
-            let LimitNumbers { meter, period_ns, max_debt, stored } = numbers(report, limit, &self.zone);
-            let name = format!("{owner}/{}", limit.id).into();
-            let is_shadow = limit.mode == document::Mode::Shadow;
-            self.limits.push(CompiledLimit {
-                name,
-                id: limit.id.as_str().into(),
-                meter,
-                period_ns,
-                max_debt,
-                is_shadow,
-                kinds: None,
-                stored,
-            });
+            let numbers = numbers(report, limit, &self.zone);
+            self.add_limit(owner, &limit.id, &numbers, limit.mode == document::Mode::Shadow);
         }
         first..self.limits.len() as u32
+    }
+
+    fn add_limit(&mut self, owner: &str, id: &str, numbers: &LimitNumbers, is_shadow: bool) {
+        let &LimitNumbers { meter, period_ns, max_debt, stored } = numbers;
+        let (name, id) = (format!("{owner}/{id}").into(), id.into());
+        self.limits.push(CompiledLimit { name, id, meter, period_ns, max_debt, is_shadow, kinds: None, stored });
     }
 
     /// Returns the index of a kind.
@@ -314,10 +298,13 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
 /// Returns the blocks of addresses that conditions of the rules name.
 fn named_blocks(rule_sets: &[RuleSet], kinds: &[Kind]) -> ClientMap<()> {
     let rules = rule_sets.iter().flat_map(|set| set.patterns.each().flat_map(RuleList::iter));
-    let of_addresses = rules.flat_map(|rule| &rule.condition).filter(|(kind, _)| *kinds[*kind as usize].name == *IP);
     let mut blocks = ClientMap::default();
-    for block in of_addresses.filter_map(|(_, matcher)| matcher.block()) {
-        blocks.insert(Matcher::Block(block), ());
+    for (kind, matcher) in rules.flat_map(|rule| &rule.condition) {
+        if let Matcher::Block(block) = matcher
+            && *kinds[*kind as usize].name == *IP
+        {
+            blocks.insert(Matcher::Block(*block), ());
+        }
     }
     blocks
 }

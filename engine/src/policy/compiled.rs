@@ -57,13 +57,6 @@ pub(crate) struct CompiledLimit {
     pub(crate) stored: Option<Stored>,
 }
 
-impl CompiledLimit {
-    /// Returns whether its windows follow the calendar of a time zone.
-    pub(crate) fn is_of_calendar(&self) -> bool {
-        self.meter.is_some_and(|meter| meter.is_of_calendar())
-    }
-}
-
 /// The numbers of a limit that is kept in a store.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {
@@ -74,6 +67,11 @@ pub(crate) struct Stored {
 }
 
 impl CompiledLimit {
+    /// Returns whether its windows follow the calendar of a time zone.
+    pub(crate) fn is_of_calendar(&self) -> bool {
+        self.meter.is_some_and(|meter| meter.is_of_calendar())
+    }
+
     /// Returns the full name of the tier, rule or client that has this limit.
     pub(crate) fn owner_name(&self) -> &str {
         self.name.rsplit_once('/').map_or(&self.name, |(owner, _)| owner)
@@ -217,21 +215,5 @@ impl Snapshot {
             // The first bit that keeps the address out of that block.
             bits = u8::try_from(differing + 1).unwrap_or(u8::MAX).min(128);
         }
-    }
-
-    pub(crate) fn descriptor_settings(&self, domain: &str) -> DescriptorSettings {
-        self.domains.get(domain).map(|domain| domain.descriptors).unwrap_or_default()
-    }
-
-    pub(crate) fn has_shadow_limits(&self, domain: &str) -> bool {
-        self.domains.get(domain).is_some_and(|domain| domain.has_shadow_limits)
-    }
-
-    pub(crate) fn names_kind(&self, domain: &str, kind: &str) -> bool {
-        self.domains.get(domain).is_some_and(|domain| domain.kinds.iter().any(|known| *known.name == *kind))
-    }
-
-    pub(crate) fn has_domain(&self, domain: &str) -> bool {
-        self.domains.contains_key(domain)
     }
 }

@@ -1,7 +1,4 @@
 //! Envoy descriptors: maps the key of an entry to a part of a request: a kind of identity, the endpoint or the method.
-//!
-//! The importer and the listener for Envoy both call [`Dimension::of`], so an imported limit applies to the descriptors that its
-//! file was written for.
 
 use std::borrow::Cow;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::policy::document::Policy;
+use crate::policy::document::{Client, Policy};
 
 /// One difference of two policies. Without `field`, the whole object or limit is new (`from` is absent) or removed (`to` is
 /// absent).
@@ -45,11 +45,10 @@ pub struct Difference {
 #[must_use]
 pub fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
     let mut found = Vec::new();
-    let (from, to) = (by_key(from), by_key(to));
-    let keys: BTreeSet<&Key<'_>> = from.keys().chain(to.keys()).collect();
-    for key in keys {
-        let object = ObjectRef { domain: key.1, kind: key.0.name(), id: &key.2 };
-        object.compare(from.get(key).cloned(), to.get(key).cloned(), &mut found);
+    let (from, to) = (objects_of(from), objects_of(to));
+    let objects: BTreeSet<&ObjectKey<'_>> = from.keys().chain(to.keys()).collect();
+    for object in objects {
+        object.compare(from.get(object), to.get(object), &mut found);
     }
     found
 }
@@ -73,57 +72,50 @@ impl ObjectKind {
     }
 }
 
-/// The kind of an object, its domain and its id.
-type Key<'p> = (ObjectKind, &'p str, String);
+/// Identifies an object of a policy.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ObjectKey<'p> {
+    kind: ObjectKind,
+    domain: &'p str,
+    id: String,
+}
 
-fn by_key(policy: &Policy) -> BTreeMap<Key<'_>, Value> {
+fn objects_of(policy: &Policy) -> BTreeMap<ObjectKey<'_>, Value> {
     let mut objects = BTreeMap::new();
     for (name, domain) in &policy.domains {
-        let name = name.as_str();
-        objects.extend(domain.tiers.iter().map(|tier| ((ObjectKind::Tier, name, tier.id.clone()), json!(tier))));
-        objects.extend(domain.rules.iter().map(|rule| ((ObjectKind::Rule, name, rule.id.clone()), json!(rule))));
-        objects.extend(
-            domain
-                .clients
-                .iter()
-                .map(|client| ((ObjectKind::Client, name, format!("{}:{}", client.kind, client.value)), json!(client))),
-        );
-        objects.insert((ObjectKind::Domain, name, name.to_owned()), json!(domain.settings()));
+        let key = |kind, id| ObjectKey { kind, domain: name, id };
+        objects.extend(domain.tiers.iter().map(|tier| (key(ObjectKind::Tier, tier.id.clone()), json!(tier))));
+        objects.extend(domain.rules.iter().map(|rule| (key(ObjectKind::Rule, rule.id.clone()), json!(rule))));
+        let id = |client: &Client| format!("{}:{}", client.kind, client.value);
+        objects.extend(domain.clients.iter().map(|client| (key(ObjectKind::Client, id(client)), json!(client))));
+        objects.insert(key(ObjectKind::Domain, name.clone()), json!(domain.settings()));
     }
     objects
 }
 
-/// The object that is compared.
-struct ObjectRef<'a> {
-    domain: &'a str,
-    kind: &'a str,
-    id: &'a str,
-}
-
-impl ObjectRef<'_> {
+impl ObjectKey<'_> {
     fn difference(
         &self,
         limit: Option<&str>,
         field: Option<&str>,
-        from: Option<Value>,
-        to: Option<Value>,
+        from: Option<&Value>,
+        to: Option<&Value>,
     ) -> Difference {
         Difference {
             domain: self.domain.to_owned(),
-            kind: self.kind.to_owned(),
-            id: self.id.to_owned(),
+            kind: self.kind.name().to_owned(),
+            id: self.id.clone(),
             limit: limit.map(str::to_owned),
             field: field.map(str::to_owned),
-            from,
-            to,
+            from: from.cloned(),
+            to: to.cloned(),
         }
     }
 
-    fn compare(&self, from: Option<Value>, to: Option<Value>, found: &mut Vec<Difference>) {
+    fn compare(&self, from: Option<&Value>, to: Option<&Value>, found: &mut Vec<Difference>) {
         match (from, to) {
-            (Some(Value::Object(from)), Some(Value::Object(to))) => self.compare_fields(None, &from, &to, found),
-            (from, to) if from != to => found.push(self.difference(None, None, from, to)),
-            _ => {}
+            (Some(Value::Object(from)), Some(Value::Object(to))) => self.compare_fields(None, from, to, found),
+            _ => found.push(self.difference(None, None, from, to)),
         }
     }
 
@@ -152,7 +144,7 @@ impl ObjectRef<'_> {
                         difference.field = difference.field.take().map(|field| format!("override.{field}"));
                     }
                 }
-                _ => found.push(self.difference(limit, Some(field), from.cloned(), to.cloned())),
+                _ => found.push(self.difference(limit, Some(field), from, to)),
             }
         }
     }
@@ -160,22 +152,20 @@ impl ObjectRef<'_> {
     /// Compares limits by their ids, in any order. If only the order differs, that is the difference.
     fn compare_limits(&self, from: &[Value], to: &[Value], found: &mut Vec<Difference>) {
         let id = |limit: &Value| limit["id"].as_str().unwrap_or_default().to_owned();
-        let by_id =
-            |limits: &[Value]| limits.iter().map(|limit| (id(limit), limit.clone())).collect::<BTreeMap<_, _>>();
-        let (olds, news) = (by_id(from), by_id(to));
+        let [olds, news] =
+            [from, to].map(|limits| limits.iter().map(|limit| (id(limit), limit)).collect::<BTreeMap<_, _>>());
         let ids: BTreeSet<&String> = olds.keys().chain(news.keys()).collect();
         for id in ids {
-            match (olds.get(id), news.get(id)) {
+            match (olds.get(id).copied(), news.get(id).copied()) {
                 (Some(Value::Object(from)), Some(Value::Object(to))) => {
                     self.compare_fields(Some(id), from, to, found);
                 }
-                (from, to) => found.push(self.difference(Some(id), None, from.cloned(), to.cloned())),
+                (from, to) => found.push(self.difference(Some(id), None, from, to)),
             }
         }
-        let order = |limits: &[Value]| limits.iter().map(id).collect::<Vec<_>>();
-        let (from, to) = (order(from), order(to));
+        let [from, to] = [from, to].map(|limits| limits.iter().map(id).collect::<Vec<_>>());
         if from != to && olds.keys().eq(news.keys()) {
-            found.push(self.difference(None, Some("order"), Some(json!(from)), Some(json!(to))));
+            found.push(self.difference(None, Some("order"), Some(&json!(from)), Some(&json!(to))));
         }
     }
 }

@@ -1,13 +1,10 @@
 //! The policy document: plain types that mirror what people write. `Snapshot::compile` validates it.
-//!
-//! With the feature `serde` the types can be serialized; `formats` reads them from TOML, YAML and JSON; `schema` describes them in
-//! JSON Schema.
 
 #[cfg(feature = "serde")]
 pub mod borrowed;
 mod client;
 #[cfg(feature = "serde")]
-mod fields;
+pub(super) mod fields;
 mod limit;
 mod rule;
 
@@ -240,7 +237,7 @@ pub struct Tier {
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub limits: Vec<Limit>,
     /// Whether the tier has no limits.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_false"))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
     pub unlimited: bool,
 }
 

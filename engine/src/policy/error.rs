@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::algorithm::Unfit;
-
 /// One problem of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -40,13 +38,8 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, problem) in self.0.iter().enumerate() {
-            if place > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -63,8 +56,12 @@ pub(crate) struct Report<'r> {
 #[derive(Clone, Copy)]
 enum FieldPath<'r> {
     Document,
-    Field { within: &'r FieldPath<'r>, name: &'r str },
-    Item { within: &'r FieldPath<'r>, name: &'r str, place: usize },
+    /// A field, or one item of a list.
+    Field {
+        within: &'r FieldPath<'r>,
+        name: &'r str,
+        place: Option<usize>,
+    },
 }
 
 impl<'r> Report<'r> {
@@ -74,33 +71,26 @@ impl<'r> Report<'r> {
 
     /// Returns the report for a field below this one.
     pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> Report<'f> {
-        Report { at: FieldPath::Field { within: &self.at, name }, found: self.found }
+        Report { at: FieldPath::Field { within: &self.at, name, place: None }, found: self.found }
     }
 
     /// Returns the report for an item of the list `name` below this field.
     pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> Report<'f> {
-        Report { at: FieldPath::Item { within: &self.at, name, place }, found: self.found }
+        Report { at: FieldPath::Field { within: &self.at, name, place: Some(place) }, found: self.found }
     }
 
     /// Adds a problem of this field.
     pub(crate) fn wrong(&mut self, message: impl Into<String>) {
         self.found.push(Problem { path: self.at.to_string(), line: None, message: message.into() });
     }
-
-    /// Adds a problem with a parameter of an algorithm below this field.
-    pub(crate) fn unfit(&mut self, unfit: Unfit) {
-        self.field(unfit.field).wrong(unfit.message);
-    }
 }
 
 impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Field { within, name } | Self::Item { within, name, .. }) = self else { return Ok(()) };
+        let Self::Field { within, name, place } = self else { return Ok(()) };
         within.fmt(f)?;
         let dot = if matches!(within, Self::Document) { "" } else { "." };
-        match self {
-            Self::Item { place, .. } => write!(f, "{dot}{name}[{place}]"),
-            _ => write!(f, "{dot}{name}"),
-        }
+        write!(f, "{dot}{name}")?;
+        place.map_or(Ok(()), |place| write!(f, "[{place}]"))
     }
 }

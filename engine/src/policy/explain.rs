@@ -5,7 +5,7 @@
 use crate::{
     base::time::Nanos,
     policy::{
-        document::{Client, Domain, EVERYONE, Per, Rule},
+        document::{Client, Domain, Rule},
         matcher::Matcher,
         path::{PathBuffer, normalize_path},
         pattern::{Pattern, PatternTree},
@@ -129,11 +129,7 @@ impl Domain {
 
 /// Returns the kinds that a rule counts separately, in order; none if it counts all identities together.
 pub(crate) fn kinds(rule: &Rule) -> Vec<&str> {
-    let mut kinds: Vec<&str> = match &rule.per {
-        Per::One(everyone) if everyone == EVERYONE => Vec::new(),
-        Per::One(kind) => vec![kind],
-        Per::Each(kinds) => kinds.iter().map(String::as_str).collect(),
-    };
+    let mut kinds: Vec<&str> = rule.per.kinds().iter().map(String::as_str).collect();
     kinds.sort_unstable();
     kinds
 }
@@ -174,5 +170,5 @@ fn match_rule<'a>(
 }
 
 fn matches(pattern: &Pattern, path: Option<&str>) -> bool {
-    PatternTree::new([(pattern.clone(), ())], |(), ()| {}).closest(path, |()| Some(())).is_some()
+    PatternTree::new([(pattern.clone(), ())]).closest(path, |()| Some(())).is_some()
 }

@@ -8,7 +8,7 @@ mod syntax;
 mod tables;
 mod write;
 
-use std::{fmt, ops::Range, path::Path, str::FromStr};
+use std::{fmt, marker::PhantomData, ops::Range, path::Path, str::FromStr};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -318,13 +318,13 @@ fn written_at(text: &str, format: Format, path: &[Step<'_>]) -> Option<String> {
 
 fn toml_span(text: &str, path: &[Step<'_>]) -> Option<Range<usize>> {
     let document = toml::Deserializer::parse(text).ok()?;
-    let found: Option<toml::Spanned<IgnoredAny>> = Follow::new(path).deserialize(document).ok()?;
+    let found: Option<toml::Spanned<IgnoredAny>> = Follow(path, PhantomData).deserialize(document).ok()?;
     found.map(|found| found.span())
 }
 
 fn yaml_value<T: DeserializeOwned>(text: &str, path: &[Step<'_>]) -> Option<T> {
     serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
-        Follow::new(path).deserialize(document)
+        Follow(path, PhantomData).deserialize(document)
     })
     .ok()?
 }
@@ -342,7 +342,6 @@ fn path_of(steps: &[Step<'_>]) -> String {
     })
 }
 
-/// A step of a path.
 #[derive(Clone, Copy, Debug)]
 enum Step<'p> {
     Key(&'p str),
@@ -359,22 +358,13 @@ impl<'p> Step<'p> {
 }
 
 /// A seed that reads the value at a path of a document in any format, and skips everything else.
-struct Follow<'p, T> {
-    steps: &'p [Step<'p>],
-    found: std::marker::PhantomData<T>,
-}
-
-impl<'p, T> Follow<'p, T> {
-    fn new(steps: &'p [Step<'p>]) -> Self {
-        Self { steps, found: std::marker::PhantomData }
-    }
-}
+struct Follow<'p, T>(&'p [Step<'p>], PhantomData<T>);
 
 impl<'de, T: serde::Deserialize<'de>> DeserializeSeed<'de> for Follow<'_, T> {
     type Value = Option<T>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        if self.steps.is_empty() {
+        if self.0.is_empty() {
             return T::deserialize(deserializer).map(Some);
         }
         deserializer.deserialize_any(self)
@@ -391,9 +381,9 @@ impl<'de, T: serde::Deserialize<'de>> Visitor<'de> for Follow<'_, T> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
         while let Some(key) = entries.next_key::<String>()? {
-            match self.steps {
+            match self.0 {
                 [Step::Key(wanted), below @ ..] if key == *wanted => {
-                    found = entries.next_value_seed(Follow::new(below))?;
+                    found = entries.next_value_seed(Follow(below, PhantomData))?;
                 }
                 _ => drop(entries.next_value::<IgnoredAny>()?),
             }
@@ -404,8 +394,10 @@ impl<'de, T: serde::Deserialize<'de>> Visitor<'de> for Follow<'_, T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
         for place in 0.. {
-            let item = match self.steps {
-                [Step::Item(wanted), below @ ..] if place == *wanted => items.next_element_seed(Follow::new(below))?,
+            let item = match self.0 {
+                [Step::Item(wanted), below @ ..] if place == *wanted => {
+                    items.next_element_seed(Follow(below, PhantomData))?
+                }
                 _ => items.next_element::<IgnoredAny>()?.map(|_| None),
             };
             match item {

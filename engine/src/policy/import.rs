@@ -1,9 +1,5 @@
 //! The importer: converts files of envoyproxy/ratelimit and limitador to policies, and reports what changes.
 //!
-//! A descriptor or a limit becomes a rule: its keys are kinds of identity, its values conditions (`where`), and the kinds whose
-//! values it counts separately are `per`. [`Dimension::of`](crate::descriptor::Dimension::of) maps keys to kinds, here and in the
-//! listener for Envoy.
-//!
 //! `envoy` and `limitador` read the files, `descriptors` and `regions` make the rules, `envoy_cases` and `limitador_cases` make
 //! test cases of the same files.
 
@@ -28,7 +24,7 @@ use crate::{
     base::time::{PERIOD_MAX_NS, SECOND_NS},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Limit, Mode, Policy, Sharing},
+        document::{Algorithm, Limit, Mode, Policy, Rule, Sharing},
         error::{Problem, Problems},
     },
 };
@@ -104,11 +100,8 @@ pub struct ImportError {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, problem) in self.problems.iter().enumerate() {
-            let newline = if place > 0 { "\n" } else { "" };
-            write!(f, "{newline}{}: {problem}", self.file)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.problems.iter().map(|problem| format!("{}: {problem}", self.file)).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -121,7 +114,6 @@ impl ImportError {
     }
 }
 
-/// A position in a file.
 #[derive(Clone, Debug, Default)]
 struct SourcePosition {
     /// The index of the file, from 0: two files may have the same name.
@@ -158,6 +150,14 @@ impl Notes {
         self.add(&at, "", what.to_owned(), instead.to_owned(), changes_decisions);
     }
 
+    /// Adds a note on the name of a domain, if its `id` is another.
+    fn warn_of_domain(&mut self, at: &SourcePosition, field: &str, name: &str, id: &str) {
+        if id != name {
+            let what = format!("`{name}` is not a name for a domain here");
+            self.warn(at, field, what, format!("it is `{id}`: requests say so"));
+        }
+    }
+
     /// Adds the note that every file of another limiter has.
     fn note_counters(&mut self, file: usize) {
         let what = "counters that the servers of that limiter share, where they have a store";
@@ -180,6 +180,12 @@ fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Import
     notes.retain(|(at, note)| known.insert((at.file, note.line, note.path.clone(), note.to_string())));
     let named = |(at, note): (SourcePosition, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
     Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
+}
+
+/// Returns the rules in the order of the file, by the index that each has.
+fn in_file_order(mut rules: Vec<(usize, Rule)>) -> Vec<Rule> {
+    rules.sort_by_key(|(place, _)| *place);
+    rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
 /// Returns the limit for a window, given as id, limit and seconds, with a note if it changes; `None` for a period that does not
@@ -206,8 +212,13 @@ fn window(
         notes.warn(at, field, what, format!("it is a token bucket{cut}, which gives tokens back one by one"));
     }
     let algorithm = if is_window { Algorithm::FixedWindow } else { Algorithm::TokenBucket };
+    Some(local_limit(id, algorithm, limit, period(seconds), mode))
+}
+
+/// Returns a limit of each node alone, with the default burst and debt.
+fn local_limit(id: String, algorithm: Algorithm, limit: u64, period: String, mode: Mode) -> Limit {
     let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
-    Some(Limit { id, algorithm, limit, period: period(seconds), burst, max_debt, mode, sharing, on_failure })
+    Limit { id, algorithm, limit, period, burst, max_debt, mode, sharing, on_failure }
 }
 
 fn period(seconds: u64) -> String {
@@ -219,16 +230,7 @@ fn period(seconds: u64) -> String {
 
 /// Returns a limit that admits every request, for requests that a wider rule would limit.
 fn unlimited() -> Limit {
-    Limit {
-        id: "unlimited".to_owned(),
-        algorithm: Algorithm::TokenBucket,
-        // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
-        limit: 86_400_000_000_000,
-        period: "1d".to_owned(),
-        burst: None,
-        max_debt: None,
-        mode: Mode::Shadow,
-        sharing: Sharing::Local,
-        on_failure: None,
-    }
+    // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
+    let limit = 86_400_000_000_000;
+    local_limit("unlimited".to_owned(), Algorithm::TokenBucket, limit, "1d".to_owned(), Mode::Shadow)
 }

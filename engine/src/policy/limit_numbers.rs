@@ -129,5 +129,5 @@ fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
         }
         Algorithm::SlidingWindowLog => SlidingWindowLog::new(number, period_ns?).map(Meter::SlidingWindowLog),
     };
-    meter.map_err(|unfit| report.unfit(unfit)).ok()
+    meter.map_err(|unfit| report.field(unfit.field).wrong(unfit.message)).ok()
 }

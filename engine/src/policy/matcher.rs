@@ -110,7 +110,6 @@ impl<'v> Matcher<&'v str> {
         Ok(Self::Block(block))
     }
 
-    /// Returns the matcher with an owned text.
     pub(crate) fn owned(self) -> Matcher {
         match self {
             Self::Exact(value) => Matcher::Exact(value.into()),
@@ -121,7 +120,6 @@ impl<'v> Matcher<&'v str> {
 }
 
 impl Matcher {
-    /// Returns the matcher with a borrowed text.
     pub(crate) fn borrowed(&self) -> Matcher<&str> {
         match self {
             Self::Exact(value) => Matcher::Exact(value),
@@ -137,14 +135,6 @@ impl<S: Deref<Target = str>> Matcher<S> {
             Self::Exact(_) => MatcherSpecificity::Exact,
             Self::Block(block) => MatcherSpecificity::Block(Reverse(block.bits)),
             Self::Prefix(prefix) => MatcherSpecificity::Prefix(Reverse(prefix.len())),
-        }
-    }
-
-    /// Returns the block of a block matcher.
-    pub(crate) fn block(&self) -> Option<Block> {
-        match self {
-            Self::Block(block) => Some(*block),
-            Self::Exact(_) | Self::Prefix(_) => None,
         }
     }
 

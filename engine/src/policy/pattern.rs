@@ -7,7 +7,6 @@ use crate::policy::{
     request::ENDPOINT_BYTES_MAX,
 };
 
-/// A segment of a pattern.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Segment {
     Literal(Box<str>),
@@ -80,38 +79,27 @@ struct Node<T> {
 }
 
 impl<T: Default> PatternTree<T> {
-    /// Returns the tree of these patterns. `set` adds a value to the one that its pattern has, which is the default at first.
-    pub(crate) fn new<V>(patterns: impl IntoIterator<Item = (Pattern, V)>, set: impl Fn(&mut T, V)) -> Self {
+    /// Returns the tree of these patterns. Of equal patterns the last counts.
+    pub(crate) fn new(patterns: impl IntoIterator<Item = (Pattern, T)>) -> Self {
         let mut tree = Self::default();
         for (pattern, value) in patterns {
-            set(tree.entry(&pattern), value);
+            *tree.entry(pattern) = Some(value);
         }
         tree.root.join();
         tree
     }
 
-    fn entry(&mut self, pattern: &Pattern) -> &mut T {
-        let Pattern::Path(parts) = pattern else { return self.any.get_or_insert_default() };
+    fn entry(&mut self, pattern: Pattern) -> &mut Option<T> {
+        let Pattern::Path(parts) = pattern else { return &mut self.any };
         let mut node = &mut self.root;
         for part in parts {
             node = match part {
-                Segment::Literal(literal) => node.literals.entry(literal.clone()).or_default(),
+                Segment::Literal(literal) => node.literals.entry(literal).or_default(),
                 Segment::Parameter => node.parameter.get_or_insert_default(),
-                Segment::Rest => return node.rest.get_or_insert_default(),
+                Segment::Rest => return &mut node.rest,
             };
         }
-        node.here.get_or_insert_default()
-    }
-
-    /// Calls `change` on the value of each pattern.
-    pub(crate) fn for_each_mut(&mut self, mut change: impl FnMut(&mut T)) {
-        self.any.iter_mut().for_each(&mut change);
-        let mut nodes = vec![&mut self.root];
-        while let Some(Node { only, literals, parameter, here, rest }) = nodes.pop() {
-            here.iter_mut().chain(rest).for_each(&mut change);
-            let only = only.as_deref_mut().map(|(_, node)| node);
-            nodes.extend(literals.values_mut().chain(parameter.as_deref_mut()).chain(only));
-        }
+        &mut node.here
     }
 
     /// Returns the value of each pattern.
@@ -187,19 +175,19 @@ impl<T> Node<T> {
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Endpoints(PatternTree<bool>);
+pub struct Endpoints(PatternTree<()>);
 
 impl Endpoints {
     /// Returns the set of the endpoints that match one of the patterns. The error names the pattern that is invalid.
     pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let patterns: Vec<_> = patterns.into_iter().map(Pattern::parse).collect::<Result<_, _>>()?;
-        Ok(Self(PatternTree::new(patterns.into_iter().map(|pattern| (pattern, true)), |has, is_one| *has = is_one)))
+        Ok(Self(PatternTree::new(patterns.into_iter().map(|pattern| (pattern, ())))))
     }
 
     /// Returns whether a path is in the set. The path is normalized first, as for rules: without query, fragment and dot segments.
     #[must_use]
     pub fn has(&self, endpoint: &str) -> bool {
-        self.0.closest(Some(normalize_path(endpoint, &mut PathBuffer::new())), |is_one| is_one.then_some(())).is_some()
+        self.0.closest(Some(normalize_path(endpoint, &mut PathBuffer::new())), |()| Some(())).is_some()
     }
 }
 
@@ -213,7 +201,7 @@ mod tests {
             ["/*", "*", "/users/{id}", "/users/me", "/users/*", "/users/{id}/posts", "/{x}/me/posts", "/api/*"];
         for _ in 0..2 {
             let parsed = patterns.map(|pattern| (Pattern::parse(pattern).expect("valid"), pattern));
-            let tree = PatternTree::new(parsed, |known, pattern| *known = pattern);
+            let tree = PatternTree::new(parsed);
             let closest =
                 |path, but| tree.closest(path, |pattern| Some(*pattern).filter(|pattern| ![but, ""].contains(pattern)));
             for (path, expected) in [
@@ -263,8 +251,11 @@ mod tests {
             refused: u8,
         ) {
             let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::parse(text).expect("valid")).collect();
-            let numbered = patterns.iter().cloned().zip(0_u32..);
-            let tree = PatternTree::new(numbered, |known: &mut Vec<u32>, number| known.push(number));
+            let mut numbers = std::collections::BTreeMap::<Pattern, Vec<u32>>::new();
+            for (pattern, number) in patterns.iter().cloned().zip(0..) {
+                numbers.entry(pattern).or_default().push(number);
+            }
+            let tree = PatternTree::new(numbers);
             // What is not accepted makes room for the next closest.
             let is_accepted = |number: u32| refused >> number & 1 == 0;
             for path in paths {

@@ -1,10 +1,9 @@
 //! The rule list: finds the closest of the rules of one pattern whose conditions a request meets.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::policy::{matcher::Matcher, matcher_map::MatcherMap};
 
-/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     /// The kinds that it counts or has conditions on, as bits of their indices in the domain.
@@ -30,7 +29,7 @@ pub(crate) struct RuleList {
 }
 
 /// An index of rules by one condition of each. It holds indices into the list, in ascending order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Index {
     /// The rules by the kind and value of a condition.
     by_condition: Vec<(u32, MatcherMap<Vec<u32>>)>,
@@ -39,16 +38,10 @@ struct Index {
 }
 
 impl RuleList {
-    /// Appends a rule. Rules must be added in order, the closest first.
-    pub(crate) fn push(&mut self, rule: CompiledRule) {
-        self.rules.push(rule);
-    }
-
-    /// Builds the index. Must be called once all rules are added.
-    pub(crate) fn build_index(&mut self) {
-        if self.rules.len() > UNINDEXED_MAX {
-            self.index = Some(Box::new(Index::new(&self.rules)));
-        }
+    /// Makes a list of rules that are ordered, the closest first.
+    pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
+        let index = (rules.len() > UNINDEXED_MAX).then(|| Box::new(Index::new(&rules)));
+        Self { rules, index }
     }
 
     /// Returns the rules, the closest first.
@@ -72,25 +65,21 @@ impl RuleList {
 
 impl Index {
     fn new(rules: &[CompiledRule]) -> Self {
-        let mut by_condition: Vec<(u32, MatcherMap<Vec<u32>>)> = Vec::new();
-        for (place, rule) in (0_u32..).zip(rules) {
-            for (kind, matcher) in &rule.condition {
-                places_of(&mut by_condition, *kind).entry(matcher).push(place);
-            }
+        let mut counts: BTreeMap<u32, MatcherMap<usize>> = BTreeMap::new();
+        for (kind, matcher) in rules.iter().flat_map(|rule| &rule.condition) {
+            *counts.entry(*kind).or_default().entry(matcher) += 1;
         }
-        let mut index = Self::default();
-        for (place, rule) in (0_u32..).zip(rules) {
+        let (mut by_condition, mut rest) = (BTreeMap::<u32, MatcherMap<Vec<u32>>>::new(), Vec::new());
+        for (place, rule) in (0..).zip(rules) {
             // The condition that the fewest rules have.
-            let rarest = rule.condition.iter().min_by_key(|(kind, matcher)| {
-                let places = by_condition.iter().find(|(known, _)| known == kind);
-                places.and_then(|(_, places)| places.get(&matcher.borrowed())).map_or(0, Vec::len)
-            });
+            let rarest =
+                rule.condition.iter().min_by_key(|(kind, matcher)| counts[kind].get(&matcher.borrowed()).copied());
             match rarest {
-                Some((kind, matcher)) => places_of(&mut index.by_condition, *kind).entry(matcher).push(place),
-                None => index.rest.push(place),
+                Some((kind, matcher)) => by_condition.entry(*kind).or_default().entry(matcher).push(place),
+                None => rest.push(place),
             }
         }
-        index
+        Self { by_condition: by_condition.into_iter().collect(), rest }
     }
 
     #[inline(never)]
@@ -115,16 +104,6 @@ impl Index {
         }
         rules.get(closest)
     }
-}
-
-/// Returns the map of a kind, adding it if there is none.
-fn places_of(by_condition: &mut Vec<(u32, MatcherMap<Vec<u32>>)>, kind: u32) -> &mut MatcherMap<Vec<u32>> {
-    let known = by_condition.iter().position(|(known, _)| *known == kind);
-    let at = known.unwrap_or_else(|| {
-        by_condition.push((kind, MatcherMap::default()));
-        by_condition.len() - 1
-    });
-    &mut by_condition[at].1
 }
 
 #[cfg(all(test, not(engine_loom)))]
@@ -156,16 +135,15 @@ mod tests {
             rules in vec(vec(option::of(any::<Index>()), 3), UNINDEXED_MAX + 1..60),
             requests in vec(vec(option::of(any::<Index>()), 3), 40),
         ) {
-            let mut list = RuleList::default();
-            for (place, values) in (0_u32..).zip(&rules) {
+            let rules = (0_u32..).zip(&rules).map(|(place, values)| {
                 let condition = (0_u32..).zip(values).filter_map(|(kind, value)| {
                     let text = *value.as_ref()?.get(VALUES[kind as usize]);
                     let matcher = Matcher::parse(NAMES[kind as usize], text).expect("a condition").owned();
                     Some((kind, matcher))
                 });
-                list.push(rule(condition.collect(), place));
-            }
-            list.build_index();
+                rule(condition.collect(), place)
+            });
+            let list = RuleList::new(rules.collect());
             prop_assert!(list.index.is_some());
             for values in requests {
                 let value = |kind: u32| values[kind as usize].as_ref().map(|value| *value.get(ASKED[kind as usize]));

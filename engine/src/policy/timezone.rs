@@ -13,7 +13,6 @@ use jiff::{
 
 use crate::{algorithm::Calendar, base::lock::lock};
 
-/// A unit of the calendar.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Unit {
     Day,
@@ -43,7 +42,6 @@ impl Unit {
     }
 }
 
-/// A time zone.
 #[derive(Debug)]
 pub(crate) struct Zone(TimeZone);
 

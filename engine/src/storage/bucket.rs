@@ -33,15 +33,7 @@ impl Bucket {
     /// `meter`.
     #[inline]
     pub fn charge(&self, meter: &Meter, now: Nanos, cost: u64) -> Verdict {
-        self.charge_counting(meter, now, cost, &mut 0)
-    }
-
-    /// Charges as [`charge`](Self::charge) does, and adds the lost races to `retries`.
-    pub(crate) fn charge_counting(&self, meter: &Meter, now: Nanos, cost: u64, retries: &mut u64) -> Verdict {
-        update(&self.state, self.state.load(), retries, |state| match meter.step(state, now, cost) {
-            Verdict::Admit(new) => Next::Write(new, Verdict::Admit(new)),
-            refused => Next::Leave(refused),
-        })
+        self.update(|state| charged(meter.step(state, now, cost)))
     }
 
     /// Applies `transition` to the bucket's state; see [`update`].
@@ -49,6 +41,10 @@ impl Bucket {
     pub(crate) fn update<T>(&self, transition: impl FnMut(u64) -> Next<u64, T>) -> T {
         update(&self.state, self.state.load(), &mut 0, transition)
     }
+}
+
+fn charged(verdict: Verdict) -> Next<u64, Verdict> {
+    verdict.admitted().map_or(Next::Leave(verdict), |word| Next::Write(word, verdict))
 }
 
 impl Default for Bucket {
@@ -78,8 +74,9 @@ mod tests {
                 let (mut admitted, mut retries) = (0u64, 0u64);
                 start.wait();
                 for _ in 0..500_000 {
-                    admitted +=
-                        u64::from(matches!(bucket.charge_counting(&meter, 7, 1, &mut retries), Verdict::Admit(_)));
+                    let charge = |state| charged(meter.step(state, 7, 1));
+                    let verdict = update(&bucket.state, bucket.state.load(), &mut retries, charge);
+                    admitted += u64::from(matches!(verdict, Verdict::Admit(_)));
                 }
                 (admitted, retries)
             };

@@ -53,7 +53,8 @@ pub(crate) struct CallerGroups {
     held: Box<[Gauge]>,
     /// The number of slots of all groups.
     all: Gauge,
-    refused: Counter,
+    /// The checks that were denied because their groups held their shares.
+    pub(crate) refused: Counter,
 }
 
 impl CallerGroups {
@@ -104,16 +105,6 @@ impl CallerGroups {
     /// Returns the number of slots that a group has.
     pub(crate) fn held(&self, group: CallerGroup) -> u64 {
         self.held[usize::from(group)].get()
-    }
-
-    /// Counts a check that was denied because its group held its share.
-    pub(crate) fn count_refused(&self) {
-        self.refused.next();
-    }
-
-    /// Returns the number of checks that were denied because their groups held their shares.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.count()
     }
 }
 

@@ -127,7 +127,6 @@ struct Stripe {
     limits: boxcar::Vec<LimitCells>,
 }
 
-/// The counters of one limit in a stripe.
 #[derive(Debug, Default)]
 struct LimitCells {
     allowed: Counter,
@@ -294,53 +293,41 @@ impl StripedCounters {
 
     /// Returns the sums over all threads and handles.
     pub(crate) fn totals(&self) -> Totals {
-        let striped = self.stripes.iter().fold(Totals::default(), |sum, stripe| {
-            let no_limit = stripe.no_limit.count();
-            Totals {
-                allowed: sum.allowed + stripe.charged.count() + no_limit,
-                denied: sum.denied + stripe.denied.count(),
-                no_limit: sum.no_limit + no_limit,
-                unknown_domain: sum.unknown_domain + stripe.unknown_domain.count(),
-            }
-        });
-        self.handles().values().flat_map(|counters| &counters.all).fold(striped, |sum, cells| Totals {
-            allowed: sum.allowed + cells.allowed.count(),
-            denied: sum.denied + cells.denied.count(),
-            ..sum
-        })
+        let mut sums = Totals::default();
+        for stripe in &self.stripes {
+            sums.allowed += stripe.charged.count();
+            sums.denied += stripe.denied.count();
+            sums.no_limit += stripe.no_limit.count();
+            sums.unknown_domain += stripe.unknown_domain.count();
+        }
+        for cells in self.handles().values().flat_map(|counters| &counters.all) {
+            sums.allowed += cells.allowed.count();
+            sums.denied += cells.denied.count();
+        }
+        sums.allowed += sums.no_limit;
+        sums
     }
 
     /// Returns the counts of the limit with this number.
     pub(crate) fn counts(&self, number: u32) -> Counts {
-        let [for_owner, other] =
-            [true, false].map(|is_for_owner| self.counts_at(CounterIndex::new(number, is_for_owner)));
-        Counts {
-            allowed: for_owner.allowed + other.allowed,
-            denied: for_owner.denied + other.denied,
-            shadow_denied: for_owner.shadow_denied + other.shadow_denied,
-            owner_allowed: for_owner.allowed + for_owner.shadow_denied,
-            owner_shadow_denied: for_owner.owner_shadow_denied + other.owner_shadow_denied,
+        let (mut sums, handles) = (Counts::default(), self.handles());
+        for is_for_owner in [true, false] {
+            let place = CounterIndex::new(number, is_for_owner);
+            for cells in self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)) {
+                sums.allowed += cells.allowed.count();
+                sums.denied += cells.denied.count();
+                sums.shadow_denied += cells.shadow_denied.count();
+                sums.owner_shadow_denied += cells.owner_shadow_denied.count();
+            }
+            for cells in handles.get(&Some(place)).into_iter().flat_map(|counters| &counters.all) {
+                sums.allowed += cells.allowed.count();
+                sums.denied += cells.denied.count();
+            }
+            if is_for_owner {
+                sums.owner_allowed = sums.allowed + sums.shadow_denied;
+            }
         }
-    }
-
-    fn counts_at(&self, place: CounterIndex) -> Counts {
-        let striped = self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
-            Counts::default(),
-            |sum, cells| Counts {
-                allowed: sum.allowed + cells.allowed.count(),
-                denied: sum.denied + cells.denied.count(),
-                shadow_denied: sum.shadow_denied + cells.shadow_denied.count(),
-                owner_allowed: 0,
-                owner_shadow_denied: sum.owner_shadow_denied + cells.owner_shadow_denied.count(),
-            },
-        );
-        let handles = self.handles();
-        let counters = handles.get(&Some(place)).map(|counters| counters.all.as_slice());
-        counters.unwrap_or_default().iter().fold(striped, |sum, cells| Counts {
-            allowed: sum.allowed + cells.allowed.count(),
-            denied: sum.denied + cells.denied.count(),
-            ..sum
-        })
+        sums
     }
 }
 

@@ -54,7 +54,6 @@ const FINGERPRINT: Field = Field::rest(LIMIT);
 /// The most limits that an engine can know at a time.
 pub(crate) const LIMITS_MAX: usize = LIMIT.max() as usize + 1;
 
-/// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Empty,
@@ -254,7 +253,6 @@ impl Slot {
         Self { tag, word }
     }
 
-    /// Returns all bits of the tag.
     #[inline(always)]
     pub(crate) fn tag(self) -> u64 {
         self.tag
@@ -283,7 +281,6 @@ impl Slot {
         self.tag & KeyBits::MASK == key.0 && self.state() != State::Empty
     }
 
-    /// Returns the state of the bucket in the slot.
     pub(crate) fn held(self) -> BucketState {
         let generation = Generation(GENERATION.get(self.tag) as u8);
         let is_ring = STATE.get(self.tag) == ACTIVE_WITH_RING;

@@ -89,7 +89,7 @@ pub(crate) struct LogPool {
     /// The most keys of the engine. No key needs two rings.
     keys: usize,
     /// Charges that found no ring.
-    missed: Counter,
+    pub(crate) missed: Counter,
 }
 
 /// A limit whose keys have logs.
@@ -167,9 +167,9 @@ impl LogPool {
 
     /// Returns a ring with its first `limit` cells.
     pub(crate) fn ring(&self, id: RingId, limit: u64) -> Ring<'_> {
-        let (hint, cells) = self.pool(id.size()).ring(id.place());
-        let home = self.pool(id.size()).home(id.place());
-        Ring { id, hint, home, cells, limit: limit as usize }
+        let pool = self.pool(id.size());
+        let (hint, cells) = pool.ring(id.place());
+        Ring { id, hint, home: pool.home(id.place()), cells, limit: limit as usize }
     }
 
     /// Takes a free ring for a log of `limit`. `None` when all are taken.
@@ -193,16 +193,6 @@ impl LogPool {
             let place = pool.tried.next() as usize % pool.rings();
             RingCandidate { size, place, home: pool.home(place).load() }
         })
-    }
-
-    /// Counts a charge that found no ring.
-    pub(crate) fn count_missed(&self) {
-        self.missed.next();
-    }
-
-    /// Returns how many charges found no ring.
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed.count()
     }
 }
 

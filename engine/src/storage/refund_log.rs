@@ -66,11 +66,6 @@ impl RefundLog {
         &self.groups[key.bits().spread() % Self::GROUPS]
     }
 
-    /// Counts that a refund moves the key's bucket back. Call it before the bucket is swapped.
-    fn moved(&self, key: Key, ns: u64) {
-        self.group(key).moved.add(ns.div_ceil(Self::UNIT_NS));
-    }
-
     /// Counts a reset of the key. Call it before the bucket is swapped.
     pub(crate) fn reset(&self, key: Key) {
         self.resets.add(1);
@@ -101,7 +96,8 @@ impl RefundLog {
         now: Nanos,
     ) -> Option<BucketState> {
         let word = meter.give_back(held.word, now, receipt)?;
-        self.moved(key, held.word.saturating_sub(word));
+        // Before the bucket is swapped.
+        self.group(key).moved.add(held.word.saturating_sub(word).div_ceil(Self::UNIT_NS));
         Some(BucketState { word, ..held })
     }
 

@@ -107,7 +107,7 @@ impl<'t> SlidingLog<'t> {
             match step {
                 Ok(Step::Decided(outcome)) => {
                     if !has_ring && matches!(outcome.verdict, Verdict::Admit(_)) {
-                        self.table.rings.count_missed();
+                        self.table.rings.missed.next();
                     }
                     return Ok(Ok(outcome));
                 }
@@ -227,8 +227,7 @@ impl<'t> SlidingLog<'t> {
         let meter = Meter::SlidingWindowLog(self.log);
         let owed = || Verdict::Admit(meter.overcharge(word, now, self.cost));
         let verdict = if self.is_owed { owed() } else { meter.step(word, now, self.cost) };
-        let word = if let Verdict::Admit(word) = verdict { word } else { word };
-        StepResult { verdict, word, now }
+        StepResult { verdict, word: verdict.admitted().unwrap_or(word), now }
     }
 
     /// Decides by a snapshot of a ring.
@@ -259,20 +258,11 @@ impl<'t> SlidingLog<'t> {
     /// it.
     #[cold]
     fn touch(&self, ring: RingId, until: Nanos) -> bool {
-        let touched = self.table.update(
-            self.key,
-            0,
-            || 0,
-            &mut RaceCounts::default(),
-            |held, _| match held {
-                Some(held) if self.is_open(held, ring) => {
-                    let idle = held.ring().map_or(0, RingWord::idle).max(until);
-                    Next::Write(BucketState::with_ring(self.generation, RingWord::new(ring, idle)), true)
-                }
-                _ => Next::Leave(false),
-            },
-        );
-        touched.unwrap_or(false)
+        self.table.change(self.key, |held| {
+            let idle = held.ring().map_or(0, RingWord::idle).max(until);
+            let touched = BucketState::with_ring(self.generation, RingWord::new(ring, idle));
+            self.is_open(held, ring).then_some(touched)
+        })
     }
 }
 

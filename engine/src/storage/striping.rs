@@ -396,7 +396,7 @@ impl<'b> StripedKey<'b> {
             stripe.raise_filled_at(at);
             stripe.stock.store(self.stock(self.terms.share));
         }
-        self.stripes.count_begun();
+        self.stripes.counters.begun.next();
         group.control.store(self.control(OPEN));
     }
 }

@@ -304,9 +304,9 @@ impl Table {
     /// Counts a check or a peek of this group whose key found no bucket.
     pub(crate) fn count_refused(&self, group: CallerGroup) {
         match &self.groups {
-            Some(groups) if groups.has_share(group) => groups.count_refused(),
-            _ => self.shares.count_refused(),
-        }
+            Some(groups) if groups.has_share(group) => groups.refused.next(),
+            _ => self.shares.refused.next(),
+        };
     }
 
     /// Empties idle slots among the next [`RECLAIMED`] of the table, for a new key of a limit: those of the limit or
@@ -393,7 +393,7 @@ impl Table {
                     met.reuses += u64::from(free != Slot::EMPTY);
                     self.put_back(free.limit(), free.ring());
                     if scan.is_overflow {
-                        self.shares.count_overflowed();
+                        self.shares.overflowed.next();
                     }
                     (mine, known) = (Some((cell, claim)), Some(claim));
                 } else {

@@ -108,19 +108,21 @@ pub(crate) struct SlotShares {
     held: Gauge,
     /// The shares of a limit and a domain of the slots, and of a limit of the rings of one size, where there are
     /// several.
-    among_others: TableShares,
+    pub(crate) among_others: TableShares,
     /// Slots of the table.
     slots: usize,
     /// The slots that limits may hold now.
     bounds: ShareBounds,
     /// The slots that a domain may hold now.
     domain_max: Gauge,
-    overflowed: Counter,
-    refused: Counter,
+    /// The keys that were put into an overflow bucket.
+    pub(crate) overflowed: Counter,
+    /// The checks and peeks whose key found no bucket.
+    pub(crate) refused: Counter,
 }
 
 /// The number of slots of the table, or of rings of one size, that limits may hold; [`u64::MAX`] for any number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ShareBounds {
     /// Slots (or rings) that a limit may hold, however many the others hold.
     limit_min: Gauge,
@@ -133,7 +135,7 @@ pub(crate) struct ShareBounds {
 impl ShareBounds {
     /// Returns bounds under which any limit may hold all.
     pub(crate) fn none() -> Self {
-        let bounds = Self { limit_min: Gauge::default(), limit_max: Gauge::default(), all_max: Gauge::default() };
+        let bounds = Self::default();
         bounds.set(0, TableShares::WHOLE, 0, 0);
         bounds
     }
@@ -258,11 +260,6 @@ impl SlotShares {
         &self.of(limit).rings
     }
 
-    /// Returns the shares of a limit and a domain where there are several.
-    pub(crate) fn among_others(&self) -> TableShares {
-        self.among_others
-    }
-
     /// Returns the limit and the domain that a slot of the table counts for. Call it before the swap that changes the
     /// owner: see the head of this file.
     pub(crate) fn owner(&self, slot: Slot) -> Option<SlotOwner> {
@@ -314,7 +311,6 @@ impl SlotShares {
         }
     }
 
-    /// Returns the overflow buckets of `limit`.
     pub(crate) fn overflow(&self, limit: u32) -> &[Cell128] {
         &self.of(limit).overflow
     }
@@ -329,27 +325,6 @@ impl SlotShares {
     /// denied.
     pub(crate) fn is_drained(&self, limit: u32, now: Nanos) -> bool {
         self.overflow(limit).iter().all(|cell| !Swap::load(cell).is_free(now))
-    }
-
-    /// Counts a key that was put into an overflow bucket.
-    pub(crate) fn count_overflowed(&self) {
-        self.overflowed.next();
-    }
-
-    /// Counts a check or a peek whose key found no bucket.
-    pub(crate) fn count_refused(&self) {
-        self.refused.next();
-    }
-
-    /// Returns how often a key was put into an overflow bucket.
-    pub(crate) fn overflowed(&self) -> u64 {
-        self.overflowed.count()
-    }
-
-    /// Returns how often a key found no bucket.
-    #[inline(always)]
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.count()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The system clock, the engine's precise clock: follows wall time and never goes back.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, TryLockError},
+    sync::{Arc, Mutex, TryLockError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -126,7 +126,7 @@ impl Clock for SystemClock {
     }
 
     fn wall_steps(&self) -> WallSteps {
-        self.0.wait_for_steering().steps()
+        lock(&self.0.steering).steps()
     }
 }
 
@@ -154,7 +154,7 @@ impl Shared {
             }
             // A thread waits here while the clock stands, and just after the machine slept and its counter began anew. (Or where
             // this processor read early, within the nanoseconds between another thread's last store and its unlocking.)
-            (Err(TryLockError::WouldBlock), Reading::Anew) => self.wait_for_steering(),
+            (Err(TryLockError::WouldBlock), Reading::Anew) => lock(&self.steering),
         };
         if let Some(time) = steering.stands_at(self.counter.read(self.start)) {
             return time;
@@ -166,10 +166,6 @@ impl Shared {
         self.from.store(from);
         self.ahead.store(steering.ahead());
         time
-    }
-
-    fn wait_for_steering(&self) -> MutexGuard<'_, Steering> {
-        lock(&self.steering)
     }
 }
 

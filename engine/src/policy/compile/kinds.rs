@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    iter, slice,
+    iter,
 };
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     policy::{
         client_map::ClientMap,
         compiled::Kind,
-        document::{self, ClientRef, EVERYONE, Per},
+        document::{self, ClientRef, EVERYONE},
         request::is_kind,
     },
 };
@@ -23,21 +23,20 @@ pub(super) fn kinds_of<'p>(
     previous: Vec<Kind>,
 ) -> Vec<Kind> {
     let mut previous: BTreeMap<Box<str>, Kind> = previous.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
-    let per = |rule: &'p document::Rule| match &rule.per {
-        Per::One(kind) => slice::from_ref(kind),
-        Per::Each(kinds) => kinds,
-    };
     let with_clients: Vec<_> =
         previous.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
     let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
     names.extend(with_clients.iter().map(|name| &**name));
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (client, count) in runs(clients, |one, other| one.kind == other.kind) {
-        *counts.entry(client.kind).or_default() += count;
+    // Neighbours mostly have the same kind, which is looked up once.
+    let mut clients = clients.peekable();
+    while let Some(ClientRef { kind, .. }) = clients.next() {
+        let more = iter::from_fn(|| clients.next_if(|next| next.kind == kind)).count();
+        *counts.entry(kind).or_default() += 1 + more;
     }
     names.extend(counts.keys());
-    names
-        .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
+    let of_rule = |rule: &'p document::Rule| rule.per.kinds().iter().chain(rule.condition.keys());
+    names.extend(domain.rules.iter().flat_map(of_rule).map(String::as_str));
     let new = |name: &str| Kind {
         hash: kind_hash(name),
         name: name.into(),
@@ -48,20 +47,4 @@ pub(super) fn kinds_of<'p>(
     };
     let kind = |name: &str| previous.remove(name).unwrap_or_else(|| new(name));
     names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
-}
-
-/// Returns the first client of each run of equal neighbours, and the length of the run.
-fn runs<'p>(
-    clients: impl Iterator<Item = ClientRef<'p>>,
-    is_like: impl Fn(&ClientRef<'p>, &ClientRef<'p>) -> bool,
-) -> impl Iterator<Item = (ClientRef<'p>, usize)> {
-    let mut clients = clients.peekable();
-    iter::from_fn(move || {
-        let first = clients.next()?;
-        let mut count = 1;
-        while clients.next_if(|next| is_like(&first, next)).is_some() {
-            count += 1;
-        }
-        Some((first, count))
-    })
 }

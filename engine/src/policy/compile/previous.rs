@@ -103,36 +103,27 @@ impl Kind {
         exception: Option<CompiledOverride>,
         free: &mut Vec<u32>,
     ) -> CompiledClient {
-        let exception = exception.map(|exception| {
-            let place = free.pop().unwrap_or(self.exceptions.len() as u32);
-            match self.exceptions.get_mut(place as usize) {
-                Some(free) => *free = Some(exception),
-                None => self.exceptions.push(Some(exception)),
+        let Some(exception) = exception else {
+            // A client with neither is invalid: the compilation has failed.
+            let tier = tier.unwrap_or(u32::MAX);
+            if let Some(members) = self.members.get_mut(tier as usize) {
+                *members += 1;
             }
-            place
-        });
-        // A client with neither is invalid: the compilation has failed.
-        let client = exception.map_or(CompiledClient::OfTier(tier.unwrap_or(u32::MAX)), CompiledClient::Excepted);
-        if let Some(members) = self.members_with(client) {
-            *members += 1;
+            return CompiledClient::OfTier(tier);
+        };
+        let place = free.pop().unwrap_or(self.exceptions.len() as u32);
+        match self.exceptions.get_mut(place as usize) {
+            Some(free) => *free = Some(exception),
+            None => self.exceptions.push(Some(exception)),
         }
-        client
+        CompiledClient::Excepted(place)
     }
 
     /// Removes a client that was added.
     fn remove_client(&mut self, client: CompiledClient) {
-        if let CompiledClient::Excepted(place) = client {
-            self.exceptions[place as usize] = None;
-        } else if let Some(members) = self.members_with(client) {
-            *members -= 1;
-        }
-    }
-
-    /// Returns the count of members that includes this client, if one does.
-    fn members_with(&mut self, client: CompiledClient) -> Option<&mut usize> {
         match client {
-            CompiledClient::OfTier(tier) => self.members.get_mut(tier as usize),
-            CompiledClient::Excepted(_) => None,
+            CompiledClient::Excepted(place) => self.exceptions[place as usize] = None,
+            CompiledClient::OfTier(tier) => self.members[tier as usize] -= 1,
         }
     }
 }

@@ -1,9 +1,6 @@
 //! Compiles the rules of a domain: resolves their kinds, tiers and conditions, and orders them by specificity.
 
-use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
-    slice,
-};
+use std::collections::{BTreeMap, HashSet, btree_map::Entry};
 
 use super::{
     Compiler,
@@ -13,7 +10,7 @@ use crate::{
     algorithm::NUMBER_MAX,
     policy::{
         compiled::RuleSet,
-        document::{self, ClientRef, DescriptorPaths, EVERYONE, Per},
+        document::{self, ClientRef, DescriptorPaths, Per},
         error::Report,
         matcher::Matcher,
         pattern::{Pattern, PatternTree},
@@ -60,10 +57,12 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let mut sets: Vec<_> = sets.into_iter().collect();
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
-            let rules = rules.into_iter().map(|(specificity, (_, rule))| (specificity.pattern, rule));
-            let mut patterns = PatternTree::new(rules, RuleList::push);
-            patterns.for_each_mut(RuleList::build_index);
-            RuleSet { kinds, patterns }
+            let mut by_pattern: BTreeMap<Pattern, Vec<CompiledRule>> = BTreeMap::new();
+            for (Specificity { pattern, .. }, (_, rule)) in rules {
+                by_pattern.entry(pattern).or_default().push(rule);
+            }
+            let lists = by_pattern.into_iter().map(|(pattern, rules)| (pattern, RuleList::new(rules)));
+            RuleSet { kinds, patterns: PatternTree::new(lists) }
         });
         compiled.collect()
     }
@@ -122,17 +121,12 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 
     fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
-        let kinds = match per {
-            Per::One(everyone) if everyone == EVERYONE => return Some(0),
-            Per::One(kind) => slice::from_ref(kind),
-            Per::Each(kinds) if kinds.is_empty() => {
-                report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
-                return None;
-            }
-            Per::Each(kinds) => kinds,
-        };
+        if matches!(per, Per::Each(kinds) if kinds.is_empty()) {
+            report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
+            return None;
+        }
         let mut set = 0;
-        for kind in kinds {
+        for kind in per.kinds() {
             let bit = 1 << self.kind(report, kind)?;
             if set & bit != 0 {
                 report.wrong(format!("`{kind}` stands here twice"));

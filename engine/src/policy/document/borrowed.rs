@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, SeqAccess, Visitor},
+    de::{SeqAccess, Visitor},
 };
 
 use super::{ClientRef, DescriptorPaths, Descriptors, Headers, OnError, Override, Reset, Rule, Tier, fields};
@@ -82,33 +82,21 @@ struct Domain<'t> {
 
 impl<'de: 't, 't> Deserialize<'de> for BorrowedDomain<'t> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Domain {
-            defaults,
-            tier_hint,
-            descriptors,
-            descriptor_paths,
-            on_error,
-            headers,
-            reset,
-            timezone,
-            tiers,
-            clients,
-            rules,
-        } = Domain::deserialize(deserializer)?;
+        let read = Domain::deserialize(deserializer)?;
         let domain = super::Domain {
-            defaults,
-            tier_hint,
-            descriptors,
-            descriptor_paths,
-            on_error,
-            headers,
-            reset,
-            timezone,
-            tiers,
+            defaults: read.defaults,
+            tier_hint: read.tier_hint,
+            descriptors: read.descriptors,
+            descriptor_paths: read.descriptor_paths,
+            on_error: read.on_error,
+            headers: read.headers,
+            reset: read.reset,
+            timezone: read.timezone,
+            tiers: read.tiers,
             clients: Vec::new(),
-            rules,
+            rules: read.rules,
         };
-        Ok(Self { domain, clients })
+        Ok(Self { domain, clients: read.clients })
     }
 }
 
@@ -176,41 +164,13 @@ impl<'de> Deserialize<'de> for ForPeople {
 }
 
 /// A text that is borrowed from the document, unless it is written with escapes there (`"a\u0062"`).
-#[derive(Debug)]
-struct Text<'t>(Cow<'t, str>);
+#[derive(Debug, Deserialize)]
+struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
 impl Deref for Text<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
         &self.0
-    }
-}
-
-impl<'de: 't, 't> Deserialize<'de> for Text<'t> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-                self.visit_string(text.to_owned())
-            }
-
-            fn visit_string<E: de::Error>(self, text: String) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text)))
-            }
-        }
-
-        deserializer.deserialize_str(TextVisitor)
     }
 }

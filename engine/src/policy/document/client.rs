@@ -67,10 +67,10 @@ impl<'p> From<&'p Client> for ClientRef<'p> {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Override {
     /// Whether every request is denied.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub blocked: bool,
     /// Whether the tier's limits do not apply.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_false"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "fields::is_default"))]
     pub unlimited: bool,
     /// Limits that replace the tier's limits of the same id, or are added to them.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]

@@ -18,11 +18,6 @@ pub(super) fn yes() -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
-pub(super) fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 pub(super) fn is_true(flag: &bool) -> bool {
     *flag
 }
@@ -32,7 +27,7 @@ pub(super) fn is_one(number: &u64) -> bool {
     *number == 1
 }
 
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -1,6 +1,6 @@
 //! Rules of the policy document: the limits of an endpoint, and the conditions under which they apply.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice};
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -76,4 +76,15 @@ pub enum Per {
     One(String),
     /// Several kinds: each combination of their values is counted separately.
     Each(Vec<String>),
+}
+
+impl Per {
+    /// Returns the kinds; none for `everyone`.
+    pub(crate) fn kinds(&self) -> &[String] {
+        match self {
+            Self::One(everyone) if everyone == EVERYONE => &[],
+            Self::One(kind) => slice::from_ref(kind),
+            Self::Each(kinds) => kinds,
+        }
+    }
 }

@@ -32,7 +32,6 @@ pub(super) fn read<'de, T: Deserialize<'de>>(value: &'de Value, format: Format) 
     })
 }
 
-/// Returns the value at a path.
 pub(super) fn at<'v>(value: &'v Value, path: &[Step<'_>]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get(key),
@@ -44,7 +43,6 @@ pub(super) fn stands_here(found: &str, wanted: &str) -> String {
     format!("{found} stands here; write {wanted}")
 }
 
-/// A deserializer of one JSON value.
 #[derive(Clone, Copy)]
 struct ValueDeserializer<'v> {
     value: &'v Value,
@@ -60,14 +58,6 @@ impl<'v> ValueDeserializer<'v> {
             }
             _ => self.deserialize_any(visitor),
         }
-    }
-}
-
-impl<'v> IntoDeserializer<'v, PlainError<'v>> for ValueDeserializer<'v> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
     }
 }
 
@@ -175,7 +165,6 @@ impl<'de> Deserializer<'de> for SpannedDeserializer<'de> {
     }
 }
 
-/// The items of a list.
 struct Items<'v> {
     items: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
     format: Format,
@@ -192,7 +181,6 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-/// The fields of a table.
 struct Fields<'v> {
     left: map::Iter<'v>,
     field: Option<(&'v str, ValueDeserializer<'v>)>,

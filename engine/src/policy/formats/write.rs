@@ -7,7 +7,9 @@ use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use super::Format;
 use crate::policy::{
-    document::{Client, DescriptorPaths, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier},
+    document::{
+        Client, DescriptorPaths, Descriptors, Domain, Headers, OnError, Policy, Reset, Rule, Tier, fields::is_default,
+    },
     error::{Problem, Problems},
 };
 
@@ -26,13 +28,16 @@ impl Policy {
     /// # Ok::<(), tidegate::Problems>(())
     /// ```
     pub fn write(&self, format: Format) -> Result<String, Problems> {
-        let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), WrittenDomain::of(domain)));
+        let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), DomainRef(domain)));
         let document = WrittenDocument { domains: domains.collect() };
         match format {
             Format::Toml => toml(&document),
-            Format::Yaml => yaml(&document).map_err(|error| error.to_string()),
+            Format::Yaml => {
+                let options = serde_saphyr::ser_options! { compact_list_indent: false, prefer_block_scalars: false };
+                serde_saphyr::to_string_with_options(&document, options).map_err(|error| error.to_string())
+            }
             Format::Json => {
-                serde_json::to_string_pretty(&document).map(with_final_newline).map_err(|error| error.to_string())
+                serde_json::to_string_pretty(&document).map(|text| text + "\n").map_err(|error| error.to_string())
             }
         }
         .map_err(|message| Problems(vec![Problem { path: String::new(), line: None, message }]))
@@ -41,14 +46,20 @@ impl Policy {
 
 #[derive(Serialize)]
 struct WrittenDocument<'p> {
-    domains: BTreeMap<&'p str, WrittenDomain<'p>>,
+    domains: BTreeMap<&'p str, DomainRef<'p>>,
 }
 
-/// A domain whose fields of default value are left out.
 #[derive(Serialize)]
-struct WrittenDomain<'p> {
+#[serde(transparent)]
+struct DomainRef<'p>(#[serde(with = "WrittenDomain")] &'p Domain);
+
+/// The fields of a [`Domain`], of which those of default value are left out. A test writes and reads each field, so a new one
+/// cannot be forgotten here.
+#[derive(Serialize)]
+#[serde(remote = "Domain")]
+struct WrittenDomain {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    defaults: &'p BTreeMap<String, String>,
+    defaults: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "is_default")]
     tier_hint: bool,
     #[serde(skip_serializing_if = "is_default")]
@@ -62,59 +73,13 @@ struct WrittenDomain<'p> {
     #[serde(skip_serializing_if = "is_default")]
     reset: Reset,
     #[serde(skip_serializing_if = "Option::is_none")]
-    timezone: Option<&'p str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tiers: &'p [Tier],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    clients: &'p [Client],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    rules: &'p [Rule],
-}
-
-impl<'p> WrittenDomain<'p> {
-    fn of(domain: &'p Domain) -> Self {
-        // Every field is named, so that a new one cannot be forgotten here.
-        let Domain {
-            defaults,
-            tier_hint,
-            descriptors,
-            descriptor_paths,
-            on_error,
-            headers,
-            reset,
-            timezone,
-            tiers,
-            clients,
-            rules,
-        } = domain;
-        Self {
-            defaults,
-            tier_hint: *tier_hint,
-            descriptors: *descriptors,
-            descriptor_paths: *descriptor_paths,
-            on_error: *on_error,
-            headers: *headers,
-            reset: *reset,
-            timezone: timezone.as_deref(),
-            tiers,
-            clients,
-            rules,
-        }
-    }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-fn with_final_newline(mut text: String) -> String {
-    text.push('\n');
-    text
-}
-
-fn yaml(document: &WrittenDocument<'_>) -> Result<String, serde_saphyr::ser::Error> {
-    let options = serde_saphyr::ser_options! { compact_list_indent: false, prefer_block_scalars: false };
-    serde_saphyr::to_string_with_options(document, options)
+    timezone: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tiers: Vec<Tier>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clients: Vec<Client>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rules: Vec<Rule>,
 }
 
 /// Writes TOML with a header for each domain and each object of its lists, and everything in them inline.

@@ -85,7 +85,6 @@ impl CaseMaker<'_> {
         all.into_iter().chain(more)
     }
 
-    /// Returns the case of a descriptor without a limit.
     pub(super) fn without_limit(&self) -> Case {
         Case { limit: Some("none"), ..self.case("no limit", 1, CaseVerdict::Allowed) }
     }

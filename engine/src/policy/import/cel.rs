@@ -1,5 +1,7 @@
 //! A parser for the CEL expressions of limitador's files: values of the first descriptor, and their equality with texts.
 
+use std::{iter::Peekable, vec::IntoIter};
+
 /// The notation of a value, which says where limitador looks for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Form {
@@ -9,7 +11,6 @@ pub(super) enum Form {
     Bare,
 }
 
-/// A key and its notation.
 pub(super) type Key = (String, Form);
 
 /// Parses `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"` and `x == 'a'`, also with the sides exchanged and joined by
@@ -18,22 +19,15 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
     let mut tokens = Tokens::of(text)?;
     let mut found = Vec::new();
     loop {
-        found.push(match tokens.next() {
-            Some(Token::Text(value)) => {
-                tokens.expect_mark("==")?;
-                (tokens.key()?, value)
-            }
-            first => {
-                tokens.push_back(first);
-                let key = tokens.key()?;
-                tokens.expect_mark("==")?;
-                match tokens.next() {
-                    Some(Token::Text(value)) => (key, value),
-                    _ => return Err(BEYOND.to_owned()),
-                }
-            }
+        found.push(if let Some(value) = tokens.text() {
+            tokens.expect_mark("==")?;
+            (tokens.key()?, value)
+        } else {
+            let key = tokens.key()?;
+            tokens.expect_mark("==")?;
+            (key, tokens.text().ok_or(BEYOND)?)
         });
-        if tokens.is_at_the_end() {
+        if tokens.0.peek().is_none() {
             return Ok(found);
         }
         tokens.expect_mark("&&")?;
@@ -44,7 +38,7 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
 pub(super) fn variable(text: &str) -> Result<Key, String> {
     let mut tokens = Tokens::of(text)?;
     let key = tokens.key()?;
-    if tokens.is_at_the_end() { Ok(key) } else { Err(BEYOND.to_owned()) }
+    if tokens.0.peek().is_none() { Ok(key) } else { Err(BEYOND.to_owned()) }
 }
 
 const BEYOND: &str =
@@ -58,8 +52,8 @@ enum Token {
     Mark(&'static str),
 }
 
-/// The remaining tokens of a text, in reverse order.
-struct Tokens(Vec<Token>);
+/// The remaining tokens of a text.
+struct Tokens(Peekable<IntoIter<Token>>);
 
 impl Tokens {
     fn of(text: &str) -> Result<Self, String> {
@@ -80,28 +74,23 @@ impl Tokens {
             tokens.push(token);
             rest = rest.trim_start();
         }
-        tokens.reverse();
-        Ok(Self(tokens))
+        Ok(Self(tokens.into_iter().peekable()))
     }
 
-    fn next(&mut self) -> Option<Token> {
-        self.0.pop()
-    }
-
-    fn push_back(&mut self, token: Option<Token>) {
-        self.0.extend(token);
-    }
-
-    fn is_at_the_end(&self) -> bool {
-        self.0.is_empty()
+    /// Takes the next token if it is a text in quotes.
+    fn text(&mut self) -> Option<String> {
+        match self.0.next_if(|token| matches!(token, Token::Text(_))) {
+            Some(Token::Text(text)) => Some(text),
+            _ => None,
+        }
     }
 
     fn expect_mark(&mut self, mark: &'static str) -> Result<(), String> {
-        if self.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
+        if self.0.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
     }
 
     fn key(&mut self) -> Result<Key, String> {
-        match self.next() {
+        match self.0.next() {
             Some(Token::Word(word)) if word == "descriptors" => {}
             Some(Token::Word(word)) if !["true", "false", "null", "limit", "in"].contains(&word.as_str()) => {
                 return Ok((word, Form::Bare));
@@ -109,7 +98,7 @@ impl Tokens {
             _ => return Err(BEYOND.to_owned()),
         }
         self.expect_mark("[")?;
-        match self.next() {
+        match self.0.next() {
             Some(Token::Number(number)) if number == "0" => {}
             Some(Token::Number(number)) => {
                 return Err(format!("a value of the descriptor {number}, which is asked by itself"));
@@ -117,7 +106,7 @@ impl Tokens {
             _ => return Err(BEYOND.to_owned()),
         }
         self.expect_mark("]")?;
-        match (self.next(), self.next()) {
+        match (self.0.next(), self.0.next()) {
             (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Form::First)),
             (Some(Token::Mark("[")), Some(Token::Text(key))) => self.expect_mark("]").map(|()| (key, Form::First)),
             _ => Err(BEYOND.to_owned()),

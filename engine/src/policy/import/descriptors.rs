@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Notes, SourcePosition,
     capacity::Capacity,
+    in_file_order,
     names::{Ids, Keys},
     regions::{
-        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check, kind_of, name_of, rule,
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, kind_of, name_of, rule,
         rules_of_regions,
     },
     unlimited,
@@ -39,8 +40,8 @@ pub(super) struct DescriptorNode {
     /// The kinds in alphabetical order.
     pub(super) sorted: Vec<String>,
     pub(super) values: Region,
-    /// The entries whose values are counted together.
-    shared: BTreeSet<usize>,
+    /// The indices of the entries whose values are counted separately.
+    counted: CountedKinds,
     pub(super) limit: NodeLimit,
 }
 
@@ -92,12 +93,7 @@ impl DescriptorTree {
         if above.kinds.len() == IDENTITIES_MAX {
             return Err(("key", format!("more than {IDENTITIES_MAX} entries")));
         }
-        check(&kind, &written).map_err(|why| ("value", why))?;
-        let found = written.clone().plain(&kind);
-        if found != written {
-            let what = format!("`{value}`, which is compared letter by letter");
-            notes.warn(at, "value", what, "it is an address: it holds for all of its spellings");
-        }
+        let found = condition(at, notes, "value", &kind, written).map_err(|why| ("value", why))?;
         let child = (kind.clone(), found.clone());
         if above.children.contains_key(&child) {
             return Err(("key", "a descriptor of this list in another spelling".to_owned()));
@@ -105,16 +101,16 @@ impl DescriptorTree {
         self.keys.note(at, notes, "key", key, &kind);
         let above = &self.nodes[parent];
         let kinds: Vec<String> = above.kinds.iter().cloned().chain([kind]).collect();
-        let mut shared = above.shared.clone();
-        if is_shared {
-            shared.insert(above.values.len());
+        let mut counted = above.counted.clone();
+        if !is_shared {
+            counted.insert(above.values.len());
         }
         let node = DescriptorNode {
             at: at.clone(),
             sorted: kinds.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect(),
             kinds,
             values: above.values.iter().cloned().chain([found.clone()]).collect(),
-            shared,
+            counted,
             ..DescriptorNode::default()
         };
         self.nodes.push(node);
@@ -132,42 +128,39 @@ impl DescriptorTree {
         let mut opens = overlaps::unlimited_nodes_with_rules(&self.nodes);
         opens.retain(|place| capacity.take(&self.nodes[*place].kinds, &self.nodes[*place].counted_kinds()).is_ok());
         let decides = |place: &usize| self.nodes[*place].limit.named().is_some() || opens.contains(place);
-        // The groups of nodes with the same keys, in the order of the file.
-        let mut groups: Vec<(&[String], Vec<usize>)> = Vec::new();
-        let mut group_of: BTreeMap<&[String], usize> = BTreeMap::new();
+        // The nodes with the same keys in the same order, which is that of the first.
+        let mut groups: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
         for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| decides(place)) {
-            let group = *group_of.entry(&node.sorted).or_insert_with(|| {
-                groups.push((&node.kinds, Vec::new()));
-                groups.len() - 1
-            });
-            if *groups[group].0 == *node.kinds {
-                groups[group].1.push(place);
+            let group = groups.entry(&node.sorted).or_default();
+            if group.first().is_none_or(|first| self.nodes[*first].kinds == node.kinds) {
+                group.push(place);
             }
         }
         for node in &self.nodes {
-            let same = group_of.get(&*node.sorted).map(|group| &groups[*group]);
-            if let Some((_, places)) = same.filter(|(order, _)| **order != *node.kinds) {
-                let what = format!("the keys of {} in another order", self.nodes[places[0]].at.path);
+            let first = groups.get(&*node.sorted).map(|group| &self.nodes[group[0]]);
+            if let Some(first) = first.filter(|first| first.kinds != node.kinds) {
+                let what = format!("the keys of {} in another order", first.at.path);
                 let instead = "the identities of a request have no order: those limits hold, and this one is left out";
                 notes.warn(&node.at, "", what, instead);
             }
         }
+        let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+        groups.sort_unstable();
         let mut by_order: BTreeMap<&[String], Vec<usize>> = BTreeMap::new();
         for (place, node) in self.nodes.iter().enumerate() {
             by_order.entry(&node.kinds).or_default().push(place);
         }
         let mut ids = Ids::default();
         let mut made = Vec::new();
-        for (kinds, members) in &groups {
+        for members in &groups {
+            let kinds = &*self.nodes[members[0]].kinds;
             let on_the_way = (0..=kinds.len()).filter_map(|length| by_order.get(&kinds[..length]));
             let on_the_way: Vec<usize> = on_the_way.flatten().copied().collect();
             let rules = self.rules((kinds, members, &on_the_way), &opens, &mut ids, notes);
             made.push((&*self.nodes[members[0]].sorted, rules));
         }
         overlaps::report(&self.nodes, &made, &opens, notes);
-        let mut rules: Vec<(usize, Rule)> = made.into_iter().flat_map(|(_, rules)| rules).collect();
-        rules.sort_by_key(|(place, _)| *place);
-        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        let rules = in_file_order(made.into_iter().flat_map(|(_, rules)| rules).collect());
         Domain { descriptor_paths: DescriptorPaths::Identity, rules, ..Domain::default() }
     }
 
@@ -194,7 +187,7 @@ impl DescriptorTree {
         ids: &mut Ids,
         notes: &mut Notes,
     ) -> Vec<(usize, Rule)> {
-        let counted: BTreeSet<CountedKinds> = members.iter().map(|place| self.nodes[*place].counted()).collect();
+        let counted: BTreeSet<CountedKinds> = members.iter().map(|place| self.nodes[*place].counted.clone()).collect();
         let padded = |place: &usize| {
             let mut values = self.nodes[*place].values.clone();
             values.resize(kinds.len(), ValueSet::Any);
@@ -204,7 +197,7 @@ impl DescriptorTree {
         let decides = |place: &usize| self.nodes[*place].limit.named().is_some() || opens.contains(place);
         let decide = |region: &[ValueSet]| -> Decided {
             let found = self.walk(kinds, region).filter(decides);
-            found.map(|place| (self.nodes[place].counted(), vec![place])).into_iter().collect()
+            found.map(|place| (self.nodes[place].counted.clone(), vec![place])).into_iter().collect()
         };
         let regions = rules_of_regions(kinds, &named, &counted, decide).unwrap_or_else(|| {
             let what = "too many values that meet each other";
@@ -213,7 +206,7 @@ impl DescriptorTree {
             notes.warn(&self.nodes[members[0]].at, "", what, instead);
             let rules = members.iter().map(|place| {
                 let node = &self.nodes[*place];
-                RegionRule { region: node.values.clone(), counted: node.counted(), limits: vec![*place] }
+                RegionRule { region: node.values.clone(), counted: node.counted.clone(), limits: vec![*place] }
             });
             RegionRules { rules: rules.collect(), split_limits: BTreeSet::new() }
         });
@@ -287,7 +280,6 @@ fn parse_value(value: &str) -> Result<ValueSet, Refused> {
 }
 
 impl NodeLimit {
-    /// Returns the limit, if there is one.
     pub(super) fn named(&self) -> Option<&NamedLimit> {
         match self {
             Self::Limit(limit) => Some(limit),
@@ -299,11 +291,6 @@ impl NodeLimit {
 impl DescriptorNode {
     /// Returns the kinds that the node counts separately.
     pub(super) fn counted_kinds(&self) -> BTreeSet<&str> {
-        self.counted().into_iter().map(|place| &*self.kinds[place]).collect()
-    }
-
-    /// Returns the indices of the entries whose values are counted separately.
-    fn counted(&self) -> CountedKinds {
-        (0..self.kinds.len()).filter(|place| !self.shared.contains(place)).collect()
+        self.counted.iter().map(|place| &*self.kinds[*place]).collect()
     }
 }

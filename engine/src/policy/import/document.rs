@@ -70,7 +70,6 @@ impl<'a> Document<'a> {
         ImportError::new(self.file, self.name, line, path, message)
     }
 
-    /// Reads the document into a type.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ImportError> {
         read_yaml_document(self.text, self.is).map_err(|problem| {
             let line = problem.line.map(|line| self.lines_before + line);

@@ -14,7 +14,7 @@ use super::{
     descriptors::{DescriptorTree, NamedLimit, NodeLimit},
     document::Document,
     finish,
-    names::{Ids, id_of},
+    names::{domain_ids, id_of},
     window,
 };
 use crate::policy::document::{Mode, Policy};
@@ -92,7 +92,7 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
-    let domains = domain_ids(&roots);
+    let domains = domain_ids(roots.iter().map(|root| &root.domain.value));
     let mut trees: BTreeMap<String, DescriptorTree> =
         domains.values().map(|id| (id.clone(), DescriptorTree::new())).collect();
     let mut met = BTreeSet::new();
@@ -108,10 +108,7 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
             let what = format!("another document is of the domain `{}` too", root.domain.value);
             notes.note(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
         }
-        if *id != root.domain.value {
-            let what = format!("`{}` is not a name for a domain here", root.domain.value);
-            notes.warn(&at, "domain", what, format!("it is `{id}`: requests say so"));
-        }
+        notes.warn_of_domain(&at, "domain", &root.domain.value, id);
         let tree = trees.entry(id.clone()).or_insert_with(DescriptorTree::new);
         let descriptors = root.descriptors.unwrap_or_default();
         add_descriptors(document, tree, &mut notes, DescriptorTree::ROOT, "descriptors", descriptors)?;
@@ -119,19 +116,6 @@ pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
-}
-
-/// Returns the ids of the domains by their names in the files.
-pub(super) fn domain_ids(roots: &[Root]) -> BTreeMap<String, String> {
-    let mut names = Ids::default();
-    for root in roots {
-        names.keep(&root.domain.value);
-    }
-    let mut ids = BTreeMap::new();
-    for Spanned { value: domain, .. } in roots.iter().map(|root| &root.domain) {
-        ids.entry(domain.clone()).or_insert_with(|| names.of(domain));
-    }
-    ids
 }
 
 impl Descriptor {

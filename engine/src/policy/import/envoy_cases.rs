@@ -8,7 +8,8 @@ use super::{
     Case, CaseEntry, ImportError, Source,
     cases::CaseMaker,
     document::Document,
-    envoy::{Descriptor, EACH_DOCUMENT, Root, domain_ids},
+    envoy::{Descriptor, EACH_DOCUMENT, Root},
+    names::domain_ids,
 };
 
 /// Makes test cases of the files that [`envoy`](fn@super::envoy) imports. For each limit they have as many hits as it admits, one hit
@@ -27,7 +28,7 @@ use super::{
 pub fn envoy_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError> {
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let roots = documents.iter().map(Document::read).collect::<Result<Vec<Root>, _>>()?;
-    let domains = domain_ids(&roots);
+    let domains = domain_ids(roots.iter().map(|root| &root.domain.value));
     let mut cases = Vec::new();
     for (document, root) in documents.iter().zip(&roots) {
         let of_domain = roots.iter().filter(|other| other.domain.value == root.domain.value);

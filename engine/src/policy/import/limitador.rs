@@ -15,11 +15,11 @@ use super::{
     capacity::Capacity,
     cel::{self, Form},
     document::Document,
-    finish,
-    names::{Ids, Keys, id_of},
+    finish, in_file_order,
+    names::{Ids, Keys, domain_ids, id_of},
     period,
     regions::{
-        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, check, kind_of, name_of, rule,
+        CountedKinds, Decided, Region, RegionRule, RegionRules, ValueSet, condition, covers, kind_of, name_of, rule,
         rules_of_regions,
     },
     unlimited, window,
@@ -67,7 +67,7 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
-    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value));
+    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value.namespace));
     let mut spaces: BTreeMap<String, Space> = ids.into_iter().map(|(name, id)| (name, Space::named(id))).collect();
     for (document, items) in documents.into_iter().zip(lists) {
         let file = document.file;
@@ -86,10 +86,7 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
                 return Err(document.wrong(Some(line), field, "a limit has a namespace"));
             }
             let Some(space) = spaces.get_mut(&item.namespace) else { continue };
-            if space.id != item.namespace {
-                let what = format!("`{}` is not a name for a domain here", item.namespace);
-                notes.warn(&at, "namespace", what, format!("it is `{}`: requests say so", space.id));
-            }
+            notes.warn_of_domain(&at, "namespace", &item.namespace, &space.id);
             space.add(at, item, &mut notes);
         }
     }
@@ -97,19 +94,6 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
-}
-
-/// Returns the ids of the domains by their namespaces in the files.
-pub(super) fn domain_ids<'i>(items: impl Iterator<Item = &'i Item> + Clone) -> BTreeMap<String, String> {
-    let mut names = Ids::default();
-    for item in items.clone() {
-        names.keep(&item.namespace);
-    }
-    let mut ids = BTreeMap::new();
-    for Item { namespace, .. } in items {
-        ids.entry(namespace.clone()).or_insert_with(|| names.of(namespace));
-    }
-    ids
 }
 
 /// Reports the notations of a file: limitador evaluates `descriptors[0].x` in RLS calls only, and `x` in HTTP calls only.
@@ -156,7 +140,7 @@ struct LimitEntry {
     /// The name, if the file has one.
     name: Option<String>,
     /// The values that the conditions require.
-    fixed: BTreeMap<String, String>,
+    fixed: BTreeMap<String, ValueSet>,
     /// The kinds of the variables and of the conditions.
     counted: BTreeSet<String>,
 }
@@ -184,19 +168,13 @@ impl Space {
             for ((key, form), value) in equalities {
                 self.forms.insert((at.file, form));
                 let kind = self.kind(&at, notes, &field, &key);
-                let exact = ValueSet::Exact(value.clone());
-                let ends_in_star = value.ends_with('*') || value.is_empty();
-                if ends_in_star {
+                if value.ends_with('*') || value.is_empty() {
                     return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
                 }
-                if let Err(why) = check(&kind, &exact) {
-                    return leave_out(notes, &field, why);
-                }
-                let plain = exact.plain(&kind).text().unwrap_or_default();
-                if plain != value {
-                    let what = format!("`{value}`, which is compared letter by letter");
-                    notes.warn(&at, &field, what, "it is an address: it holds for all of its spellings");
-                }
+                let plain = match condition(&at, notes, &field, &kind, ValueSet::Exact(value)) {
+                    Ok(plain) => plain,
+                    Err(why) => return leave_out(notes, &field, why),
+                };
                 if fixed.insert(kind.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
                     return notes.note(&at, &field, "two values for one key, which no request has", instead);
@@ -240,23 +218,19 @@ impl Space {
             notes.warn(&limit.at, "", what, instead);
         }
         // Rules that count different kinds apply beside each other. The sets are in the order of the file.
-        let mut sets: Vec<(&BTreeSet<String>, Vec<usize>)> = Vec::new();
-        let mut set_of: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();
+        let mut sets: BTreeMap<&BTreeSet<String>, Vec<usize>> = BTreeMap::new();
         for (place, found) in self.limits.iter().enumerate() {
-            let set = *set_of.entry(&found.counted).or_insert_with(|| {
-                sets.push((&found.counted, Vec::new()));
-                sets.len() - 1
-            });
-            sets[set].1.push(place);
+            sets.entry(&found.counted).or_default().push(place);
         }
+        let mut sets: Vec<_> = sets.into_iter().collect();
+        sets.sort_by_key(|(_, members)| members[0]);
         let mut ids = Ids::default();
         let mut capacity = Capacity::default();
         let mut rules: Vec<(usize, Rule)> = Vec::new();
         for (counted, members) in &sets {
             rules.extend(self.rules(counted, members, &mut ids, &mut capacity, notes));
         }
-        rules.sort_by_key(|(place, _)| *place);
-        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
+        let rules = in_file_order(rules);
         let (descriptors, descriptor_paths) = (Descriptors::Subset, DescriptorPaths::Identity);
         Domain { descriptors, descriptor_paths, rules, ..Domain::default() }
     }
@@ -279,16 +253,13 @@ impl Space {
         }
         let kinds: Vec<String> = counted.iter().cloned().collect();
         let values = |place: &usize| -> Region {
-            let value = |kind: &String| {
-                self.limits[*place].fixed.get(kind).map_or(ValueSet::Any, |value| ValueSet::Exact(value.clone()))
-            };
+            let value = |kind: &String| self.limits[*place].fixed.get(kind).cloned().unwrap_or(ValueSet::Any);
             kinds.iter().map(value).collect()
         };
         let places: CountedKinds = (0..kinds.len()).collect();
         let regions: Vec<Region> = members.iter().map(values).collect();
         let decide = |region: &[ValueSet]| -> Decided {
-            let holds = |wide: &Region| wide.iter().zip(region).all(|(wide, narrow)| wide.covers(narrow));
-            let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
+            let all = members.iter().zip(&regions).filter(|(_, wide)| covers(wide, region)).map(|(place, _)| *place);
             BTreeMap::from([(places.clone(), all.collect())])
         };
         let carved = rules_of_regions(&kinds, &regions, &BTreeSet::from([places.clone()]), decide);

@@ -9,7 +9,8 @@ use super::{
     cases::CaseMaker,
     cel,
     document::Document,
-    limitador::{EACH_DOCUMENT, Item, domain_ids},
+    limitador::{EACH_DOCUMENT, Item},
+    names::domain_ids,
 };
 
 /// Makes test cases of the files that [`limitador`](fn@super::limitador) imports. For each limit they have as many hits as it and the
@@ -29,7 +30,7 @@ use super::{
 pub fn limitador_cases(sources: &[Source<'_>]) -> Result<Vec<Case>, ImportError> {
     let documents = Document::each_of(sources, EACH_DOCUMENT);
     let lists = documents.iter().map(Document::read).collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
-    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value));
+    let ids = domain_ids(lists.iter().flatten().map(|item| &item.value.namespace));
     let (mut identities, mut limits, mut unread) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (document, items) in documents.iter().zip(&lists) {
         for Spanned { value: item, referenced, .. } in items {

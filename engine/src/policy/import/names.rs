@@ -10,54 +10,49 @@ use crate::{
 
 /// The ids of one list, each given once.
 #[derive(Debug, Default)]
-pub(super) struct Ids(Taken);
-
-impl Ids {
-    /// Returns an unused id like `name`.
-    pub(super) fn like(&mut self, name: &str) -> String {
-        self.0.take(&id_of(name))
-    }
-
-    /// Reserves a name that is an id already, so that a similar name gets another id.
-    pub(super) fn keep(&mut self, name: &str) {
-        if is_id(name) {
-            self.0.kept.insert(name.to_owned());
-        }
-    }
-
-    /// Returns the id for `name`: the name itself, if it is reserved.
-    pub(super) fn of(&mut self, name: &str) -> String {
-        if self.0.kept.contains(name) { name.to_owned() } else { self.like(name) }
-    }
-}
-
-/// Converts a name to an id: `[a-z][a-z0-9_-]{0,63}`.
-pub(super) fn id_of(name: &str) -> String {
-    if is_id(name) { name.to_owned() } else { plain(name) }
-}
-
-/// A set of names, each given once.
-#[derive(Debug, Default)]
-struct Taken {
-    names: BTreeSet<String>,
-    /// The reserved names.
-    kept: BTreeSet<String>,
-    /// The next number of each name: a file may have one name ten thousand times.
+pub(super) struct Ids {
+    given: BTreeSet<String>,
+    /// The next number of each id: a file may have one name ten thousand times.
     next: BTreeMap<String, u64>,
 }
 
-impl Taken {
-    /// Returns `name`, or `name` with the first unused number.
-    fn take(&mut self, name: &str) -> String {
-        let mut numbered = name.to_owned();
-        let next = self.next.entry(name.to_owned()).or_insert(2);
-        while self.kept.contains(&numbered) || !self.names.insert(numbered.clone()) {
+impl Ids {
+    /// Returns an unused id like `name`: with the first unused number, if the id itself is in use.
+    pub(super) fn like(&mut self, name: &str) -> String {
+        let id = id_of(name);
+        let mut numbered = id.clone();
+        let next = self.next.entry(id.clone()).or_insert(2);
+        while !self.given.insert(numbered.clone()) {
             let suffix = format!("-{next}");
             *next += 1;
-            numbered = format!("{}{suffix}", &name[..name.len().min(ID_BYTES_MAX - suffix.len())]);
+            numbered = format!("{}{suffix}", &id[..id.len().min(ID_BYTES_MAX - suffix.len())]);
         }
         numbered
     }
+}
+
+/// Returns the ids of domains by their names in the files. A name that is an id stays as it is.
+pub(super) fn domain_ids<'n>(names: impl Iterator<Item = &'n String>) -> BTreeMap<String, String> {
+    let (kept, others): (Vec<_>, Vec<_>) = names.partition(|name| is_id(name));
+    let (mut ids, mut by_name) = (Ids::default(), BTreeMap::new());
+    for name in kept.into_iter().chain(others) {
+        by_name.entry(name.clone()).or_insert_with(|| ids.like(name));
+    }
+    by_name
+}
+
+/// Converts a name to an id: in lower case, beginning with a letter, with `-` for characters that an id cannot have.
+pub(super) fn id_of(name: &str) -> String {
+    if is_id(name) {
+        return name.to_owned();
+    }
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let mut id: String = name.chars().map(|c| c.to_ascii_lowercase()).map(|c| if fits(c) { c } else { '-' }).collect();
+    if !id.starts_with(|c: char| c.is_ascii_lowercase()) {
+        id = format!("id-{id}");
+    }
+    id.truncate(ID_BYTES_MAX);
+    id.trim_end_matches('-').to_owned()
 }
 
 /// The keys of one domain, by their kinds.
@@ -91,18 +86,6 @@ impl Keys {
     }
 }
 
-/// Returns a name in lower case that begins with a letter, with `-` for characters that an id cannot have.
-fn plain(name: &str) -> String {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let mut plain: String =
-        name.chars().map(|c| c.to_ascii_lowercase()).map(|c| if fits(c) { c } else { '-' }).collect();
-    if !plain.starts_with(|c: char| c.is_ascii_lowercase()) {
-        plain = format!("id-{plain}");
-    }
-    plain.truncate(ID_BYTES_MAX);
-    plain.trim_end_matches('-').to_owned()
-}
-
 #[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
@@ -125,11 +108,13 @@ mod tests {
         ] {
             assert_eq!(ids.like(name), id, "{name}");
         }
-        // A reserved name stays the same, at any position.
-        ids.keep("silver");
-        for (name, id) in [("Silver", "silver-2"), ("silver", "silver"), ("silver", "silver"), ("SILVER", "silver-3")] {
-            assert_eq!(ids.of(name), id, "{name}");
-        }
+    }
+
+    #[test]
+    fn a_name_of_a_domain_that_is_an_id_stays_at_any_position() {
+        let names = ["Silver", "silver", "silver", "SILVER"].map(str::to_owned);
+        let ids = [("Silver", "silver-2"), ("silver", "silver"), ("SILVER", "silver-3")];
+        assert_eq!(domain_ids(names.iter()), ids.map(|(name, id)| (name.to_owned(), id.to_owned())).into());
     }
 
     #[test]

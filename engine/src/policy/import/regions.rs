@@ -10,6 +10,7 @@ use std::{
     net::IpAddr,
 };
 
+use super::{Notes, SourcePosition};
 use crate::{
     base::address::{IP, REMOTE_ADDRESS},
     policy::{
@@ -60,16 +61,6 @@ impl ValueSet {
         self.covers(other) || other.covers(self)
     }
 
-    /// Returns the set in the notation that rules of this kind use, in which an address has one spelling.
-    pub(super) fn plain(self, kind: &str) -> Self {
-        match self {
-            Self::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
-                Self::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
-            }
-            other => other,
-        }
-    }
-
     /// Returns the text of a rule's condition; `None` if any value matches.
     pub(super) fn text(&self) -> Option<String> {
         match self {
@@ -83,7 +74,7 @@ impl ValueSet {
 /// A region: a set of values for each kind.
 pub(super) type Region = Vec<ValueSet>;
 
-fn covers(wide: &[ValueSet], narrow: &[ValueSet]) -> bool {
+pub(super) fn covers(wide: &[ValueSet], narrow: &[ValueSet]) -> bool {
     wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
 }
 
@@ -93,7 +84,6 @@ pub(super) type CountedKinds = BTreeSet<usize>;
 /// The numbers of the limits that apply in a region, by the kinds that they count.
 pub(super) type Decided = BTreeMap<CountedKinds, Vec<usize>>;
 
-/// A rule for a region.
 #[derive(Debug)]
 pub(super) struct RegionRule {
     pub(super) region: Region,
@@ -245,15 +235,32 @@ pub(super) fn name_of(kinds: &[String], region: &[ValueSet]) -> String {
     parts.collect::<Vec<_>>().join("-")
 }
 
-/// Checks that a rule can have this condition.
-pub(super) fn check(kind: &str, value: &ValueSet) -> Result<(), String> {
-    let Some(text) = value.text() else { return Ok(()) };
+/// Returns the set that a rule's condition can have, in the notation of rules of this kind, in which an address has one
+/// spelling. Adds a note if the notation differs.
+pub(super) fn condition(
+    at: &SourcePosition,
+    notes: &mut Notes,
+    field: &str,
+    kind: &str,
+    value: ValueSet,
+) -> Result<ValueSet, String> {
+    let Some(text) = value.text() else { return Ok(value) };
     let most = if matches!(value, ValueSet::Prefix(_)) { BEGINNING_BYTES_MAX } else { VALUE_BYTES_MAX };
     if text.len() > most {
         return Err(format!("a value of {} bytes; {most} fit", text.len()));
     }
-    match Matcher::parse(kind, &text)? {
-        Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
-        _ => Ok(()),
+    if matches!(Matcher::parse(kind, &text)?, Matcher::Block(_)) && text.contains('/') {
+        return Err(format!("`{text}`, which is a block of addresses here"));
     }
+    let plain = match value {
+        ValueSet::Exact(value) if [IP, REMOTE_ADDRESS].contains(&kind) => {
+            ValueSet::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
+        }
+        other => other,
+    };
+    if plain.text().as_ref() != Some(&text) {
+        let what = format!("`{text}`, which is compared letter by letter");
+        notes.warn(at, field, what, "it is an address: it holds for all of its spellings");
+    }
+    Ok(plain)
 }

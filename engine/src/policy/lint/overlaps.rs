@@ -37,22 +37,15 @@ impl<'p> OverlapTree<'p> {
         };
         let Some((part, below)) = parts.split_first() else { return show(&self.here) };
         show(&self.rest);
-        match part {
-            Segment::Rest => {}
-            Segment::Parameter => {
-                if let Some(tree) = &self.parameter {
-                    tree.covering(below, left, see);
-                }
-            }
-            Segment::Literal(literal) => {
-                if let Some(tree) = self.literals.get(&**literal) {
-                    tree.covering(below, left, see);
-                }
-                // A parameter matches no empty segment.
-                if let Some(tree) = self.parameter.as_ref().filter(|_| !literal.is_empty()) {
-                    tree.covering(below, left, see);
-                }
-            }
+        let (by_literal, can_be_parameter) = match part {
+            Segment::Rest => (None, false),
+            Segment::Parameter => (None, true),
+            // A parameter matches no empty segment.
+            Segment::Literal(literal) => (self.literals.get(&**literal), !literal.is_empty()),
+        };
+        let by_parameter = self.parameter.as_deref().filter(|_| can_be_parameter);
+        for tree in by_literal.into_iter().chain(by_parameter) {
+            tree.covering(below, left, see);
         }
     }
 }

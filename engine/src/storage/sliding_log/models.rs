@@ -168,7 +168,7 @@ fn two_threads_that_find_a_ring_for_a_word_keep_what_was_used() {
         table.rings.make_room(2);
         let all: Vec<_> = std::iter::from_fn(|| table.rings.take(2)).collect();
         assert_eq!(admitted_at(log(&table, 2, key(1)), &clock), Some(EARLY));
-        assert_eq!(table.rings.missed(), 1);
+        assert_eq!(table.rings.missed.count(), 1);
         drop(all);
         let (other, its_clock) = (Arc::clone(&table), Arc::clone(&clock));
         let thread = thread::spawn(move || admitted_at(log(&other, 2, key(1)), &its_clock));

@@ -67,7 +67,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
                 scope.spawn(move || run(thread));
             }
         });
-        without_ring += table.rings.missed();
+        without_ring += table.rings.missed.count();
         let mut total = 0;
         for (name, at) in admitted.into_iter().enumerate() {
             let mut at = at.into_inner().expect("no panic");

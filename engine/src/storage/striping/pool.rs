@@ -98,20 +98,20 @@ pub(crate) struct StripePool {
     pub(super) groups: Box<[CachePadded<Group>]>,
     /// Counters of refills and sessions, which write them. Every check of a striped key reads the field before them, so
     /// they have a cache line of their own.
-    counters: CachePadded<SessionCounters>,
+    pub(crate) counters: CachePadded<SessionCounters>,
     /// Not 0 while a publish forbids new sessions.
     held_back: Cell64,
 }
 
 #[derive(Debug, Default)]
-struct SessionCounters {
+pub(crate) struct SessionCounters {
     nonces: Counter,
-    begun: Counter,
-    ended: Counter,
+    pub(crate) begun: Counter,
+    pub(crate) ended: Counter,
 }
 
-/// A group of stripes, which one key uses at a time.
-#[derive(Debug)]
+/// A group of stripes, which one key uses at a time. By default it is [`FREE`], and has no stripes.
+#[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) control: Cell64,
     /// The hash of the key that uses the group. The thread that opens the session writes it, and the next two.
@@ -165,21 +165,12 @@ impl StripePool {
     }
 
     pub(super) fn with(groups: usize, stripes: usize) -> Self {
-        let group = || Group {
-            control: Cell64::new(FREE),
-            hash: Cell64::new(0),
-            reserve: Cell64::new(0),
-            reserve_ns: Cell64::new(0),
-            contended: Cell64::new(0),
-            contended_since: Cell64::new(0),
-            refills: Cell64::new(0),
-            refills_seen: Cell64::new(0),
-            stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
-        };
+        let stripes = || (0..stripes).map(|_| CachePadded::default()).collect();
+        let group = |_| CachePadded::new(Group { stripes: stripes(), ..Group::default() });
         Self {
-            groups: (0..groups).map(|_| CachePadded::new(group())).collect(),
+            groups: (0..groups).map(group).collect(),
             counters: CachePadded::default(),
-            held_back: Cell64::new(0),
+            held_back: Cell64::default(),
         }
     }
 
@@ -193,7 +184,6 @@ impl StripePool {
         Some(StripeTerms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
     }
 
-    /// Returns the group of the keys with this hash.
     #[inline(always)]
     pub(super) fn group(&self, hash: u64) -> &Group {
         // The number of groups is a power of two.
@@ -224,23 +214,9 @@ impl StripePool {
         (stripe.filled_at.load() == filled_at).then(|| now.max(filled_at))
     }
 
-    pub(super) fn count_begun(&self) {
-        self.counters.begun.next();
-    }
-
-    /// Returns the number of sessions that were begun.
-    pub(crate) fn begun(&self) -> u64 {
-        self.counters.begun.count()
-    }
-
     /// Returns the number of refills and ends of sessions: the charges to words at a time that was read for the charge.
     pub(crate) fn payments(&self) -> u64 {
         self.counters.nonces.count() + self.counters.ended.count()
-    }
-
-    /// Returns the number of sessions that have ended.
-    pub(crate) fn ended(&self) -> u64 {
-        self.counters.ended.count()
     }
 
     pub(super) fn are_held_back(&self) -> bool {

@@ -50,7 +50,7 @@ fn hammer(world: &World, is_over: impl Fn(usize, u64, bool) -> bool + Sync) -> V
 /// Returns the numbers of sessions that began, of sessions that ended, and of refills.
 fn seen(world: &World) -> (u64, u64, u64) {
     let refills = REFILLS.get(world.stripes.groups[0].refills.load());
-    (world.stripes.begun(), world.stripes.ended(), refills)
+    (world.stripes.counters.begun.count(), world.stripes.counters.ended.count(), refills)
 }
 
 #[test]

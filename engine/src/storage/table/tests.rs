@@ -122,7 +122,7 @@ fn eight_new_keys_find_overflow_buckets_and_the_next_error_says_when_one_is_idle
     for name in 8..16 {
         touch(&table, name, 0, 2_000 - name);
     }
-    assert_eq!(table.shares.overflowed(), 8);
+    assert_eq!(table.shares.overflowed.count(), 8);
     assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(TableFull { idle_at: 1_000 }));
     assert_eq!(table.find_room(NO_GROUP, key(16), 999), Err(TableFull { idle_at: 1_000 }));
     // Overflow buckets belong to the limit, slots to all limits.
@@ -266,7 +266,7 @@ fn a_group_that_brings_keys_without_end_leaves_room_for_others() {
     for group in 2..6 {
         brought(&table, group, u64::from(group) * 100_000..u64::from(group) * 100_000 + 20_000, 0, 1_000);
     }
-    assert_eq!(table.shares.overflowed(), 0, "none of them had a key in an overflow bucket");
+    assert_eq!(table.shares.overflowed.count(), 0, "none of them had a key in an overflow bucket");
     for group in 6..16 {
         let names = u64::from(group) * 100_000..u64::from(group) * 100_000 + 35;
         assert_eq!(brought(&table, group, names, 0, 1_000), 35, "group {group}");

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DescriptorNode, NodeLimit};
 use crate::policy::{
-    document::{self, EVERYONE, Rule},
+    document::Rule,
+    explain,
     import::{Notes, regions::ValueSet},
     pattern::Pattern,
     specificity::Specificity,
@@ -51,11 +52,6 @@ struct DecidingRule<'n> {
 
 impl<'n> DecidingRule<'n> {
     fn of_rule(nodes: &[DescriptorNode], kinds: &[String], (place, rule): &'n (usize, Rule)) -> Self {
-        let per = match &rule.per {
-            document::Per::One(everyone) if everyone == EVERYONE => Per::new(),
-            document::Per::One(kind) => Per::from([kind.as_str()]),
-            document::Per::Each(kinds) => kinds.iter().map(String::as_str).collect(),
-        };
         let value = |kind: &String| match rule.condition.get(kind).map(|text| (text, text.strip_suffix('*'))) {
             None | Some((_, Some(""))) => ValueSet::Any,
             Some((_, Some(prefix))) => ValueSet::Prefix(prefix.to_owned()),
@@ -64,7 +60,7 @@ impl<'n> DecidingRule<'n> {
         Self {
             node: Some(*place).filter(|place| *place < nodes.len()),
             is_limit: nodes.get(*place).is_some_and(|node| node.limit.named().is_some()),
-            per,
+            per: explain::kinds(rule).into_iter().collect(),
             values: kinds.iter().map(value).collect(),
             specificity: Pattern::parse(&rule.endpoint).ok().map(|pattern| Specificity::new(pattern, rule)),
         }
