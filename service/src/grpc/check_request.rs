@@ -158,7 +158,7 @@ impl<'m> CheckRequest<'m> {
     /// Returns the request ID, if there is one.
     fn id(&self) -> Result<Option<RequestId<'m>>, Error> {
         let id = Some(self.request_id).filter(|id| !id.is_empty());
-        id.map(RequestId::new).transpose().map_err(Error::RequestId)
+        Ok(id.map(RequestId::new).transpose()?)
     }
 
     /// Returns whether the policy alone decides the check: it has no request ID and no `peek`. Returns an error where
@@ -213,9 +213,9 @@ impl<'m> CheckRequest<'m> {
         let id = self.id()?;
         match (call, self.peek) {
             (CallKind::Check, true) => Ok(decider.peek(request, caller).await),
-            (CallKind::Check, false) => decider.check(request, id, caller).await.map_err(Error::Reused),
+            (CallKind::Check, false) => Ok(decider.check(request, id, caller).await?),
             (CallKind::Reserve, true) => Err(Error::PeekOfReservation),
-            (CallKind::Reserve, false) => decider.reserve(request, id, caller).await.map_err(Error::from),
+            (CallKind::Reserve, false) => Ok(decider.reserve(request, id, caller).await?),
         }
     }
 

@@ -98,7 +98,7 @@ impl<C: Clock> Worker<C> {
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without a request ID the error does not occur.
-        let outcome = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
+        let outcome = self.shared.decider.check(&request, None, caller).await?;
         if let Some(span) = span {
             span.record(&outcome);
         }

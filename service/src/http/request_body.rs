@@ -89,7 +89,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
-    let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
+    let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose()?;
     let counted = check.identities.iter().enumerate().map(|(place, Object(WireIdentity { kind, value }))| {
         let identity = Identity::new(kind, value);
         let counted = identity.and_then(|identity| decider.engine().counted(domain, identity));
@@ -100,7 +100,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     let request = request(&check, &identities).map_err(|error| request_error(&error, &check, 0))?;
     let outcome = match (call, check.peek) {
         (CallKind::Check, true) => decider.peek(&request, caller).await,
-        (CallKind::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
+        (CallKind::Check, false) => decider.check(&request, id, caller).await?,
         (CallKind::Reserve, true) => return Err(Error::PeekOfReservation),
         (CallKind::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
@@ -191,7 +191,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 impl Text<'_> {
     /// Reads a reservation ID. Text that is no ID is reported as an unknown one.
     fn id(&self) -> Result<ReservationId, Error> {
-        self.0.parse().map_err(|_| Error::Reservation(Gone::Unknown))
+        self.0.parse().map_err(|_| Gone::Unknown.into())
     }
 }
 

@@ -270,7 +270,7 @@ impl<'w, C: Clock> Connection<'w, C> {
                         Frame::Quotes => Some(Error::Quotes),
                     }
                 }
-                Err(error) => Some(Error::Protocol(error)),
+                Err(error) => Some(error.into()),
             };
             let result = match refused {
                 None => self.session.run(&words, &mut self.replies),

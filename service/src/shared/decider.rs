@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use derive_more::From;
 use tidegate::{
     BeginResult, Decision, Degraded, Engine, InspectedLimit, Pending, Request, clock::Clock, policy::OnError,
 };
@@ -76,16 +77,10 @@ impl CheckOutcome<'_> {
 }
 
 /// The reason why nothing was reserved. Nothing was charged.
-#[derive(Debug)]
+#[derive(Debug, From)]
 pub(crate) enum Unreserved {
     Reused(Reused),
     ShareTaken(ShareTaken),
-}
-
-impl From<Reused> for Unreserved {
-    fn from(reused: Reused) -> Self {
-        Self::Reused(reused)
-    }
 }
 
 /// The reason why a reservation was not settled.
@@ -215,7 +210,7 @@ impl<C: Clock> Decider<C> {
             if self.engine.has_limit(request) {
                 self.reservations.count_refusal();
                 self.log_full(caller, NoRoom::Caller);
-                return Err(Unreserved::ShareTaken(share_taken));
+                return Err(share_taken.into());
             }
         }
         let mut waited = None;

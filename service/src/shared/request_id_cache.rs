@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use derive_more::Display;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate::{
     Decision, Engine, Request, SavedDecision,
@@ -44,14 +45,13 @@ const ID_BYTES_MAX: usize = 128;
 pub(crate) struct RequestId<'a>(&'a str);
 
 /// The error of a request ID that is empty or too long.
-#[derive(Debug)]
+#[derive(Debug, Display)]
+#[display("request_id: {bytes} bytes; from 1 to {ID_BYTES_MAX} fit")]
 pub(crate) struct BadRequestId {
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 impl<'a> RequestId<'a> {
-    pub(crate) const BYTES_MAX: usize = ID_BYTES_MAX;
-
     /// Takes any text of 1 to 128 bytes.
     pub(crate) fn new(text: &'a str) -> Result<Self, BadRequestId> {
         match text.len() {
@@ -69,7 +69,11 @@ pub(crate) enum CallKind {
 }
 
 /// The error of a request ID that came with another request before.
-#[derive(Debug)]
+#[derive(Debug, Display)]
+#[display(
+    "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what the first \
+     one had"
+)]
 pub(crate) struct Reused;
 
 /// A decision, and its reservation.
