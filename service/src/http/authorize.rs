@@ -19,7 +19,7 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::Worker};
+use super::{error::Error, responses::decision_with_status, worker::Worker};
 use crate::shared::{caller_shares::Caller, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
@@ -62,15 +62,6 @@ impl<'q> Options<'q> {
 
 impl<C: Clock> Worker<C> {
     pub(super) async fn authorize(
-        &self,
-        request: &HttpRequest,
-        caller: &Caller,
-        span: Option<&RequestSpan>,
-    ) -> HttpResponse {
-        self.respond(AUTHORIZE, self.decide_authorize(request, caller, span).await)
-    }
-
-    async fn decide_authorize(
         &self,
         original: &HttpRequest,
         caller: &Caller,

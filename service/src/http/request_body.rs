@@ -97,7 +97,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     });
     let counted = counted.collect::<Result<Vec<_>, _>>()?;
     let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
-    let request = request(&check, &identities).map_err(|error| request_error(&error, &check, 0))?;
+    let request = request(&check, domain, &identities).map_err(|error| request_error(&error, &check, 0))?;
     let outcome = match (call, check.peek) {
         (CallKind::Check, true) => decider.peek(&request, caller).await,
         (CallKind::Check, false) => decider.check(&request, id, caller).await?,
@@ -135,8 +135,12 @@ pub(crate) fn batch(text: &str) -> Result<Vec<&str>, Error> {
 }
 
 /// Returns the request to the engine.
-fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<Request<'a>, RequestError> {
-    let mut request = Request::new(identities)?;
+fn request<'a>(
+    check: &'a Check<'a>,
+    domain: &'a str,
+    identities: &'a [Identity<'a>],
+) -> Result<Request<'a>, RequestError> {
+    let mut request = Request::new(identities)?.domain(domain);
     if let Some(Text(endpoint)) = &check.endpoint {
         request = request.endpoint(endpoint)?;
     }
@@ -145,9 +149,6 @@ fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<R
         Some(Whole(cost)) => request.cost(cost)?,
         None => request,
     };
-    if let Some(Text(domain)) = &check.domain {
-        request = request.domain(domain);
-    }
     if let Some(Text(method)) = &check.method {
         request = request.method(method);
     }
