@@ -1,6 +1,6 @@
 //! The session of one RESP connection: authenticates its caller and runs its commands.
 
-use std::{fmt, net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tidegate::{DEFAULT_DOMAIN, clock::Clock, time::Nanos};
@@ -44,7 +44,6 @@ enum Authentication {
 }
 
 /// The result of a command.
-#[derive(Debug)]
 pub(super) struct CommandResult {
     /// The route of the command in metrics.
     pub(super) route: &'static str,
@@ -53,7 +52,6 @@ pub(super) struct CommandResult {
 }
 
 /// The step after a command.
-#[derive(Debug)]
 pub(super) enum NextStep {
     /// The next command.
     Continue,
@@ -68,14 +66,7 @@ pub(super) enum NextStep {
 /// A check that waits for the store: its reply, and whether it is allowed.
 pub(super) struct PendingCheck(LocalBoxFuture<'static, (Vec<u8>, Result<bool, Error>)>);
 
-impl fmt::Debug for PendingCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PendingCheck")
-    }
-}
-
 /// An authentication by a token that the server's file does not have.
-#[derive(PartialEq, Eq, Debug)]
 pub(super) struct PendingAuthentication {
     pub(super) token: String,
     /// Whether `HELLO` asked for version 3 of the protocol; `None` where the command was `AUTH`.
