@@ -28,7 +28,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     to: &mut BytesMut,
 ) -> Result<CheckOutcome<'e>, MessageError> {
     let message = EnvoyRequest::read(message)?;
-    let domain = message.domain();
+    let domain = message.domain;
     caller.rights.permit_domain(domain).map_err(Error::from)?;
     let engine = decider.engine();
     let request = DescriptorsRequest::read(&message, engine.descriptor_settings(domain))?;

@@ -46,7 +46,7 @@ const EXPLAINED_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct EnvoyRequest<'m> {
     message: &'m [u8],
-    domain: &'m str,
+    pub(super) domain: &'m str,
     hits_addend: u32,
     /// The first descriptors, each as it stands in the message.
     descriptors: ArrayVec<&'m [u8], DESCRIPTORS_MAX>,
@@ -81,16 +81,10 @@ impl<'m> EnvoyRequest<'m> {
         Some(())
     }
 
-    pub(super) fn domain(&self) -> &'m str {
-        self.domain
-    }
-
     /// Returns the error of a message that cannot be read, with the reason that prost gives, unless that would take much memory.
-    #[cold]
     fn malformed(&self) -> MessageError {
         let is_small = self.message.len() <= EXPLAINED_BYTES_MAX && self.count <= DESCRIPTORS_MAX;
-        let why = is_small.then(|| RateLimitRequest::decode(self.message).err()).flatten();
-        why.map_or_else(MessageError::malformed, |error| MessageError::Malformed(error.to_string()))
+        MessageError::explained::<RateLimitRequest>(self.message, is_small)
     }
 }
 

@@ -165,7 +165,7 @@ impl<C: Clock> CallHandler<C> {
         // The token of a caller without one of the server may be valid at the admin server.
         if method.access == Access::Reset && caller.token.is_some() {
             drop(permit);
-            return encoded(&self.limiter.reset(decode(message)?, &caller.rights).await?);
+            return Ok(encoded(&self.limiter.reset(decode(message)?, &caller.rights).await?));
         }
         if LONG.contains(&method.name) {
             return self.call_long(method, Request::from_parts(head, Either::Left(Full::new(read))), permit).await;
@@ -202,14 +202,14 @@ impl<C: Clock> CallHandler<C> {
         match method.name {
             "CheckRateLimit" => {
                 let outcome = limiter.decide(message, CallKind::Check, &caller, span).await?;
-                response_body::message_response(0, |to| put_response(&outcome, to))
+                Ok(response_body::message_response(0, |to| put_response(&outcome, to)))
             }
             "Reserve" => {
                 let outcome = limiter.decide(message, CallKind::Reserve, &caller, span).await?;
-                response_body::message_response(0, |to| put_reserved(&outcome, to))
+                Ok(response_body::message_response(0, |to| put_reserved(&outcome, to)))
             }
-            "Settle" => encoded(&limiter.settle(&decode(message)?)?),
-            "Refund" => encoded(&limiter.refund(decode(message)?)?),
+            "Settle" => Ok(encoded(&limiter.settle(&decode(message)?)?)),
+            "Refund" => Ok(encoded(&limiter.refund(decode(message)?)?)),
             "ShouldRateLimit" => self.should_rate_limit(message, &caller, span).await,
             name => Err(Status::unimplemented(format!("{name} is not served"))),
         }
@@ -228,7 +228,7 @@ impl<C: Clock> CallHandler<C> {
         if let Some(span) = span {
             span.record(&outcome);
         }
-        response_body::finish_response(response, None)
+        Ok(response_body::finish_response(response, None))
     }
 
     /// Decides a batch. Its response holds part of the body budget until it is sent.
@@ -238,7 +238,7 @@ impl<C: Clock> CallHandler<C> {
         begun.map_err(|refusal| reject(&self.shared, &refusal.into(), None))?;
         let mut response = response_body::begin_response(bytes);
         self.limiter.batch(message, caller, &mut response).await?;
-        response_body::finish_response(response, Some(permit))
+        Ok(response_body::finish_response(response, Some(permit)))
     }
 
     /// Calls a method of a generated service whose response may be long. The response holds part of the body budget
@@ -306,6 +306,6 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Status> {
 }
 
 /// Returns the response with a message of prost.
-fn encoded(message: &impl Message) -> Result<GrpcResponse, Status> {
+fn encoded(message: &impl Message) -> GrpcResponse {
     response_body::message_response(message.encoded_len(), |to| message.encode_raw(to))
 }

@@ -1,7 +1,6 @@
 //! Reads the checks of gRPC messages where they stand, and decides them.
 
 use arrayvec::ArrayVec;
-use prost::Message;
 use tidegate::{CountedIdentity, DEFAULT_DOMAIN, Engine, Identity, Request, RequestError, clock::Clock};
 
 use crate::{
@@ -50,7 +49,10 @@ pub(super) struct CheckRequest<'m> {
 impl<'m> CheckRequest<'m> {
     /// Reads a message into this value, since moving a value costs as much as reading it.
     pub(super) fn read(&mut self, message: &'m [u8]) -> Result<(), MessageError> {
-        self.read_fields(message).ok_or_else(|| malformed(message))
+        self.read_fields(message).ok_or_else(|| {
+            // Decoding more identities takes more memory than any request may.
+            MessageError::explained::<RateLimitRequest>(message, count(message, IDENTITIES) < IDENTITIES_MAX)
+        })
     }
 
     /// Reads the fields; `None` where the message cannot be read.
@@ -131,7 +133,7 @@ impl<'m> CheckRequest<'m> {
         'm: 'r,
     {
         let refused = |error| self.request_error(error, 0);
-        let mut request = Request::new(identities).map_err(refused)?;
+        let mut request = Request::new(identities).map_err(refused)?.domain(self.domain());
         // Proto3 cannot tell an empty field from an absent one.
         if !self.endpoint.is_empty() {
             request = request.endpoint(self.endpoint).map_err(refused)?;
@@ -142,9 +144,6 @@ impl<'m> CheckRequest<'m> {
                 return Err(Error::Field { field: "tokens_requested".to_owned(), problem });
             };
             request = request.cost(cost).map_err(refused)?;
-        }
-        if !self.domain.is_empty() {
-            request = request.domain(self.domain);
         }
         if !self.method.is_empty() {
             request = request.method(self.method);
@@ -254,15 +253,6 @@ fn read_identity(message: &[u8]) -> Option<(&str, &str)> {
     Some((kind, value))
 }
 
-/// Returns the error of a message that cannot be read, with the reason that prost gives, unless decoding it takes more
-/// memory than any request may.
-#[cold]
-fn malformed(message: &[u8]) -> MessageError {
-    let is_small = count(message, IDENTITIES) < IDENTITIES_MAX;
-    let why = is_small.then(|| RateLimitRequest::decode(message).err()).flatten();
-    why.map_or_else(MessageError::malformed, |error| MessageError::Malformed(error.to_string()))
-}
-
 /// Reads the requests of a `BatchRateLimitRequest`.
 pub(super) fn read_batch(message: &[u8]) -> Result<Vec<CheckRequest<'_>>, BatchError> {
     let count = count(message, REQUESTS);
@@ -312,6 +302,7 @@ pub(super) fn read_streamed<'m>(message: &'m [u8], check: &mut CheckRequest<'m>)
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message;
 
     use super::*;
     use crate::protobuf::generated::tidegate::v1::{BatchRateLimitRequest, CheckStreamRequest, Identity};

@@ -1,7 +1,6 @@
 //! The services that report the server's health: the standard health service of gRPC, and `RateLimiterHealth`.
 
 use std::{
-    fmt,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
@@ -69,12 +68,6 @@ pub(super) struct StatusStream<C> {
     service: String,
     polls: Interval,
     last: Option<ServingStatus>,
-}
-
-impl<C> fmt::Debug for StatusStream<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StatusStream")
-    }
 }
 
 impl<C: Clock> Stream for StatusStream<C> {
