@@ -150,12 +150,12 @@ impl<C: Clock> HealthMonitor<C> {
         let listeners = self.latencies.iter().map(ListenerLatencies::deciding);
         let (responses, ns) = listeners.fold((0, 0), |(sum, ns), (more, longer)| (sum + more, ns + longer));
         let totals = engine.totals();
-        let throttle = self.throttle.as_ref().map(ThrottleMetrics::counts).unwrap_or_default();
+        let throttle = self.throttle.as_ref().map(ThrottleMetrics::sample).unwrap_or_default();
         HealthSample {
             responses,
             ns,
             errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
-            checks: totals.allowed + totals.denied + throttle.decided,
+            checks: totals.allowed + totals.denied + throttle.checks,
             overflow: engine.overflow_charges() + throttle.overflow,
             without_room: engine.denied_without_room() + throttle.without_room,
         }
