@@ -26,7 +26,6 @@ use crate::{
     },
 };
 
-/// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
 /// The most entries of a descriptor.
 const ENTRIES_MAX: usize = 32;
@@ -35,7 +34,6 @@ const EMPTY: &str = "~sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca49
 /// An identity of a kind that no rule counts.
 static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule"), Cow::Borrowed("x"), 0);
 const DAY: Duration = Duration::from_hours(24);
-/// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
 /// The longest malformed message that prost decodes once more for the reason, if it has no more descriptors than are
 /// read. An entry of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.

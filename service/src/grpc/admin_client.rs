@@ -215,7 +215,6 @@ impl<'c> AdminCall<'c> {
         Ok(Self { admin, authorization, _guard: guard })
     }
 
-    /// Reads an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, Status> {
         self.send(self.request(Method::GET, path)).await
     }
@@ -278,7 +277,6 @@ impl<'c> AdminCall<'c> {
         request.timeout(self.admin.answer_limit).header("authorization", self.authorization)
     }
 
-    /// Sends a request, and reads the response.
     async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<AdminResponse<T>, Status> {
         let unavailable = |error: reqwest::Error| {
             tracing::debug!(%error, "the admin server does not answer");

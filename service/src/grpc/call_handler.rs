@@ -60,9 +60,7 @@ const REFLECTION_REQUEST_BYTES_MAX: usize = 4 << 10;
 
 /// A request to a service that tonic generated.
 type TonicRequest<C> = Request<Either<Full<Bytes>, RequestBody<C>>>;
-/// A response of a service that tonic generated.
 type TonicResponse = Response<tonic::body::Body>;
-/// A reflection service as a function.
 type Reflection<C> = Box<dyn Fn(TonicRequest<C>) -> LocalBoxFuture<'static, TonicResponse>>;
 
 /// The services that the calls of a worker thread share.
@@ -266,7 +264,6 @@ impl<C: Clock> CallHandler<C> {
         Ok(Response::from_parts(head, response))
     }
 
-    /// Calls a method of a service that tonic generated.
     async fn call_tonic(&self, method: &Method, request: TonicRequest<C>) -> GrpcResponse {
         let Ok(response) = match method.service {
             CONFIG => self.config.clone().call(request).await,
@@ -300,7 +297,6 @@ where
     })
 }
 
-/// Decodes a message by prost.
 fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
 }

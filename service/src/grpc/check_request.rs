@@ -154,7 +154,6 @@ impl<'m> CheckRequest<'m> {
         Ok(request)
     }
 
-    /// Returns the request ID, if there is one.
     fn id(&self) -> Result<Option<RequestId<'m>>, Error> {
         let id = Some(self.request_id).filter(|id| !id.is_empty());
         Ok(id.map(RequestId::new).transpose()?)

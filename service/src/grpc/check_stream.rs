@@ -54,9 +54,7 @@ pub(super) struct CheckStream<C> {
     progress: Progress,
 }
 
-/// The progress of a stream.
 enum Progress {
-    /// More messages may come.
     Open,
     /// The stream ends with this status once all responses are sent.
     Ending(Result<(), Status>),
@@ -141,7 +139,6 @@ impl<C: Clock> CheckStream<C> {
         self.waiting.len() >= CONCURRENT_CHECKS_MAX || self.waiting_bytes >= WAITING_BYTES
     }
 
-    /// Drops the checks that wait for the store.
     fn drop_waiting(&mut self) {
         (self.waiting, self.waiting_bytes) = (FuturesOrdered::new(), 0);
     }

@@ -23,7 +23,6 @@ const ID_BYTES_MAX: usize = 64;
 /// The ID of the only limit of a new rule.
 const LIMIT_ID: &str = "limit";
 
-/// The service `RateLimiterConfig`.
 pub(super) struct ConfigService(pub(super) Arc<Admin>);
 
 /// A rule that a [`RateLimit`] can express. A rule with more fields than these is richer.
@@ -48,7 +47,6 @@ enum PlainPer {
     Each([String; 1]),
 }
 
-/// The limit of a plain rule.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PlainLimit {
@@ -62,7 +60,6 @@ fn default_enabled() -> bool {
     true
 }
 
-/// A page of rules.
 #[derive(Deserialize)]
 struct Page {
     items: Vec<Item>,
@@ -88,7 +85,6 @@ impl PlainRule {
         ns.is_multiple_of(SECOND_NS).then_some(ns / SECOND_NS)
     }
 
-    /// Returns the message of the rule.
     fn into_message(self) -> Option<RateLimit> {
         let window_seconds = self.window_seconds()?;
         let [PlainLimit { algorithm, limit, .. }] = self.limits;
@@ -158,7 +154,6 @@ fn new_id(message: &RateLimit, taken: &[Value]) -> String {
     [id.clone()].into_iter().chain(numbered).find(|id| !is_taken(id)).unwrap_or(id)
 }
 
-/// Returns the path of a rule in the REST API.
 fn rule_path(id: &str) -> String {
     format!("{RULES}/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))
 }

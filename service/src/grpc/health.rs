@@ -84,7 +84,6 @@ impl<C: Clock> Stream for StatusStream<C> {
     }
 }
 
-/// The service `RateLimiterHealth`.
 pub(super) struct RateLimiterHealthService<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) admin: Arc<Admin>,

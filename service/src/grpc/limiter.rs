@@ -38,7 +38,6 @@ const RESPONSES: u32 = 1;
 /// The field number of the error of a `RateLimitResponse`.
 const CHECK_ERROR: u32 = 14;
 
-/// The service `RateLimiter`.
 pub(super) struct LimiterService<C>(pub(super) Arc<ServiceState<C>>);
 
 impl<C: Clock> LimiterService<C> {
@@ -149,7 +148,6 @@ impl<C: Clock> LimiterService<C> {
         Ok(())
     }
 
-    /// Settles a reservation.
     pub(super) fn settle(
         &self,
         SettleRequest { reservation, actual }: &SettleRequest,

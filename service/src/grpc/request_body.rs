@@ -71,7 +71,6 @@ impl<C> RequestBody<C> {
         Ok((whole.freeze(), body.permit))
     }
 
-    /// Returns how many streams are open on the connection.
     pub(super) fn streams(&self) -> usize {
         self.permit.connection().streams()
     }

@@ -26,10 +26,8 @@ const PIECE_BYTES: usize = 16 << 10;
 /// Bytes that most messages fit into.
 const MESSAGE_BYTES: usize = 128;
 
-/// The response to a call.
 pub(super) type GrpcResponse = Response<ResponseBody>;
 
-/// The body of a response.
 pub(super) enum ResponseBody {
     /// A message and the status OK, with the permit that is held until both are sent.
     Message {

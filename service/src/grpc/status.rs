@@ -52,7 +52,6 @@ fn status(error: &Error, within: Option<&str>) -> (Status, &'static str) {
     (status, code)
 }
 
-/// Returns the gRPC code of an HTTP status.
 fn grpc_code(status: StatusCode) -> Code {
     match status {
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,

@@ -103,7 +103,6 @@ impl<C: Clock> Worker<C> {
     }
 }
 
-/// Returns the request to the engine.
 fn request<'a>(
     identities: &'a [Identity<'a>],
     endpoint: Option<&'a str>,

@@ -28,7 +28,6 @@ pub(crate) struct BodyHeaders<'r> {
     pub(crate) length: Option<&'r HeaderValue>,
 }
 
-/// The result of polling a payload.
 type Polled = Poll<Option<Result<Bytes, PayloadError>>>;
 
 /// Reads a body whose headers say that it is JSON, or nothing. All of it must come within `period`. Where it must be
@@ -113,7 +112,6 @@ async fn collect(
     Ok(body.freeze())
 }
 
-/// Returns the text of a body.
 pub(crate) fn text(body: &[u8]) -> Result<&str, Error> {
     str::from_utf8(body).map_err(|error| Error::NotUtf8 { at: error.valid_up_to() })
 }

@@ -58,7 +58,6 @@ pub(crate) enum Error {
     ActualAboveMax { actual: u64, max: u64 },
     #[from]
     Reservation(Gone),
-    /// A parameter of the query is wrong.
     #[display("{key}: {problem}")]
     Query { key: String, problem: String },
     /// The engine rejects the request. `field` is the name of a field, or a path to it.
@@ -166,7 +165,6 @@ impl From<BudgetRefusal> for Error {
 }
 
 impl Error {
-    /// Creates an error of a parameter of the query.
     pub(crate) fn query(key: &str, problem: &str) -> Self {
         Self::Query { key: key.to_owned(), problem: problem.to_owned() }
     }
@@ -203,7 +201,6 @@ impl Error {
         }
     }
 
-    /// Returns the field that is wrong.
     fn field(&self) -> Option<&str> {
         match self {
             Self::Field { field, .. } | Self::Request { field, .. } => {
@@ -220,7 +217,6 @@ impl Error {
         }
     }
 
-    /// Returns the name of the header that is wrong.
     fn header(&self) -> Option<&'static str> {
         match self {
             Self::MediaType(_) => Some("content-type"),
@@ -231,7 +227,6 @@ impl Error {
         }
     }
 
-    /// Returns the error in the form that all protocols write.
     pub(crate) fn report(&self) -> ErrorReport {
         let (status, code) = self.kind();
         let field = self.field().map(|field| shortened(field.to_owned()));

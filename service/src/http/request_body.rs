@@ -24,7 +24,6 @@ use crate::shared::{
     reservations::{Gone, ReservationId},
 };
 
-/// The body of a check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Check<'a> {
@@ -61,7 +60,6 @@ struct Batch<T> {
     checks: Vec<T>,
 }
 
-/// The body of a settlement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settlement<'a> {
@@ -70,7 +68,6 @@ struct Settlement<'a> {
     actual: Whole<0>,
 }
 
-/// The body of a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refund<'a> {
@@ -134,7 +131,6 @@ pub(crate) fn batch(text: &str) -> Result<Vec<&str>, Error> {
     Ok(checks.into_iter().map(RawValue::get).collect())
 }
 
-/// Returns the request to the engine.
 fn request<'a>(
     check: &'a Check<'a>,
     domain: &'a str,

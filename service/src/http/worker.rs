@@ -58,7 +58,6 @@ pub(super) struct Worker<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) authorize: Authorize,
     pub(super) browsers: Browsers,
-    /// The address of the listener.
     pub(super) address: SocketAddr,
     pub(super) latencies: Arc<WorkerLatencies>,
     pub(super) clock: SystemClock,
@@ -111,7 +110,6 @@ impl<C: Clock> Worker<C> {
         traces.begin(request.method().as_str(), Some(route).filter(|route| *route != OTHER), &header)
     }
 
-    /// Calls the handler of a route.
     async fn route(
         &self,
         route: &'static str,
@@ -142,7 +140,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Reads the body of a request.
     async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut RequestBody) -> Result<Bytes, Error> {
         let period = self.shared.timeouts.request;
         let permit = || self.permit(peer(known.request));
@@ -210,7 +207,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Answers `/metrics`.
     async fn metrics(&self) -> Result<HttpResponse, Error> {
         let ServiceState { decider, metrics, timeouts, .. } = &*self.shared;
         let page = metrics.page(decider.engine(), timeouts.metrics_page).await.ok_or(Error::Internal)?;
@@ -251,7 +247,6 @@ impl<C: Clock> Worker<C> {
         Ok(caller)
     }
 
-    /// Decides the check in a body.
     async fn decide(
         &self,
         call: CallKind,
@@ -267,7 +262,6 @@ impl<C: Clock> Worker<C> {
         Ok(responses::decision(&outcome, settings))
     }
 
-    /// Settles the reservation in a body.
     fn settle(
         &self,
         read: impl FnOnce(&str) -> Result<(ReservationId, u64), Error>,

@@ -4,7 +4,6 @@ use prost::Message;
 
 use crate::http::error::Error;
 
-/// The reason why a request is not decided.
 #[derive(Debug)]
 pub(crate) enum MessageError {
     /// The bytes are no message, for the reason that prost gives.

@@ -15,7 +15,6 @@ use crate::shared::{
     request_id_cache::RequestId,
 };
 
-/// The route of the command in metrics.
 pub(super) const CHECK: &str = "tidegate.check";
 
 /// Decides `TIDEGATE.CHECK` with these arguments, and appends the reply. Returns whether it is allowed.

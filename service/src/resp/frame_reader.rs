@@ -24,7 +24,6 @@ const DIGITS_MAX: usize = 10;
 /// A command: its name, and its arguments.
 pub(super) type Arguments<'b> = ArrayVec<&'b [u8], ARGUMENTS_MAX>;
 
-/// Reads the commands of a connection.
 #[derive(Debug, Default)]
 pub(super) struct FrameReader {
     /// Bytes of an unfinished line that were searched for its end.
@@ -145,7 +144,6 @@ impl FrameReader {
         Ok((1 + at, Frame::Command))
     }
 
-    /// Reads a line.
     fn read_line<'b>(
         &mut self,
         bytes: &'b [u8],

@@ -20,7 +20,6 @@ use crate::shared::{
     tokens::{Right, ValidToken},
 };
 
-/// The session of one connection.
 pub(super) struct Session<'w, C> {
     worker: &'w Worker<C>,
     peer: SocketAddr,
@@ -33,7 +32,6 @@ pub(super) struct Session<'w, C> {
     is_discarding: bool,
 }
 
-/// The authentication of a connection.
 enum Authentication {
     /// No token. Where the server asks for none, the connection may check all the same.
     None,
@@ -43,7 +41,6 @@ enum Authentication {
     Operator { token: String, since: Nanos, is_verified: bool },
 }
 
-/// The result of a command.
 pub(super) struct CommandResult {
     /// The route of the command in metrics.
     pub(super) route: &'static str,
@@ -51,11 +48,8 @@ pub(super) struct CommandResult {
     pub(super) next: NextStep,
 }
 
-/// The step after a command.
 pub(super) enum NextStep {
-    /// The next command.
     Continue,
-    /// The end of the connection.
     Close,
     /// A query whether a token is an operator's; its answer goes to [`Session::finish_authentication`].
     Authenticate(PendingAuthentication),
@@ -342,7 +336,6 @@ impl<'w, C: Clock> Session<'w, C> {
         }
     }
 
-    /// Runs `HELLO`.
     fn hello(&mut self, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
         let mut options = arguments.iter().skip(1);
         let is_version_3 = match arguments.first().copied() {

@@ -41,7 +41,6 @@ pub(super) struct RespState<C> {
     pub(super) peer_queries: KeyedLimiter,
     /// The limit of these queries in all.
     pub(super) queries: Limiter,
-    /// The number of connections since the start.
     pub(super) connections: AtomicI64,
     pub(super) started_at: Nanos,
 }
@@ -82,7 +81,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Queries whether a token is an operator's.
     pub(super) async fn is_operator(&self, token: &str) -> Result<bool, String> {
         let Some(operators) = &self.resp.operators else { return Ok(false) };
         let answer = timeout(self.shared.timeouts.operator_answer, operators.has(token)).await;

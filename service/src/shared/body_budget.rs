@@ -126,7 +126,6 @@ impl BodyBudget {
         }
     }
 
-    /// Returns the bytes that are taken.
     pub(crate) fn taken(&self) -> usize {
         self.ledger().by_peer.sum()
     }
@@ -182,7 +181,6 @@ impl ConnectionShare {
         Arc::new(Self { budget, peer, number, free: AtomicUsize::new(0), streams: AtomicUsize::new(0) })
     }
 
-    /// Returns how many gRPC streams are open.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }

@@ -37,14 +37,12 @@ use super::{
 #[derive(Debug)]
 pub struct Decider<C> {
     engine: Arc<Engine<C>>,
-    /// The store of the limits that nodes share.
     store: Option<Arc<Shared<C>>>,
     store_concurrency: StoreConcurrency,
     request_ids: RequestIdCache,
     reservations: Reservations,
     /// The multiple of its estimate up to which a reservation may be settled, where that is more than one burst.
     settle_multiple: u64,
-    /// The secret with which callers are hashed.
     caller_secret: RandomState,
     degraded: Arc<DegradedCounts>,
     log: LogLimiter,

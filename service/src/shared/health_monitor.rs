@@ -31,7 +31,6 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn is_heard(&self) -> bool;
 }
 
-/// Monitors the health of all listeners of a process.
 #[derive(Debug)]
 pub(crate) struct HealthMonitor<C> {
     decider: Arc<Decider<C>>,
@@ -105,7 +104,6 @@ impl<C: Clock> HealthMonitor<C> {
         }
     }
 
-    /// Returns the present faults.
     pub(crate) fn faults(&self) -> Vec<HealthFault> {
         let silence = self.source.is_some().then(|| self.elapsed(self.policy_state().heard));
         let mut faults = self.history.faults(&self.sample(), silence, self.certificate.now().is_none());
@@ -144,7 +142,6 @@ impl<C: Clock> HealthMonitor<C> {
         policy
     }
 
-    /// Samples the counts.
     fn sample(&self) -> HealthSample {
         let engine = self.decider.engine();
         let listeners = self.latencies.iter().map(ListenerLatencies::deciding);

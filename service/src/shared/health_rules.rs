@@ -101,7 +101,6 @@ pub(crate) enum HealthFault {
     Clock(Duration, bool, Duration),
 }
 
-/// Returns the text of a store with these faults.
 fn store_text(is_away: bool, faults: &[StoreFault]) -> String {
     let is_silent = faults.iter().all(|code| code.is_warning() || code.is_silence());
     let state = match (is_away, is_silent) {

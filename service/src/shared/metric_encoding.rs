@@ -8,7 +8,6 @@ use prometheus_client::{
     registry::Unit,
 };
 
-/// Writes a gauge.
 pub(crate) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -52,7 +52,6 @@ pub(crate) struct Metrics {
     active_keys: Gauge<u64, AtomicU64>,
 }
 
-/// A page of metrics, which a scrape reads.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     pub(crate) text: Bytes,
@@ -219,7 +218,6 @@ fn encode_limits<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'
     counters(encoder, "limit_decisions", help, by_limit)
 }
 
-/// Returns the domain of a limit with this full name.
 fn domain_of(limit: &str) -> &str {
     limit.split('/').next().unwrap_or_default()
 }
@@ -231,7 +229,6 @@ fn resident_bytes() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb * 1_024)
 }
 
-/// The collector of the server's health.
 struct HealthCollector<C>(Arc<HealthMonitor<C>>);
 
 impl<C> fmt::Debug for HealthCollector<C> {
@@ -313,7 +310,6 @@ fn encode_store(stats: &StoreStats, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     took.encode(encoder.encode_descriptor("store", help, Some(&Unit::Seconds), MetricType::Counter)?)
 }
 
-/// The collector of the body budget's bytes and refusals.
 #[derive(Debug)]
 struct BodyBudgetCollector(Arc<BodyBudget>);
 

@@ -27,7 +27,6 @@ impl RejectionCounts {
     }
 }
 
-/// The collector of the counts.
 #[derive(Debug)]
 pub(crate) struct RejectionCollector(pub(crate) Arc<RejectionCounts>);
 

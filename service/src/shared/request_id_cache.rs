@@ -76,7 +76,6 @@ pub(crate) enum CallKind {
 )]
 pub(crate) struct Reused;
 
-/// A decision, and its reservation.
 pub(crate) type DecidedCheck<'e> = (Decision<'e>, ReservationOutcome);
 
 /// Remembered outcomes by request ID.
@@ -102,7 +101,6 @@ impl ForgottenRequests {
         self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count of each reason.
     pub(crate) fn by_reason(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
         NoRoom::ALL.map(|reason| (reason.name(), self.0[reason as usize].load(Ordering::Relaxed)))
     }
@@ -115,7 +113,6 @@ type Shard = CallerTable<u128, CachedOutcome>;
 #[derive(Debug)]
 struct CachedOutcome {
     at: Nanos,
-    /// The hash of the request.
     request: u128,
     decision: SavedDecision,
     reservation: ReservationOutcome,
@@ -219,7 +216,6 @@ impl RequestIdCache {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Returns how many requests were repeats.
     pub(crate) fn repeats(&self) -> u64 {
         self.repeats.load(Ordering::Relaxed)
     }

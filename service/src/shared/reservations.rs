@@ -102,7 +102,6 @@ impl ReservedCharge {
 pub(crate) enum ReservationOutcome {
     /// No reservation: the call was a check, or was denied, or charged nothing.
     None,
-    /// An open reservation.
     Kept(ReservationId),
     /// No reservation, since there was no room: the charge stands.
     NoRoom,
@@ -115,7 +114,6 @@ pub(crate) enum ReservationOutcome {
      some of them, or ask by a check, which takes no place. Nothing was charged"
 )]
 pub(crate) struct ShareTaken {
-    /// The number of open reservations of the caller.
     pub(crate) open: usize,
 }
 
@@ -135,7 +133,6 @@ struct ReservationTables {
     refused: [u64; NoRoom::ALL.len()],
 }
 
-/// A reservation that can be settled.
 #[derive(Debug)]
 struct OpenReservation {
     at: Nanos,
@@ -223,7 +220,6 @@ impl Reservations {
         (tables.open.len(), tables.expired)
     }
 
-    /// Returns how often there was no room, by reason.
     pub(crate) fn refused(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
         let refused = self.lock().refused;
         NoRoom::ALL.map(|reason| (reason.name(), refused[reason as usize]))
@@ -236,7 +232,6 @@ impl Reservations {
 }
 
 impl ReservationTables {
-    /// Removes expired entries.
     fn remove_expired(&mut self, now: Nanos) {
         for _ in 0..EXPIRED_REMOVED_MAX {
             if self.open.front().is_some_and(|open| is_expired(open.at, now)) {

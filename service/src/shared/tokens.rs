@@ -86,7 +86,6 @@ impl Rights {
     }
 }
 
-/// The right that a token lacks.
 #[derive(Clone, PartialEq, Eq, Debug, Display)]
 pub(crate) enum Forbidden {
     /// A right to calls of this kind.
@@ -179,7 +178,6 @@ impl Tokens {
         self.find(token).is_some()
     }
 
-    /// Looks a token up.
     pub(crate) fn find(&self, token: &[u8]) -> Option<ValidToken> {
         self.table.find(Sha256::digest(token).into())
     }
@@ -237,7 +235,6 @@ impl TokenTable {
     }
 }
 
-/// Returns the rights by the digest of their token.
 fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<TokenDigest, Rights> {
     tokens.into_iter().map(|(token, rights)| (Sha256::digest(token).into(), rights)).collect()
 }

@@ -123,7 +123,6 @@ impl RequestSpan {
     }
 }
 
-/// The headers of a request, as the propagator reads them.
 struct Headers<'a, 'h>(&'a dyn Fn(&str) -> Option<&'h str>);
 
 impl Extractor for Headers<'_, '_> {

@@ -28,12 +28,10 @@ pub(crate) struct BodyPermit {
 }
 
 impl BodyPermit {
-    /// Creates a permit that holds nothing.
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
         Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None, work: None }
     }
 
-    /// Returns the share of its connection.
     pub(crate) fn connection(&self) -> &ConnectionShare {
         &self.connection
     }
@@ -108,7 +106,6 @@ impl BodyPermit {
         }
     }
 
-    /// Resolves once the permit is revoked.
     pub(crate) fn poll_revoked(&self, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
         if self.charged > 0
             && let Some(state) = &self.state
