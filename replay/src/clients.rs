@@ -50,7 +50,6 @@ impl Clients {
         Self { kind: kind.to_owned(), rows: Vec::new(), places: Default::default() }
     }
 
-    /// Returns the kind of users.
     pub(crate) fn kind(&self) -> &str {
         &self.kind
     }

@@ -99,12 +99,10 @@ impl<V: BufferedItem> ReorderWindow<V> {
         self.in_order.len() + self.behind.len()
     }
 
-    /// Returns the number of lines that were put in.
     pub(crate) fn lines(&self) -> u64 {
         self.sequence
     }
 
-    /// Returns the number of lines that were late.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }

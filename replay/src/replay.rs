@@ -83,7 +83,6 @@ pub struct Replay {
     /// The names of fields of the first JSON log.
     field_names: Vec<String>,
     failed_logs: Vec<String>,
-    /// Logs that were read.
     logs: Vec<LogRow>,
 }
 
@@ -93,7 +92,6 @@ struct LogCursor<'i> {
     /// Index among the logs.
     place: usize,
     entries: LogEntries<LogInput<'i>>,
-    /// The next request.
     next: Option<(Nanos, PendingRequest)>,
     lines: u64,
     /// Lines that could be read.

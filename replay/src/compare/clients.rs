@@ -37,7 +37,6 @@ struct DenialRun {
     denials: u64,
 }
 
-/// The longest run of denials of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LongestDenialRun {
     pub(crate) client: u32,

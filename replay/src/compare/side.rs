@@ -18,7 +18,6 @@ pub(crate) struct PolicySide {
     pub(crate) limits: Vec<LimitCounts>,
 }
 
-/// Counts of a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LimitCounts {
     pub(crate) name: String,

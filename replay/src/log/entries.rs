@@ -15,11 +15,9 @@ use super::{
 pub(crate) struct LogEntries<R> {
     lines: LogLines<R>,
     parser: LineParser,
-    /// The number of the last line.
     last: u64,
 }
 
-/// The content of a line.
 pub(crate) enum LogEntry<'l> {
     /// A blank line or a header.
     Nothing,
@@ -27,7 +25,6 @@ pub(crate) enum LogEntry<'l> {
     Request(LogRecord<'l>, LineFormat),
     /// A request without a client, which no limit counts.
     NoClient(LineFormat),
-    /// A line that cannot be read.
     Refused(LineError),
 }
 

@@ -31,17 +31,14 @@ const LINES_NAMED: u64 = 20;
 /// Most names of fields that are listed.
 const NAMES_MAX: usize = 100;
 
-/// Result of parsing a line.
 pub(crate) enum ParsedLine<'l> {
     /// A header or a directive.
     Nothing,
     /// A request, and the format of its line.
     Request(LogRecord<'l>, LineFormat),
-    /// A request without a client.
     NoClient(LineFormat),
 }
 
-/// Parser of the lines of one log.
 #[derive(Debug)]
 pub(crate) struct LineParser {
     rules: Rules,
@@ -52,7 +49,6 @@ pub(crate) struct LineParser {
     header_error: Option<LineError>,
     /// The parts so far of a line that is split into several, for each stream of a container.
     parts: [Vec<u8>; 2],
-    /// Lines so far.
     lines: u64,
     /// Names of fields, without those of CSV.
     fields: Vec<String>,

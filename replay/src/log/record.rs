@@ -56,7 +56,6 @@ pub(crate) fn with_request<T>(
     Ok(run(&request))
 }
 
-/// Longest method.
 const METHOD_BYTES_MAX: usize = 32;
 
 impl<'l> RequestTarget<'l> {
