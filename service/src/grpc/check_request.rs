@@ -4,7 +4,6 @@ use arrayvec::ArrayVec;
 use tidegate::{CountedIdentity, DEFAULT_DOMAIN, Engine, Identity, Request, RequestError, clock::Clock};
 
 use crate::{
-    http::error::{CHECKS_MAX, Error},
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::RateLimitRequest,
@@ -13,6 +12,7 @@ use crate::{
     shared::{
         caller_shares::Caller,
         decider::{CheckOutcome, Decider},
+        error::{CHECKS_MAX, Error},
         request_id_cache::{CallKind, RequestId},
         tokens::Rights,
     },

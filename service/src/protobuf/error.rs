@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use crate::http::error::Error;
+use crate::shared::error::Error;
 
 #[derive(Debug)]
 pub(crate) enum MessageError {

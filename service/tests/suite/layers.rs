@@ -21,6 +21,7 @@ const LAYERS: &Layers = &[
             "degraded",
             "decider",
             "body_budget",
+            "error",
             "latency",
             "listener_counts",
             "rejection_counts",
@@ -39,7 +40,6 @@ const LAYERS: &Layers = &[
     (
         "http",
         &[
-            "error",
             "response_body",
             "body_reader",
             "request_body",

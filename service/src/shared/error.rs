@@ -6,7 +6,7 @@ use derive_more::{Display, From};
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
-use crate::shared::{
+use super::{
     body_budget::{BODY_BYTES_MAX, BudgetRefusal},
     decider::{Unreserved, Unsettled},
     request_id_cache::{BadRequestId, Reused},
