@@ -213,7 +213,7 @@ impl<'m> CheckRequest<'m> {
             (CallKind::Check, true) => Ok(decider.peek(request, caller).await),
             (CallKind::Check, false) => Ok(decider.check(request, id, caller).await?),
             (CallKind::Reserve, true) => Err(Error::PeekOfReservation),
-            (CallKind::Reserve, false) => Ok(decider.reserve(request, id, caller).await?),
+            (CallKind::Reserve, false) => decider.reserve(request, id, caller).await,
         }
     }
 

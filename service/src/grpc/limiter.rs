@@ -162,7 +162,7 @@ impl<C: Clock> LimiterService<C> {
         } else {
             // Text that is no ID is reported as an unknown one.
             let id = reservation.parse().map_err(|_| Error::Reservation(Gone::Unknown));
-            id.and_then(|id| Ok(self.0.decider.settle(id, *actual)?))
+            id.and_then(|id| self.0.decider.settle(id, *actual))
         };
         settled.map(|()| SettleResponse {}).map_err(|error| reject(&self.0, &error, None))
     }

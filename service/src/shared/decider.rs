@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use derive_more::From;
 use tidegate::{
     BeginResult, Decision, Degraded, Engine, InspectedLimit, Pending, Request, clock::Clock, policy::OnError,
 };
@@ -26,9 +25,10 @@ pub(crate) use self::batch::{CONCURRENT_CHECKS_MAX, TURN_CHECKS};
 use super::{
     caller_shares::{Caller, CallerKey, CallerShare, NoRoom},
     degraded::DegradedCounts,
+    error::Error,
     log_limiter::LogLimiter,
     request_id_cache::{CallKind, DecidedCheck, RequestId, RequestIdCache, Reused},
-    reservations::{Gone, ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
+    reservations::{ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
     store_concurrency::StoreConcurrency,
 };
 
@@ -72,26 +72,6 @@ pub(crate) struct CheckOutcome<'e> {
 impl CheckOutcome<'_> {
     /// The time after which to retry a denial that no limit decided.
     pub(crate) const CLOSED_WAIT: Duration = Duration::from_secs(1);
-}
-
-/// The reason why nothing was reserved. Nothing was charged.
-#[derive(Debug, From)]
-pub(crate) enum Unreserved {
-    Reused(Reused),
-    ShareTaken(ShareTaken),
-}
-
-/// The reason why a reservation was not settled.
-#[derive(Debug)]
-pub(crate) enum Unsettled {
-    Gone(Gone),
-    /// The cost is above the most at which this reservation can be settled. The reservation stays open.
-    AboveMax {
-        actual: u64,
-        max: u64,
-    },
-    /// Settling panicked. What was settled before that stands.
-    Panicked,
 }
 
 impl<C: Clock> Decider<C> {
@@ -197,7 +177,7 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Unreserved> {
+    ) -> Result<CheckOutcome<'_>, Error> {
         if let Some(share_taken) = self.share_taken(caller) {
             // A repeat needs no place, nor does a request that charges nothing.
             if let Some(id) = id
@@ -217,16 +197,17 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Settles a reservation at its actual cost; 0 gives all of it back. A cost too large to be believed is refused:
-    /// one wrong cost would deny all users of a shared limit until it is repaid.
-    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Unsettled> {
+    /// one wrong cost would deny all users of a shared limit until it is repaid. Where settling panics, what was settled
+    /// before that stands.
+    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Error> {
         let now = self.engine.clock().now();
         if let Some(max) = self.reservations.actual_max(&id, self.settle_multiple, now)
             && actual > max
         {
-            return Err(Unsettled::AboveMax { actual, max });
+            return Err(Error::ActualAboveMax { actual, max });
         }
-        let charge = self.reservations.take(id, now).map_err(Unsettled::Gone)?;
-        self.settle_charge(charge, actual).ok_or(Unsettled::Panicked)
+        let charge = self.reservations.take(id, now)?;
+        self.settle_charge(charge, actual).ok_or(Error::Internal)
     }
 
     /// Forgets what was used of the limits that a request meets, first in the store and then here, so that this node

@@ -8,7 +8,6 @@ use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
 use super::{
     body_budget::{BODY_BYTES_MAX, BudgetRefusal},
-    decider::{Unreserved, Unsettled},
     request_id_cache::{BadRequestId, Reused},
     reservations::{Gone, ShareTaken},
     tokens::Forbidden,
@@ -136,25 +135,6 @@ impl ErrorReport {
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.field = Some(self.field.map_or_else(|| place.to_owned(), |field| format!("{place}/{field}")));
         self
-    }
-}
-
-impl From<Unreserved> for Error {
-    fn from(unreserved: Unreserved) -> Self {
-        match unreserved {
-            Unreserved::Reused(reused) => Self::Reused(reused),
-            Unreserved::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
-        }
-    }
-}
-
-impl From<Unsettled> for Error {
-    fn from(unsettled: Unsettled) -> Self {
-        match unsettled {
-            Unsettled::Gone(gone) => Self::Reservation(gone),
-            Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
-            Unsettled::Panicked => Self::Internal,
-        }
     }
 }
 
