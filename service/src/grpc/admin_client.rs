@@ -197,11 +197,7 @@ enum ResetReply {
 }
 
 impl<'c> AdminCall<'c> {
-    /// Begins the call of a request.
-    ///
-    /// # Errors
-    ///
-    /// The request has no token, or too many calls are under way.
+    /// Begins the call of a request. Returns an error where the request has no token, or too many calls are under way.
     pub(super) fn begin<T>(admin: &'c Admin, request: &'c Request<T>) -> Result<Self, Status> {
         let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
         let authorization = authorization.ok_or_else(|| {

@@ -32,11 +32,8 @@ fn is_grpc(kind: &[u8]) -> bool {
 }
 
 /// Finds the method of a call, and its caller. The caller has no token where the method requires none, or one that the
-/// admin server checks.
-///
-/// # Errors
-///
-/// The call is not gRPC, there is no such method, or the caller lacks the access.
+/// admin server checks. Returns an error where the call is not gRPC, there is no such method, or the caller lacks the
+/// access.
 pub(super) fn admit<C: Clock>(
     shared: &ServiceState<C>,
     method: Option<&'static Method>,

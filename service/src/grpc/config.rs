@@ -85,12 +85,13 @@ impl PlainRule {
         ns.is_multiple_of(SECOND_NS).then_some(ns / SECOND_NS)
     }
 
-    fn into_message(self) -> Option<RateLimit> {
-        let window_seconds = self.window_seconds()?;
+    fn into_message(self) -> RateLimit {
+        // Both constructors check the period.
+        let window_seconds = self.window_seconds().unwrap_or_default();
         let [PlainLimit { algorithm, limit, .. }] = self.limits;
         let (PlainPer::One(identifier_type) | PlainPer::Each([identifier_type])) = self.per;
         let Self { id, endpoint, enabled, .. } = self;
-        Some(RateLimit { id, endpoint, identifier_type, limit, window_seconds, algorithm, enabled })
+        RateLimit { id, endpoint, identifier_type, limit, window_seconds, algorithm, enabled }
     }
 
     /// Returns the rule of a message, whose limit has this ID.
@@ -227,10 +228,7 @@ impl RateLimiterConfig for ConfigService {
         }
         let rule = PlainRule::from_message(&message, LIMIT_ID)?;
         match call.post::<Value>(RULES, &as_body(&rule)?).await {
-            Ok(_) => rule
-                .into_message()
-                .map(Response::new)
-                .ok_or_else(|| Status::internal("it was made, and cannot be told")),
+            Ok(_) => Ok(Response::new(rule.into_message())),
             // Another rule took the ID since the rules were read. The message differs where the ID was chosen here.
             Err(status)
                 if status.code() == Code::Aborted
@@ -257,7 +255,7 @@ impl RateLimiterConfig for ConfigService {
         // The limit keeps its ID, so that what was used stays used.
         let rule = PlainRule { note: before.note, ..PlainRule::from_message(&message, &before.limits[0].id)? };
         call.put(&rule_path(&message.id), &etag, &as_body(&rule)?).await?;
-        rule.into_message().map(Response::new).ok_or_else(|| Status::internal("it was changed, and cannot be told"))
+        Ok(Response::new(rule.into_message()))
     }
 
     async fn delete_rate_limit(
@@ -277,7 +275,7 @@ impl RateLimiterConfig for ConfigService {
     ) -> Result<Response<ListRateLimitsResponse>, Status> {
         let call = AdminCall::begin(&self.0, &request)?;
         let rules = call.rules().await?;
-        let rate_limits = rules.iter().filter_map(|rule| PlainRule::from_document(rule)?.into_message()).collect();
+        let rate_limits = rules.iter().filter_map(PlainRule::from_document).map(PlainRule::into_message).collect();
         Ok(Response::new(ListRateLimitsResponse { rate_limits }))
     }
 }

@@ -19,7 +19,7 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{responses::decision_with_status, worker::Worker};
+use super::{responses, worker::Worker};
 use crate::shared::{caller_shares::Caller, error::Error, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
@@ -95,7 +95,7 @@ impl<C: Clock> Worker<C> {
         }
         let status = if outcome.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
         let mut response =
-            decision_with_status(status, &outcome, self.shared.decider.engine().response_settings(&options.domain));
+            responses::decision(status, &outcome, self.shared.decider.engine().response_settings(&options.domain));
         if let Some(reason) = outcome.degraded.map(Degraded::name) {
             response.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }

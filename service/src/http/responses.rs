@@ -30,18 +30,9 @@ const HEADERS_BYTES: usize = 64;
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
-pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
-    let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    decision_with_status(status, outcome, settings)
-}
-
 /// Returns the response to a check with this status, which has a body unless it is "No Content". The body and the values of the
 /// headers are parts of one allocation.
-pub(super) fn decision_with_status(
-    status: StatusCode,
-    outcome: &CheckOutcome<'_>,
-    settings: ResponseSettings,
-) -> HttpResponse {
+pub(super) fn decision(status: StatusCode, outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
     let has_body = status != StatusCode::NO_CONTENT;
     let mut text = Vec::with_capacity(DECISION_BYTES + HEADERS_BYTES);
     if has_body {

@@ -213,11 +213,8 @@ impl<C: Clock> Worker<C> {
         Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text))
     }
 
-    /// Finds the caller of a request, before its body is read.
-    ///
-    /// # Errors
-    ///
-    /// The head is too long, a page in a browser must not send the request, or the caller has no token with the right to it.
+    /// Finds the caller of a request, before its body is read. Returns an error where the head is too long, a page in a
+    /// browser must not send the request, or the caller has no token with the right to it.
     fn admit(&self, route: &'static str, known: &KnownHeaders<'_>) -> Result<Caller, Error> {
         let request = known.request;
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
@@ -259,7 +256,8 @@ impl<C: Clock> Worker<C> {
         if let Some(span) = span {
             span.record(&outcome);
         }
-        Ok(responses::decision(&outcome, settings))
+        let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        Ok(responses::decision(status, &outcome, settings))
     }
 
     fn settle(

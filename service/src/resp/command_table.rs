@@ -15,7 +15,7 @@ pub(super) enum Status {
 pub(crate) static KIND: ListenerKind = ListenerKind {
     name: "resp",
     routes: &ROUTES,
-    deciding: &DECIDING,
+    deciding: &["cl.throttle", "throttle", "tidegate.check"],
     statuses: &[
         (Status::Done as u16, "ok"),
         (Status::Denied as u16, "denied"),
@@ -140,9 +140,6 @@ pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
 };
 /// The route of every other command, in metrics.
 pub(super) const OTHER: &str = "other";
-/// The commands that decide one check, whose latencies and errors show the server's health.
-pub(super) const DECIDING: [&str; 3] = ["cl.throttle", "throttle", "tidegate.check"];
-
 /// The commands whose limit comes with the command.
 pub(super) const THROTTLING: [&str; 2] = ["cl.throttle", "throttle"];
 
