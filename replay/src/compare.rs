@@ -183,7 +183,7 @@ pub fn room_for(identities: u64, policies: [Option<&Snapshot>; SIDES]) -> usize 
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
     places: HashMap<Box<str>, u32>,
-    names: Vec<Box<str>>,
+    pub(crate) names: Vec<Box<str>>,
 }
 
 impl NameIndex {
@@ -195,9 +195,5 @@ impl NameIndex {
         self.places.insert(name.into(), place);
         self.names.push(name.into());
         place
-    }
-
-    pub(crate) fn into_names(self) -> Vec<Box<str>> {
-        self.names
     }
 }

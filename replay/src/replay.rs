@@ -242,11 +242,11 @@ impl Replay {
         if let Some(first) = log.first_refused.take().filter(|_| log.requests == 0 && !is_broken) {
             errors.push(ReadError::Unreadable { first, lines: log.refused });
         }
-        if let Some(absent) = log.entries.absent_fields().filter(|_| log.requests > 0) {
+        if let Some(absent) = log.entries.parser.absent_fields().filter(|_| log.requests > 0) {
             if let Some(of_others) = &mut self.absent_fields {
                 of_others.retain(|field| absent.contains(field));
             } else {
-                (self.absent_fields, self.field_names) = (Some(absent), log.entries.fields());
+                (self.absent_fields, self.field_names) = (Some(absent), log.entries.parser.fields());
             }
         }
         self.logs.push(log.row());
