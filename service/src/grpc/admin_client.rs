@@ -11,7 +11,7 @@ use std::{
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
 use rustls::ClientConfig;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 use tidegate_listener::{OwnerCounts, PeerNetwork};
@@ -216,12 +216,13 @@ impl<'c> AdminCall<'c> {
     }
 
     /// Creates an object of the policy.
-    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<AdminResponse<T>, Status> {
-        self.send(self.request(Method::POST, path).timeout(CHANGE_TIMEOUT).json(body)).await
+    pub(super) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), Status> {
+        let request = self.request(Method::POST, path).timeout(CHANGE_TIMEOUT).json(body);
+        self.send::<Value>(request).await.map(drop)
     }
 
     /// Replaces an object that has this entity tag.
-    pub(super) async fn put(&self, path: &str, etag: &str, body: &Value) -> Result<(), Status> {
+    pub(super) async fn put(&self, path: &str, etag: &str, body: &impl Serialize) -> Result<(), Status> {
         let request = self.request(Method::PUT, path).timeout(CHANGE_TIMEOUT).header("if-match", etag).json(body);
         self.send::<Value>(request).await.map(drop)
     }

@@ -208,10 +208,6 @@ fn required(message: Option<RateLimit>) -> Result<RateLimit, Status> {
     message.ok_or_else(|| Status::invalid_argument("rate_limit: say which; it is absent"))
 }
 
-fn as_body(rule: &PlainRule) -> Result<Value, Status> {
-    serde_json::to_value(rule).map_err(|error| Status::internal(error.to_string()))
-}
-
 #[tonic::async_trait]
 impl RateLimiterConfig for ConfigService {
     async fn create_rate_limit(&self, request: Request<CreateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
@@ -227,8 +223,8 @@ impl RateLimiterConfig for ConfigService {
             message.id = new_id(&message, &rules);
         }
         let rule = PlainRule::from_message(&message, LIMIT_ID)?;
-        match call.post::<Value>(RULES, &as_body(&rule)?).await {
-            Ok(_) => Ok(Response::new(rule.into_message())),
+        match call.post(RULES, &rule).await {
+            Ok(()) => Ok(Response::new(rule.into_message())),
             // Another rule took the ID since the rules were read. The message differs where the ID was chosen here.
             Err(status)
                 if status.code() == Code::Aborted
@@ -254,7 +250,7 @@ impl RateLimiterConfig for ConfigService {
         }
         // The limit keeps its ID, so that what was used stays used.
         let rule = PlainRule { note: before.note, ..PlainRule::from_message(&message, &before.limits[0].id)? };
-        call.put(&rule_path(&message.id), &etag, &as_body(&rule)?).await?;
+        call.put(&rule_path(&message.id), &etag, &rule).await?;
         Ok(Response::new(rule.into_message()))
     }
 
