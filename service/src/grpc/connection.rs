@@ -181,7 +181,7 @@ async fn answer<C: Clock>(
     let shared = &handler.shared;
     let mut read_at = handler.clock.now();
     let mut span = None;
-    let response = match admit(shared, method, &request, calls.share.peer()) {
+    let response = match admit(shared, method, &request, calls.share.peer) {
         Ok((method, _)) if method.is_reflection() && calls.share.streams() >= REFLECTION_STREAMS_MAX => {
             Err(reject(shared, &Error::TooManyStreams, None))
         }

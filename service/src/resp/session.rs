@@ -180,7 +180,8 @@ impl<'w, C: Clock> Session<'w, C> {
                 self.permit(Right::Reset)
             }
             Authentication::Operator { is_verified: true, .. } => Ok(()),
-            _ => Err(self.worker.reset_error()),
+            _ if self.worker.resp.operators.is_some() => Err(Error::NotOperator),
+            _ => Err(Error::NoOperators),
         }
     }
 

@@ -60,11 +60,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Returns the error of a reset without an operator's token.
-    pub(super) fn reset_error(&self) -> Error {
-        if self.resp.operators.is_some() { Error::NotOperator } else { Error::NoOperators }
-    }
-
     /// Returns a token that the server's file does not have, if it may be an operator's and may be queried for now.
     pub(super) fn operator_token(&self, token: &[u8], peer: SocketAddr) -> Result<String, Error> {
         let RespState { operators, peer_queries, queries, .. } = &*self.resp;

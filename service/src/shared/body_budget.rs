@@ -166,7 +166,7 @@ impl BodyBudget {
 #[derive(Debug)]
 pub(crate) struct ConnectionShare {
     budget: Arc<BodyBudget>,
-    peer: PeerNetwork,
+    pub(crate) peer: PeerNetwork,
     number: u64,
     /// Bytes of its bodies that are not charged.
     free: AtomicUsize,
@@ -192,10 +192,6 @@ impl ConnectionShare {
 
     pub(crate) fn close_stream(&self) {
         self.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn peer(&self) -> PeerNetwork {
-        self.peer
     }
 
     /// Replaces the free bytes of a body. Returns how many it gets: all that it wants, as long as its connection has them.

@@ -39,12 +39,12 @@ pub struct Decider<C> {
     engine: Arc<Engine<C>>,
     store: Option<Arc<Shared<C>>>,
     store_concurrency: StoreConcurrency,
-    request_ids: RequestIdCache,
-    reservations: Reservations,
+    pub(crate) request_ids: RequestIdCache,
+    pub(crate) reservations: Reservations,
     /// The multiple of its estimate up to which a reservation may be settled, where that is more than one burst.
     settle_multiple: u64,
     caller_secret: RandomState,
-    degraded: Arc<DegradedCounts>,
+    pub(crate) degraded: Arc<DegradedCounts>,
     log: LogLimiter,
 }
 
@@ -131,18 +131,6 @@ impl<C: Clock> Decider<C> {
 
     pub(crate) fn engine(&self) -> &Arc<Engine<C>> {
         &self.engine
-    }
-
-    pub(crate) fn request_ids(&self) -> &RequestIdCache {
-        &self.request_ids
-    }
-
-    pub(crate) fn reservations(&self) -> &Reservations {
-        &self.reservations
-    }
-
-    pub(crate) fn degraded(&self) -> &Arc<DegradedCounts> {
-        &self.degraded
     }
 
     /// Returns the outcome that a check would have. Charges nothing.

@@ -108,7 +108,7 @@ impl<C: Clock> HealthMonitor<C> {
         let silence = self.source.is_some().then(|| self.elapsed(self.policy_state().heard));
         let mut faults = self.history.faults(&self.sample(), silence, self.certificate.now().is_none());
         faults.extend(self.decider.store().and_then(|store| HealthFault::of_store(store.stats())));
-        let (open, _) = self.decider.reservations().counts();
+        let (open, _) = self.decider.reservations.counts();
         faults.extend(HealthFault::of_reservations(open));
         let engine = self.decider.engine();
         faults.extend(HealthFault::of_limits(engine.known_limits()));
@@ -151,7 +151,7 @@ impl<C: Clock> HealthMonitor<C> {
         HealthSample {
             responses,
             ns,
-            errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
+            errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded.failures(),
             checks: totals.allowed + totals.denied + throttle.checks,
             overflow: engine.overflow_charges() + throttle.overflow,
             without_room: engine.denied_without_room() + throttle.without_room,

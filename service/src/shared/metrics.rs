@@ -82,7 +82,7 @@ impl Metrics {
             registry.register_collector(Box::new(throttle.clone()));
         }
         let help = "Answers that are not what they should have been, by reason";
-        registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
+        registry.register("degraded", help, Family::clone(decider.degraded.by_reason()));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
         let active_keys = Gauge::default();
@@ -256,7 +256,7 @@ impl<C: Clock> Collector for HealthCollector<C> {
 
 /// Writes the counts of request IDs and reservations.
 fn encode_requests<C: Clock>(decider: &Decider<C>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let (request_ids, (open, expired)) = (decider.request_ids(), decider.reservations().counts());
+    let (request_ids, (open, expired)) = (&decider.request_ids, decider.reservations.counts());
     let by_reason = |(reason, count)| ([("reason", reason)], count);
     let help = "Request ids that are remembered, for a minute or until others need the room";
     gauge(encoder, "remembered_requests", help, &(request_ids.len() as u64))?;
@@ -268,7 +268,7 @@ fn encode_requests<C: Clock>(decider: &Decider<C>, encoder: &mut DescriptorEncod
                 was full";
     counters(encoder, "forgotten_requests", help, request_ids.forgotten().by_reason().map(by_reason))?;
     let help = "Reservations that had no room, by reason: their caller had its share, or the table was full";
-    counters(encoder, "refused_reservations", help, decider.reservations().refused().map(by_reason))
+    counters(encoder, "refused_reservations", help, decider.reservations.refused().map(by_reason))
 }
 
 /// Writes the statistics of the store.

@@ -135,7 +135,7 @@ async fn a_batch_decides_and_charges_each_check_once_although_some_panic() {
     }
     let left_after_one_more = |request| engine.peek(request).remaining();
     assert_eq!([&ada, &mallory].map(left_after_one_more), [Some(999 - 193), Some(999 - 7)]);
-    assert_eq!(decider.degraded().failures(), 7);
+    assert_eq!(decider.degraded.failures(), 7);
 }
 
 #[test]
@@ -173,11 +173,11 @@ fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
     let other = reserve_of(&good, &decider, &ada, None).expect("others have room");
     let remaining = other.decision.expect("the engine decided").remaining();
     assert_eq!(remaining, Some(1_000_000 - share as u64 - 1), "what was refused was not charged");
-    assert_eq!(decider.reservations().counts().0, share + 1);
+    assert_eq!(decider.reservations.counts().0, share + 1);
     assert!(decider.settle(held[1], 0).is_ok());
     assert!(reserve_of(&hostile, &decider, &ada, None).is_ok(), "it is below its share");
-    assert_eq!(decider.reservations().refused(), [("caller", 2), ("table", 0)]);
-    assert_eq!((decider.degraded().failures(), decider.request_ids().repeats()), (0, 1));
+    assert_eq!(decider.reservations.refused(), [("caller", 2), ("table", 0)]);
+    assert_eq!((decider.degraded.failures(), decider.request_ids.repeats()), (0, 1));
 }
 
 #[test]
