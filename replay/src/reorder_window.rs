@@ -39,7 +39,7 @@ pub(crate) struct ReorderWindow<V> {
     decided: Nanos,
     /// Lines put in so far.
     sequence: u64,
-    late: u64,
+    pub(crate) late: u64,
 }
 
 impl<V: BufferedItem> ReorderWindow<V> {
@@ -102,10 +102,6 @@ impl<V: BufferedItem> ReorderWindow<V> {
     pub(crate) fn lines(&self) -> u64 {
         self.sequence
     }
-
-    pub(crate) fn late(&self) -> u64 {
-        self.late
-    }
 }
 
 #[cfg(test)]
@@ -133,7 +129,7 @@ mod tests {
             out.push((place, time));
         }
         assert_eq!(window.waiting_bytes, 0);
-        (out, window.late())
+        (out, window.late)
     }
 
     #[test]

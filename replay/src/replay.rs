@@ -306,7 +306,7 @@ impl Replay {
             unreadable: self.unreadable,
             without_client: self.without_client,
             without_path,
-            late: self.window.late(),
+            late: self.window.late,
             allowed,
             denied,
             from: first.map(Utc),

@@ -135,12 +135,4 @@ impl ComparedClients {
     pub(crate) fn count_listed(&self, is_counted: impl Fn(&ComparedClient) -> bool) -> u64 {
         self.listed().filter(|(_, client)| is_counted(client)).count() as u64
     }
-
-    pub(crate) fn client_series(&mut self, client: u32) -> &mut CountSeries {
-        &mut self.all[client as usize].series
-    }
-
-    pub(crate) fn series_mut(&mut self) -> impl Iterator<Item = &mut CountSeries> {
-        self.all.iter_mut().map(|client| &mut client.series)
-    }
 }

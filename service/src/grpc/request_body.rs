@@ -70,7 +70,7 @@ impl<C> RequestBody<C> {
     }
 
     pub(super) fn streams(&self) -> usize {
-        self.permit.connection().streams()
+        self.permit.connection.streams()
     }
 
     /// Holds `bytes` that the reader keeps, beside those of the message that is waited for. Returns an error where

@@ -12,7 +12,7 @@ use super::log_limiter::LogLimiter;
 
 #[derive(Debug)]
 pub(crate) struct DegradedCounts {
-    by_reason: Family<DegradedLabel, Counter>,
+    pub(crate) by_reason: Family<DegradedLabel, Counter>,
     log: LogLimiter,
 }
 
@@ -53,9 +53,5 @@ impl DegradedCounts {
         let reasons = [Degraded::NoStore, Degraded::StoreFailed, Degraded::InternalError, Degraded::Overload];
         let count = |reason: &'static str| Some((reason, self.by_reason.get(&DegradedLabel { reason })?.get()));
         reasons.into_iter().filter_map(|reason| count(reason.name())).collect()
-    }
-
-    pub(crate) fn by_reason(&self) -> &Family<DegradedLabel, Counter> {
-        &self.by_reason
     }
 }

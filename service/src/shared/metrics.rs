@@ -82,7 +82,7 @@ impl Metrics {
             registry.register_collector(Box::new(throttle.clone()));
         }
         let help = "Answers that are not what they should have been, by reason";
-        registry.register("degraded", help, Family::clone(decider.degraded.by_reason()));
+        registry.register("degraded", help, Family::clone(&decider.degraded.by_reason));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
         let active_keys = Gauge::default();
@@ -266,7 +266,7 @@ fn encode_requests<C: Clock>(decider: &Decider<C>, encoder: &mut DescriptorEncod
     counter(encoder, "expired_reservations", "Reservations that nobody settled in their hour", expired)?;
     let help = "Request ids that made room for others within their minute, by reason: their caller had its share, or the table \
                 was full";
-    counters(encoder, "forgotten_requests", help, request_ids.forgotten().by_reason().map(by_reason))?;
+    counters(encoder, "forgotten_requests", help, request_ids.forgotten.by_reason().map(by_reason))?;
     let help = "Reservations that had no room, by reason: their caller had its share, or the table was full";
     counters(encoder, "refused_reservations", help, decider.reservations.refused().map(by_reason))
 }

@@ -55,7 +55,7 @@ impl ListenerErrors {
         Self {
             degraded: Arc::clone(&decider.degraded),
             rejections: Arc::clone(rejections),
-            forgotten: Arc::clone(decider.request_ids.forgotten()),
+            forgotten: Arc::clone(&decider.request_ids.forgotten),
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
         rejections.count("resp", "unauthorized");
         decider.degraded.count(Degraded::NoStore);
         for reason in NoRoom::ALL {
-            decider.request_ids.forgotten().count(reason);
+            decider.request_ids.forgotten.count(reason);
         }
         let kinds = [("bad_request", 2), ("forgotten_request_id", 2), ("no_store", 1), ("unauthorized", 1)];
         assert_eq!(errors.by_kind(), BTreeMap::from(kinds));

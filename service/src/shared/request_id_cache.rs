@@ -85,7 +85,7 @@ pub(crate) struct RequestIdCache {
     secret: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
     repeats: AtomicU64,
-    forgotten: Arc<ForgottenRequests>,
+    pub(crate) forgotten: Arc<ForgottenRequests>,
 }
 
 /// The counts of outcomes that were forgotten for others before their minute was over, so that a repeat would be
@@ -218,10 +218,6 @@ impl RequestIdCache {
 
     pub(crate) fn repeats(&self) -> u64 {
         self.repeats.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn forgotten(&self) -> &Arc<ForgottenRequests> {
-        &self.forgotten
     }
 
     fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {

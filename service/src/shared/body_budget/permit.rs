@@ -16,7 +16,7 @@ use super::{
 /// A part of the budget for one body, or for the response to it. Dropping the permit gives the part back.
 #[derive(Debug)]
 pub(crate) struct BodyPermit {
-    connection: Arc<ConnectionShare>,
+    pub(crate) connection: Arc<ConnectionShare>,
     free: usize,
     charged: usize,
     /// The number of the holder in the ledger, while bytes are charged.
@@ -30,10 +30,6 @@ pub(crate) struct BodyPermit {
 impl BodyPermit {
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
         Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None, work: None }
-    }
-
-    pub(crate) fn connection(&self) -> &ConnectionShare {
-        &self.connection
     }
 
     /// Holds `bytes` of a body in all from now on. Returns an error where there is no room for them, or the permit was revoked.
