@@ -23,10 +23,7 @@ pub struct AdminSession {
 
 impl AdminSession {
     /// Creates the first administrator of the server that prints `output`, and signs in.
-    ///
-    /// # Errors
-    ///
-    /// The server prints no link to sign in with, or rejects the request.
+    /// It fails if the server prints no link to sign in with, or rejects the request.
     pub fn set_up(output: impl Read) -> BenchResult<Self> {
         let (mut url, mut code) = (String::new(), String::new());
         for line in BufReader::new(output).lines() {
@@ -42,10 +39,7 @@ impl AdminSession {
     }
 
     /// Creates a viewer, and signs in as that user.
-    ///
-    /// # Errors
-    ///
-    /// The server rejects the request.
+    /// It fails if the server rejects the request.
     pub fn add_viewer(&self, name: &str) -> BenchResult<Self> {
         let credentials = json!({ "name": name, "password": PASSWORD });
         let mut user = credentials.clone();
@@ -63,29 +57,20 @@ impl AdminSession {
     }
 
     /// Sends a `GET` request.
-    ///
-    /// # Errors
-    ///
-    /// The server rejects the request.
+    /// It fails if the server rejects the request.
     pub fn get(&self, path: &str) -> BenchResult<Value> {
         let request = self.agent.get(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
         Ok(request.call()?.body_mut().read_json()?)
     }
 
     /// Sends a `POST` request with a JSON body.
-    ///
-    /// # Errors
-    ///
-    /// The server rejects the request.
+    /// It fails if the server rejects the request.
     pub fn post(&self, path: &str, body: &Value) -> BenchResult<Value> {
         self.send(path, "application/json", &body.to_string())
     }
 
     /// Sends a `POST` request with a body of this media type.
-    ///
-    /// # Errors
-    ///
-    /// The server rejects the request.
+    /// It fails if the server rejects the request.
     pub fn send(&self, path: &str, media_type: &str, body: &str) -> BenchResult<Value> {
         let request = self.agent.post(format!("{}/api/v1{path}", self.url)).header("cookie", &self.cookie);
         Ok(request.header("x-csrf-token", &self.csrf).content_type(media_type).send(body)?.body_mut().read_json()?)

@@ -41,29 +41,11 @@ impl FullCheck {
         Self { engine, names: names().collect(), addresses: (0..CLIENTS).map(address).collect() }
     }
 
-    /// Returns a limiter that makes the same checks in batches.
-    #[must_use]
-    pub fn in_batches(&self) -> BatchedFullCheck<'_> {
-        BatchedFullCheck(self)
-    }
-
     /// Returns the identities of a client's request.
     fn identities(&self, client: usize) -> [Identity<'_>; 3] {
         let identity = |kind, value| Identity::new(kind, value).expect("valid");
         let (name, address) = (&self.names[client], &self.addresses[client]);
         [identity("ip", address), identity("api_key", name), identity("user", name)]
-    }
-
-    /// Returns a limiter that makes one of the three charges, by a handle.
-    #[must_use]
-    pub fn by_handle(&self) -> OneHandle<'_> {
-        OneHandle(self)
-    }
-
-    /// Returns a limiter that makes the same three charges by three handles.
-    #[must_use]
-    pub fn by_handles(&self) -> ThreeHandles<'_> {
-        ThreeHandles(self)
     }
 }
 
@@ -84,9 +66,9 @@ fn request<'r>(identities: &'r [Identity<'r>]) -> Request<'r> {
     Request::new(identities).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid")
 }
 
-/// The limiter of [`FullCheck::in_batches`].
+/// A limiter that makes the same checks in batches.
 #[derive(Debug)]
-pub struct BatchedFullCheck<'f>(&'f FullCheck);
+pub struct BatchedFullCheck<'f>(pub &'f FullCheck);
 
 impl TestedLimiter for BatchedFullCheck<'_> {
     fn checker(&self) -> impl FnMut(u64) -> bool {
@@ -104,9 +86,9 @@ impl TestedLimiter for BatchedFullCheck<'_> {
     }
 }
 
-/// The limiter of [`FullCheck::by_handle`].
+/// A limiter that makes one of the three charges, by a handle.
 #[derive(Debug)]
-pub struct OneHandle<'f>(&'f FullCheck);
+pub struct OneHandle<'f>(pub &'f FullCheck);
 
 impl TestedLimiter for OneHandle<'_> {
     fn checker(&self) -> impl FnMut(u64) -> bool {
@@ -115,9 +97,9 @@ impl TestedLimiter for OneHandle<'_> {
     }
 }
 
-/// The limiter of [`FullCheck::by_handles`].
+/// A limiter that makes the same three charges by three handles.
 #[derive(Debug)]
-pub struct ThreeHandles<'f>(&'f FullCheck);
+pub struct ThreeHandles<'f>(pub &'f FullCheck);
 
 impl TestedLimiter for ThreeHandles<'_> {
     fn checker(&self) -> impl FnMut(u64) -> bool {
@@ -205,7 +187,7 @@ mod tests {
         };
         let by_check = charged(&|| full.checker()(99_999));
         assert_eq!(by_check, ["default/tier:free/ip", "default/tier:pro/key", "default/rule:search/search"]);
-        assert_eq!(charged(&|| full.by_handles().checker()(99_999)), by_check);
+        assert_eq!(charged(&|| ThreeHandles(&full).checker()(99_999)), by_check);
     }
 
     #[test]
@@ -216,7 +198,7 @@ mod tests {
             check(&full);
             full.engine.limit_counts().into_iter().map(|(_, counts)| counts.allowed).collect::<Vec<_>>()
         };
-        let in_batches = charged(&|full| full.in_batches().chunk_checker()(&clients));
+        let in_batches = charged(&|full| BatchedFullCheck(full).chunk_checker()(&clients));
         assert_eq!(in_batches, charged(&|full| full.chunk_checker()(&clients)));
         assert_eq!(in_batches.iter().sum::<u64>(), 3 * CHUNK as u64);
     }

@@ -30,7 +30,6 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// Appends a frame.
 fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     to.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
     to.extend_from_slice(&[kind, flags]);

@@ -17,7 +17,6 @@ pub fn with_section(document: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}{text}{end}{after}"))
 }
 
-/// Returns a row of a table.
 pub(crate) fn table_row(cells: impl IntoIterator<Item = String>) -> String {
     format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
 }

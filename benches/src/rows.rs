@@ -7,7 +7,7 @@ use crate::{
     contender::{Contender, Keys, Side},
     engine,
     floor::Floor,
-    full_check::{CLIENTS, FullCheck},
+    full_check::{BatchedFullCheck, CLIENTS, FullCheck, ThreeHandles},
     peers::{HandleChecks, TestLimit, direct, keyed, keyed_limiter, string_keys, tidegate},
     random::{Uniform, Zipf, draw_many},
     record::Goal,
@@ -200,14 +200,8 @@ fn fixed_window(visit: Visit<'_>) {
 }
 
 fn fixed_window_million_keys(visit: Visit<'_>) {
-    window_row(
-        visit,
-        WindowAlgorithm::Fixed,
-        BOTH_WIDE,
-        FIXED_UNIFORM,
-        Keys::Drawn(&uniform_numbers(MILLION)),
-        MILLION,
-    );
+    let numbers = uniform_numbers(MILLION);
+    window_row(visit, WindowAlgorithm::Fixed, BOTH_WIDE, FIXED_UNIFORM, Keys::Drawn(&numbers), MILLION);
 }
 
 fn sliding_window_counter(visit: Visit<'_>) {
@@ -215,14 +209,8 @@ fn sliding_window_counter(visit: Visit<'_>) {
 }
 
 fn sliding_window_counter_million_keys(visit: Visit<'_>) {
-    window_row(
-        visit,
-        WindowAlgorithm::SlidingCounter,
-        BOTH_WIDE,
-        SLIDING_UNIFORM,
-        Keys::Drawn(&uniform_numbers(MILLION)),
-        MILLION,
-    );
+    let numbers = uniform_numbers(MILLION);
+    window_row(visit, WindowAlgorithm::SlidingCounter, BOTH_WIDE, SLIDING_UNIFORM, Keys::Drawn(&numbers), MILLION);
 }
 
 /// The limit of a window, and of our token bucket beside it.
@@ -276,8 +264,9 @@ fn batch(visit: Visit<'_>) {
 fn full_check(visit: Visit<'_>) {
     let full = FullCheck::new();
     let numbers = uniform_numbers(CLIENTS as u32);
-    let (ours, by_handles) = (Contender::new("tidegate", &full), Contender::new("three by handle", full.by_handles()));
-    let batches = Contender::new("tidegate, batches", full.in_batches());
+    let (ours, by_handles) =
+        (Contender::new("tidegate", &full), Contender::new("three by handle", ThreeHandles(&full)));
+    let batches = Contender::new("tidegate, batches", BatchedFullCheck(&full));
     let (keys, count) = (Keys::Drawn(&numbers), 3 * CLIENTS as u64);
     let others = vec![by_handles.side(keys, Some(Goal::Ratio(0.5)))];
     visit(&Row::new(FULL, 2, count, ours.side(keys, None), others).at_most_ns(350.0));

@@ -40,10 +40,7 @@ impl Scraper {
     }
 
     /// Begins a scrape that is due, or reads a piece of the current one. It blocks on the connection, not on the response.
-    ///
-    /// # Errors
-    ///
-    /// A response is not a whole page.
+    /// It fails if a response is not a whole page.
     #[expect(clippy::disallowed_methods, reason = "it scrapes in real time")]
     pub fn poll(&mut self) -> BenchResult<()> {
         let Some(socket) = &mut self.scrape else {

@@ -207,7 +207,6 @@ impl Drop for Server {
     }
 }
 
-/// A request that waits for its answer.
 struct PendingRequest {
     socket: TcpStream,
     due: Duration,

@@ -15,10 +15,7 @@ use crate::{
 };
 
 /// Starts Redis, pinned to `processor` if given, and returns it with its URL.
-///
-/// # Errors
-///
-/// `redis-server` is not installed, or does not start.
+/// It fails if `redis-server` is not installed, or does not start.
 pub fn start_redis(processor: Option<u32>) -> BenchResult<(Server, String)> {
     let port = free_port()?;
     let mut command = match processor {
@@ -48,10 +45,7 @@ fn engine(limit: u64, sharing: &str) -> BenchResult<Arc<Engine>> {
 
 /// Connects a node to the store at `url`. Its engine has one token bucket for users: `limit` tokens a second, shared as
 /// `sharing` says.
-///
-/// # Errors
-///
-/// The limit is out of range, or the store does not answer.
+/// It fails if the limit is out of range, or the store does not answer.
 pub async fn connect_node(
     limit: u64,
     sharing: &str,
@@ -62,10 +56,7 @@ pub async fn connect_node(
 }
 
 /// Returns the number of scripts that the store has run. Commands inside a script are not counted.
-///
-/// # Errors
-///
-/// The store does not answer.
+/// It fails if the store does not answer.
 pub fn script_calls(connection: &mut redis::Connection) -> BenchResult<u64> {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
     let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));

@@ -40,7 +40,7 @@ struct Client {
 #[derive(Debug)]
 pub(crate) struct Clients {
     /// The kind of users.
-    kind: String,
+    pub(crate) kind: String,
     rows: Vec<Client>,
     places: [FxHashMap<Arc<str>, u32>; 2],
 }
@@ -48,11 +48,6 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new(kind: &str) -> Self {
         Self { kind: kind.to_owned(), rows: Vec::new(), places: Default::default() }
-    }
-
-    /// Returns the kind of users.
-    pub(crate) fn kind(&self) -> &str {
-        &self.kind
     }
 
     /// Returns the index of an identity, and adds the identity if it is new.

@@ -128,12 +128,12 @@ impl Comparison {
             if is_listed {
                 first.get_or_insert(client);
                 self.clients.count(client, now, is_denied);
-                self.series.count_one(self.clients.client_series(client), now, counts);
+                self.series.count_one(&mut self.clients.all[client as usize].series, now, counts);
             }
         }
         self.totals.note_first_denial(first, now, is_denied);
         if self.series.are_too_many() {
-            self.series.coarsen(self.clients.series_mut());
+            self.series.coarsen(self.clients.all.iter_mut().map(|client| &mut client.series));
         }
         let retry = b.retry;
         self.decisions.keep(number, now, &parts, who, [a, b]);
@@ -183,7 +183,7 @@ pub fn room_for(identities: u64, policies: [Option<&Snapshot>; SIDES]) -> usize 
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
     places: HashMap<Box<str>, u32>,
-    names: Vec<Box<str>>,
+    pub(crate) names: Vec<Box<str>>,
 }
 
 impl NameIndex {
@@ -195,9 +195,5 @@ impl NameIndex {
         self.places.insert(name.into(), place);
         self.names.push(name.into());
         place
-    }
-
-    pub(crate) fn into_names(self) -> Vec<Box<str>> {
-        self.names
     }
 }

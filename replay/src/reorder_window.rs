@@ -39,7 +39,7 @@ pub(crate) struct ReorderWindow<V> {
     decided: Nanos,
     /// Lines put in so far.
     sequence: u64,
-    late: u64,
+    pub(crate) late: u64,
 }
 
 impl<V: BufferedItem> ReorderWindow<V> {
@@ -99,14 +99,8 @@ impl<V: BufferedItem> ReorderWindow<V> {
         self.in_order.len() + self.behind.len()
     }
 
-    /// Returns the number of lines that were put in.
     pub(crate) fn lines(&self) -> u64 {
         self.sequence
-    }
-
-    /// Returns the number of lines that were late.
-    pub(crate) fn late(&self) -> u64 {
-        self.late
     }
 }
 
@@ -135,7 +129,7 @@ mod tests {
             out.push((place, time));
         }
         assert_eq!(window.waiting_bytes, 0);
-        (out, window.late())
+        (out, window.late)
     }
 
     #[test]

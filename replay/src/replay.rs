@@ -83,7 +83,6 @@ pub struct Replay {
     /// The names of fields of the first JSON log.
     field_names: Vec<String>,
     failed_logs: Vec<String>,
-    /// Logs that were read.
     logs: Vec<LogRow>,
 }
 
@@ -93,7 +92,6 @@ struct LogCursor<'i> {
     /// Index among the logs.
     place: usize,
     entries: LogEntries<LogInput<'i>>,
-    /// The next request.
     next: Option<(Nanos, PendingRequest)>,
     lines: u64,
     /// Lines that could be read.
@@ -244,11 +242,11 @@ impl Replay {
         if let Some(first) = log.first_refused.take().filter(|_| log.requests == 0 && !is_broken) {
             errors.push(ReadError::Unreadable { first, lines: log.refused });
         }
-        if let Some(absent) = log.entries.absent_fields().filter(|_| log.requests > 0) {
+        if let Some(absent) = log.entries.parser.absent_fields().filter(|_| log.requests > 0) {
             if let Some(of_others) = &mut self.absent_fields {
                 of_others.retain(|field| absent.contains(field));
             } else {
-                (self.absent_fields, self.field_names) = (Some(absent), log.entries.fields());
+                (self.absent_fields, self.field_names) = (Some(absent), log.entries.parser.fields());
             }
         }
         self.logs.push(log.row());
@@ -308,7 +306,7 @@ impl Replay {
             unreadable: self.unreadable,
             without_client: self.without_client,
             without_path,
-            late: self.window.late(),
+            late: self.window.late,
             allowed,
             denied,
             from: first.map(Utc),

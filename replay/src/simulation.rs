@@ -106,7 +106,7 @@ impl Simulation {
         let (method, endpoint) = pending.text.split_at(pending.method_bytes.map_or(0, usize::from));
         let method = pending.method_bytes.map(|_| method);
         let client = pending.client.map(|client| self.clients.value(client));
-        let user = pending.user.map(|user| (self.clients.kind(), self.clients.value(user)));
+        let user = pending.user.map(|user| (&*self.clients.kind, self.clients.value(user)));
         let (engine, limits) = (&self.engine, &mut self.limits);
         let is_allowed = with_request(client, user, method, pending.has_endpoint.then_some(endpoint), |request| {
             let mut last_met = None;

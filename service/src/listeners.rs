@@ -27,6 +27,7 @@ use crate::{
         timeouts::Timeouts,
         tokens::Tokens,
         traces::Traces,
+        worker_threads::WorkerThreads,
     },
 };
 
@@ -141,13 +142,15 @@ impl<C: Clock> Listeners<C> {
         let (stop, _) = watch::channel(false);
         let http = http.serve(&shared, http_listener, settings.browsers, workers, http_tls, drain)?;
         let mut on_threads = JoinSet::new();
-        if let Some((grpc, listener)) = grpc {
-            let until = (stop.subscribe(), drain);
-            on_threads.spawn(grpc.serve(&shared, listener, workers, config()?, until)?);
+        let threads = |counts| -> io::Result<WorkerThreads> {
+            let (tls, stop) = (config()?, stop.subscribe());
+            Ok(WorkerThreads { counts, tls, count: workers, stop, drain, timeouts })
+        };
+        if let Some((grpc, counts)) = grpc {
+            on_threads.spawn(grpc.serve(&shared, threads(counts)?)?);
         }
-        if let Some((resp, listener)) = resp {
-            let until = (stop.subscribe(), drain);
-            on_threads.spawn(resp.serve(&shared, listener, workers, config()?, until)?);
+        if let Some((resp, counts)) = resp {
+            on_threads.spawn(resp.serve(&shared, threads(counts)?)?);
         }
         if let Some(tls) = tls {
             let follow = async move { tls.follow_every(timeouts.files, &health_monitor.certificate).await };

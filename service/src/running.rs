@@ -69,17 +69,11 @@ impl Future for Running {
 }
 
 /// A handle that stops the listeners.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Handle {
     http: ServerHandle,
     stop: watch::Sender<bool>,
     is_draining: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handle")
-    }
 }
 
 impl Handle {

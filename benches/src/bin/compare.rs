@@ -14,7 +14,7 @@ use clap::Parser;
 use tidegate_benches::{
     comparison::{Row, RowResult, THROUGHPUT_GOAL},
     footprint::{self, Footprint},
-    full_check::{CLIENTS, FullCheck, snapshot},
+    full_check::{CLIENTS, FullCheck, OneHandle, snapshot},
     publishing::{self, PublishingResult, TailLatency},
     random::{Uniform, draw_many},
     record::{Goal, Record, mark_best},
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
             let progress = self.progress(work, 4 * rounds);
             let tails = match work {
                 "publishing, by handle" => {
-                    publishing::measure(&full.engine, &full.by_handle(), &numbers, &same, slices, progress)
+                    publishing::measure(&full.engine, &OneHandle(&full), &numbers, &same, slices, progress)
                 }
                 "publishing, full check" => publishing::measure(&full.engine, &full, &numbers, &same, slices, progress),
                 _ => publishing::measure(&full.engine, &full, &numbers, &changing, slices, progress),

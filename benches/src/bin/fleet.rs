@@ -322,7 +322,6 @@ fn tier(id: &str, limit: u64) -> Value {
     json!({ "id": id, "limits": limits })
 }
 
-/// Returns the name of a client.
 fn client_name(number: usize) -> String {
     if number.is_multiple_of(2) { format!("u{number}") } else { format!("team{}-u{number}", number % 100) }
 }

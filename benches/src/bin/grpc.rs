@@ -56,7 +56,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The number of users whose checks take turns, which is also the number of checks in a batch.
 const USERS: usize = 1_000;
-/// The number of connections.
 const CONNECTIONS: usize = 16;
 /// The number of calls that are open on each connection.
 const CALLS: usize = 8;
@@ -160,7 +159,6 @@ struct Figures {
 }
 
 impl Figures {
-    /// Adds a round.
     fn measure(&mut self, side: &Side, arguments: &ServerArguments) -> BenchResult<()> {
         let length = Duration::from_secs(arguments.seconds);
         side.verify_responses()?;

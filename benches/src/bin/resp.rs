@@ -30,7 +30,6 @@ use tokio::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of keys.
 const KEYS: usize = 1_000;
 /// The numbers of commands that are sent at once.
 const DEPTHS: [usize; 2] = [1, 16];

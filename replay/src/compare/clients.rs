@@ -37,7 +37,6 @@ struct DenialRun {
     denials: u64,
 }
 
-/// The longest run of denials of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LongestDenialRun {
     pub(crate) client: u32,
@@ -135,13 +134,5 @@ impl ComparedClients {
     /// Counts the listed clients for which a condition holds.
     pub(crate) fn count_listed(&self, is_counted: impl Fn(&ComparedClient) -> bool) -> u64 {
         self.listed().filter(|(_, client)| is_counted(client)).count() as u64
-    }
-
-    pub(crate) fn client_series(&mut self, client: u32) -> &mut CountSeries {
-        &mut self.all[client as usize].series
-    }
-
-    pub(crate) fn series_mut(&mut self) -> impl Iterator<Item = &mut CountSeries> {
-        self.all.iter_mut().map(|client| &mut client.series)
     }
 }

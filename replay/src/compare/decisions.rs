@@ -207,7 +207,7 @@ impl DecisionLog {
     pub(crate) fn into_kept(self) -> StoredDecisions {
         let mut all = self.kept.concat();
         all.sort_by_key(|kept| kept.number);
-        StoredDecisions { all, methods: self.methods.into_names(), endpoints: self.endpoints.into_names() }
+        StoredDecisions { all, methods: self.methods.names, endpoints: self.endpoints.names }
     }
 }
 

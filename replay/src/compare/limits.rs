@@ -12,7 +12,10 @@ use super::{
     clients::ComparedClients,
     side::{LimitCounts, PolicySide},
 };
-use crate::client_limit::{ClientLimitName, client_limit_name};
+use crate::{
+    client_limit::{ClientLimitName, client_limit_name},
+    report::is_zero,
+};
 
 /// Most limits of single clients that the summary lists.
 pub const CLIENT_LIMITS_MAX: usize = 100;
@@ -47,11 +50,6 @@ pub struct LimitResult {
     /// The reason, if `sampled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl LimitResult {

@@ -21,7 +21,6 @@ use crate::Utc;
 /// Most clients that the summary lists.
 pub const TOP: usize = 20;
 
-/// Counts of all requests.
 #[derive(Debug, Default)]
 pub(crate) struct TotalCounts {
     pub(crate) requests: u64,

@@ -16,7 +16,6 @@ const ALL_MAX: usize = 1_000;
 
 const MS_NS: u64 = 1_000_000;
 
-/// Counts of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BucketCounts {
     pub(crate) requests: u64,

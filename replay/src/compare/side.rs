@@ -6,7 +6,7 @@ use tidegate::{
     TableShares, clock::ManualClock, time::Nanos,
 };
 
-use crate::simulation::SEED;
+use crate::{log::record::with_parts, simulation::SEED};
 
 /// A compared policy; without an engine it allows everything.
 #[derive(Debug)]
@@ -18,7 +18,6 @@ pub(crate) struct PolicySide {
     pub(crate) limits: Vec<LimitCounts>,
 }
 
-/// Counts of a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LimitCounts {
     pub(crate) name: String,
@@ -167,14 +166,8 @@ impl PolicySide {
 pub(crate) fn with_identities<'r>(request: &Request<'r>, identities: &'r [Identity<'r>]) -> Option<Request<'r>> {
     let parts = request.parts();
     let made = if parts.is_exact { Request::exactly(identities) } else { Request::new(identities) };
-    let mut made = made.and_then(|made| made.domain(parts.domain).cost(parts.cost)).ok()?;
-    if let Some(endpoint) = parts.endpoint {
-        made = made.endpoint(endpoint).ok()?;
-    }
-    if let Some(method) = parts.method {
-        made = made.method(method);
-    }
-    Some(if let Some(tier) = parts.tier { made.tier(tier) } else { made })
+    let made = made.and_then(|made| made.domain(parts.domain).cost(parts.cost));
+    made.and_then(|made| with_parts(made, [parts.endpoint, parts.method, parts.tier])).ok()
 }
 
 /// Returns the kinds of identities that a limit counts, such as `ip` or `ip and user`.

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use tidegate::IPV6_PREFIX;
 use tidegate_net::trusted_proxy::{Forwarding, client, parse_address};
 
@@ -35,20 +35,9 @@ impl Default for ClientOptions {
 /// Returns the networks of proxies that are trusted by default: loopback, private and link-local addresses.
 #[must_use]
 pub fn private_networks() -> Vec<IpNet> {
-    let v4 = [
-        ([10, 0, 0, 0], 8),
-        ([127, 0, 0, 0], 8),
-        ([169, 254, 0, 0], 16),
-        ([172, 16, 0, 0], 12),
-        ([192, 168, 0, 0], 16),
-    ];
-    let v6 = [
-        (Ipv6Addr::LOCALHOST, 128),
-        (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
-        (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
-    ];
-    let v4 = v4.into_iter().filter_map(|(of, bits)| Ipv4Net::new(Ipv4Addr::from(of), bits).ok()).map(IpNet::V4);
-    v4.chain(v6.into_iter().filter_map(|(of, bits)| Ipv6Net::new(of, bits).ok()).map(IpNet::V6)).collect()
+    let v4 = ["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"];
+    let v6 = ["::1/128", "fc00::/7", "fe80::/10"];
+    v4.iter().chain(&v6).filter_map(|network| network.parse().ok()).collect()
 }
 
 impl ClientOptions {

@@ -63,7 +63,6 @@ impl CsvReader {
         Ok(csv)
     }
 
-    /// Reads a record.
     pub(crate) fn read(&mut self, line: &[u8]) -> Result<Fields<'_>, LineError> {
         let (count, wanted) = (self.split(line)?, self.columns.names.len());
         if count != wanted {

@@ -4,31 +4,17 @@ use std::io::{self, Read};
 
 use super::{
     format::LogOptions,
-    line_error::LineError,
-    line_format::LineFormat,
     lines::{LINE_BYTES_MAX, LogLines, RawLine},
-    parser::{LineParser, ParsedLine},
-    record::LogRecord,
+    parser::LineParser,
 };
+
+pub(crate) use super::parser::LogEntry;
 
 /// Reader of the lines of one log.
 pub(crate) struct LogEntries<R> {
     lines: LogLines<R>,
-    parser: LineParser,
-    /// The number of the last line.
+    pub(crate) parser: LineParser,
     last: u64,
-}
-
-/// The content of a line.
-pub(crate) enum LogEntry<'l> {
-    /// A blank line or a header.
-    Nothing,
-    /// A request, and the format of its line.
-    Request(LogRecord<'l>, LineFormat),
-    /// A request without a client, which no limit counts.
-    NoClient(LineFormat),
-    /// A line that cannot be read.
-    Refused(LineError),
 }
 
 impl<R: Read> LogEntries<R> {
@@ -49,12 +35,11 @@ impl<R: Read> LogEntries<R> {
         let entry = match line {
             RawLine::Whole(line) if line.trim_ascii().is_empty() => LogEntry::Nothing,
             RawLine::Whole(line) => match self.parser.read(line.strip_suffix(b"\r").unwrap_or(line)) {
-                Ok(ParsedLine::Nothing) => LogEntry::Nothing,
-                Ok(ParsedLine::NoClient(form)) => LogEntry::NoClient(form),
-                Ok(ParsedLine::Request(record, form)) => match record.with_request(|_| ()) {
+                Ok(LogEntry::Request(record, form)) => match record.with_request(|_| ()) {
                     Ok(()) => LogEntry::Request(record, form),
                     Err(error) => LogEntry::Refused(error.to_string().into()),
                 },
+                Ok(entry) => entry,
                 Err(why) => LogEntry::Refused(why),
             },
             RawLine::OpenQuote => LogEntry::Refused(
@@ -69,15 +54,5 @@ impl<R: Read> LogEntries<R> {
             }
         };
         Ok(Some((number, entry)))
-    }
-
-    /// Returns the field names of the first lines, if their format has names.
-    pub(crate) fn fields(&self) -> Vec<String> {
-        self.parser.fields()
-    }
-
-    /// Returns the fields of the map that no JSON line had; `None` if there was no JSON line.
-    pub(crate) fn absent_fields(&self) -> Option<Vec<String>> {
-        self.parser.absent_fields()
     }
 }

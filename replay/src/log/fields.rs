@@ -67,7 +67,6 @@ impl HeaderColumns {
         }
     }
 
-    /// Returns the fields of a record.
     pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> Fields<'l> {
         let mut fields = Fields::default();
         for (known, value) in self.known.iter().zip(values) {
@@ -112,16 +111,12 @@ pub(crate) struct Fields<'l> {
 /// Reason why fields do not make a request.
 #[derive(Debug)]
 pub(crate) enum FieldsError {
-    /// No field is the time.
     NoTime,
-    /// No field is the client.
     NoClient,
-    /// A field cannot be read.
     Unreadable(LineError),
 }
 
 impl<'l> Fields<'l> {
-    /// Returns the record of these fields.
     pub(crate) fn record(
         self,
         clients: &ClientOptions,
@@ -326,7 +321,6 @@ fn is_clock(text: &str) -> bool {
     bytes.len() >= 8 && bytes[2] == b':' && bytes[5] == b':'
 }
 
-/// Value of a field.
 #[derive(Debug)]
 pub(crate) enum FieldValue<'l> {
     Text(Cow<'l, str>),

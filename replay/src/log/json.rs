@@ -37,7 +37,6 @@ pub(crate) fn fields(line: &str) -> Result<Fields<'_>, LineError> {
     })
 }
 
-/// Returns the names of a line's fields.
 pub(crate) fn names(line: &[u8]) -> Vec<String> {
     let fields: Result<serde_json::Map<_, _>, _> = serde_json::from_slice(line);
     fields.map(|fields| fields.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()

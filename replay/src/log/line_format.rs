@@ -21,11 +21,9 @@ pub(crate) enum LinePrefix {
     FileName,
     /// A timestamp, a stream or a name, as container runtimes, kubectl and Docker Compose write them.
     Container,
-    /// A syslog header.
     Syslog,
     /// A JSON object with the line in a field, as Docker and log collectors write it.
     Wrapped,
-    /// The virtual host.
     Vhost,
 }
 

@@ -13,7 +13,6 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 
-/// Reader of the lines of a log.
 pub(crate) struct LogLines<R> {
     input: R,
     buffer: Box<[u8]>,
@@ -71,7 +70,6 @@ pub(crate) enum RawLine<'b> {
     OpenQuote,
 }
 
-/// End of a line.
 struct End {
     /// Index in the buffer.
     at: usize,

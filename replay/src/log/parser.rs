@@ -31,17 +31,16 @@ const LINES_NAMED: u64 = 20;
 /// Most names of fields that are listed.
 const NAMES_MAX: usize = 100;
 
-/// Result of parsing a line.
-pub(crate) enum ParsedLine<'l> {
-    /// A header or a directive.
+pub(crate) enum LogEntry<'l> {
+    /// A blank line or a header.
     Nothing,
     /// A request, and the format of its line.
     Request(LogRecord<'l>, LineFormat),
-    /// A request without a client.
+    /// A request without a client, which no limit counts.
     NoClient(LineFormat),
+    Refused(LineError),
 }
 
-/// Parser of the lines of one log.
 #[derive(Debug)]
 pub(crate) struct LineParser {
     rules: Rules,
@@ -52,7 +51,6 @@ pub(crate) struct LineParser {
     header_error: Option<LineError>,
     /// The parts so far of a line that is split into several, for each stream of a container.
     parts: [Vec<u8>; 2],
-    /// Lines so far.
     lines: u64,
     /// Names of fields, without those of CSV.
     fields: Vec<String>,
@@ -96,17 +94,17 @@ impl LineParser {
     }
 
     /// Parses a line without its end.
-    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<ParsedLine<'l>, LineError> {
+    pub(crate) fn read<'l>(&'l mut self, line: &'l [u8]) -> Result<LogEntry<'l>, LineError> {
         let format = self.rules.reading.format;
         self.lines += 1;
         if matches!(format, LogFormat::Auto | LogFormat::Csv) && self.csv.is_none() {
             if self.lines == 1 && line.starts_with(b"sep=") {
                 // Excel writes this before the header.
                 self.lines = 0;
-                return Ok(ParsedLine::Nothing);
+                return Ok(LogEntry::Nothing);
             }
             if self.is_header(line)? {
-                return Ok(ParsedLine::Nothing);
+                return Ok(LogEntry::Nothing);
             }
         }
         // Spaces around a line have no meaning; tabs may be fields.
@@ -114,11 +112,11 @@ impl LineParser {
         let line = if self.delimiter() == Some(b'\t') { line } else { line.trim_ascii() };
         let is_of_array = matches!(format, LogFormat::Auto | LogFormat::Json) && matches!(line, b"[" | b"]");
         if is_of_array && self.csv.is_none() {
-            return Ok(ParsedLine::Nothing);
+            return Ok(LogEntry::Nothing);
         }
         let is_w3c = matches!(format, LogFormat::Auto | LogFormat::W3c);
         if is_w3c && line.starts_with(b"#") {
-            return self.take_directive(line).map(|()| ParsedLine::Nothing);
+            return self.take_directive(line).map(|()| LogEntry::Nothing);
         }
         if let Some(why) = &self.header_error {
             return Err(why.clone());
@@ -144,7 +142,7 @@ impl LineParser {
                     }
                     parts.extend_from_slice(part);
                     if is_part {
-                        return Ok(ParsedLine::Nothing);
+                        return Ok(LogEntry::Nothing);
                     }
                     let whole = mem::take(parts);
                     let (record, form) = rules.line(whole.trim_ascii(), &mut self.stamps, WRAPS_MAX)?;
@@ -309,7 +307,7 @@ impl Rules {
     }
 
     /// Distinguishes requests with a client from those without.
-    fn parsed<'l>(&'l self, mut record: LogRecord<'l>, form: LineFormat) -> Result<ParsedLine<'l>, LineError> {
+    fn parsed<'l>(&'l self, mut record: LogRecord<'l>, form: LineFormat) -> Result<LogEntry<'l>, LineError> {
         if let Some(LogKey { field, kind }) = &self.reading.key {
             let found = if kind == IdentityKind::IP { &record.client } else { &record.user };
             if found.is_none() {
@@ -317,9 +315,9 @@ impl Rules {
             }
         }
         if record.client.is_none() && record.user.is_none() {
-            return Ok(ParsedLine::NoClient(form));
+            return Ok(LogEntry::NoClient(form));
         }
         record.kind = self.reading.kind();
-        Ok(ParsedLine::Request(record, form))
+        Ok(LogEntry::Request(record, form))
     }
 }

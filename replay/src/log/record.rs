@@ -46,17 +46,23 @@ pub(crate) fn with_request<T>(
     let client = client.map(|client| Identity::new(IdentityKind::IP, client)).transpose()?;
     let user = user.map(|(kind, value)| Identity::new(kind, value)).transpose()?;
     let both: ArrayVec<_, 2> = client.into_iter().chain(user).collect();
-    let mut request = Request::new(&both)?;
-    if let Some(method) = method {
-        request = request.method(method);
-    }
+    Ok(run(&with_parts(Request::new(&both)?, [endpoint, method, None])?))
+}
+
+/// Returns the request with those of these parts that there are.
+pub(crate) fn with_parts<'r>(
+    mut request: Request<'r>,
+    [endpoint, method, tier]: [Option<&'r str>; 3],
+) -> Result<Request<'r>, RequestError> {
     if let Some(endpoint) = endpoint {
         request = request.endpoint(endpoint)?;
     }
-    Ok(run(&request))
+    if let Some(method) = method {
+        request = request.method(method);
+    }
+    Ok(tier.map_or(request, |tier| request.tier(tier)))
 }
 
-/// Longest method.
 const METHOD_BYTES_MAX: usize = 32;
 
 impl<'l> RequestTarget<'l> {

@@ -55,7 +55,7 @@ impl<'i> LogTraffic<'i> {
     /// Returns the number of lines that were later than the window, and were decided at the newest time.
     #[must_use]
     pub fn late(&self) -> u64 {
-        self.window.late()
+        self.window.late
     }
 
     fn read_line(&mut self) -> io::Result<()> {

@@ -185,7 +185,7 @@ pub fn preview_log(
     }
     (preview.from, preview.to) = (Some(Utc(from)), Some(Utc(to)));
     (preview.clients, preview.users) = (clients.len() as u64, users.len() as u64);
-    preview.fields = entries.fields();
+    preview.fields = entries.parser.fields();
     Ok(preview)
 }
 

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use tidegate::{IDENTITIES_MAX, Identity, Request, RequestParts, time::Nanos};
 
 use super::{DecideFn, Traffic};
+use crate::log::record::with_parts;
 
 /// Longest encoded request. Requests with usual paths and names take 60 to 150 bytes.
 pub const RECORD_BYTES_MAX: usize = 496;
@@ -79,17 +80,8 @@ fn read<T>(mut record: &[u8], run: impl FnOnce(Nanos, &Request<'_>) -> T) -> Opt
         identities.try_push(Identity::new(text(bytes)??, text(bytes)??).ok()?).ok()?;
     }
     let request = if cost & EXACT == 0 { Request::new(&identities) } else { Request::exactly(&identities) };
-    let mut request = request.ok()?.domain(domain).cost(cost & !EXACT).ok()?;
-    if let Some(endpoint) = endpoint {
-        request = request.endpoint(endpoint).ok()?;
-    }
-    if let Some(method) = method {
-        request = request.method(method);
-    }
-    if let Some(tier) = tier {
-        request = request.tier(tier);
-    }
-    Some(run(at, &request))
+    let request = request.ok()?.domain(domain).cost(cost & !EXACT).ok()?;
+    Some(run(at, &with_parts(request, [endpoint, method, tier]).ok()?))
 }
 
 /// Recorded requests in order of time.

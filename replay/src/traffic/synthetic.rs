@@ -13,6 +13,7 @@ use super::{
     DecideFn, Traffic,
     pattern::{ArrivalPattern, ClientArrivals, ParsedPattern, Schedule},
 };
+use crate::log::record::with_parts;
 
 /// Most rows of a plan.
 pub const ROWS_MAX: usize = 50;
@@ -329,14 +330,8 @@ fn address(row: u32, client: u32) -> Ipv6Addr {
 
 fn with_request<T>(row: &TrafficRow, value: &str, domain: &str, run: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
     let who = [Identity::new(&row.kind, value).ok()?];
-    let mut request = Request::new(&who).ok()?.domain(domain).cost(row.cost).ok()?;
-    if let Some(method) = &row.method {
-        request = request.method(method);
-    }
-    if let Some(path) = &row.path {
-        request = request.endpoint(path).ok()?;
-    }
-    Some(run(&request))
+    let request = Request::new(&who).ok()?.domain(domain).cost(row.cost).ok()?;
+    Some(run(&with_parts(request, [row.path.as_deref(), row.method.as_deref(), None]).ok()?))
 }
 
 #[cfg(test)]

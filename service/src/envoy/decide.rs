@@ -10,11 +10,11 @@ use super::{
     response,
 };
 use crate::{
-    http::error::Error,
     protobuf::error::MessageError,
     shared::{
         caller_shares::Caller,
         decider::{CheckOutcome, Decider},
+        error::Error,
     },
 };
 
@@ -28,7 +28,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     to: &mut BytesMut,
 ) -> Result<CheckOutcome<'e>, MessageError> {
     let message = EnvoyRequest::read(message)?;
-    let domain = message.domain();
+    let domain = message.domain;
     caller.rights.permit_domain(domain).map_err(Error::from)?;
     let engine = decider.engine();
     let request = DescriptorsRequest::read(&message, engine.descriptor_settings(domain))?;

@@ -15,7 +15,6 @@ use tidegate::{
 use tidegate_middleware::extract::fitting_value;
 
 use crate::{
-    http::error::Error,
     protobuf::{
         error::MessageError,
         generated::envoy::{
@@ -24,9 +23,9 @@ use crate::{
         },
         reader::{Fields, Value, text},
     },
+    shared::error::Error,
 };
 
-/// The most descriptors in one request.
 const DESCRIPTORS_MAX: usize = 32;
 /// The most entries of a descriptor.
 const ENTRIES_MAX: usize = 32;
@@ -35,7 +34,6 @@ const EMPTY: &str = "~sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca49
 /// An identity of a kind that no rule counts.
 static NO_RULE: EntryIdentity<'static> = (Cow::Borrowed("descriptor_of_no_rule"), Cow::Borrowed("x"), 0);
 const DAY: Duration = Duration::from_hours(24);
-/// The longest period of a limit.
 const PERIOD_MAX: Duration = DAY.saturating_mul(366);
 /// The longest malformed message that prost decodes once more for the reason, if it has no more descriptors than are
 /// read. An entry of two bytes takes 48 bytes then: 400 kB in all, and twice that while their list grows.
@@ -46,7 +44,7 @@ const EXPLAINED_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct EnvoyRequest<'m> {
     message: &'m [u8],
-    domain: &'m str,
+    pub(super) domain: &'m str,
     hits_addend: u32,
     /// The first descriptors, each as it stands in the message.
     descriptors: ArrayVec<&'m [u8], DESCRIPTORS_MAX>,
@@ -81,16 +79,10 @@ impl<'m> EnvoyRequest<'m> {
         Some(())
     }
 
-    pub(super) fn domain(&self) -> &'m str {
-        self.domain
-    }
-
     /// Returns the error of a message that cannot be read, with the reason that prost gives, unless that would take much memory.
-    #[cold]
     fn malformed(&self) -> MessageError {
         let is_small = self.message.len() <= EXPLAINED_BYTES_MAX && self.count <= DESCRIPTORS_MAX;
-        let why = is_small.then(|| RateLimitRequest::decode(self.message).err()).flatten();
-        why.map_or_else(MessageError::malformed, |error| MessageError::Malformed(error.to_string()))
+        MessageError::explained::<RateLimitRequest>(self.message, is_small)
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
 use rustls::ClientConfig;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 use tidegate_listener::{OwnerCounts, PeerNetwork};
@@ -197,11 +197,7 @@ enum ResetReply {
 }
 
 impl<'c> AdminCall<'c> {
-    /// Begins the call of a request.
-    ///
-    /// # Errors
-    ///
-    /// The request has no token, or too many calls are under way.
+    /// Begins the call of a request. Returns an error where the request has no token, or too many calls are under way.
     pub(super) fn begin<T>(admin: &'c Admin, request: &'c Request<T>) -> Result<Self, Status> {
         let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
         let authorization = authorization.ok_or_else(|| {
@@ -215,18 +211,18 @@ impl<'c> AdminCall<'c> {
         Ok(Self { admin, authorization, _guard: guard })
     }
 
-    /// Reads an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, Status> {
         self.send(self.request(Method::GET, path)).await
     }
 
     /// Creates an object of the policy.
-    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<AdminResponse<T>, Status> {
-        self.send(self.request(Method::POST, path).timeout(CHANGE_TIMEOUT).json(body)).await
+    pub(super) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), Status> {
+        let request = self.request(Method::POST, path).timeout(CHANGE_TIMEOUT).json(body);
+        self.send::<Value>(request).await.map(drop)
     }
 
     /// Replaces an object that has this entity tag.
-    pub(super) async fn put(&self, path: &str, etag: &str, body: &Value) -> Result<(), Status> {
+    pub(super) async fn put(&self, path: &str, etag: &str, body: &impl Serialize) -> Result<(), Status> {
         let request = self.request(Method::PUT, path).timeout(CHANGE_TIMEOUT).header("if-match", etag).json(body);
         self.send::<Value>(request).await.map(drop)
     }
@@ -278,7 +274,6 @@ impl<'c> AdminCall<'c> {
         request.timeout(self.admin.answer_limit).header("authorization", self.authorization)
     }
 
-    /// Sends a request, and reads the response.
     async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<AdminResponse<T>, Status> {
         let unavailable = |error: reqwest::Error| {
             tracing::debug!(%error, "the admin server does not answer");

@@ -13,13 +13,11 @@ use super::{
     methods::{Access, KIND, Method, SERVICES},
     status::reject,
 };
-use crate::{
-    http::error::Error,
-    shared::{
-        caller_shares::Caller,
-        service_state::ServiceState,
-        tokens::{CHECK_TOKENS, METRICS_TOKENS, Right},
-    },
+use crate::shared::{
+    caller_shares::Caller,
+    error::Error,
+    service_state::ServiceState,
+    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right},
 };
 
 /// The metadata key of a token, for callers whose `authorization` is for another server.
@@ -34,11 +32,8 @@ fn is_grpc(kind: &[u8]) -> bool {
 }
 
 /// Finds the method of a call, and its caller. The caller has no token where the method requires none, or one that the
-/// admin server checks.
-///
-/// # Errors
-///
-/// The call is not gRPC, there is no such method, or the caller lacks the access.
+/// admin server checks. Returns an error where the call is not gRPC, there is no such method, or the caller lacks the
+/// access.
 pub(super) fn admit<C: Clock>(
     shared: &ServiceState<C>,
     method: Option<&'static Method>,

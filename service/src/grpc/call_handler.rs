@@ -30,7 +30,6 @@ use super::{
 };
 use crate::{
     envoy,
-    http::error::CHECKS_MAX,
     protobuf::{
         generated::{
             DESCRIPTORS,
@@ -44,6 +43,7 @@ use crate::{
     shared::{
         body_budget::{BODY_BYTES_MAX, BodyPermit, BudgetRefusal, CONNECTION_BYTES, PermitPhase},
         caller_shares::Caller,
+        error::CHECKS_MAX,
         latency::{ListenerLatencies, WorkerLatencies},
         request_id_cache::CallKind,
         service_state::ServiceState,
@@ -60,9 +60,7 @@ const REFLECTION_REQUEST_BYTES_MAX: usize = 4 << 10;
 
 /// A request to a service that tonic generated.
 type TonicRequest<C> = Request<Either<Full<Bytes>, RequestBody<C>>>;
-/// A response of a service that tonic generated.
 type TonicResponse = Response<tonic::body::Body>;
-/// A reflection service as a function.
 type Reflection<C> = Box<dyn Fn(TonicRequest<C>) -> LocalBoxFuture<'static, TonicResponse>>;
 
 /// The services that the calls of a worker thread share.
@@ -165,7 +163,7 @@ impl<C: Clock> CallHandler<C> {
         // The token of a caller without one of the server may be valid at the admin server.
         if method.access == Access::Reset && caller.token.is_some() {
             drop(permit);
-            return encoded(&self.limiter.reset(decode(message)?, &caller.rights).await?);
+            return Ok(encoded(&self.limiter.reset(decode(message)?, &caller.rights).await?));
         }
         if LONG.contains(&method.name) {
             return self.call_long(method, Request::from_parts(head, Either::Left(Full::new(read))), permit).await;
@@ -202,14 +200,14 @@ impl<C: Clock> CallHandler<C> {
         match method.name {
             "CheckRateLimit" => {
                 let outcome = limiter.decide(message, CallKind::Check, &caller, span).await?;
-                response_body::message_response(0, |to| put_response(&outcome, to))
+                Ok(response_body::message_response(0, |to| put_response(&outcome, to)))
             }
             "Reserve" => {
                 let outcome = limiter.decide(message, CallKind::Reserve, &caller, span).await?;
-                response_body::message_response(0, |to| put_reserved(&outcome, to))
+                Ok(response_body::message_response(0, |to| put_reserved(&outcome, to)))
             }
-            "Settle" => encoded(&limiter.settle(&decode(message)?)?),
-            "Refund" => encoded(&limiter.refund(decode(message)?)?),
+            "Settle" => Ok(encoded(&limiter.settle(&decode(message)?)?)),
+            "Refund" => Ok(encoded(&limiter.refund(decode(message)?)?)),
             "ShouldRateLimit" => self.should_rate_limit(message, &caller, span).await,
             name => Err(Status::unimplemented(format!("{name} is not served"))),
         }
@@ -228,7 +226,7 @@ impl<C: Clock> CallHandler<C> {
         if let Some(span) = span {
             span.record(&outcome);
         }
-        response_body::finish_response(response, None)
+        Ok(response_body::finish_response(response, None))
     }
 
     /// Decides a batch. Its response holds part of the body budget until it is sent.
@@ -238,7 +236,7 @@ impl<C: Clock> CallHandler<C> {
         begun.map_err(|refusal| reject(&self.shared, &refusal.into(), None))?;
         let mut response = response_body::begin_response(bytes);
         self.limiter.batch(message, caller, &mut response).await?;
-        response_body::finish_response(response, Some(permit))
+        Ok(response_body::finish_response(response, Some(permit)))
     }
 
     /// Calls a method of a generated service whose response may be long. The response holds part of the body budget
@@ -266,7 +264,6 @@ impl<C: Clock> CallHandler<C> {
         Ok(Response::from_parts(head, response))
     }
 
-    /// Calls a method of a service that tonic generated.
     async fn call_tonic(&self, method: &Method, request: TonicRequest<C>) -> GrpcResponse {
         let Ok(response) = match method.service {
             CONFIG => self.config.clone().call(request).await,
@@ -300,12 +297,11 @@ where
     })
 }
 
-/// Decodes a message by prost.
 fn decode<M: Message + Default>(message: &[u8]) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Returns the response with a message of prost.
-fn encoded(message: &impl Message) -> Result<GrpcResponse, Status> {
+fn encoded(message: &impl Message) -> GrpcResponse {
     response_body::message_response(message.encoded_len(), |to| message.encode_raw(to))
 }

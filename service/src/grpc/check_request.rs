@@ -1,11 +1,9 @@
 //! Reads the checks of gRPC messages where they stand, and decides them.
 
 use arrayvec::ArrayVec;
-use prost::Message;
 use tidegate::{CountedIdentity, DEFAULT_DOMAIN, Engine, Identity, Request, RequestError, clock::Clock};
 
 use crate::{
-    http::error::{CHECKS_MAX, Error},
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::RateLimitRequest,
@@ -14,6 +12,7 @@ use crate::{
     shared::{
         caller_shares::Caller,
         decider::{CheckOutcome, Decider},
+        error::{CHECKS_MAX, Error},
         request_id_cache::{CallKind, RequestId},
         tokens::Rights,
     },
@@ -50,7 +49,10 @@ pub(super) struct CheckRequest<'m> {
 impl<'m> CheckRequest<'m> {
     /// Reads a message into this value, since moving a value costs as much as reading it.
     pub(super) fn read(&mut self, message: &'m [u8]) -> Result<(), MessageError> {
-        self.read_fields(message).ok_or_else(|| malformed(message))
+        self.read_fields(message).ok_or_else(|| {
+            // Decoding more identities takes more memory than any request may.
+            MessageError::explained::<RateLimitRequest>(message, count(message, IDENTITIES) < IDENTITIES_MAX)
+        })
     }
 
     /// Reads the fields; `None` where the message cannot be read.
@@ -131,7 +133,7 @@ impl<'m> CheckRequest<'m> {
         'm: 'r,
     {
         let refused = |error| self.request_error(error, 0);
-        let mut request = Request::new(identities).map_err(refused)?;
+        let mut request = Request::new(identities).map_err(refused)?.domain(self.domain());
         // Proto3 cannot tell an empty field from an absent one.
         if !self.endpoint.is_empty() {
             request = request.endpoint(self.endpoint).map_err(refused)?;
@@ -143,9 +145,6 @@ impl<'m> CheckRequest<'m> {
             };
             request = request.cost(cost).map_err(refused)?;
         }
-        if !self.domain.is_empty() {
-            request = request.domain(self.domain);
-        }
         if !self.method.is_empty() {
             request = request.method(self.method);
         }
@@ -155,10 +154,9 @@ impl<'m> CheckRequest<'m> {
         Ok(request)
     }
 
-    /// Returns the request ID, if there is one.
     fn id(&self) -> Result<Option<RequestId<'m>>, Error> {
         let id = Some(self.request_id).filter(|id| !id.is_empty());
-        id.map(RequestId::new).transpose().map_err(Error::RequestId)
+        Ok(id.map(RequestId::new).transpose()?)
     }
 
     /// Returns whether the policy alone decides the check: it has no request ID and no `peek`. Returns an error where
@@ -213,9 +211,9 @@ impl<'m> CheckRequest<'m> {
         let id = self.id()?;
         match (call, self.peek) {
             (CallKind::Check, true) => Ok(decider.peek(request, caller).await),
-            (CallKind::Check, false) => decider.check(request, id, caller).await.map_err(Error::Reused),
+            (CallKind::Check, false) => Ok(decider.check(request, id, caller).await?),
             (CallKind::Reserve, true) => Err(Error::PeekOfReservation),
-            (CallKind::Reserve, false) => decider.reserve(request, id, caller).await.map_err(Error::from),
+            (CallKind::Reserve, false) => decider.reserve(request, id, caller).await,
         }
     }
 
@@ -252,15 +250,6 @@ fn read_identity(message: &[u8]) -> Option<(&str, &str)> {
         }
     }
     Some((kind, value))
-}
-
-/// Returns the error of a message that cannot be read, with the reason that prost gives, unless decoding it takes more
-/// memory than any request may.
-#[cold]
-fn malformed(message: &[u8]) -> MessageError {
-    let is_small = count(message, IDENTITIES) < IDENTITIES_MAX;
-    let why = is_small.then(|| RateLimitRequest::decode(message).err()).flatten();
-    why.map_or_else(MessageError::malformed, |error| MessageError::Malformed(error.to_string()))
 }
 
 /// Reads the requests of a `BatchRateLimitRequest`.
@@ -312,6 +301,7 @@ pub(super) fn read_streamed<'m>(message: &'m [u8], check: &mut CheckRequest<'m>)
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message;
 
     use super::*;
     use crate::protobuf::generated::tidegate::v1::{BatchRateLimitRequest, CheckStreamRequest, Identity};

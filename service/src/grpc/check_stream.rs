@@ -27,10 +27,7 @@ use super::{
     response_buffer::{BUFFER_BYTES, ResponseBuffer, answer_framed, split_message},
     status::reject,
 };
-use crate::{
-    http::error::Error,
-    shared::{caller_shares::Caller, decider::CONCURRENT_CHECKS_MAX},
-};
+use crate::shared::{caller_shares::Caller, decider::CONCURRENT_CHECKS_MAX, error::Error};
 
 /// Bytes of responses that are sent together on all streams of a connection: while many are open, each has its part of them.
 const CONNECTION_BYTES: usize = 256 << 10;
@@ -54,9 +51,7 @@ pub(super) struct CheckStream<C> {
     progress: Progress,
 }
 
-/// The progress of a stream.
 enum Progress {
-    /// More messages may come.
     Open,
     /// The stream ends with this status once all responses are sent.
     Ending(Result<(), Status>),
@@ -141,7 +136,6 @@ impl<C: Clock> CheckStream<C> {
         self.waiting.len() >= CONCURRENT_CHECKS_MAX || self.waiting_bytes >= WAITING_BYTES
     }
 
-    /// Drops the checks that wait for the store.
     fn drop_waiting(&mut self) {
         (self.waiting, self.waiting_bytes) = (FuturesOrdered::new(), 0);
     }

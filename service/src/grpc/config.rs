@@ -23,7 +23,6 @@ const ID_BYTES_MAX: usize = 64;
 /// The ID of the only limit of a new rule.
 const LIMIT_ID: &str = "limit";
 
-/// The service `RateLimiterConfig`.
 pub(super) struct ConfigService(pub(super) Arc<Admin>);
 
 /// A rule that a [`RateLimit`] can express. A rule with more fields than these is richer.
@@ -48,7 +47,6 @@ enum PlainPer {
     Each([String; 1]),
 }
 
-/// The limit of a plain rule.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PlainLimit {
@@ -62,7 +60,6 @@ fn default_enabled() -> bool {
     true
 }
 
-/// A page of rules.
 #[derive(Deserialize)]
 struct Page {
     items: Vec<Item>,
@@ -88,13 +85,13 @@ impl PlainRule {
         ns.is_multiple_of(SECOND_NS).then_some(ns / SECOND_NS)
     }
 
-    /// Returns the message of the rule.
-    fn into_message(self) -> Option<RateLimit> {
-        let window_seconds = self.window_seconds()?;
+    fn into_message(self) -> RateLimit {
+        // Both constructors check the period.
+        let window_seconds = self.window_seconds().unwrap_or_default();
         let [PlainLimit { algorithm, limit, .. }] = self.limits;
         let (PlainPer::One(identifier_type) | PlainPer::Each([identifier_type])) = self.per;
         let Self { id, endpoint, enabled, .. } = self;
-        Some(RateLimit { id, endpoint, identifier_type, limit, window_seconds, algorithm, enabled })
+        RateLimit { id, endpoint, identifier_type, limit, window_seconds, algorithm, enabled }
     }
 
     /// Returns the rule of a message, whose limit has this ID.
@@ -158,7 +155,6 @@ fn new_id(message: &RateLimit, taken: &[Value]) -> String {
     [id.clone()].into_iter().chain(numbered).find(|id| !is_taken(id)).unwrap_or(id)
 }
 
-/// Returns the path of a rule in the REST API.
 fn rule_path(id: &str) -> String {
     format!("{RULES}/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))
 }
@@ -212,10 +208,6 @@ fn required(message: Option<RateLimit>) -> Result<RateLimit, Status> {
     message.ok_or_else(|| Status::invalid_argument("rate_limit: say which; it is absent"))
 }
 
-fn as_body(rule: &PlainRule) -> Result<Value, Status> {
-    serde_json::to_value(rule).map_err(|error| Status::internal(error.to_string()))
-}
-
 #[tonic::async_trait]
 impl RateLimiterConfig for ConfigService {
     async fn create_rate_limit(&self, request: Request<CreateRateLimitRequest>) -> Result<Response<RateLimit>, Status> {
@@ -231,11 +223,8 @@ impl RateLimiterConfig for ConfigService {
             message.id = new_id(&message, &rules);
         }
         let rule = PlainRule::from_message(&message, LIMIT_ID)?;
-        match call.post::<Value>(RULES, &as_body(&rule)?).await {
-            Ok(_) => rule
-                .into_message()
-                .map(Response::new)
-                .ok_or_else(|| Status::internal("it was made, and cannot be told")),
+        match call.post(RULES, &rule).await {
+            Ok(()) => Ok(Response::new(rule.into_message())),
             // Another rule took the ID since the rules were read. The message differs where the ID was chosen here.
             Err(status)
                 if status.code() == Code::Aborted
@@ -261,8 +250,8 @@ impl RateLimiterConfig for ConfigService {
         }
         // The limit keeps its ID, so that what was used stays used.
         let rule = PlainRule { note: before.note, ..PlainRule::from_message(&message, &before.limits[0].id)? };
-        call.put(&rule_path(&message.id), &etag, &as_body(&rule)?).await?;
-        rule.into_message().map(Response::new).ok_or_else(|| Status::internal("it was changed, and cannot be told"))
+        call.put(&rule_path(&message.id), &etag, &rule).await?;
+        Ok(Response::new(rule.into_message()))
     }
 
     async fn delete_rate_limit(
@@ -282,7 +271,7 @@ impl RateLimiterConfig for ConfigService {
     ) -> Result<Response<ListRateLimitsResponse>, Status> {
         let call = AdminCall::begin(&self.0, &request)?;
         let rules = call.rules().await?;
-        let rate_limits = rules.iter().filter_map(|rule| PlainRule::from_document(rule)?.into_message()).collect();
+        let rate_limits = rules.iter().filter_map(PlainRule::from_document).map(PlainRule::into_message).collect();
         Ok(Response::new(ListRateLimitsResponse { rate_limits }))
     }
 }

@@ -34,12 +34,10 @@ use super::{
     response_body::{GrpcResponse, ResponseBody, UnreadSince, code, stream_body},
     status::{CODE, reject},
 };
-use crate::{
-    http::error::{Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
-    shared::{
-        body_budget::{BodyPermit, BudgetRefusal, ConnectionShare, Revocation},
-        worker_threads::{ConnectionHandler, StopSignal, idle},
-    },
+use crate::shared::{
+    body_budget::{BodyPermit, BudgetRefusal, ConnectionShare, Revocation},
+    error::{Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
+    worker_threads::{ConnectionHandler, StopSignal, idle},
 };
 
 /// The most open calls of a connection.
@@ -183,7 +181,7 @@ async fn answer<C: Clock>(
     let shared = &handler.shared;
     let mut read_at = handler.clock.now();
     let mut span = None;
-    let response = match admit(shared, method, &request, calls.share.peer()) {
+    let response = match admit(shared, method, &request, calls.share.peer) {
         Ok((method, _)) if method.is_reflection() && calls.share.streams() >= REFLECTION_STREAMS_MAX => {
             Err(reject(shared, &Error::TooManyStreams, None))
         }

@@ -1,7 +1,6 @@
 //! The services that report the server's health: the standard health service of gRPC, and `RateLimiterHealth`.
 
 use std::{
-    fmt,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
@@ -71,12 +70,6 @@ pub(super) struct StatusStream<C> {
     last: Option<ServingStatus>,
 }
 
-impl<C> fmt::Debug for StatusStream<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StatusStream")
-    }
-}
-
 impl<C: Clock> Stream for StatusStream<C> {
     type Item = Result<HealthCheckResponse, Status>;
 
@@ -91,7 +84,6 @@ impl<C: Clock> Stream for StatusStream<C> {
     }
 }
 
-/// The service `RateLimiterHealth`.
 pub(super) struct RateLimiterHealthService<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) admin: Arc<Admin>,

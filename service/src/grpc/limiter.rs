@@ -13,7 +13,6 @@ use super::{
     status::{reject, reject_message},
 };
 use crate::{
-    http::error::{Error, ErrorReport},
     protobuf::{
         error::MessageError,
         generated::tidegate::v1::{
@@ -23,8 +22,14 @@ use crate::{
         writer::{put_message, put_text},
     },
     shared::{
-        caller_shares::Caller, decider::CheckOutcome, request_id_cache::CallKind, reservations::Gone,
-        service_state::ServiceState, tokens::Rights, traces::RequestSpan,
+        caller_shares::Caller,
+        decider::CheckOutcome,
+        error::{Error, ErrorReport},
+        request_id_cache::CallKind,
+        reservations::Gone,
+        service_state::ServiceState,
+        tokens::Rights,
+        traces::RequestSpan,
     },
 };
 
@@ -38,7 +43,6 @@ const RESPONSES: u32 = 1;
 /// The field number of the error of a `RateLimitResponse`.
 const CHECK_ERROR: u32 = 14;
 
-/// The service `RateLimiter`.
 pub(super) struct LimiterService<C>(pub(super) Arc<ServiceState<C>>);
 
 impl<C: Clock> LimiterService<C> {
@@ -149,7 +153,6 @@ impl<C: Clock> LimiterService<C> {
         Ok(())
     }
 
-    /// Settles a reservation.
     pub(super) fn settle(
         &self,
         SettleRequest { reservation, actual }: &SettleRequest,
@@ -159,7 +162,7 @@ impl<C: Clock> LimiterService<C> {
         } else {
             // Text that is no ID is reported as an unknown one.
             let id = reservation.parse().map_err(|_| Error::Reservation(Gone::Unknown));
-            id.and_then(|id| Ok(self.0.decider.settle(id, *actual)?))
+            id.and_then(|id| self.0.decider.settle(id, *actual))
         };
         settled.map(|()| SettleResponse {}).map_err(|error| reject(&self.0, &error, None))
     }

@@ -1,13 +1,11 @@
 //! The gRPC listener: its settings, and its start.
 
-use std::{future::Future, io, net::TcpListener, sync::Arc, time::Duration};
+use std::{future::Future, io, net::TcpListener, sync::Arc};
 
-use rustls::ServerConfig;
 use tidegate::clock::Clock;
-use tokio::sync::watch;
 
-use super::{admin_client::Admin, call_handler::CallHandler, methods::KIND};
-use crate::shared::{listener_counts::ListenerCounts, service_state::ServiceState, worker_threads::WorkerThreads};
+use super::{admin_client::Admin, call_handler::CallHandler};
+use crate::shared::{service_state::ServiceState, worker_threads::WorkerThreads};
 
 /// The gRPC listener, before it starts.
 #[derive(Debug)]
@@ -24,22 +22,16 @@ impl Grpc {
     pub(crate) fn serve<C: Clock>(
         self,
         shared: &Arc<ServiceState<C>>,
-        ListenerCounts { latencies, connections }: ListenerCounts,
-        workers: usize,
-        tls: Option<ServerConfig>,
-        (stop, drain): (watch::Receiver<bool>, Duration),
+        mut threads: WorkerThreads,
     ) -> io::Result<impl Future<Output = ()> + Send + use<C>> {
-        let Self { listener, admin } = self;
         // The TLS of the other listeners, with HTTP/2 in it.
-        let tls = tls.map(|mut config| {
-            config.alpn_protocols = vec![b"h2".to_vec()];
-            config
-        });
-        let (shared, admin) = (Arc::clone(shared), Arc::new(admin));
-        let (name, timeouts) = (KIND.name, shared.timeouts);
+        if let Some(tls) = &mut threads.tls {
+            tls.alpn_protocols = vec![b"h2".to_vec()];
+        }
+        let (shared, admin) = (Arc::clone(shared), Arc::new(self.admin));
         // HTTP/2 has no refusal before its first frames.
-        let threads =
-            WorkerThreads { listener, tls, connections, refusal: &[], name, count: workers, stop, drain, timeouts };
-        threads.start(move || CallHandler::new(Arc::clone(&shared), &latencies, Arc::clone(&admin)))
+        threads.start(self.listener, &[], move |latencies| {
+            CallHandler::new(Arc::clone(&shared), latencies, Arc::clone(&admin))
+        })
     }
 }

@@ -17,7 +17,6 @@ pub(super) const LONG: [&str; 2] = ["GetMetrics", "ListRateLimits"];
 /// All services, by whose names the standard health service may be asked.
 pub(super) const SERVICES: [&str; 7] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION, REFLECTION_ALPHA];
 
-/// The access that a method requires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// One of the server's tokens with this right, where the server asks for one.
@@ -33,7 +32,6 @@ pub(super) enum Access {
     Nothing,
 }
 
-/// A method of a service.
 pub(super) struct Method {
     pub(super) service: &'static str,
     pub(super) name: &'static str,
@@ -64,7 +62,6 @@ impl Method {
     }
 }
 
-/// Returns a method with one message and its response.
 const fn unary(service: &'static str, access: Access, name: &'static str) -> Method {
     Method { service, name, access, shape: Shape::Unary }
 }
@@ -110,7 +107,6 @@ const ROUTES: [&str; METHODS.len() + 1] = {
     routes
 };
 
-/// The gRPC listener in metrics.
 pub(crate) const KIND: ListenerKind = ListenerKind {
     name: "grpc",
     routes: &ROUTES,

@@ -15,12 +15,10 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::status::reject;
-use crate::{
-    http::error::Error,
-    shared::{
-        body_budget::{BODY_BYTES_MAX, BodyPermit},
-        service_state::ServiceState,
-    },
+use crate::shared::{
+    body_budget::{BODY_BYTES_MAX, BodyPermit},
+    error::Error,
+    service_state::ServiceState,
 };
 
 /// Bytes of the head of a message: whether the message is compressed, and its length.
@@ -71,9 +69,8 @@ impl<C> RequestBody<C> {
         Ok((whole.freeze(), body.permit))
     }
 
-    /// Returns how many streams are open on the connection.
     pub(super) fn streams(&self) -> usize {
-        self.permit.connection().streams()
+        self.permit.connection.streams()
     }
 
     /// Holds `bytes` that the reader keeps, beside those of the message that is waited for. Returns an error where
@@ -98,7 +95,7 @@ impl<C> RequestBody<C> {
     pub(super) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>> {
         loop {
             match http_body::Body::poll_frame(Pin::new(&mut self.incoming), context) {
-                Poll::Ready(None) if self.framing.begun() > 0 || (self.is_one && self.framing.ended == 0) => {
+                Poll::Ready(None) if self.framing.came > 0 || (self.is_one && self.framing.ended == 0) => {
                     return Poll::Ready(Err(Error::BrokenOff));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(None)),
@@ -120,12 +117,12 @@ impl<C> RequestBody<C> {
                     return Poll::Ready(Ok(Some(chunk)));
                 }
                 Poll::Pending => {
-                    self.held = self.held.max(self.framing.begun());
+                    self.held = self.held.max(self.framing.came);
                     if let Poll::Ready(refusal) = self.permit.poll_wait(self.held + self.kept, context) {
                         return Poll::Ready(Err(refusal.into()));
                     }
                     // The next message of a stream may begin at any time.
-                    if !self.is_one && self.framing.begun() == 0 {
+                    if !self.is_one && self.framing.came == 0 {
                         return Poll::Pending;
                     }
                     let period = self.shared.timeouts.request;
@@ -154,7 +151,7 @@ impl<C> http_body::Body for RequestBody<C> {
 #[derive(Debug, Default)]
 struct Framing {
     head: [u8; HEAD_BYTES],
-    /// Bytes of the present message that have come, with its head.
+    /// Bytes of the present message, which is not whole yet, that have come, with its head.
     came: usize,
     /// The length of the present message, once its head has come.
     length: usize,
@@ -166,11 +163,6 @@ struct Framing {
 impl Framing {
     fn new(message_bytes_max: usize) -> Self {
         Self { message_bytes_max, ..Self::default() }
-    }
-
-    /// Returns how many bytes of a message have come that is not whole yet.
-    fn begun(&self) -> usize {
-        self.came
     }
 
     /// Returns an error where more than one message has come.
@@ -238,10 +230,10 @@ mod tests {
                 framing.take(chunk).expect("they fit");
                 came += chunk.len();
                 let end = ends.iter().rfind(|end| **end <= came).expect("0");
-                assert_eq!(framing.begun(), came - end, "in chunks of {size}");
+                assert_eq!(framing.came, came - end, "in chunks of {size}");
                 assert_eq!(framing.check_is_one().is_ok(), came <= ends[1]);
             }
-            assert_eq!(framing.begun(), 0);
+            assert_eq!(framing.came, 0);
         }
     }
 

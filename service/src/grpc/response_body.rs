@@ -26,10 +26,8 @@ const PIECE_BYTES: usize = 16 << 10;
 /// Bytes that most messages fit into.
 const MESSAGE_BYTES: usize = 128;
 
-/// The response to a call.
 pub(super) type GrpcResponse = Response<ResponseBody>;
 
-/// The body of a response.
 pub(super) enum ResponseBody {
     /// A message and the status OK, with the permit that is held until both are sent.
     Message {
@@ -83,15 +81,10 @@ pub(super) fn begin_message(to: &mut BytesMut) -> usize {
     at
 }
 
-/// Sets the length of the message that begins there, or removes a message that could not be written.
-pub(super) fn end_message<E>(to: &mut BytesMut, at: usize, written: Result<(), E>) -> Result<(), E> {
-    if written.is_err() {
-        to.truncate(at);
-    } else {
-        let length = (to.len() - at - HEAD_BYTES) as u32;
-        to[at + 1..at + HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
-    }
-    written
+/// Sets the length of the message that begins there.
+pub(super) fn end_message(to: &mut BytesMut, at: usize) {
+    let length = (to.len() - at - HEAD_BYTES) as u32;
+    to[at + 1..at + HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
 }
 
 /// Returns a buffer for the message of a response, with room for this many bytes.
@@ -102,28 +95,30 @@ pub(super) fn begin_response(capacity: usize) -> BytesMut {
 }
 
 /// Returns the response with the message that `write` writes.
-pub(super) fn message_response(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<GrpcResponse, Status> {
+pub(super) fn message_response(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> GrpcResponse {
     let mut bytes = begin_response(capacity);
     write(&mut bytes);
     finish_response(bytes, None)
 }
 
 /// Returns the response with a message that was written to the buffer of [`begin_response`], and its permit.
-pub(super) fn finish_response(mut bytes: BytesMut, mut permit: Option<BodyPermit>) -> Result<GrpcResponse, Status> {
-    end_message(&mut bytes, 0, Ok::<_, Status>(()))?;
+pub(super) fn finish_response(mut bytes: BytesMut, mut permit: Option<BodyPermit>) -> GrpcResponse {
+    end_message(&mut bytes, 0);
     if let Some(permit) = &mut permit {
         // Without more room the permit holds what it held before, so that the caller learns what was decided.
         let _ = permit.hold(bytes.capacity());
         permit.enter(PermitPhase::Response);
     }
-    let mut response = Response::new(ResponseBody::Message { bytes: bytes.freeze(), _permit: permit });
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    Ok(response)
+    with_content_type(ResponseBody::Message { bytes: bytes.freeze(), _permit: permit })
 }
 
 /// Returns the response whose messages a body makes.
 pub(super) fn stream_response(body: impl Body<Data = Bytes, Error = Status> + Send + 'static) -> GrpcResponse {
-    let mut response = Response::new(ResponseBody::Tonic(tonic::body::Body::new(body)));
+    with_content_type(ResponseBody::Tonic(tonic::body::Body::new(body)))
+}
+
+fn with_content_type(body: ResponseBody) -> GrpcResponse {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }

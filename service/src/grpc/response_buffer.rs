@@ -1,7 +1,5 @@
 //! Answers the checks of a stream into one buffer. Checks that the policy alone decides are decided together.
 
-use std::convert::Infallible;
-
 use actix_web::web::BytesMut;
 use futures_util::FutureExt;
 use tidegate::{CountedIdentity, clock::Clock};
@@ -138,7 +136,7 @@ impl ResponseBuffer {
         let write = |outcome: CheckOutcome<'_>| {
             let at = begin_message(&mut self.bytes);
             put_streamed_response(ids.next().unwrap_or_default(), &outcome, &mut self.bytes);
-            let Ok(()) = end_message(&mut self.bytes, at, Ok::<_, Infallible>(()));
+            end_message(&mut self.bytes, at);
             longest = longest.max(self.bytes.len() - at);
         };
         ready_output(limiter.0.decider.check_batch(&requests, caller, write))?;
@@ -173,8 +171,9 @@ pub(super) async fn answer_framed<C: Clock>(
     to: &mut BytesMut,
 ) -> Result<(), Status> {
     let at = begin_message(to);
-    let written = limiter.decide_streamed(read, check, caller, to).await;
-    end_message(to, at, written)
+    limiter.decide_streamed(read, check, caller, to).await.inspect_err(|_| to.truncate(at))?;
+    end_message(to, at);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -256,7 +255,7 @@ mod tests {
             let at = begin_message(&mut to);
             let message = CheckStreamRequest { correlation_id, request: Some(request) };
             message.encode(&mut to).expect("room");
-            let Ok(()) = end_message(&mut to, at, Ok::<_, Infallible>(()));
+            end_message(&mut to, at);
         }
         to
     }

@@ -5,9 +5,11 @@ use tonic::{Code, Status, metadata::MetadataValue};
 
 use super::methods::KIND;
 use crate::{
-    http::error::{Error, ErrorReport},
     protobuf::error::MessageError,
-    shared::service_state::ServiceState,
+    shared::{
+        error::{Error, ErrorReport},
+        service_state::ServiceState,
+    },
 };
 
 /// The metadata key of an error's stable code, which is the same as over HTTP.
@@ -52,7 +54,6 @@ fn status(error: &Error, within: Option<&str>) -> (Status, &'static str) {
     (status, code)
 }
 
-/// Returns the gRPC code of an HTTP status.
 fn grpc_code(status: StatusCode) -> Code {
     match status {
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,

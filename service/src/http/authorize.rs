@@ -19,8 +19,8 @@ use tidegate::{
 };
 use tidegate_middleware::request_head::RequestHead;
 
-use super::{error::Error, responses::decision_with_status, routes::AUTHORIZE, worker::Worker};
-use crate::shared::{caller_shares::Caller, traces::RequestSpan};
+use super::{responses, worker::Worker};
+use crate::shared::{caller_shares::Caller, error::Error, traces::RequestSpan};
 
 /// The header of a degraded outcome, with the reason.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
@@ -63,15 +63,6 @@ impl<'q> Options<'q> {
 impl<C: Clock> Worker<C> {
     pub(super) async fn authorize(
         &self,
-        request: &HttpRequest,
-        caller: &Caller,
-        span: Option<&RequestSpan>,
-    ) -> HttpResponse {
-        self.respond(AUTHORIZE, self.decide_authorize(request, caller, span).await)
-    }
-
-    async fn decide_authorize(
-        &self,
         original: &HttpRequest,
         caller: &Caller,
         span: Option<&RequestSpan>,
@@ -98,13 +89,13 @@ impl<C: Clock> Worker<C> {
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without a request ID the error does not occur.
-        let outcome = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
+        let outcome = self.shared.decider.check(&request, None, caller).await?;
         if let Some(span) = span {
             span.record(&outcome);
         }
         let status = if outcome.is_allowed { StatusCode::NO_CONTENT } else { options.deny };
         let mut response =
-            decision_with_status(status, &outcome, self.shared.decider.engine().response_settings(&options.domain));
+            responses::decision(status, &outcome, self.shared.decider.engine().response_settings(&options.domain));
         if let Some(reason) = outcome.degraded.map(Degraded::name) {
             response.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }
@@ -112,7 +103,6 @@ impl<C: Clock> Worker<C> {
     }
 }
 
-/// Returns the request to the engine.
 fn request<'a>(
     identities: &'a [Identity<'a>],
     endpoint: Option<&'a str>,

@@ -17,8 +17,10 @@ use actix_web::{
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::Error;
-use crate::shared::body_budget::{BLOCK_BYTES, BODY_BYTES_MAX, BodyPermit};
+use crate::shared::{
+    body_budget::{BLOCK_BYTES, BODY_BYTES_MAX, BodyPermit},
+    error::Error,
+};
 
 /// The headers of a request that describe its body.
 #[derive(Clone, Copy, Default)]
@@ -28,7 +30,6 @@ pub(crate) struct BodyHeaders<'r> {
     pub(crate) length: Option<&'r HeaderValue>,
 }
 
-/// The result of polling a payload.
 type Polled = Poll<Option<Result<Bytes, PayloadError>>>;
 
 /// Reads a body whose headers say that it is JSON, or nothing. All of it must come within `period`. Where it must be
@@ -113,7 +114,6 @@ async fn collect(
     Ok(body.freeze())
 }
 
-/// Returns the text of a body.
 pub(crate) fn text(body: &[u8]) -> Result<&str, Error> {
     str::from_utf8(body).map_err(|error| Error::NotUtf8 { at: error.valid_up_to() })
 }

@@ -16,15 +16,14 @@ use tidegate::{
     policy::ResponseSettings,
 };
 
-use super::error::{CHECKS_MAX, Error};
 use crate::shared::{
     caller_shares::Caller,
     decider::{CheckOutcome, Decider},
+    error::{CHECKS_MAX, Error},
     request_id_cache::{CallKind, RequestId},
     reservations::{Gone, ReservationId},
 };
 
-/// The body of a check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Check<'a> {
@@ -61,7 +60,6 @@ struct Batch<T> {
     checks: Vec<T>,
 }
 
-/// The body of a settlement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settlement<'a> {
@@ -70,7 +68,6 @@ struct Settlement<'a> {
     actual: Whole<0>,
 }
 
-/// The body of a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refund<'a> {
@@ -89,7 +86,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     let Object::<Check<'_>>(check) = parse(text, |value| from_json_value::<Object<Check<'_>>>(value, text).map(drop))?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     caller.rights.permit_domain(domain)?;
-    let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
+    let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose()?;
     let counted = check.identities.iter().enumerate().map(|(place, Object(WireIdentity { kind, value }))| {
         let identity = Identity::new(kind, value);
         let counted = identity.and_then(|identity| decider.engine().counted(domain, identity));
@@ -97,10 +94,10 @@ pub(crate) async fn decide<'e, C: Clock>(
     });
     let counted = counted.collect::<Result<Vec<_>, _>>()?;
     let identities: Vec<_> = counted.iter().map(CountedIdentity::identity).collect();
-    let request = request(&check, &identities).map_err(|error| request_error(&error, &check, 0))?;
+    let request = request(&check, domain, &identities).map_err(|error| request_error(&error, &check, 0))?;
     let outcome = match (call, check.peek) {
         (CallKind::Check, true) => decider.peek(&request, caller).await,
-        (CallKind::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
+        (CallKind::Check, false) => decider.check(&request, id, caller).await?,
         (CallKind::Reserve, true) => return Err(Error::PeekOfReservation),
         (CallKind::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
@@ -134,9 +131,12 @@ pub(crate) fn batch(text: &str) -> Result<Vec<&str>, Error> {
     Ok(checks.into_iter().map(RawValue::get).collect())
 }
 
-/// Returns the request to the engine.
-fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<Request<'a>, RequestError> {
-    let mut request = Request::new(identities)?;
+fn request<'a>(
+    check: &'a Check<'a>,
+    domain: &'a str,
+    identities: &'a [Identity<'a>],
+) -> Result<Request<'a>, RequestError> {
+    let mut request = Request::new(identities)?.domain(domain);
     if let Some(Text(endpoint)) = &check.endpoint {
         request = request.endpoint(endpoint)?;
     }
@@ -145,9 +145,6 @@ fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<R
         Some(Whole(cost)) => request.cost(cost)?,
         None => request,
     };
-    if let Some(Text(domain)) = &check.domain {
-        request = request.domain(domain);
-    }
     if let Some(Text(method)) = &check.method {
         request = request.method(method);
     }
@@ -191,7 +188,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 impl Text<'_> {
     /// Reads a reservation ID. Text that is no ID is reported as an unknown one.
     fn id(&self) -> Result<ReservationId, Error> {
-        self.0.parse().map_err(|_| Error::Reservation(Gone::Unknown))
+        self.0.parse().map_err(|_| Gone::Unknown.into())
     }
 }
 

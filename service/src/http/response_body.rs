@@ -14,7 +14,6 @@ use crate::shared::decider::CheckOutcome;
 /// The capacity in bytes that holds most decisions.
 pub(crate) const DECISION_BYTES: usize = 256;
 
-/// Appends the body of a decision.
 pub(crate) fn decision(outcome: &CheckOutcome<'_>, to: &mut Vec<u8>) {
     let decision = outcome.decision.as_ref();
     let limit_id = decision.and_then(Decision::limit_id);

@@ -17,7 +17,6 @@ use tidegate_middleware::headers::{self, Value};
 use super::response_body::{self, DECISION_BYTES};
 use crate::shared::decider::CheckOutcome;
 
-/// The names of the headers of decisions.
 static HEADER_NAMES: [HeaderName; 6] = [
     HeaderName::from_static(headers::LIMIT),
     HeaderName::from_static(headers::REMAINING),
@@ -31,19 +30,9 @@ const HEADERS_BYTES: usize = 64;
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_JSON);
 
-/// Returns the response to a check.
-pub(super) fn decision(outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
-    let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    decision_with_status(status, outcome, settings)
-}
-
 /// Returns the response to a check with this status, which has a body unless it is "No Content". The body and the values of the
 /// headers are parts of one allocation.
-pub(super) fn decision_with_status(
-    status: StatusCode,
-    outcome: &CheckOutcome<'_>,
-    settings: ResponseSettings,
-) -> HttpResponse {
+pub(super) fn decision(status: StatusCode, outcome: &CheckOutcome<'_>, settings: ResponseSettings) -> HttpResponse {
     let has_body = status != StatusCode::NO_CONTENT;
     let mut text = Vec::with_capacity(DECISION_BYTES + HEADERS_BYTES);
     if has_body {
@@ -80,14 +69,12 @@ pub(super) fn decision_with_status(
     response
 }
 
-/// Returns a response with a JSON body.
 pub(super) fn json(status: StatusCode, text: impl Into<Bytes>) -> HttpResponse {
     let mut response = HttpResponse::with_body(status, BoxBody::new(text.into()));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
-/// Returns a response with a plain text.
 pub(super) fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
     HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/plain; charset=utf-8")).body(text.into())
 }

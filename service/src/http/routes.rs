@@ -14,7 +14,6 @@ pub(super) const METRICS: &str = "/metrics";
 /// The route of every other path, in metrics.
 pub(super) const OTHER: &str = "other";
 const ROUTES: [&str; 10] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, AUTHORIZE, HEALTHZ, READYZ, METRICS, OTHER];
-/// The HTTP listener in metrics.
 pub(crate) const KIND: ListenerKind = ListenerKind {
     name: "http",
     routes: &ROUTES,

@@ -33,7 +33,6 @@ use super::{
     authorize_settings::Authorize,
     body_reader,
     browsers::Browsers,
-    error::{Error, HEAD_BYTES_MAX, RequestPart},
     held_bodies::{BudgetedBody, UnreadRequest},
     known_headers::KnownHeaders,
     request_body,
@@ -44,6 +43,7 @@ use super::{
 use crate::shared::{
     body_budget::{BodyPermit, ConnectionShare},
     caller_shares::Caller,
+    error::{Error, HEAD_BYTES_MAX, RequestPart},
     latency::WorkerLatencies,
     metrics,
     request_id_cache::CallKind,
@@ -58,7 +58,6 @@ pub(super) struct Worker<C> {
     pub(super) shared: Arc<ServiceState<C>>,
     pub(super) authorize: Authorize,
     pub(super) browsers: Browsers,
-    /// The address of the listener.
     pub(super) address: SocketAddr,
     pub(super) latencies: Arc<WorkerLatencies>,
     pub(super) clock: SystemClock,
@@ -84,15 +83,15 @@ impl<C: Clock> Worker<C> {
                 span = self.begin_span(&request, route);
                 // A panic leaves nothing half done in what requests share: see `decider::catch_panic`.
                 let routed = self.route(route, &caller, &known, &mut body, span.as_ref());
-                AssertUnwindSafe(routed).catch_unwind().await
+                AssertUnwindSafe(routed).catch_unwind().await.unwrap_or(Err(Error::Internal))
             }
-            Err(error) => Ok(self.respond(route, Err(error))),
+            Err(error) => Err(error),
         };
-        let response = response.unwrap_or_else(|_| self.respond(route, Err(Error::Internal)));
+        let response = response.unwrap_or_else(|error| self.error_response(route, &error));
         let took = self.clock.now().saturating_sub(body.read_at);
         self.latencies.count(route, response.status().as_u16(), took);
         if let Some(span) = span {
-            span.end(response.status().as_u16());
+            span.end_request(response.status().as_u16());
         }
         if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
             self.shared.health_monitor.count_failure();
@@ -111,7 +110,6 @@ impl<C: Clock> Worker<C> {
         traces.begin(request.method().as_str(), Some(route).filter(|route| *route != OTHER), &header)
     }
 
-    /// Calls the handler of a route.
     async fn route(
         &self,
         route: &'static str,
@@ -119,29 +117,29 @@ impl<C: Clock> Worker<C> {
         known: &KnownHeaders<'_>,
         body: &mut RequestBody,
         span: Option<&RequestSpan>,
-    ) -> HttpResponse {
+    ) -> Result<HttpResponse, Error> {
         let request = known.request;
+        let wrong_method = |allowed| Err(Error::Method { given: request.method().to_string(), allowed });
         match (route, request.method()) {
             (CHECK, &Method::POST) => {
-                self.decide((CHECK, CallKind::Check), caller, self.read_body(known, body).await, span).await
+                self.decide(CallKind::Check, caller, &self.read_body(known, body).await?, span).await
             }
-            (BATCH, &Method::POST) => self.batch(caller, self.read_body(known, body).await, peer(request)).await,
+            (BATCH, &Method::POST) => self.batch(caller, &self.read_body(known, body).await?, peer(request)).await,
             (RESERVE, &Method::POST) => {
-                self.decide((RESERVE, CallKind::Reserve), caller, self.read_body(known, body).await, span).await
+                self.decide(CallKind::Reserve, caller, &self.read_body(known, body).await?, span).await
             }
-            (SETTLE, &Method::POST) => self.settle(SETTLE, request_body::settlement, self.read_body(known, body).await),
-            (REFUND, &Method::POST) => self.settle(REFUND, request_body::refund, self.read_body(known, body).await),
+            (SETTLE, &Method::POST) => self.settle(request_body::settlement, &self.read_body(known, body).await?),
+            (REFUND, &Method::POST) => self.settle(request_body::refund, &self.read_body(known, body).await?),
             (AUTHORIZE, _) => self.authorize(request, caller, span).await,
-            (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
-            (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
+            (HEALTHZ, &Method::GET | &Method::HEAD) => Ok(self.health()),
+            (READYZ, &Method::GET | &Method::HEAD) => Ok(self.readiness()),
             (METRICS, &Method::GET | &Method::HEAD) => self.metrics().await,
-            (OTHER, _) => self.respond(OTHER, Err(Error::Path(request.path().to_owned()))),
-            (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => self.wrong_method(route, request, "POST"),
-            _ => self.wrong_method(route, request, "GET, HEAD"),
+            (OTHER, _) => Err(Error::Path(request.path().to_owned())),
+            (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => wrong_method("POST"),
+            _ => wrong_method("GET, HEAD"),
         }
     }
 
-    /// Reads the body of a request.
     async fn read_body(&self, known: &KnownHeaders<'_>, body: &mut RequestBody) -> Result<Bytes, Error> {
         let period = self.shared.timeouts.request;
         let permit = || self.permit(peer(known.request));
@@ -158,16 +156,8 @@ impl<C: Clock> Worker<C> {
         BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer))
     }
 
-    async fn batch(&self, caller: &Caller, body: Result<Bytes, Error>, peer: IpAddr) -> HttpResponse {
-        let response = match body {
-            Ok(body) => self.decide_batch(caller, &body, peer).await,
-            Err(error) => Err(error),
-        };
-        self.respond(BATCH, response)
-    }
-
     /// Decides a batch. Its response holds part of the body budget until it is sent; without that part nothing is decided.
-    async fn decide_batch(&self, caller: &Caller, body: &[u8], peer: IpAddr) -> Result<HttpResponse, Error> {
+    async fn batch(&self, caller: &Caller, body: &[u8], peer: IpAddr) -> Result<HttpResponse, Error> {
         let checks = request_body::batch(body_reader::text(body)?)?;
         let (bytes, mut permit) = (DECISION_BYTES * checks.len(), self.permit(peer));
         permit.begin_work(body.len() + size_of::<&str>() * checks.capacity(), bytes).await?;
@@ -217,28 +207,14 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Answers `/metrics`.
-    async fn metrics(&self) -> HttpResponse {
+    async fn metrics(&self) -> Result<HttpResponse, Error> {
         let ServiceState { decider, metrics, timeouts, .. } = &*self.shared;
-        match metrics.page(decider.engine(), timeouts.metrics_page).await {
-            Some(page) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text),
-            None => self.respond(METRICS, Err(Error::Internal)),
-        }
+        let page = metrics.page(decider.engine(), timeouts.metrics_page).await.ok_or(Error::Internal)?;
+        Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text))
     }
 
-    /// Rejects the method of a request.
-    fn wrong_method(&self, route: &'static str, request: &Request, allowed: &'static str) -> HttpResponse {
-        let error = Error::Method { given: request.method().to_string(), allowed };
-        let mut response = self.respond(route, Err(error));
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-        response
-    }
-
-    /// Finds the caller of a request, before its body is read.
-    ///
-    /// # Errors
-    ///
-    /// The head is too long, a page in a browser must not send the request, or the caller has no token with the right to it.
+    /// Finds the caller of a request, before its body is read. Returns an error where the head is too long, a page in a
+    /// browser must not send the request, or the caller has no token with the right to it.
     fn admit(&self, route: &'static str, known: &KnownHeaders<'_>) -> Result<Caller, Error> {
         let request = known.request;
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
@@ -268,65 +244,48 @@ impl<C: Clock> Worker<C> {
         Ok(caller)
     }
 
-    /// Decides the check in a body.
     async fn decide(
         &self,
-        (route, call): (&'static str, CallKind),
+        call: CallKind,
         caller: &Caller,
-        body: Result<Bytes, Error>,
+        body: &[u8],
         span: Option<&RequestSpan>,
-    ) -> HttpResponse {
-        let response = match body {
-            Ok(body) => match body_reader::text(&body) {
-                Ok(text) => {
-                    let decided = request_body::decide(&self.shared.decider, call, caller, text).await;
-                    decided.map(|(outcome, settings)| {
-                        if let Some(span) = span {
-                            span.record(&outcome);
-                        }
-                        responses::decision(&outcome, settings)
-                    })
-                }
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
-        self.respond(route, response)
+    ) -> Result<HttpResponse, Error> {
+        let text = body_reader::text(body)?;
+        let (outcome, settings) = request_body::decide(&self.shared.decider, call, caller, text).await?;
+        if let Some(span) = span {
+            span.record(&outcome);
+        }
+        let status = if outcome.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        Ok(responses::decision(status, &outcome, settings))
     }
 
-    /// Settles the reservation in a body.
     fn settle(
         &self,
-        route: &'static str,
         read: impl FnOnce(&str) -> Result<(ReservationId, u64), Error>,
-        body: Result<Bytes, Error>,
-    ) -> HttpResponse {
-        let response = body.and_then(|body| {
-            let (reservation, actual) = read(body_reader::text(&body)?)?;
-            self.shared.decider.settle(reservation, actual)?;
-            Ok(HttpResponse::NoContent().finish())
-        });
-        self.respond(route, response)
+        body: &[u8],
+    ) -> Result<HttpResponse, Error> {
+        let (reservation, actual) = read(body_reader::text(body)?)?;
+        self.shared.decider.settle(reservation, actual)?;
+        Ok(HttpResponse::NoContent().finish())
     }
 
-    /// Returns the response, or the response that reports an error.
-    pub(super) fn respond(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
-        outcome.unwrap_or_else(|error| {
-            let part = if route == AUTHORIZE { RequestPart::Query } else { RequestPart::Body("") };
-            let mut body = Vec::new();
-            response_body::field(&mut body, "", self.reject(route, &error, part));
-            let (status, _) = error.kind();
-            let mut response = json(status, body);
-            response.headers_mut().insert(CONTENT_TYPE, PROBLEM);
+    /// Returns the response that reports an error.
+    fn error_response(&self, route: &'static str, error: &Error) -> HttpResponse {
+        let part = if route == AUTHORIZE { RequestPart::Query } else { RequestPart::Body("") };
+        let mut body = Vec::new();
+        response_body::field(&mut body, "", self.reject(route, error, part));
+        let mut response = json(error.kind().0, body);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM);
+        match error {
+            Error::Method { allowed, .. } => drop(headers.insert(ALLOW, HeaderValue::from_static(allowed))),
+            Error::Token(_) => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             // The rest of the body would be taken for the next request.
-            if matches!(error, Error::BrokenOff) {
-                response.head_mut().set_connection_type(ConnectionType::Close);
-            }
-            if status == StatusCode::UNAUTHORIZED {
-                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            response
-        })
+            Error::BrokenOff => response.head_mut().set_connection_type(ConnectionType::Close),
+            _ => {}
+        }
+        response
     }
 
     /// Counts and logs a rejected request.

@@ -8,40 +8,30 @@ use tonic::{
     codec::{DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// The codec that the generated services name.
-#[derive(Debug)]
+/// The codec that the generated services name: encodes messages `T` and decodes messages `U`.
+#[derive(Debug, Default)]
 pub(crate) struct Codec<T, U>(PhantomData<(T, U)>);
-
-impl<T, U> Default for Codec<T, U> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
 
 impl<T, U> tonic::codec::Codec for Codec<T, U>
 where
-    T: Message + Send + 'static,
+    T: Message + Default + Send + 'static,
     U: Message + Default + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = MessageEncoder<T>;
-    type Decoder = MessageDecoder<U>;
+    type Encoder = Self;
+    type Decoder = Self;
 
-    fn encoder(&mut self) -> Self::Encoder {
-        MessageEncoder(PhantomData)
+    fn encoder(&mut self) -> Self {
+        Self::default()
     }
 
-    fn decoder(&mut self) -> Self::Decoder {
-        MessageDecoder(PhantomData)
+    fn decoder(&mut self) -> Self {
+        Self::default()
     }
 }
 
-/// Encodes messages.
-#[derive(Debug)]
-pub(crate) struct MessageEncoder<T>(PhantomData<T>);
-
-impl<T: Message> Encoder for MessageEncoder<T> {
+impl<T: Message, U> Encoder for Codec<T, U> {
     type Item = T;
     type Error = Status;
 
@@ -52,12 +42,9 @@ impl<T: Message> Encoder for MessageEncoder<T> {
     }
 }
 
-/// Decodes messages. Bytes that are no message are the sender's error (`INVALID_ARGUMENT`); tonic's own codec for prost would
-/// report an internal error.
-#[derive(Debug)]
-pub(crate) struct MessageDecoder<U>(PhantomData<U>);
-
-impl<U: Message + Default> Decoder for MessageDecoder<U> {
+/// Bytes that are no message are the sender's error (`INVALID_ARGUMENT`); tonic's own codec for prost would report an
+/// internal error.
+impl<T, U: Message + Default> Decoder for Codec<T, U> {
     type Item = U;
     type Error = Status;
 

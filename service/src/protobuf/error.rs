@@ -1,8 +1,9 @@
 //! The error of a request that is read from a protobuf message.
 
-use crate::http::error::Error;
+use prost::Message;
 
-/// The reason why a request is not decided.
+use crate::shared::error::Error;
+
 #[derive(Debug)]
 pub(crate) enum MessageError {
     /// The bytes are no message, for the reason that prost gives.
@@ -15,6 +16,13 @@ impl MessageError {
     /// Returns the error where the reason is not known.
     pub(crate) fn malformed() -> Self {
         Self::Malformed("this is no message".to_owned())
+    }
+
+    /// Returns the error with the reason that prost gives for a message `M`, where `can_decode`: decoding takes memory.
+    #[cold]
+    pub(crate) fn explained<M: Message + Default>(message: &[u8], can_decode: bool) -> Self {
+        let why = can_decode.then(|| M::decode(message).err()).flatten();
+        why.map_or_else(Self::malformed, |error| Self::Malformed(error.to_string()))
     }
 }
 

@@ -10,7 +10,6 @@ use std::{mem, str};
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// The value of a field.
 pub(crate) enum Value<'m> {
     Number(u64),
     Bytes(&'m [u8]),

@@ -11,7 +11,6 @@ pub(crate) fn put_varint(field: u32, number: u64, to: &mut BytesMut) {
     }
 }
 
-/// Writes a `string` field.
 pub(crate) fn put_text(field: u32, text: &str, to: &mut BytesMut) {
     encode_key(field, WireType::LengthDelimited, to);
     encode_varint(text.len() as u64, to);

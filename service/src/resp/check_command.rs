@@ -15,7 +15,6 @@ use crate::shared::{
     request_id_cache::RequestId,
 };
 
-/// The route of the command in metrics.
 pub(super) const CHECK: &str = "tidegate.check";
 
 /// Decides `TIDEGATE.CHECK` with these arguments, and appends the reply. Returns whether it is allowed.
@@ -30,25 +29,22 @@ pub(super) async fn check<C: Clock>(
         None => Ok(None),
     };
     let (kind, value) = (text(0, "kind")?.unwrap_or_default(), text(1, "value")?.unwrap_or_default());
-    let identity = Identity::new(kind, value).map_err(Error::Request)?;
-    let counted = decider.engine().counted(DEFAULT_DOMAIN, identity).map_err(Error::Request)?;
+    let identity = Identity::new(kind, value)?;
+    let counted = decider.engine().counted(DEFAULT_DOMAIN, identity)?;
     let identity = [counted.identity()];
-    let mut request = Request::new(&identity).map_err(Error::Request)?;
+    let mut request = Request::new(&identity)?;
     if let Some(endpoint) = text(2, "endpoint")?.filter(|endpoint| !matches!(*endpoint, "" | "*")) {
-        request = request.endpoint(endpoint).map_err(Error::Request)?;
+        request = request.endpoint(endpoint)?;
     }
     let cost = text(3, "cost")?;
     let cost = cost.map_or(Ok(1), |cost| cost.parse().map_err(|_| Error::Cost(cost.to_owned())))?;
-    request = if cost == 0 { request.without_cost() } else { request.cost(cost).map_err(Error::Request)? };
-    let id = text(4, "request_id")?.map(RequestId::new).transpose().map_err(Error::RequestId)?;
+    request = if cost == 0 { request.without_cost() } else { request.cost(cost)? };
+    let id = text(4, "request_id")?.map(RequestId::new).transpose()?;
     if arguments.len() > 5 {
         return Err(Error::Count(CHECK));
     }
-    let outcome = if cost == 0 {
-        decider.peek(&request, caller).await
-    } else {
-        decider.check(&request, id, caller).await.map_err(|_| Error::Reused)?
-    };
+    let outcome =
+        if cost == 0 { decider.peek(&request, caller).await } else { decider.check(&request, id, caller).await? };
     append_decision(&outcome, to);
     Ok(outcome.is_allowed)
 }

@@ -12,11 +12,10 @@ pub(super) enum Status {
     Failed = 500,
 }
 
-/// The RESP listener in metrics.
 pub(crate) static KIND: ListenerKind = ListenerKind {
     name: "resp",
     routes: &ROUTES,
-    deciding: &DECIDING,
+    deciding: &["cl.throttle", "throttle", "tidegate.check"],
     statuses: &[
         (Status::Done as u16, "ok"),
         (Status::Denied as u16, "denied"),
@@ -25,7 +24,6 @@ pub(crate) static KIND: ListenerKind = ListenerKind {
     ],
 };
 
-/// The operation of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verb {
     ClThrottle,
@@ -58,80 +56,59 @@ pub(super) struct Command {
     summary: &'static str,
 }
 
+/// The numbers and flags of most commands.
+const COMMON: Command = Command { name: "", verb: Verb::Ping, arity: -1, flags: &["fast"], keys: [0; 3], summary: "" };
+
 /// All commands, the most frequent first, since they are searched in this order.
 pub(super) static COMMANDS: [Command; 13] = [
     Command {
         name: "cl.throttle",
         verb: Verb::ClThrottle,
-        arity: -1,
         flags: &["write", "fast"],
         keys: [1, 1, 1],
         summary: "key max_burst count period [quantity]: count in period seconds, and max_burst beyond one at once",
+        ..COMMON
     },
     Command {
         name: "tidegate.check",
         verb: Verb::Check,
         arity: -4,
         flags: &["write", "fast"],
-        keys: [0; 3],
         summary: "kind value endpoint [cost] [request_id]: by the policy; an endpoint of * is none, a cost of 0 asks what is left",
+        ..COMMON
     },
     Command {
         name: "throttle",
         verb: Verb::Throttle,
-        arity: -1,
         flags: &["write", "fast"],
         keys: [1, 1, 1],
         summary: "key max_burst count period [quantity]: the same in the words of throttlecrab, max_burst at once",
+        ..COMMON
     },
-    Command {
-        name: "ping",
-        verb: Verb::Ping,
-        arity: -1,
-        flags: &["fast"],
-        keys: [0; 3],
-        summary: "[message]: PONG, or the message",
-    },
-    Command {
-        name: "echo",
-        verb: Verb::Echo,
-        arity: 2,
-        flags: &["fast"],
-        keys: [0; 3],
-        summary: "message: the message",
-    },
+    Command { name: "ping", verb: Verb::Ping, summary: "[message]: PONG, or the message", ..COMMON },
+    Command { name: "echo", verb: Verb::Echo, arity: 2, summary: "message: the message", ..COMMON },
     Command {
         name: "hello",
         verb: Verb::Hello,
-        arity: -1,
         flags: &["fast", "no_auth"],
-        keys: [0; 3],
         summary: "[2 | 3 [AUTH user token] [SETNAME name]]: which version of the protocol is spoken",
+        ..COMMON
     },
     Command {
         name: "auth",
         verb: Verb::Auth,
         arity: -2,
         flags: &["fast", "no_auth"],
-        keys: [0; 3],
         summary: "[user] token: one of --check-tokens, or one of role operator; whatever the user",
+        ..COMMON
     },
     Command {
         name: "command",
         verb: Verb::Command,
-        arity: -1,
-        flags: &["fast"],
-        keys: [0; 3],
         summary: "[COUNT | LIST | INFO [name ...] | DOCS [name ...]]: the commands",
+        ..COMMON
     },
-    Command {
-        name: "info",
-        verb: Verb::Info,
-        arity: -1,
-        flags: &["fast"],
-        keys: [0; 3],
-        summary: "[section ...]: about this server",
-    },
+    Command { name: "info", verb: Verb::Info, summary: "[section ...]: about this server", ..COMMON },
     Command {
         name: "del",
         verb: Verb::Del,
@@ -141,33 +118,17 @@ pub(super) static COMMANDS: [Command; 13] = [
         summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator, or one of \
                   --check-tokens with the right reset",
     },
-    Command {
-        name: "quit",
-        verb: Verb::Quit,
-        arity: -1,
-        flags: &["fast", "no_auth"],
-        keys: [0; 3],
-        summary: "ends the connection",
-    },
+    Command { name: "quit", verb: Verb::Quit, flags: &["fast", "no_auth"], summary: "ends the connection", ..COMMON },
     Command {
         name: "client",
         verb: Verb::Client,
         arity: -2,
-        flags: &["fast"],
-        keys: [0; 3],
         summary: "ID | GETNAME | SETNAME name | SETINFO attribute value: for clients that say who they are, which nobody keeps",
+        ..COMMON
     },
-    Command {
-        name: "select",
-        verb: Verb::Select,
-        arity: 2,
-        flags: &["fast"],
-        keys: [0; 3],
-        summary: "0: there is one database",
-    },
+    Command { name: "select", verb: Verb::Select, arity: 2, summary: "0: there is one database", ..COMMON },
 ];
 
-/// The routes of the commands in metrics.
 pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
     let mut routes = [OTHER; COMMANDS.len() + 1];
     let mut place = 0;
@@ -179,9 +140,6 @@ pub(super) const ROUTES: [&str; COMMANDS.len() + 1] = {
 };
 /// The route of every other command, in metrics.
 pub(super) const OTHER: &str = "other";
-/// The commands that decide one check, whose latencies and errors show the server's health.
-pub(super) const DECIDING: [&str; 3] = ["cl.throttle", "throttle", "tidegate.check"];
-
 /// The commands whose limit comes with the command.
 pub(super) const THROTTLING: [&str; 2] = ["cl.throttle", "throttle"];
 
@@ -273,7 +231,6 @@ pub(super) fn describe_commands(arguments: &[&[u8]], to: &mut ReplyWriter) -> Re
     Ok(())
 }
 
-/// Returns the error of an unknown subcommand.
 pub(super) fn unknown_subcommand(command: &'static str, given: &[u8]) -> Error {
     Error::UnknownOf { command, given: String::from_utf8_lossy(given).into_owned() }
 }

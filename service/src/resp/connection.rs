@@ -118,10 +118,8 @@ struct Connection<'w, C> {
     session: Session<'w, C>,
     reader: FrameReader,
     input: Vec<u8>,
-    /// The permit for the input.
     permit: BodyPermit,
     replies: ReplyWriter,
-    /// The number of commands that were run in this turn.
     turn_commands: usize,
     /// The deadline of a command that has begun.
     deadline: Option<Instant>,
@@ -243,7 +241,6 @@ impl<'w, C: Clock> Connection<'w, C> {
         }
     }
 
-    /// Writes the replies.
     async fn write(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if !self.replies.bytes.is_empty() {
             stream.write_all(&self.replies.bytes).await?;
@@ -270,7 +267,7 @@ impl<'w, C: Clock> Connection<'w, C> {
                         Frame::Quotes => Some(Error::Quotes),
                     }
                 }
-                Err(error) => Some(Error::Protocol(error)),
+                Err(error) => Some(error.into()),
             };
             let result = match refused {
                 None => self.session.run(&words, &mut self.replies),
@@ -321,7 +318,6 @@ impl<'w, C> CommandCounter<'w, C> {
         Self { worker, began_at: worker.clock.now(), same: None }
     }
 
-    /// Adds a command.
     fn add(&mut self, result: &CommandResult) {
         let kind = (result.route, result.status);
         match &mut self.same {

@@ -7,9 +7,10 @@
 //! `benches/README.md`), and a command takes 3,200 instructions, 3,700 before lengths of one and two digits were read
 //! at once.
 
-use std::{fmt, mem};
+use std::mem;
 
 use arrayvec::ArrayVec;
+use derive_more::Display;
 
 /// The most arguments of a command, with its name.
 pub(super) const ARGUMENTS_MAX: usize = 64;
@@ -23,7 +24,6 @@ const DIGITS_MAX: usize = 10;
 /// A command: its name, and its arguments.
 pub(super) type Arguments<'b> = ArrayVec<&'b [u8], ARGUMENTS_MAX>;
 
-/// Reads the commands of a connection.
 #[derive(Debug, Default)]
 pub(super) struct FrameReader {
     /// Bytes of an unfinished line that were searched for its end.
@@ -53,34 +53,24 @@ pub(super) enum Frame {
 }
 
 /// An error after which the beginning of the next command is unknown.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug, Display)]
+#[display("Protocol error: {_variant}")]
 pub(super) enum ProtocolError {
     /// The number of arguments is no number, or too large.
+    #[display("invalid multibulk length")]
     Count,
     /// The length of an argument is no number, or too large.
+    #[display("invalid bulk length")]
     Length,
     /// An argument begins with this byte instead of `$`.
+    #[display("expected '$', got '{}'", _0.escape_ascii())]
     NotBulk(u8),
-    /// An argument does not end with CR and LF after its length.
+    #[display("an argument does not end with CR and LF after its length")]
     NoEnd,
-    /// A line is too long.
+    #[display("too big inline request; {LINE_BYTES_MAX} bytes fit")]
     LongLine,
-    /// A command is longer than [`COMMAND_BYTES_MAX`].
+    #[display("the command is too long; {COMMAND_BYTES_MAX} bytes fit")]
     LongCommand,
-}
-
-impl fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Protocol error: ")?;
-        match self {
-            Self::Count => f.write_str("invalid multibulk length"),
-            Self::Length => f.write_str("invalid bulk length"),
-            Self::NotBulk(byte) => write!(f, "expected '$', got '{}'", byte.escape_ascii()),
-            Self::NoEnd => f.write_str("an argument does not end with CR and LF after its length"),
-            Self::LongLine => write!(f, "too big inline request; {LINE_BYTES_MAX} bytes fit"),
-            Self::LongCommand => write!(f, "the command is too long; {COMMAND_BYTES_MAX} bytes fit"),
-        }
-    }
 }
 
 impl FrameReader {
@@ -154,7 +144,6 @@ impl FrameReader {
         Ok((1 + at, Frame::Command))
     }
 
-    /// Reads a line.
     fn read_line<'b>(
         &mut self,
         bytes: &'b [u8],

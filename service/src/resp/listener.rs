@@ -5,23 +5,20 @@ use std::{
     io,
     net::TcpListener,
     sync::{Arc, atomic::AtomicI64},
-    time::Duration,
 };
 
-use rustls::ServerConfig;
 use tidegate::{
     KeyedLimiter, Limiter, Rate, RatedLimiter,
     clock::{Clock, SystemClock},
 };
-use tokio::sync::watch;
 
 use super::{
-    command_table::{KIND, Status, THROTTLING},
+    command_table::{Status, THROTTLING},
     worker::{RespState, Worker},
 };
 use crate::shared::{
-    latency::ListenerLatencies, listener_counts::ListenerCounts, operators::Operators, service_state::ServiceState,
-    throttle_metrics::ThrottleMetrics, worker_threads::WorkerThreads,
+    latency::ListenerLatencies, operators::Operators, service_state::ServiceState, throttle_metrics::ThrottleMetrics,
+    worker_threads::WorkerThreads,
 };
 
 /// Queries about operators' tokens a second for one peer.
@@ -60,10 +57,7 @@ impl<C: Clock> Resp<C> {
     pub(crate) fn serve(
         self,
         shared: &Arc<ServiceState<C>>,
-        ListenerCounts { latencies, connections }: ListenerCounts,
-        workers: usize,
-        tls: Option<ServerConfig>,
-        (stop, drain): (watch::Receiver<bool>, Duration),
+        threads: WorkerThreads,
     ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
         let Self { listener, throttle, operators } = self;
         let resp = Arc::new(RespState {
@@ -75,10 +69,7 @@ impl<C: Clock> Resp<C> {
             started_at: SystemClock::new().now(),
         });
         let shared = Arc::clone(shared);
-        let (name, timeouts) = (KIND.name, shared.timeouts);
-        let threads =
-            WorkerThreads { listener, tls, connections, refusal: REFUSAL, name, count: workers, stop, drain, timeouts };
-        threads.start(move || Worker {
+        threads.start(listener, REFUSAL, move |latencies| Worker {
             shared: Arc::clone(&shared),
             resp: Arc::clone(&resp),
             latencies: latencies.worker(),

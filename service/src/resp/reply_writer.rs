@@ -4,12 +4,10 @@
 #[derive(Debug, Default)]
 pub(super) struct ReplyWriter {
     pub(super) bytes: Vec<u8>,
-    /// Whether the client asked for version 3.
     pub(super) is_version_3: bool,
 }
 
 impl ReplyWriter {
-    /// Appends a simple string.
     pub(super) fn simple(&mut self, text: &'static str) {
         self.line(b'+', text.as_bytes());
     }
@@ -31,7 +29,6 @@ impl ReplyWriter {
         }
     }
 
-    /// Appends a bulk string.
     pub(super) fn bulk(&mut self, text: &[u8]) {
         self.length(b'$', text.len());
         self.bytes.extend_from_slice(text);

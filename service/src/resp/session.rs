@@ -1,6 +1,6 @@
 //! The session of one RESP connection: authenticates its caller and runs its commands.
 
-use std::{fmt, net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU16, panic::AssertUnwindSafe, rc::Rc, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tidegate::{DEFAULT_DOMAIN, clock::Clock, time::Nanos};
@@ -20,7 +20,6 @@ use crate::shared::{
     tokens::{Right, ValidToken},
 };
 
-/// The session of one connection.
 pub(super) struct Session<'w, C> {
     worker: &'w Worker<C>,
     peer: SocketAddr,
@@ -33,7 +32,6 @@ pub(super) struct Session<'w, C> {
     is_discarding: bool,
 }
 
-/// The authentication of a connection.
 enum Authentication {
     /// No token. Where the server asks for none, the connection may check all the same.
     None,
@@ -43,8 +41,6 @@ enum Authentication {
     Operator { token: String, since: Nanos, is_verified: bool },
 }
 
-/// The result of a command.
-#[derive(Debug)]
 pub(super) struct CommandResult {
     /// The route of the command in metrics.
     pub(super) route: &'static str,
@@ -52,12 +48,8 @@ pub(super) struct CommandResult {
     pub(super) next: NextStep,
 }
 
-/// The step after a command.
-#[derive(Debug)]
 pub(super) enum NextStep {
-    /// The next command.
     Continue,
-    /// The end of the connection.
     Close,
     /// A query whether a token is an operator's; its answer goes to [`Session::finish_authentication`].
     Authenticate(PendingAuthentication),
@@ -68,14 +60,7 @@ pub(super) enum NextStep {
 /// A check that waits for the store: its reply, and whether it is allowed.
 pub(super) struct PendingCheck(LocalBoxFuture<'static, (Vec<u8>, Result<bool, Error>)>);
 
-impl fmt::Debug for PendingCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PendingCheck")
-    }
-}
-
 /// An authentication by a token that the server's file does not have.
-#[derive(PartialEq, Eq, Debug)]
 pub(super) struct PendingAuthentication {
     pub(super) token: String,
     /// Whether `HELLO` asked for version 3 of the protocol; `None` where the command was `AUTH`.
@@ -195,7 +180,8 @@ impl<'w, C: Clock> Session<'w, C> {
                 self.permit(Right::Reset)
             }
             Authentication::Operator { is_verified: true, .. } => Ok(()),
-            _ => Err(self.worker.reset_error()),
+            _ if self.worker.resp.operators.is_some() => Err(Error::NotOperator),
+            _ => Err(Error::NoOperators),
         }
     }
 
@@ -351,7 +337,6 @@ impl<'w, C: Clock> Session<'w, C> {
         }
     }
 
-    /// Runs `HELLO`.
     fn hello(&mut self, arguments: &[&[u8]], to: &mut ReplyWriter) -> Result<Done, Error> {
         let mut options = arguments.iter().skip(1);
         let is_version_3 = match arguments.first().copied() {

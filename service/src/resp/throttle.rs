@@ -68,32 +68,27 @@ impl<'a> Throttle<'a> {
 
     /// Returns the five numbers of the reply.
     pub(super) fn reply(&self, outcome: &Outcome) -> [i64; 5] {
-        let wait = match outcome.retry() {
-            Retry::Now => Wait::None,
-            Retry::After(wait) => Wait::For(wait),
-            Retry::Never => Wait::Never,
-        };
-        self.numbers(outcome.is_allowed(), outcome.remaining(), wait, outcome.reset_after())
+        self.numbers(outcome.is_allowed(), outcome.remaining(), outcome.retry(), outcome.reset_after())
     }
 
     /// Returns the five numbers of the reply where there is no decision.
     pub(super) fn undecided_reply(&self, is_allowed: bool, wait: Duration) -> [i64; 5] {
-        let wait = if is_allowed { Wait::None } else { Wait::For(wait) };
-        self.numbers(is_allowed, 0, wait, Duration::ZERO)
+        let retry = if is_allowed { Retry::Now } else { Retry::After(wait) };
+        self.numbers(is_allowed, 0, retry, Duration::ZERO)
     }
 
-    fn numbers(&self, is_allowed: bool, remaining: u64, wait: Wait, reset: Duration) -> [i64; 5] {
+    fn numbers(&self, is_allowed: bool, remaining: u64, retry: Retry, reset: Duration) -> [i64; 5] {
         let (limit, remaining, reset) = (to_integer(self.burst), to_integer(remaining), seconds(reset));
-        match self.dialect {
-            Dialect::RedisCell => {
-                let wait = if let Wait::For(wait) = wait { seconds(wait) } else { -1 };
-                [i64::from(!is_allowed), limit, remaining, wait, reset]
+        match (self.dialect, retry) {
+            (Dialect::RedisCell, Retry::After(wait)) => {
+                [i64::from(!is_allowed), limit, remaining, seconds(wait), reset]
             }
-            Dialect::Throttlecrab => {
-                let wait = match wait {
-                    Wait::None => 0,
-                    Wait::For(wait) => seconds(wait),
-                    Wait::Never => -1,
+            (Dialect::RedisCell, _) => [i64::from(!is_allowed), limit, remaining, -1, reset],
+            (Dialect::Throttlecrab, retry) => {
+                let wait = match retry {
+                    Retry::Now => 0,
+                    Retry::After(wait) => seconds(wait),
+                    Retry::Never => -1,
                 };
                 [i64::from(is_allowed), limit, remaining, reset, wait]
             }
@@ -108,14 +103,6 @@ fn parse_integer(argument: &[u8]) -> Option<i64> {
         return Some(argument.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')));
     }
     str::from_utf8(argument).ok()?.parse().ok()
-}
-
-/// The time until a retry.
-#[derive(Clone, Copy)]
-enum Wait {
-    None,
-    For(Duration),
-    Never,
 }
 
 /// Returns a number as an integer of the protocol, which is signed.

@@ -41,7 +41,6 @@ pub(super) struct RespState<C> {
     pub(super) peer_queries: KeyedLimiter,
     /// The limit of these queries in all.
     pub(super) queries: Limiter,
-    /// The number of connections since the start.
     pub(super) connections: AtomicI64,
     pub(super) started_at: Nanos,
 }
@@ -61,11 +60,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Returns the error of a reset without an operator's token.
-    pub(super) fn reset_error(&self) -> Error {
-        if self.resp.operators.is_some() { Error::NotOperator } else { Error::NoOperators }
-    }
-
     /// Returns a token that the server's file does not have, if it may be an operator's and may be queried for now.
     pub(super) fn operator_token(&self, token: &[u8], peer: SocketAddr) -> Result<String, Error> {
         let RespState { operators, peer_queries, queries, .. } = &*self.resp;
@@ -82,7 +76,6 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Queries whether a token is an operator's.
     pub(super) async fn is_operator(&self, token: &str) -> Result<bool, String> {
         let Some(operators) = &self.resp.operators else { return Ok(false) };
         let answer = timeout(self.shared.timeouts.operator_answer, operators.has(token)).await;

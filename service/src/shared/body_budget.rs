@@ -126,7 +126,6 @@ impl BodyBudget {
         }
     }
 
-    /// Returns the bytes that are taken.
     pub(crate) fn taken(&self) -> usize {
         self.ledger().by_peer.sum()
     }
@@ -167,7 +166,7 @@ impl BodyBudget {
 #[derive(Debug)]
 pub(crate) struct ConnectionShare {
     budget: Arc<BodyBudget>,
-    peer: PeerNetwork,
+    pub(crate) peer: PeerNetwork,
     number: u64,
     /// Bytes of its bodies that are not charged.
     free: AtomicUsize,
@@ -182,7 +181,6 @@ impl ConnectionShare {
         Arc::new(Self { budget, peer, number, free: AtomicUsize::new(0), streams: AtomicUsize::new(0) })
     }
 
-    /// Returns how many gRPC streams are open.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -194,10 +192,6 @@ impl ConnectionShare {
 
     pub(crate) fn close_stream(&self) {
         self.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn peer(&self) -> PeerNetwork {
-        self.peer
     }
 
     /// Replaces the free bytes of a body. Returns how many it gets: all that it wants, as long as its connection has them.

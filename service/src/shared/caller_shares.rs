@@ -105,12 +105,10 @@ pub(crate) struct CallerTable<K, V> {
     entries: LinkedHashMap<K, CallerEntry<V>>,
     /// The keys of the entries, by caller and number.
     by_caller: BTreeMap<(CallerKey, u64), K>,
-    /// The number of entries of each caller.
     counts: OwnerCounts<CallerKey>,
     next_number: u64,
 }
 
-/// An entry with its caller.
 #[derive(Debug)]
 struct CallerEntry<V> {
     caller: CallerKey,
@@ -129,7 +127,6 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
         self.entries.len()
     }
 
-    /// Returns how many entries this caller has.
     pub(crate) fn len_of(&self, caller: CallerKey) -> usize {
         self.counts.of(&caller)
     }
@@ -143,7 +140,6 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
-    /// Returns the oldest value.
     pub(crate) fn front(&self) -> Option<&V> {
         self.entries.front().map(|(_, entry)| &entry.value)
     }
@@ -175,13 +171,11 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
         Some(value)
     }
 
-    /// Removes the oldest entry.
     pub(crate) fn pop_front(&mut self) -> Option<V> {
         let (&key, _) = self.entries.front()?;
         self.remove(&key)
     }
 
-    /// Removes the oldest entry of a caller.
     pub(crate) fn pop_front_of(&mut self, caller: CallerKey) -> Option<V> {
         let (_, &key) = self.by_caller.range((caller, 0)..=(caller, u64::MAX)).next()?;
         self.remove(&key)

@@ -25,9 +25,10 @@ pub(crate) use self::batch::{CONCURRENT_CHECKS_MAX, TURN_CHECKS};
 use super::{
     caller_shares::{Caller, CallerKey, CallerShare, NoRoom},
     degraded::DegradedCounts,
+    error::Error,
     log_limiter::LogLimiter,
     request_id_cache::{CallKind, DecidedCheck, RequestId, RequestIdCache, Reused},
-    reservations::{Gone, ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
+    reservations::{ReservationId, ReservationOutcome, Reservations, ReservedCharge, ShareTaken},
     store_concurrency::StoreConcurrency,
 };
 
@@ -36,16 +37,14 @@ use super::{
 #[derive(Debug)]
 pub struct Decider<C> {
     engine: Arc<Engine<C>>,
-    /// The store of the limits that nodes share.
     store: Option<Arc<Shared<C>>>,
     store_concurrency: StoreConcurrency,
-    request_ids: RequestIdCache,
-    reservations: Reservations,
+    pub(crate) request_ids: RequestIdCache,
+    pub(crate) reservations: Reservations,
     /// The multiple of its estimate up to which a reservation may be settled, where that is more than one burst.
     settle_multiple: u64,
-    /// The secret with which callers are hashed.
     caller_secret: RandomState,
-    degraded: Arc<DegradedCounts>,
+    pub(crate) degraded: Arc<DegradedCounts>,
     log: LogLimiter,
 }
 
@@ -73,32 +72,6 @@ pub(crate) struct CheckOutcome<'e> {
 impl CheckOutcome<'_> {
     /// The time after which to retry a denial that no limit decided.
     pub(crate) const CLOSED_WAIT: Duration = Duration::from_secs(1);
-}
-
-/// The reason why nothing was reserved. Nothing was charged.
-#[derive(Debug)]
-pub(crate) enum Unreserved {
-    Reused(Reused),
-    ShareTaken(ShareTaken),
-}
-
-impl From<Reused> for Unreserved {
-    fn from(reused: Reused) -> Self {
-        Self::Reused(reused)
-    }
-}
-
-/// The reason why a reservation was not settled.
-#[derive(Debug)]
-pub(crate) enum Unsettled {
-    Gone(Gone),
-    /// The cost is above the most at which this reservation can be settled. The reservation stays open.
-    AboveMax {
-        actual: u64,
-        max: u64,
-    },
-    /// Settling panicked. What was settled before that stands.
-    Panicked,
 }
 
 impl<C: Clock> Decider<C> {
@@ -160,18 +133,6 @@ impl<C: Clock> Decider<C> {
         &self.engine
     }
 
-    pub(crate) fn request_ids(&self) -> &RequestIdCache {
-        &self.request_ids
-    }
-
-    pub(crate) fn reservations(&self) -> &Reservations {
-        &self.reservations
-    }
-
-    pub(crate) fn degraded(&self) -> &Arc<DegradedCounts> {
-        &self.degraded
-    }
-
     /// Returns the outcome that a check would have. Charges nothing.
     pub(crate) async fn peek(&self, request: &Request<'_>, caller: &Caller) -> CheckOutcome<'_> {
         let decision = self.inspect(request, caller).await;
@@ -204,7 +165,7 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
         caller: &Caller,
-    ) -> Result<CheckOutcome<'_>, Unreserved> {
+    ) -> Result<CheckOutcome<'_>, Error> {
         if let Some(share_taken) = self.share_taken(caller) {
             // A repeat needs no place, nor does a request that charges nothing.
             if let Some(id) = id
@@ -215,7 +176,7 @@ impl<C: Clock> Decider<C> {
             if self.engine.has_limit(request) {
                 self.reservations.count_refusal();
                 self.log_full(caller, NoRoom::Caller);
-                return Err(Unreserved::ShareTaken(share_taken));
+                return Err(share_taken.into());
             }
         }
         let mut waited = None;
@@ -224,16 +185,17 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Settles a reservation at its actual cost; 0 gives all of it back. A cost too large to be believed is refused:
-    /// one wrong cost would deny all users of a shared limit until it is repaid.
-    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Unsettled> {
+    /// one wrong cost would deny all users of a shared limit until it is repaid. Where settling panics, what was settled
+    /// before that stands.
+    pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Error> {
         let now = self.engine.clock().now();
         if let Some(max) = self.reservations.actual_max(&id, self.settle_multiple, now)
             && actual > max
         {
-            return Err(Unsettled::AboveMax { actual, max });
+            return Err(Error::ActualAboveMax { actual, max });
         }
-        let charge = self.reservations.take(id, now).map_err(Unsettled::Gone)?;
-        self.settle_charge(charge, actual).ok_or(Unsettled::Panicked)
+        let charge = self.reservations.take(id, now)?;
+        self.settle_charge(charge, actual).ok_or(Error::Internal)
     }
 
     /// Forgets what was used of the limits that a request meets, first in the store and then here, so that this node

@@ -10,14 +10,12 @@ use tidegate::Degraded;
 
 use super::log_limiter::LogLimiter;
 
-/// The counts of degraded outcomes of all listeners of a process.
 #[derive(Debug)]
 pub(crate) struct DegradedCounts {
-    by_reason: Family<DegradedLabel, Counter>,
+    pub(crate) by_reason: Family<DegradedLabel, Counter>,
     log: LogLimiter,
 }
 
-/// The label of a reason, in metrics.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 pub(crate) struct DegradedLabel {
     reason: &'static str,
@@ -51,14 +49,9 @@ impl DegradedCounts {
         self.by_reason.get_or_create(&DegradedLabel { reason: Degraded::InternalError.name() }).get()
     }
 
-    /// Returns the counts by reason.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         let reasons = [Degraded::NoStore, Degraded::StoreFailed, Degraded::InternalError, Degraded::Overload];
         let count = |reason: &'static str| Some((reason, self.by_reason.get(&DegradedLabel { reason })?.get()));
         reasons.into_iter().filter_map(|reason| count(reason.name())).collect()
-    }
-
-    pub(crate) fn by_reason(&self) -> &Family<DegradedLabel, Counter> {
-        &self.by_reason
     }
 }

@@ -31,7 +31,6 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn is_heard(&self) -> bool;
 }
 
-/// Monitors the health of all listeners of a process.
 #[derive(Debug)]
 pub(crate) struct HealthMonitor<C> {
     decider: Arc<Decider<C>>,
@@ -105,12 +104,11 @@ impl<C: Clock> HealthMonitor<C> {
         }
     }
 
-    /// Returns the present faults.
     pub(crate) fn faults(&self) -> Vec<HealthFault> {
         let silence = self.source.is_some().then(|| self.elapsed(self.policy_state().heard));
         let mut faults = self.history.faults(&self.sample(), silence, self.certificate.now().is_none());
         faults.extend(self.decider.store().and_then(|store| HealthFault::of_store(store.stats())));
-        let (open, _) = self.decider.reservations().counts();
+        let (open, _) = self.decider.reservations.counts();
         faults.extend(HealthFault::of_reservations(open));
         let engine = self.decider.engine();
         faults.extend(HealthFault::of_limits(engine.known_limits()));
@@ -144,18 +142,17 @@ impl<C: Clock> HealthMonitor<C> {
         policy
     }
 
-    /// Samples the counts.
     fn sample(&self) -> HealthSample {
         let engine = self.decider.engine();
         let listeners = self.latencies.iter().map(ListenerLatencies::deciding);
         let (responses, ns) = listeners.fold((0, 0), |(sum, ns), (more, longer)| (sum + more, ns + longer));
         let totals = engine.totals();
-        let throttle = self.throttle.as_ref().map(ThrottleMetrics::counts).unwrap_or_default();
+        let throttle = self.throttle.as_ref().map(ThrottleMetrics::sample).unwrap_or_default();
         HealthSample {
             responses,
             ns,
-            errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
-            checks: totals.allowed + totals.denied + throttle.decided,
+            errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded.failures(),
+            checks: totals.allowed + totals.denied + throttle.checks,
             overflow: engine.overflow_charges() + throttle.overflow,
             without_room: engine.denied_without_room() + throttle.without_room,
         }

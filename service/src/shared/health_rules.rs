@@ -3,11 +3,12 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
+    iter,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use derive_more::Display;
 use tidegate::{
     KNOWN_LIMITS_MAX,
     clock::{WallStep, WallSteps},
@@ -53,31 +54,62 @@ pub(crate) struct HealthSample {
     pub(crate) without_room: u64,
 }
 
-/// A fault of the server.
-#[derive(Clone, PartialEq, Debug)]
+/// A fault of the server, with the text that health pages show.
+#[derive(Clone, PartialEq, Debug, Display)]
 pub(crate) enum HealthFault {
     /// The first number of checks ended in an error or without a decision, of the second number.
+    #[display("{_0} of {_1} checks ended in an error or without a decision in the last minute")]
     Errors(u64, u64),
     /// Responses had this mean latency.
+    #[display("answers took {_0:.1?} on average in the last minute")]
     Slow(Duration),
     /// The first number of charges found no slot, of the second number of checks.
+    #[display("{_0} charges of {_1} checks found no slot in the table in the last minute: raise --max-keys")]
     Overflow(u64, u64),
     /// Charges, in this number, were denied for want of an overflow bucket.
+    #[display(
+        "{_0} charges were denied in the last minute because neither the table nor the overflow buckets of their limits had \
+         room: raise --max-keys, or see in tidegate_limit_slots which limit is flooded"
+    )]
     WithoutRoom(u64),
     /// The admin server was silent for this time.
+    #[display("the admin server was not heard for {} s; the policy may be old", _0.as_secs())]
     Stale(Duration),
-    /// The files of the certificate cannot be used.
+    #[display("the files of the certificate cannot be used; the one of before is in use")]
     Certificate,
     /// The store has these faults. Where `is_away`, shared limits are decided without it.
+    #[display("{}", store_text(*is_away, faults))]
     Store { is_away: bool, faults: Vec<StoreFault> },
     /// Nearly all places for open reservations are taken: this many.
+    #[display("{_0} of {OPEN_MAX} places for open reservations are taken: settle or refund each when its work is done")]
     Reservations(usize),
     /// The engine knows this many limits, nearly as many as it can.
+    #[display(
+        "the engine knows {_0} limits, those of earlier policies included, of {KNOWN_LIMITS_MAX} that it can: have fewer \
+         limits of single clients"
+    )]
     Limits(usize),
     /// The clock waits for wall time, which was set back by this much.
+    #[display("the clock waits for the system's, which was set back by {_0:.1?}: no quota comes back meanwhile")]
     ClockStands(Duration),
     /// Wall time was set by the first duration, backwards if true, and that long ago.
+    #[display(
+        "the system's clock was set {} by {_0:.1?} {} s ago: check its time service",
+        if *_1 { "back" } else { "forward" },
+        _2.as_secs()
+    )]
     Clock(Duration, bool, Duration),
+}
+
+fn store_text(is_away: bool, faults: &[StoreFault]) -> String {
+    let is_silent = faults.iter().all(|code| code.is_warning() || code.is_silence());
+    let state = match (is_away, is_silent) {
+        (true, true) => "the store does not answer; limits that nodes share are decided without it",
+        (true, false) => "the store is left alone; limits that nodes share are decided without it",
+        (false, _) => "the store",
+    };
+    let faults = faults.iter().map(|code| format!(": {code}: {}", code.means()));
+    iter::once(state.to_owned()).chain(faults).collect()
 }
 
 impl HealthFault {
@@ -136,64 +168,6 @@ impl HealthFault {
             return Some(Self::ClockStands(by));
         }
         (ago < CLOCK_SHOWN).then_some(Self::Clock(by, is_back, ago))
-    }
-}
-
-impl fmt::Display for HealthFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Errors(errors, checks) => {
-                write!(f, "{errors} of {checks} checks ended in an error or without a decision in the last minute")
-            }
-            Self::Slow(mean) => write!(f, "answers took {mean:.1?} on average in the last minute"),
-            Self::Overflow(overflow, checks) => write!(
-                f,
-                "{overflow} charges of {checks} checks found no slot in the table in the last minute: raise --max-keys"
-            ),
-            Self::WithoutRoom(denied) => write!(
-                f,
-                "{denied} charges were denied in the last minute because neither the table nor the overflow buckets of their \
-                 limits had room: raise --max-keys, or see in tidegate_limit_slots which limit is flooded"
-            ),
-            Self::Stale(age) => {
-                write!(f, "the admin server was not heard for {} s; the policy may be old", age.as_secs())
-            }
-            Self::Certificate => {
-                f.write_str("the files of the certificate cannot be used; the one of before is in use")
-            }
-            Self::Store { is_away, faults } => {
-                let is_silent = faults.iter().all(|code| code.is_warning() || code.is_silence());
-                f.write_str(match (is_away, is_silent) {
-                    (true, true) => "the store does not answer; limits that nodes share are decided without it",
-                    (true, false) => "the store is left alone; limits that nodes share are decided without it",
-                    (false, _) => "the store",
-                })?;
-                faults.iter().try_for_each(|code| write!(f, ": {code}: {}", code.means()))
-            }
-            Self::Reservations(open) => write!(
-                f,
-                "{open} of {OPEN_MAX} places for open reservations are taken: settle or refund each when its work is done"
-            ),
-            Self::Limits(known) => write!(
-                f,
-                "the engine knows {known} limits, those of earlier policies included, of {KNOWN_LIMITS_MAX} that it can: have \
-                 fewer limits of single clients"
-            ),
-            Self::ClockStands(by) => {
-                write!(
-                    f,
-                    "the clock waits for the system's, which was set back by {by:.1?}: no quota comes back meanwhile"
-                )
-            }
-            Self::Clock(by, is_back, ago) => {
-                let way = if *is_back { "back" } else { "forward" };
-                write!(
-                    f,
-                    "the system's clock was set {way} by {by:.1?} {} s ago: check its time service",
-                    ago.as_secs()
-                )
-            }
-        }
     }
 }
 

@@ -45,7 +45,6 @@ pub(crate) struct ListenerKind {
     pub(crate) statuses: &'static [(u16, &'static str)],
 }
 
-/// The counts of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerLatencies {
     kind: &'static ListenerKind,
@@ -53,7 +52,6 @@ pub(crate) struct WorkerLatencies {
     routes: Box<[RouteCounts]>,
 }
 
-/// The counts of one route.
 #[derive(Debug)]
 struct RouteCounts {
     /// Responses by bucket; the last bucket has no upper bound.
@@ -86,7 +84,7 @@ impl WorkerLatencies {
 /// The counts of all workers of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerLatencies {
-    kind: &'static ListenerKind,
+    pub(crate) kind: &'static ListenerKind,
     workers: Arc<Mutex<Vec<Arc<WorkerLatencies>>>>,
 }
 
@@ -109,7 +107,6 @@ impl ListenerLatencies {
         Self { kind, workers: Arc::default() }
     }
 
-    /// Returns the counts of a new worker.
     pub(crate) fn worker(&self) -> Arc<WorkerLatencies> {
         let counts = |_| RouteCounts {
             responses: Default::default(),
@@ -156,13 +153,11 @@ impl ListenerLatencies {
         total
     }
 
-    /// Returns each route with its counts.
     fn totals(&self) -> impl Iterator<Item = (&'static str, RouteTotals)> {
         self.kind.routes.iter().enumerate().map(|(place, route)| (*route, self.total(place)))
     }
 }
 
-/// The collector of the counts of all listeners.
 #[derive(Debug)]
 pub(crate) struct LatencyCollector(pub(crate) Vec<ListenerLatencies>);
 

@@ -6,7 +6,6 @@ use tidegate_listener::{ConnectionCaps, ConnectionLimiter};
 
 use super::latency::{ListenerKind, ListenerLatencies};
 
-/// The counts of one listener.
 #[derive(Debug)]
 pub(crate) struct ListenerCounts {
     pub(crate) latencies: ListenerLatencies,

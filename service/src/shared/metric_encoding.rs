@@ -1,6 +1,6 @@
 //! Writes single metrics of a collector: gauges, counters, and counters with labels.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric},
@@ -8,15 +8,19 @@ use prometheus_client::{
     registry::Unit,
 };
 
-/// Writes a gauge.
 pub(crate) fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    unit: Option<&Unit>,
     value: &impl EncodeGaugeValue,
 ) -> fmt::Result {
-    encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(value)
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(value)
+}
+
+/// Writes a gauge of a time, in seconds.
+pub(crate) fn seconds(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, time: Duration) -> fmt::Result {
+    let unit = Some(&Unit::Seconds);
+    encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(&time.as_secs_f64())
 }
 
 /// Writes a counter without labels.

@@ -20,7 +20,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, KNOWN_LIMITS_MAX, clock::Clock};
-use tidegate_fleet::store::StoreFault;
+use tidegate_fleet::store::{StoreFault, StoreStats};
 use tidegate_listener::{ConnectionCollector, ConnectionLimiter, SharedAnswer};
 use tokio::task::spawn_blocking;
 
@@ -30,7 +30,7 @@ use super::{
     health_monitor::HealthMonitor,
     health_rules::HealthFault,
     latency::{LatencyCollector, ListenerLatencies},
-    metric_encoding::{counter, counters, gauge},
+    metric_encoding::{counter, counters, gauge, seconds},
     rejection_counts::{RejectionCollector, RejectionCounts},
     throttle_metrics::ThrottleMetrics,
 };
@@ -52,7 +52,6 @@ pub(crate) struct Metrics {
     active_keys: Gauge<u64, AtomicU64>,
 }
 
-/// A page of metrics, which a scrape reads.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     pub(crate) text: Bytes,
@@ -73,11 +72,7 @@ impl Metrics {
     ) -> Self {
         let unidentified = Counter::default();
         let mut registry = Registry::with_prefix("tidegate");
-        registry.register_collector(Box::new(EngineCollector(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(DeciderCollector(Arc::clone(decider))));
-        if decider.store().is_some() {
-            registry.register_collector(Box::new(StoreCollector(Arc::clone(decider))));
-        }
         registry.register_collector(Box::new(BodyBudgetCollector(Arc::clone(body_budget))));
         registry.register_collector(Box::new(ConnectionCollector(connections)));
         registry.register_collector(Box::new(LatencyCollector(latencies)));
@@ -87,7 +82,7 @@ impl Metrics {
             registry.register_collector(Box::new(throttle.clone()));
         }
         let help = "Answers that are not what they should have been, by reason";
-        registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
+        registry.register("degraded", help, Family::clone(&decider.degraded.by_reason));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
         let active_keys = Gauge::default();
@@ -132,50 +127,50 @@ fn active_keys<C: Clock>(engine: &Engine<C>) -> u64 {
     engine.count_live_keys(COUNTED_KEYS_MAX).map_or_else(|| engine.live_keys(), |keys| keys as u64)
 }
 
-/// The collector of the engine's counts.
-struct EngineCollector<C>(Arc<Engine<C>>);
+/// The collector of the counts of the engine, the decider and its store.
+struct DeciderCollector<C>(Arc<Decider<C>>);
 
-impl<C> fmt::Debug for EngineCollector<C> {
+impl<C> fmt::Debug for DeciderCollector<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EngineCollector")
+        f.write_str("DeciderCollector")
     }
 }
 
-impl<C: Clock> Collector for EngineCollector<C> {
+impl<C: Clock> Collector for DeciderCollector<C> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self(engine) = self;
-        encoder
-            .encode_descriptor("build", "This build of Tidegate", None, MetricType::Info)?
-            .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        gauge(&mut encoder, "policy_version", "Version of the policy that decides", None, &engine.version())?;
-        gauge(&mut encoder, "table_fill", "The part of the table that live keys take, of 1", None, &engine.fill())?;
-        let help = "Limits whose overflow buckets are all in use: a new key that finds no slot in the table is denied";
-        gauge(&mut encoder, "drained_limits", help, None, &(engine.drained_limits().len() as u64))?;
-        if let Some(bytes) = resident_bytes() {
-            let help = "Memory that the process has from the machine";
-            gauge(&mut encoder, "resident_memory", help, Some(&Unit::Bytes), &bytes)?;
-        }
-
-        let help = "Limits that the engine knows: of the policy in force, and of earlier ones whose places it did not take back yet";
-        gauge(&mut encoder, "known_limits", help, None, &(engine.known_limits() as u64))?;
-        let help = "As many limits the engine can know: a policy with more is refused";
-        gauge(&mut encoder, "known_limits_max", help, None, &(KNOWN_LIMITS_MAX as u64))?;
-        let help = "How far the engine's clock is ahead of wall time, since that was set back";
-        gauge(
-            &mut encoder,
-            "clock_ahead",
-            help,
-            Some(&Unit::Seconds),
-            &Duration::from_nanos(engine.clock().ahead_ns()).as_secs_f64(),
-        )?;
-        let steps = engine.clock().wall_steps();
-        let help = "Steps of wall time: forward, which the clock followed; back, for which it stood still; back, after which it \
-                    is ahead";
-        let by_kind = [("forward", steps.forward), ("stop", steps.stops), ("ahead", steps.anchors)];
-        counters(&mut encoder, "clock_steps", help, by_kind.map(|(kind, count)| ([("kind", kind)], count)))?;
-        encode_checks(engine, &mut encoder)?;
-        encode_limits(engine, &mut encoder)
+        let Self(decider) = self;
+        encode_engine(decider.engine(), &mut encoder)?;
+        encode_checks(decider.engine(), &mut encoder)?;
+        encode_limits(decider.engine(), &mut encoder)?;
+        encode_requests(decider, &mut encoder)?;
+        decider.store().map_or(Ok(()), |store| encode_store(&store.stats(), &mut encoder))
     }
+}
+
+/// Writes the state of the engine: its policy, its table and its clock.
+fn encode_engine<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    encoder
+        .encode_descriptor("build", "This build of Tidegate", None, MetricType::Info)?
+        .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+    gauge(encoder, "policy_version", "Version of the policy that decides", &engine.version())?;
+    gauge(encoder, "table_fill", "The part of the table that live keys take, of 1", &engine.fill())?;
+    let help = "Limits whose overflow buckets are all in use: a new key that finds no slot in the table is denied";
+    gauge(encoder, "drained_limits", help, &(engine.drained_limits().len() as u64))?;
+    if let Some(bytes) = resident_bytes() {
+        let (help, unit) = ("Memory that the process has from the machine", Some(&Unit::Bytes));
+        encoder.encode_descriptor("resident_memory", help, unit, MetricType::Gauge)?.encode_gauge(&bytes)?;
+    }
+    let help = "Limits that the engine knows: of the policy in force, and of earlier ones whose places it did not take back yet";
+    gauge(encoder, "known_limits", help, &(engine.known_limits() as u64))?;
+    let help = "As many limits the engine can know: a policy with more is refused";
+    gauge(encoder, "known_limits_max", help, &(KNOWN_LIMITS_MAX as u64))?;
+    let help = "How far the engine's clock is ahead of wall time, since that was set back";
+    seconds(encoder, "clock_ahead", help, Duration::from_nanos(engine.clock().ahead_ns()))?;
+    let steps = engine.clock().wall_steps();
+    let help = "Steps of wall time: forward, which the clock followed; back, for which it stood still; back, after which it \
+                is ahead";
+    let by_kind = [("forward", steps.forward), ("stop", steps.stops), ("ahead", steps.anchors)];
+    counters(encoder, "clock_steps", help, by_kind.map(|(kind, count)| ([("kind", kind)], count)))
 }
 
 /// Writes the counts of checks, their charges and leases.
@@ -183,40 +178,20 @@ fn encode_checks<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'
     let totals = engine.totals();
     let results = [([("result", "allowed")], totals.allowed), ([("result", "denied")], totals.denied)];
     counters(encoder, "decisions", "Decisions by result", results)?;
-    for (name, help, count) in [
-        ("no_limit_checks", "Allowed because no limit applied", totals.no_limit),
-        (
-            "unknown_domain_checks",
-            "Of those without a limit, the ones that named a domain which the policy does not have",
-            totals.unknown_domain,
-        ),
-        (
-            "overflow_charges",
-            "New keys for which the table had no slot: each took an overflow bucket of its limit, or was denied",
-            engine.overflow_charges(),
-        ),
-        (
-            "denied_without_room",
-            "Those of these keys that were denied, because the overflow buckets of their limits were in use too",
-            engine.denied_without_room(),
-        ),
-        (
-            "log_charges_without_ring",
-            "Charges of sliding window logs that had no ring of their own, because the pool had none left",
-            engine.log_charges_without_ring(),
-        ),
-        (
-            "give_backs",
-            "Charges given back because a later limit refused in a race: for each of their tokens one denial at most was \
-             spurious",
-            engine.give_backs(),
-        ),
-        ("leases_begun", "Leases of keys that several threads hit at once", engine.leases_begun()),
-        ("leases_ended", "Those of these leases that have ended", engine.leases_ended()),
-    ] {
-        counter(encoder, name, help, count)?;
-    }
-    Ok(())
+    counter(encoder, "no_limit_checks", "Allowed because no limit applied", totals.no_limit)?;
+    let help = "Of those without a limit, the ones that named a domain which the policy does not have";
+    counter(encoder, "unknown_domain_checks", help, totals.unknown_domain)?;
+    let help = "New keys for which the table had no slot: each took an overflow bucket of its limit, or was denied";
+    counter(encoder, "overflow_charges", help, engine.overflow_charges())?;
+    let help = "Those of these keys that were denied, because the overflow buckets of their limits were in use too";
+    counter(encoder, "denied_without_room", help, engine.denied_without_room())?;
+    let help = "Charges of sliding window logs that had no ring of their own, because the pool had none left";
+    counter(encoder, "log_charges_without_ring", help, engine.log_charges_without_ring())?;
+    let help = "Charges given back because a later limit refused in a race: for each of their tokens one denial at most was \
+                spurious";
+    counter(encoder, "give_backs", help, engine.give_backs())?;
+    counter(encoder, "leases_begun", "Leases of keys that several threads hit at once", engine.leases_begun())?;
+    counter(encoder, "leases_ended", "Those of these leases that have ended", engine.leases_ended())
 }
 
 /// Writes the engine's counts for each limit of the tiers and rules of the present policy.
@@ -243,7 +218,6 @@ fn encode_limits<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'
     counters(encoder, "limit_decisions", help, by_limit)
 }
 
-/// Returns the domain of a limit with this full name.
 fn domain_of(limit: &str) -> &str {
     limit.split('/').next().unwrap_or_default()
 }
@@ -255,7 +229,6 @@ fn resident_bytes() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb * 1_024)
 }
 
-/// The collector of the server's health.
 struct HealthCollector<C>(Arc<HealthMonitor<C>>);
 
 impl<C> fmt::Debug for HealthCollector<C> {
@@ -275,137 +248,68 @@ impl<C: Clock> Collector for HealthCollector<C> {
         }
         if let Some(age) = self.0.policy_age() {
             let help = "Time since this version of the policy came into force here";
-            gauge(&mut encoder, "policy_age", help, Some(&Unit::Seconds), &age.as_secs_f64())?;
+            seconds(&mut encoder, "policy_age", help, age)?;
         }
         Ok(())
     }
 }
 
-/// The collector of the decider's request IDs and reservations.
-struct DeciderCollector<C>(Arc<Decider<C>>);
-
-impl<C> fmt::Debug for DeciderCollector<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DeciderCollector")
-    }
+/// Writes the counts of request IDs and reservations.
+fn encode_requests<C: Clock>(decider: &Decider<C>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let (request_ids, (open, expired)) = (&decider.request_ids, decider.reservations.counts());
+    let by_reason = |(reason, count)| ([("reason", reason)], count);
+    let help = "Request ids that are remembered, for a minute or until others need the room";
+    gauge(encoder, "remembered_requests", help, &(request_ids.len() as u64))?;
+    gauge(encoder, "open_reservations", "Reservations that can be settled", &(open as u64))?;
+    let help = "Requests that were told what had been answered to their request id";
+    counter(encoder, "repeated_requests", help, request_ids.repeats())?;
+    counter(encoder, "expired_reservations", "Reservations that nobody settled in their hour", expired)?;
+    let help = "Request ids that made room for others within their minute, by reason: their caller had its share, or the table \
+                was full";
+    counters(encoder, "forgotten_requests", help, request_ids.forgotten.by_reason().map(by_reason))?;
+    let help = "Reservations that had no room, by reason: their caller had its share, or the table was full";
+    counters(encoder, "refused_reservations", help, decider.reservations.refused().map(by_reason))
 }
 
-impl<C: Clock> Collector for DeciderCollector<C> {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self(decider) = self;
-        let (request_ids, (open, expired)) = (decider.request_ids(), decider.reservations().counts());
-        for (name, help, count) in [
-            (
-                "remembered_requests",
-                "Request ids that are remembered, for a minute or until others need the room",
-                request_ids.len(),
-            ),
-            ("open_reservations", "Reservations that can be settled", open),
-        ] {
-            gauge(&mut encoder, name, help, None, &(count as u64))?;
-        }
-        for (name, help, count) in [
-            (
-                "repeated_requests",
-                "Requests that were told what had been answered to their request id",
-                request_ids.repeats(),
-            ),
-            ("expired_reservations", "Reservations that nobody settled in their hour", expired),
-        ] {
-            counter(&mut encoder, name, help, count)?;
-        }
-        for (name, help, counts) in [
-            (
-                "forgotten_requests",
-                "Request ids that made room for others within their minute, by reason: their caller had its share, or the table \
-                 was full",
-                request_ids.forgotten().by_reason(),
-            ),
-            (
-                "refused_reservations",
-                "Reservations that had no room, by reason: their caller had its share, or the table was full",
-                decider.reservations().refused(),
-            ),
-        ] {
-            let counts = counts.map(|(reason, count)| ([("reason", reason)], count));
-            counters(&mut encoder, name, help, counts)?;
-        }
-        Ok(())
+/// Writes the statistics of the store.
+fn encode_store(stats: &StoreStats, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 while the store is asked, 0 while it is left alone since it did not answer";
+    gauge(encoder, "store_up", help, &u64::from(!stats.is_open))?;
+    let help = "Tokens of leased limits that the store counts as lent to this node";
+    gauge(encoder, "store_leased_tokens", help, &stats.leased_out)?;
+    let help = "The most tokens above a synced limit that the store had";
+    gauge(encoder, "store_overshoot_tokens_max", help, &stats.overshoot_max)?;
+    let help = "The most tokens of a synced limit that this node spent between two exchanges: the sum of all nodes bounds the \
+                overshoot";
+    gauge(encoder, "store_untold_tokens_max", help, &stats.untold_max)?;
+    let help = "For how long a synced charge was untold when the store had it: the last one";
+    seconds(encoder, "store_sync_lag", help, stats.sync_lag)?;
+    let help = "How often the store was left alone, since it did not answer";
+    counter(encoder, "store_breaker_opened", help, stats.opened)?;
+    counter(encoder, "store_requests", "Scripts that were sent to the store", stats.asked)?;
+    counter(encoder, "store_errors", "Those without an answer", stats.failed)?;
+    let help = "How often the store had more used of a synced limit than there is";
+    counter(encoder, "store_overshoots", help, stats.overshoots)?;
+    let codes = StoreFault::ALL.map(|fault| [("code", fault.code())]);
+    let help = "Errors of the store by fault, those of probes included";
+    counters(encoder, "store_fault_errors", help, codes.into_iter().zip(stats.fault_counts))?;
+    let help = "1 while the store has this fault, as this node meets it; docs/store.md says what to do";
+    let mut family = encoder.encode_descriptor("store_fault", help, None, MetricType::Gauge)?;
+    for (code, fault) in codes.iter().zip(StoreFault::ALL) {
+        let is_there = stats.faults.iter().any(|report| report.code == fault);
+        family.encode_family(code)?.encode_gauge(&u64::from(is_there))?;
     }
+    let as_seconds = |bound: Option<Duration>| bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64());
+    let buckets: Vec<_> = stats.waits.buckets().map(|(bound, count)| (as_seconds(bound), count)).collect();
+    let help = "For how long checks waited for the store, of those that did";
+    encoder
+        .encode_descriptor("store_wait", help, Some(&Unit::Seconds), MetricType::Histogram)?
+        .encode_histogram::<NoLabelSet>(stats.waits.sum.as_secs_f64(), stats.waits.total(), &buckets, None)?;
+    let took = ConstCounter::new(stats.took.as_secs_f64());
+    let help = "What the answers of the store took, in all";
+    took.encode(encoder.encode_descriptor("store", help, Some(&Unit::Seconds), MetricType::Counter)?)
 }
 
-/// The collector of the store's statistics.
-struct StoreCollector<C>(Arc<Decider<C>>);
-
-impl<C> fmt::Debug for StoreCollector<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoreCollector")
-    }
-}
-
-impl<C: Clock> Collector for StoreCollector<C> {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(stats) = self.0.store().map(|store| store.stats()) else { return Ok(()) };
-        for (name, help, value) in [
-            (
-                "store_up",
-                "1 while the store is asked, 0 while it is left alone since it did not answer",
-                u64::from(!stats.is_open),
-            ),
-            (
-                "store_leased_tokens",
-                "Tokens of leased limits that the store counts as lent to this node",
-                stats.leased_out,
-            ),
-            (
-                "store_overshoot_tokens_max",
-                "The most tokens above a synced limit that the store had",
-                stats.overshoot_max,
-            ),
-            (
-                "store_untold_tokens_max",
-                "The most tokens of a synced limit that this node spent between two exchanges: the sum of all nodes bounds the \
-                 overshoot",
-                stats.untold_max,
-            ),
-        ] {
-            gauge(&mut encoder, name, help, None, &value)?;
-        }
-        let help = "For how long a synced charge was untold when the store had it: the last one";
-        gauge(&mut encoder, "store_sync_lag", help, Some(&Unit::Seconds), &stats.sync_lag.as_secs_f64())?;
-        for (name, help, count) in [
-            ("store_breaker_opened", "How often the store was left alone, since it did not answer", stats.opened),
-            ("store_requests", "Scripts that were sent to the store", stats.asked),
-            ("store_errors", "Those without an answer", stats.failed),
-            ("store_overshoots", "How often the store had more used of a synced limit than there is", stats.overshoots),
-        ] {
-            counter(&mut encoder, name, help, count)?;
-        }
-        let codes = StoreFault::ALL.map(|fault| [("code", fault.code())]);
-        let help = "Errors of the store by fault, those of probes included";
-        counters(&mut encoder, "store_fault_errors", help, codes.into_iter().zip(stats.fault_counts))?;
-        let help = "1 while the store has this fault, as this node meets it; docs/store.md says what to do";
-        let mut family = encoder.encode_descriptor("store_fault", help, None, MetricType::Gauge)?;
-        for (code, fault) in codes.iter().zip(StoreFault::ALL) {
-            let is_there = stats.faults.iter().any(|report| report.code == fault);
-            family.encode_family(code)?.encode_gauge(&u64::from(is_there))?;
-        }
-        let buckets: Vec<_> = stats
-            .waits
-            .buckets()
-            .map(|(bound, count)| (bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64()), count))
-            .collect();
-        let help = "For how long checks waited for the store, of those that did";
-        encoder
-            .encode_descriptor("store_wait", help, Some(&Unit::Seconds), MetricType::Histogram)?
-            .encode_histogram::<NoLabelSet>(stats.waits.sum.as_secs_f64(), stats.waits.total(), &buckets, None)?;
-        let took = ConstCounter::new(stats.took.as_secs_f64());
-        let help = "What the answers of the store took, in all";
-        took.encode(encoder.encode_descriptor("store", help, Some(&Unit::Seconds), MetricType::Counter)?)
-    }
-}
-
-/// The collector of the body budget's bytes and refusals.
 #[derive(Debug)]
 struct BodyBudgetCollector(Arc<BodyBudget>);
 
@@ -413,8 +317,7 @@ impl Collector for BodyBudgetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Bytes of the body budget that are taken: by bodies and commands above 16 KiB that are not whole, and by \
                     long answers that are not read";
-        let taken = self.0.taken() as u64;
-        gauge(&mut encoder, "body_budget_bytes", help, None, &taken)?;
+        gauge(&mut encoder, "body_budget_bytes", help, &(self.0.taken() as u64))?;
         let help = "Bodies, commands and answers that had no part of the body budget, or had it no longer, by reason";
         let refused = self.0.refused().map(|(reason, count)| ([("reason", reason)], count));
         counters(&mut encoder, "refused_bodies", help, refused)

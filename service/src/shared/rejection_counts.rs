@@ -27,7 +27,6 @@ impl RejectionCounts {
     }
 }
 
-/// The collector of the counts.
 #[derive(Debug)]
 pub(crate) struct RejectionCollector(pub(crate) Arc<RejectionCounts>);
 
@@ -54,9 +53,9 @@ pub struct ListenerErrors {
 impl ListenerErrors {
     pub(crate) fn of<C: Clock>(decider: &Decider<C>, rejections: &Arc<RejectionCounts>) -> Self {
         Self {
-            degraded: Arc::clone(decider.degraded()),
+            degraded: Arc::clone(&decider.degraded),
             rejections: Arc::clone(rejections),
-            forgotten: Arc::clone(decider.request_ids().forgotten()),
+            forgotten: Arc::clone(&decider.request_ids.forgotten),
         }
     }
 
@@ -91,9 +90,9 @@ mod tests {
         rejections.count("http", "bad_request");
         rejections.count("grpc", "bad_request");
         rejections.count("resp", "unauthorized");
-        decider.degraded().count(Degraded::NoStore);
+        decider.degraded.count(Degraded::NoStore);
         for reason in NoRoom::ALL {
-            decider.request_ids().forgotten().count(reason);
+            decider.request_ids.forgotten.count(reason);
         }
         let kinds = [("bad_request", 2), ("forgotten_request_id", 2), ("no_store", 1), ("unauthorized", 1)];
         assert_eq!(errors.by_kind(), BTreeMap::from(kinds));

@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use derive_more::Display;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate::{
     Decision, Engine, Request, SavedDecision,
@@ -44,14 +45,13 @@ const ID_BYTES_MAX: usize = 128;
 pub(crate) struct RequestId<'a>(&'a str);
 
 /// The error of a request ID that is empty or too long.
-#[derive(Debug)]
+#[derive(Debug, Display)]
+#[display("request_id: {bytes} bytes; from 1 to {ID_BYTES_MAX} fit")]
 pub(crate) struct BadRequestId {
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 impl<'a> RequestId<'a> {
-    pub(crate) const BYTES_MAX: usize = ID_BYTES_MAX;
-
     /// Takes any text of 1 to 128 bytes.
     pub(crate) fn new(text: &'a str) -> Result<Self, BadRequestId> {
         match text.len() {
@@ -69,10 +69,13 @@ pub(crate) enum CallKind {
 }
 
 /// The error of a request ID that came with another request before.
-#[derive(Debug)]
+#[derive(Debug, Display)]
+#[display(
+    "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what the first \
+     one had"
+)]
 pub(crate) struct Reused;
 
-/// A decision, and its reservation.
 pub(crate) type DecidedCheck<'e> = (Decision<'e>, ReservationOutcome);
 
 /// Remembered outcomes by request ID.
@@ -82,7 +85,7 @@ pub(crate) struct RequestIdCache {
     secret: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
     repeats: AtomicU64,
-    forgotten: Arc<ForgottenRequests>,
+    pub(crate) forgotten: Arc<ForgottenRequests>,
 }
 
 /// The counts of outcomes that were forgotten for others before their minute was over, so that a repeat would be
@@ -98,7 +101,6 @@ impl ForgottenRequests {
         self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count of each reason.
     pub(crate) fn by_reason(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
         NoRoom::ALL.map(|reason| (reason.name(), self.0[reason as usize].load(Ordering::Relaxed)))
     }
@@ -111,7 +113,6 @@ type Shard = CallerTable<u128, CachedOutcome>;
 #[derive(Debug)]
 struct CachedOutcome {
     at: Nanos,
-    /// The hash of the request.
     request: u128,
     decision: SavedDecision,
     reservation: ReservationOutcome,
@@ -215,13 +216,8 @@ impl RequestIdCache {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Returns how many requests were repeats.
     pub(crate) fn repeats(&self) -> u64 {
         self.repeats.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn forgotten(&self) -> &Arc<ForgottenRequests> {
-        &self.forgotten
     }
 
     fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {

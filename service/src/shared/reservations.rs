@@ -8,6 +8,7 @@ use std::{
 };
 
 use base64::{DecodeError, Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use derive_more::Display;
 use hashlink::LinkedHashMap;
 use tidegate::{
     Reservation,
@@ -29,7 +30,8 @@ const EXPIRED_REMOVED_MAX: usize = 4;
 const ID_BYTES: usize = 18;
 
 /// The ID of a reservation. Any caller that has it may settle the reservation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Display)]
+#[display("{}", URL_SAFE_NO_PAD.encode(_0))]
 pub(crate) struct ReservationId([u8; ID_BYTES]);
 
 impl ReservationId {
@@ -38,12 +40,6 @@ impl ReservationId {
         let mut bytes = [0; ID_BYTES];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))
-    }
-}
-
-impl fmt::Display for ReservationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 
@@ -64,11 +60,14 @@ impl FromStr for ReservationId {
 }
 
 /// The reason why there is nothing to settle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
 pub(crate) enum Gone {
-    /// The ID was never given, or more than an hour ago.
+    #[display(
+        "reservation: not known here; it is of another node, or more than an hour old, or from before a restart, and stands \
+         as it was charged"
+    )]
     Unknown,
-    /// The reservation was settled or refunded.
+    #[display("reservation: was settled or refunded before; nothing was changed")]
     Settled,
 }
 
@@ -103,16 +102,18 @@ impl ReservedCharge {
 pub(crate) enum ReservationOutcome {
     /// No reservation: the call was a check, or was denied, or charged nothing.
     None,
-    /// An open reservation.
     Kept(ReservationId),
     /// No reservation, since there was no room: the charge stands.
     NoRoom,
 }
 
 /// The refusal of a reservation whose caller has its share of the places.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
+#[display(
+    "reservation: this caller has {open} open ones, its share of the places (--caller-share of this server); settle or refund \
+     some of them, or ask by a check, which takes no place. Nothing was charged"
+)]
 pub(crate) struct ShareTaken {
-    /// The number of open reservations of the caller.
     pub(crate) open: usize,
 }
 
@@ -132,7 +133,6 @@ struct ReservationTables {
     refused: [u64; NoRoom::ALL.len()],
 }
 
-/// A reservation that can be settled.
 #[derive(Debug)]
 struct OpenReservation {
     at: Nanos,
@@ -220,7 +220,6 @@ impl Reservations {
         (tables.open.len(), tables.expired)
     }
 
-    /// Returns how often there was no room, by reason.
     pub(crate) fn refused(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
         let refused = self.lock().refused;
         NoRoom::ALL.map(|reason| (reason.name(), refused[reason as usize]))
@@ -233,7 +232,6 @@ impl Reservations {
 }
 
 impl ReservationTables {
-    /// Removes expired entries.
     fn remove_expired(&mut self, now: Nanos) {
         for _ in 0..EXPIRED_REMOVED_MAX {
             if self.open.front().is_some_and(|open| is_expired(open.at, now)) {

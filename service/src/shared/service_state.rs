@@ -9,7 +9,6 @@ use super::{
     timeouts::Timeouts, tokens::Tokens, traces::Traces,
 };
 
-/// The state that the listeners of a process share.
 #[derive(Debug)]
 pub(crate) struct ServiceState<C> {
     pub(crate) decider: Arc<Decider<C>>,

@@ -51,7 +51,6 @@ impl StoreConcurrency {
         query().await
     }
 
-    /// Registers a check of this peer.
     fn register(&self, peer: PeerNetwork) -> RegisteredCheck<'_> {
         let mut peers = self.peers();
         let new = || PeerPlaces { semaphore: Arc::new(Semaphore::new(PEER_PLACES)), checks: 0 };

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
-    error, fmt, fs, mem,
+    fmt, fs, mem,
     path::{Path, PathBuf},
     sync::{
         Arc, PoisonError, RwLock,
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use derive_more::{Display, Error};
 use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time};
 
@@ -85,30 +86,17 @@ impl Rights {
     }
 }
 
-/// The right that a token lacks.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Display)]
 pub(crate) enum Forbidden {
     /// A right to calls of this kind.
+    #[display("this token lacks the right `{0}`; send another, or write {0} behind it in the file of --check-tokens", _0.name())]
     Call(Right),
     /// Any right in this domain.
+    #[display(
+        "domain: this token has no rights in `{_0}`; send one that has, or write {DOMAIN} and the name behind it in the file \
+         of --check-tokens"
+    )]
     Domain(String),
-}
-
-impl fmt::Display for Forbidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call(right) => write!(
-                f,
-                "this token lacks the right `{0}`; send another, or write {0} behind it in the file of --check-tokens",
-                right.name()
-            ),
-            Self::Domain(domain) => write!(
-                f,
-                "domain: this token has no rights in `{domain}`; send one that has, or write {DOMAIN} and the name behind it in \
-                 the file of --check-tokens"
-            ),
-        }
-    }
 }
 
 /// The tokens of a file. Clones share them.
@@ -141,16 +129,8 @@ pub(crate) struct ValidToken {
 }
 
 /// The reason why a file cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TokensError(String);
-
-impl fmt::Display for TokensError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl error::Error for TokensError {}
+#[derive(Clone, PartialEq, Eq, Debug, Display, Error)]
+pub struct TokensError(#[error(not(source))] String);
 
 impl Tokens {
     /// Reads the file: a token in each line, of 16 characters at least and without white space. Lines that are empty or
@@ -198,7 +178,6 @@ impl Tokens {
         self.find(token).is_some()
     }
 
-    /// Looks a token up.
     pub(crate) fn find(&self, token: &[u8]) -> Option<ValidToken> {
         self.table.find(Sha256::digest(token).into())
     }
@@ -256,7 +235,6 @@ impl TokenTable {
     }
 }
 
-/// Returns the rights by the digest of their token.
 fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<TokenDigest, Rights> {
     tokens.into_iter().map(|(token, rights)| (Sha256::digest(token).into(), rights)).collect()
 }

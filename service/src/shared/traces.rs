@@ -1,8 +1,6 @@
 //! OpenTelemetry spans of requests: a sampled request has one, below the span of its sender. The span says which call
 //! it was and how it was decided, and never the identities. The maker of the tracer decides where spans are exported.
 
-use std::fmt;
-
 use opentelemetry::{
     Context, KeyValue,
     propagation::{Extractor, TextMapPropagator},
@@ -105,35 +103,26 @@ impl RequestSpan {
     }
 
     /// Ends the span of an HTTP request with the status of its response.
-    pub(crate) fn end(&self, status: u16) {
+    pub(crate) fn end_request(&self, status: u16) {
+        self.end("http.response.status_code", status, status >= 500);
+    }
+
+    /// Ends the span of a gRPC call with its status code.
+    pub(crate) fn end_call(&self, code: u16, is_server_error: bool) {
+        self.end("rpc.grpc.status_code", code, is_server_error);
+    }
+
+    fn end(&self, attribute: &'static str, status: u16, is_server_error: bool) {
         let span = self.0.span();
-        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
-        if status >= 500 {
+        span.set_attribute(KeyValue::new(attribute, i64::from(status)));
+        if is_server_error {
             span.set_attribute(KeyValue::new("error.type", status.to_string()));
             span.set_status(Status::error(""));
         }
         span.end();
     }
-
-    /// Ends the span of a gRPC call with its status code.
-    pub(crate) fn end_call(&self, code: u16, is_server_error: bool) {
-        let span = self.0.span();
-        span.set_attribute(KeyValue::new("rpc.grpc.status_code", i64::from(code)));
-        if is_server_error {
-            span.set_attribute(KeyValue::new("error.type", code.to_string()));
-            span.set_status(Status::error(""));
-        }
-        span.end();
-    }
 }
 
-impl fmt::Debug for RequestSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RequestSpan")
-    }
-}
-
-/// The headers of a request, as the propagator reads them.
 struct Headers<'a, 'h>(&'a dyn Fn(&str) -> Option<&'h str>);
 
 impl Extractor for Headers<'_, '_> {

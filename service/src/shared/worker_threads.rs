@@ -29,7 +29,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::timeouts::Timeouts;
+use super::{latency::ListenerLatencies, listener_counts::ListenerCounts, timeouts::Timeouts};
 
 /// A connection is idle after this many polls in a row that find it unused.
 const IDLE_POLLS: u32 = 12;
@@ -39,7 +39,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Tokio itself takes one unit for each read, whatever it brings: turns would be of 1 MiB.
 const UNIT_BYTES: usize = 512;
 
-/// Serves the connections of a worker thread.
 pub(crate) trait ConnectionHandler: Sized + 'static {
     /// Serves a connection to its end. Once `stop` resolves, it answers what came and reads nothing more. A connection that
     /// authenticates says so to `permit`. Further tasks of the connection must run within `turns`, as this one does.
@@ -58,15 +57,8 @@ pub(crate) type StopSignal = oneshot::Receiver<Infallible>;
 
 /// The worker threads of a listener, before they start.
 pub(crate) struct WorkerThreads {
-    pub(crate) listener: net::TcpListener,
+    pub(crate) counts: ListenerCounts,
     pub(crate) tls: Option<ServerConfig>,
-    /// Counts the connections.
-    pub(crate) connections: Arc<ConnectionLimiter>,
-    /// The bytes that are sent to a peer whose connection is refused, unless the listener has TLS.
-    pub(crate) refusal: &'static [u8],
-    /// The name of the listener, with which the names of the threads begin.
-    pub(crate) name: &'static str,
-    /// The number of threads.
     pub(crate) count: usize,
     /// Becomes true when the listener is to stop.
     pub(crate) stop: watch::Receiver<bool>,
@@ -83,13 +75,17 @@ struct AcceptedConnection {
 }
 
 impl WorkerThreads {
-    /// Starts the threads, each with a handler of its own. The future that it returns accepts connections, and resolves when the
-    /// listener has stopped and all connections have ended.
+    /// Starts the threads, each with a handler of its own. `refusal` is sent to a peer whose connection is refused, unless
+    /// the listener has TLS. The future that it returns accepts connections, and resolves when the listener has stopped
+    /// and all connections have ended.
     pub(crate) fn start<H: ConnectionHandler>(
         self,
-        handler: impl Fn() -> H + Clone + Send + 'static,
+        listener: net::TcpListener,
+        refusal: &'static [u8],
+        handler: impl Fn(&ListenerLatencies) -> H + Clone + Send + 'static,
     ) -> io::Result<impl Future<Output = ()> + Send> {
-        let Self { listener, tls, connections, refusal, name, count, stop, drain, timeouts } = self;
+        let Self { counts: ListenerCounts { latencies, connections }, tls, count, stop, drain, timeouts } = self;
+        let name = latencies.kind.name;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let refusal = if tls.is_none() { refusal } else { &[] };
@@ -99,10 +95,13 @@ impl WorkerThreads {
         for number in 0..count {
             let (worker, accepted) = mpsc::unbounded_channel();
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let (handler, tls, stop, living) = (handler.clone(), tls.clone(), stop.clone(), living.clone());
+            let (handler, latencies, living) = (handler.clone(), latencies.clone(), living.clone());
+            let (tls, stop) = (tls.clone(), stop.clone());
             thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                LocalSet::new()
-                    .block_on(&runtime, serve_accepted(accepted, &Rc::new(handler()), tls.as_ref(), &stop, &timeouts));
+                LocalSet::new().block_on(
+                    &runtime,
+                    serve_accepted(accepted, &Rc::new(handler(&latencies)), tls.as_ref(), &stop, &timeouts),
+                );
                 drop(living);
             })?;
             workers.push(worker);

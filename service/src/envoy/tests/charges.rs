@@ -136,7 +136,7 @@ fn a_request_that_cannot_be_decided_is_unavailable() {
     let request = request_of(&[("user", "a")]);
     is_broken.store(true, Ordering::SeqCst);
     let error = now(decide(&decider, &request)).expect_err("nobody decided");
-    assert_eq!((error.report().status.as_u16(), decider.degraded().failures()), (503, 1));
+    assert_eq!((error.report().status.as_u16(), decider.degraded.failures()), (503, 1));
     is_broken.store(false, Ordering::SeqCst);
     assert_eq!(respond(&decider, &request).statuses[0].limit_remaining, 4);
 }

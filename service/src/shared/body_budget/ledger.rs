@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::{BUDGET_BYTES, BudgetRefusal, CONNECTION_BYTES, PEER_BYTES, PermitPhase, permit_state::PermitState};
 use crate::shared::timeouts::Timeouts;
 
-/// The bounds of a budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BudgetLimits {
     pub(super) budget: usize,

@@ -16,7 +16,7 @@ use super::{
 /// A part of the budget for one body, or for the response to it. Dropping the permit gives the part back.
 #[derive(Debug)]
 pub(crate) struct BodyPermit {
-    connection: Arc<ConnectionShare>,
+    pub(crate) connection: Arc<ConnectionShare>,
     free: usize,
     charged: usize,
     /// The number of the holder in the ledger, while bytes are charged.
@@ -28,14 +28,8 @@ pub(crate) struct BodyPermit {
 }
 
 impl BodyPermit {
-    /// Creates a permit that holds nothing.
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
         Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None, work: None }
-    }
-
-    /// Returns the share of its connection.
-    pub(crate) fn connection(&self) -> &ConnectionShare {
-        &self.connection
     }
 
     /// Holds `bytes` of a body in all from now on. Returns an error where there is no room for them, or the permit was revoked.
@@ -108,7 +102,6 @@ impl BodyPermit {
         }
     }
 
-    /// Resolves once the permit is revoked.
     pub(crate) fn poll_revoked(&self, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
         if self.charged > 0
             && let Some(state) = &self.state

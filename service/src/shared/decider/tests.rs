@@ -13,7 +13,7 @@ use tidegate::{Identity, Observed, Observer, Snapshot, clock::ManualClock, forma
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
-use crate::shared::reservations::OPEN_MAX;
+use crate::shared::reservations::{Gone, OPEN_MAX, ShareTaken};
 
 /// Returns the caller at the address `192.0.2.LAST`.
 fn caller(last: u8) -> Caller {
@@ -25,7 +25,7 @@ fn reserve_of<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Unreserved> {
+) -> Result<CheckOutcome<'d>, Error> {
     decider.reserve(request, id, caller).now_or_never().expect("nothing waits without a store")
 }
 
@@ -33,7 +33,7 @@ fn reserve<'d>(
     decider: &'d Decider<ManualClock>,
     request: &Request<'_>,
     id: Option<RequestId<'_>>,
-) -> Result<CheckOutcome<'d>, Unreserved> {
+) -> Result<CheckOutcome<'d>, Error> {
     reserve_of(&caller(1), decider, request, id)
 }
 
@@ -135,7 +135,7 @@ async fn a_batch_decides_and_charges_each_check_once_although_some_panic() {
     }
     let left_after_one_more = |request| engine.peek(request).remaining();
     assert_eq!([&ada, &mallory].map(left_after_one_more), [Some(999 - 193), Some(999 - 7)]);
-    assert_eq!(decider.degraded().failures(), 7);
+    assert_eq!(decider.degraded.failures(), 7);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
     }
     for _ in 0..2 {
         let refused = reserve_of(&hostile, &decider, &ada, RequestId::new("2").ok());
-        assert!(matches!(refused, Err(Unreserved::ShareTaken(ShareTaken { open })) if open == share));
+        assert!(matches!(refused, Err(Error::ReservationShare(ShareTaken { open })) if open == share));
     }
     let repeat = reserve_of(&hostile, &decider, &ada, repeated).expect("it takes no place");
     assert_eq!(repeat.reservation, Some(held[0]));
@@ -173,11 +173,11 @@ fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
     let other = reserve_of(&good, &decider, &ada, None).expect("others have room");
     let remaining = other.decision.expect("the engine decided").remaining();
     assert_eq!(remaining, Some(1_000_000 - share as u64 - 1), "what was refused was not charged");
-    assert_eq!(decider.reservations().counts().0, share + 1);
+    assert_eq!(decider.reservations.counts().0, share + 1);
     assert!(decider.settle(held[1], 0).is_ok());
     assert!(reserve_of(&hostile, &decider, &ada, None).is_ok(), "it is below its share");
-    assert_eq!(decider.reservations().refused(), [("caller", 2), ("table", 0)]);
-    assert_eq!((decider.degraded().failures(), decider.request_ids().repeats()), (0, 1));
+    assert_eq!(decider.reservations.refused(), [("caller", 2), ("table", 0)]);
+    assert_eq!((decider.degraded.failures(), decider.request_ids.repeats()), (0, 1));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_reservation_is_settled_at_no_more_than_the_multiple_that_is_set() {
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).and_then(|request| request.cost(4)).expect("valid");
     let id = reserve(&decider, &request, None).expect("no id").reservation.expect("room");
-    assert!(matches!(decider.settle(id, 13), Err(Unsettled::AboveMax { actual: 13, max: 12 })));
+    assert!(matches!(decider.settle(id, 13), Err(Error::ActualAboveMax { actual: 13, max: 12 })));
     assert!(decider.settle(id, 12).is_ok());
-    assert!(matches!(decider.settle(id, 13), Err(Unsettled::Gone(Gone::Settled))));
+    assert!(matches!(decider.settle(id, 13), Err(Error::Reservation(Gone::Settled))));
 }

@@ -47,7 +47,7 @@ fn engine() -> (Engine<ManualClock>, ManualClock) {
 
 /// Returns how many outcomes were forgotten: those of callers that had their share, and those of a full shard.
 fn forgotten(cache: &RequestIdCache) -> [u64; 2] {
-    cache.forgotten().by_reason().map(|(_, count)| count)
+    cache.forgotten.by_reason().map(|(_, count)| count)
 }
 
 fn id(text: &str) -> (RequestId<'_>, CallKind) {

@@ -1,16 +1,14 @@
 //! Errors of requests at all listeners: one enum, and one table from each case to its HTTP status and its stable code, which the
 //! other protocols use too. The HTTP API answers them as problem details. A denial is not an error.
 
-use std::fmt;
-
 use actix_web::http::StatusCode;
+use derive_more::{Display, From};
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 use tidegate_api::{ErrorLocation, FieldError, ProblemDetails};
 
-use crate::shared::{
+use super::{
     body_budget::{BODY_BYTES_MAX, BudgetRefusal},
-    decider::{Unreserved, Unsettled},
-    request_id_cache::{BadRequestId, RequestId, Reused},
+    request_id_cache::{BadRequestId, Reused},
     reservations::{Gone, ShareTaken},
     tokens::Forbidden,
 };
@@ -27,67 +25,98 @@ const EXAMPLE: &str = r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#;
 /// The largest length of a message, in characters: it quotes what a caller sent.
 const MESSAGE_CHARACTERS_MAX: usize = 400;
 
-/// An error of a request. Nothing was charged.
-#[derive(Debug)]
+/// An error of a request. Nothing was charged. Its text says what is wrong, and what to do.
+#[derive(Debug, Display, From)]
 pub(crate) enum Error {
-    /// The body is not UTF-8 from this byte on.
+    #[display("the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text")]
     NotUtf8 { at: usize },
     /// The body is text, but not JSON; the parser's message.
+    #[display("the body is not JSON: {_0}; send an object such as {EXAMPLE}")]
     NotJson(String),
     /// The body is JSON, but not the document that is read here. `field` is the name of a field, or a JSON pointer; empty for the
     /// whole body.
+    #[display("{}{problem}", label(field))]
     Field { field: String, problem: String },
-    /// The request ID is empty or too long.
+    #[from]
     RequestId(BadRequestId),
-    /// The request ID belongs to another request.
+    #[from]
     Reused(Reused),
-    /// A reservation has `peek`, but reservations charge.
+    #[display("peek: a reservation charges; ask by a check what is left")]
     PeekOfReservation,
-    /// The caller holds its whole share of the open reservations.
+    #[from]
     ReservationShare(ShareTaken),
     /// A settlement is above the largest cost.
+    #[display("actual: {_0} is out of range; from 0 to {NUMBER_MAX} fit")]
     Actual(u64),
     /// A settlement is above the largest cost at which its reservation can be settled.
+    #[display(
+        "actual: {actual} is above {max}, the most that this reservation can be settled at: a multiple of its estimate \
+         (--settle-multiple of this server) or one burst of its largest limit; settle it at {max} or less, and reserve \
+         a larger estimate next time. Nothing was changed, and the reservation is still open"
+    )]
     ActualAboveMax { actual: u64, max: u64 },
-    /// The reservation does not exist, or was settled before.
+    #[from]
     Reservation(Gone),
-    /// A parameter of the query is wrong.
+    #[display("{key}: {problem}")]
     Query { key: String, problem: String },
     /// The engine rejects the request. `field` is the name of a field, or a path to it.
+    #[display("{error}")]
     Request { field: String, error: RequestError },
-    /// A batch has this many checks, more than [`CHECKS_MAX`].
+    #[display("checks: {_0} in one batch; at most {CHECKS_MAX} fit, send the others in another")]
     TooManyChecks(usize),
-    /// The connection has too many open streams for one of the reflection service.
+    #[display(
+        "{REFLECTION_STREAMS_MAX} streams or more are open on this connection, too many for one of the reflection service; \
+         ask on another connection"
+    )]
     TooManyStreams,
-    /// The path and the headers are above [`HEAD_BYTES_MAX`].
+    #[display("the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")]
     HeadTooLarge,
     /// The request has none of the server's tokens; the name of the setting that names their file.
+    #[display(
+        "this server asks for a token; send one of its {_0} as `Authorization: Bearer TOKEN`, or as X-Tidegate-Token"
+    )]
     Token(&'static str),
-    /// The token has no right to the request.
+    #[from]
     Forbidden(Forbidden),
     /// The `Host` is this name, which a listener on loopback does not have.
+    #[display(
+        "Host: `{_0}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or allow the \
+         name with --allowed-host"
+    )]
     Host(String),
     /// A page of another origin sent the request; the origin, if the browser gives it.
+    #[display(
+        "pages of {} may not call this server; allow their origin with --allowed-origin",
+        _0.as_deref().unwrap_or("other sites")
+    )]
     Origin(Option<String>),
-    /// The body is above [`BODY_BYTES_MAX`].
+    #[display("the body has more than {BODY_BYTES_MAX} bytes; send less in one request")]
     TooLarge,
-    /// The body did not arrive in time.
+    #[display("the body did not come in time; send it at once")]
     TooSlow,
-    /// The body ended early, or its framing is wrong.
+    #[display("the body ended early or is malformed; send all that its length or its chunks announce")]
     BrokenOff,
-    /// The `Content-Type` is not JSON.
+    #[display("Content-Type: `{_0}` is not read here; send JSON as application/json")]
     MediaType(String),
     /// The body is compressed.
+    #[display("Content-Encoding: `{_0}` is not read here; send the body as it is")]
     Encoding(String),
     /// The body budget has no room for the body.
+    #[display("too many long bodies are being read at once; nothing was changed, send it again")]
     Overload,
     /// No decision was made; the caller has a setting for that case.
+    #[display("this could not be decided; the log of this server says why")]
     Undecided,
     /// A panic was caught.
+    #[display("something went wrong in here; the log of this server says what")]
     Internal,
     /// The path exists, but takes only these methods.
+    #[display("{given} is not for this path; use {allowed}")]
     Method { given: String, allowed: &'static str },
-    /// The path does not exist.
+    #[display(
+        "nothing is at {_0}; {}checks go to POST /v1/check and POST /v1/check/batch",
+        if _0.starts_with("/api/") { "this is not an admin server, and " } else { "" }
+    )]
     Path(String),
 }
 
@@ -109,31 +138,6 @@ impl ErrorReport {
     }
 }
 
-impl From<Unreserved> for Error {
-    fn from(unreserved: Unreserved) -> Self {
-        match unreserved {
-            Unreserved::Reused(reused) => Self::Reused(reused),
-            Unreserved::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
-        }
-    }
-}
-
-impl From<Unsettled> for Error {
-    fn from(unsettled: Unsettled) -> Self {
-        match unsettled {
-            Unsettled::Gone(gone) => Self::Reservation(gone),
-            Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
-            Unsettled::Panicked => Self::Internal,
-        }
-    }
-}
-
-impl From<Forbidden> for Error {
-    fn from(forbidden: Forbidden) -> Self {
-        Self::Forbidden(forbidden)
-    }
-}
-
 impl From<BudgetRefusal> for Error {
     fn from(refusal: BudgetRefusal) -> Self {
         if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
@@ -141,7 +145,6 @@ impl From<BudgetRefusal> for Error {
 }
 
 impl Error {
-    /// Creates an error of a parameter of the query.
     pub(crate) fn query(key: &str, problem: &str) -> Self {
         Self::Query { key: key.to_owned(), problem: problem.to_owned() }
     }
@@ -178,7 +181,6 @@ impl Error {
         }
     }
 
-    /// Returns the field that is wrong.
     fn field(&self) -> Option<&str> {
         match self {
             Self::Field { field, .. } | Self::Request { field, .. } => {
@@ -195,7 +197,6 @@ impl Error {
         }
     }
 
-    /// Returns the name of the header that is wrong.
     fn header(&self) -> Option<&'static str> {
         match self {
             Self::MediaType(_) => Some("content-type"),
@@ -206,7 +207,6 @@ impl Error {
         }
     }
 
-    /// Returns the error in the form that all protocols write.
     pub(crate) fn report(&self) -> ErrorReport {
         let (status, code) = self.kind();
         let field = self.field().map(|field| shortened(field.to_owned()));
@@ -248,92 +248,9 @@ pub(crate) enum RequestPart<'p> {
     Query,
 }
 
-/// Writes what is wrong, and what to do.
-impl fmt::Display for Error {
-    // Long because it is a table: one text for each case.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"),
-            Self::NotJson(problem) => write!(f, "the body is not JSON: {problem}; send an object such as {EXAMPLE}"),
-            Self::Field { field, problem } if field.is_empty() => f.write_str(problem),
-            Self::Field { field, problem } => write!(f, "{}: {problem}", field.trim_start_matches('/')),
-            Self::Query { key, problem } => write!(f, "{key}: {problem}"),
-            Self::Request { error, .. } => error.fmt(f),
-            Self::RequestId(BadRequestId { bytes }) => {
-                write!(f, "request_id: {bytes} bytes; from 1 to {} fit", RequestId::BYTES_MAX)
-            }
-            Self::Reused(Reused) => f.write_str(
-                "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what \
-                 the first one had",
-            ),
-            Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask by a check what is left"),
-            Self::Actual(actual) => write!(f, "actual: {actual} is out of range; from 0 to {NUMBER_MAX} fit"),
-            Self::ActualAboveMax { actual, max } => write!(
-                f,
-                "actual: {actual} is above {max}, the most that this reservation can be settled at: a multiple of its estimate \
-                 (--settle-multiple of this server) or one burst of its largest limit; settle it at {max} or less, and reserve \
-                 a larger estimate next time. Nothing was changed, and the reservation is still open"
-            ),
-            Self::Reservation(Gone::Settled) => {
-                f.write_str("reservation: was settled or refunded before; nothing was changed")
-            }
-            Self::Reservation(Gone::Unknown) => f.write_str(
-                "reservation: not known here; it is of another node, or more than an hour old, or from before a restart, and \
-                 stands as it was charged",
-            ),
-            Self::ReservationShare(ShareTaken { open }) => write!(
-                f,
-                "reservation: this caller has {open} open ones, its share of the places (--caller-share of this server); settle \
-                 or refund some of them, or ask by a check, which takes no place. Nothing was charged"
-            ),
-            Self::TooManyChecks(count) => {
-                write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")
-            }
-            Self::TooManyStreams => write!(
-                f,
-                "{REFLECTION_STREAMS_MAX} streams or more are open on this connection, too many for one of the reflection \
-                 service; ask on another connection"
-            ),
-            Self::HeadTooLarge => {
-                write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
-            }
-            Self::Token(setting) => write!(
-                f,
-                "this server asks for a token; send one of its {setting} as `Authorization: Bearer TOKEN`, or as \
-                 X-Tidegate-Token"
-            ),
-            Self::Forbidden(forbidden) => forbidden.fmt(f),
-            Self::Host(name) => write!(
-                f,
-                "Host: `{name}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or \
-                 allow the name with --allowed-host"
-            ),
-            Self::Origin(origin) => write!(
-                f,
-                "pages of {} may not call this server; allow their origin with --allowed-origin",
-                origin.as_deref().unwrap_or("other sites")
-            ),
-            Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
-            Self::TooSlow => f.write_str("the body did not come in time; send it at once"),
-            Self::BrokenOff => f.write_str(
-                "the body ended early or is malformed; send all that its length or its chunks announce",
-            ),
-            Self::MediaType(given) => {
-                write!(f, "Content-Type: `{given}` is not read here; send JSON as application/json")
-            }
-            Self::Encoding(given) => write!(f, "Content-Encoding: `{given}` is not read here; send the body as it is"),
-            Self::Overload => {
-                f.write_str("too many long bodies are being read at once; nothing was changed, send it again")
-            }
-            Self::Undecided => f.write_str("this could not be decided; the log of this server says why"),
-            Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
-            Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),
-            Self::Path(path) => {
-                let hint = if path.starts_with("/api/") { "this is not an admin server, and " } else { "" };
-                write!(f, "nothing is at {path}; {hint}checks go to POST /v1/check and POST /v1/check/batch")
-            }
-        }
-    }
+/// Returns the name of a field before its problem; empty for the whole body.
+fn label(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!("{}: ", field.trim_start_matches('/')) }
 }
 
 /// Returns the stable code of an error of the engine.
