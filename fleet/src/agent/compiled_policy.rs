@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use derive_more::{Display, From};
 use serde_json::from_str;
-use thiserror::Error;
 use tidegate::policy::borrowed;
 
 use crate::wire::{
@@ -23,18 +23,19 @@ pub(crate) struct CompiledPolicy {
 }
 
 /// The reason why a policy was not put in force.
-#[derive(Debug, Error)]
+#[derive(Debug, Display, From)]
 pub(crate) enum ApplyError {
     /// The message is damaged: the policy must be sent again.
-    #[error(transparent)]
-    Damaged(#[from] Damaged),
+    #[from]
+    Damaged(Damaged),
     /// The policy cannot be read or compiled by this build, and sending it again would not help.
-    #[error("{0}")]
     Refused(String),
     /// The delta is against a document that this node does not have.
-    #[error("it differs from a policy that is not here")]
+    #[display("it differs from a policy that is not here")]
     UnknownBase,
 }
+
+impl std::error::Error for ApplyError {}
 
 impl CompiledPolicy {
     pub(crate) fn from_snapshot(sent: &SnapshotMessage) -> Result<Self, ApplyError> {

@@ -2,9 +2,9 @@
 
 use std::{fmt, fs, io, iter, path::PathBuf, time::Duration};
 
+use derive_more::Display;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
-use thiserror::Error;
 use tidegate_api::ProblemDetails;
 use tidegate_net::tls::ClientTls;
 
@@ -61,15 +61,17 @@ impl fmt::Debug for Token {
     }
 }
 
-#[derive(Debug, Error)]
+#[derive(Debug, Display)]
 pub(crate) enum CallError {
     /// No response, or one of a proxy that could not reach the admin server.
-    #[error("the admin server cannot be reached: {0}")]
+    #[display("the admin server cannot be reached: {_0}")]
     Unreachable(String),
     /// The admin server refused the request with this code and text.
-    #[error("the admin server refuses ({status} {code}): {why}")]
+    #[display("the admin server refuses ({status} {code}): {why}")]
     Refused { status: u16, code: String, why: String },
 }
+
+impl std::error::Error for CallError {}
 
 #[derive(Clone, Debug)]
 pub(crate) struct AdminClient {

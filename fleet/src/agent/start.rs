@@ -7,8 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use derive_more::Display;
 use rustix::system::uname;
-use thiserror::Error;
 use tidegate::{
     Engine,
     clock::{Clock, SystemClock},
@@ -62,20 +62,20 @@ pub struct AgentHandle {
 }
 
 /// The reason why an agent cannot start. An admin server that cannot be reached is no such reason.
-#[derive(Debug, Error)]
+#[derive(Debug, Display)]
 #[non_exhaustive]
 pub enum StartError {
     /// The URL of the admin server is invalid.
-    #[error("`{0}` is no address; write http:// or https:// and where the admin server is")]
+    #[display("`{_0}` is no address; write http:// or https:// and where the admin server is")]
     Url(String),
     /// The name is invalid.
-    #[error(
-        "`{0}` is no name of a node; write letters, digits, `.`, `_` and `-`, {max} at most",
+    #[display(
+        "`{_0}` is no name of a node; write letters, digits, `.`, `_` and `-`, {max} at most",
         max = wire::NAME_BYTES_MAX
     )]
     Name(String),
     /// The folder cannot be used.
-    #[error("the folder {} cannot be used: {why}", path.display())]
+    #[display("the folder {} cannot be used: {why}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -83,15 +83,17 @@ pub enum StartError {
         why: io::Error,
     },
     /// The token cannot be read.
-    #[error("the token cannot be read: {0}")]
+    #[display("the token cannot be read: {_0}")]
     Token(io::Error),
     /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[display("TLS cannot be set up: {_0}")]
     Tls(String),
     /// The system has no random numbers.
-    #[error("the system gives no random numbers: {0}")]
+    #[display("the system gives no random numbers: {_0}")]
     Random(String),
 }
+
+impl std::error::Error for StartError {}
 
 impl Agent {
     /// Makes the settings of an agent for the admin server at this URL, such as `https://admin.example:8080`. The token

@@ -1,13 +1,13 @@
 //! Errors of a store's settings, and of a store that does not answer.
 
-use thiserror::Error;
+use derive_more::{Display, Error};
 
 /// The reason why a store cannot be used.
-#[derive(Debug, Error)]
+#[derive(Debug, Display, Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// An address is invalid.
-    #[error("{}: {why}", address_name(*place, *of))]
+    #[display("{}: {why}", address_name(*place, *of))]
     Address {
         /// The index of the address, from 0.
         place: usize,
@@ -17,13 +17,13 @@ pub enum StoreError {
         why: String,
     },
     /// The prefix of the keys is empty, too long or has a character that is not allowed.
-    #[error("the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _")]
+    #[display("the key prefix: {why}; write 1 to 64 letters, digits, dots, colons, - and _")]
     Prefix {
         /// The problem.
         why: String,
     },
     /// The TLS settings cannot be used.
-    #[error("TLS to the store: {why}")]
+    #[display("TLS to the store: {why}")]
     Tls {
         /// The setting with the problem.
         part: TlsPart,
@@ -31,10 +31,10 @@ pub enum StoreError {
         why: String,
     },
     /// The secret of the keys is too short.
-    #[error("the secret of the keys: it has fewer than 16 bytes")]
+    #[display("the secret of the keys: it has fewer than 16 bytes")]
     Secret,
     /// The store did not answer in time.
-    #[error("the store: it did not answer in time")]
+    #[display("the store: it did not answer in time")]
     Silent,
 }
 

@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use thiserror::Error;
+use derive_more::{Display, Error};
 
 /// The most bytes of a line: a snapshot is one line.
 const BYTES_MAX: usize = 160 << 20;
@@ -17,8 +17,8 @@ pub(crate) struct ServerSentEvent {
 }
 
 /// The error for an event that is longer than any of this protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("an event of more than {BYTES_MAX} bytes")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display, Error)]
+#[display("an event of more than {BYTES_MAX} bytes")]
 pub(crate) struct TooLong;
 
 /// A parser that turns the pieces of a stream into events.

@@ -4,32 +4,34 @@
 use std::io::{Read, Write};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use derive_more::Display;
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 /// The most bytes of a document: a policy with a million clients fits.
 pub const BYTES_MAX: u64 = 128 << 20;
 
 /// The reason why a payload is not the document that was sent.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Display)]
 pub enum Damaged {
     /// The stated length is more than [`BYTES_MAX`].
-    #[error("the snapshot was damaged on its way: {0} bytes; at most {BYTES_MAX} fit")]
+    #[display("the snapshot was damaged on its way: {_0} bytes; at most {BYTES_MAX} fit")]
     TooLong(u64),
     /// The payload is not base64, or its content is not deflated.
-    #[error("the snapshot was damaged on its way: {0}")]
+    #[display("the snapshot was damaged on its way: {_0}")]
     Unreadable(String),
     /// The document is longer or shorter than stated.
-    #[error("the snapshot was damaged on its way: it does not have the {said} bytes that it should have")]
+    #[display("the snapshot was damaged on its way: it does not have the {said} bytes that it should have")]
     Length {
         /// The stated length in bytes.
         said: u64,
     },
     /// The digest is that of another document.
-    #[error("the snapshot was damaged on its way: its SHA-256 is not the one that it should have")]
+    #[display("the snapshot was damaged on its way: its SHA-256 is not the one that it should have")]
     Digest,
 }
+
+impl std::error::Error for Damaged {}
 
 /// Returns the SHA-256 of these bytes in hex.
 #[must_use]
