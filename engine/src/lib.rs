@@ -6,10 +6,8 @@
 //!
 //! ```
 //! let limiter = tidegate::Limiter::per_second(100);
-//! let answer = limiter.check();
-//! if !answer.is_allowed() {
-//!     println!("not now: {:?}", answer.retry());
-//! }
+//! limiter.check().ok()?; // a denial says when to retry
+//! # Ok::<(), tidegate::Denied>(())
 //! ```
 //!
 //! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`.
@@ -53,7 +51,7 @@ pub use base::{
 pub use engine::{
     check::MetLimit,
     counted_identity::CountedIdentity,
-    decision::{Decision, Degraded, Outcome, Retry},
+    decision::{Decision, Degraded, Denied, Outcome, Retry},
     handle::Handle,
     heavy_hitters::{HeavyHitters, Hitter},
     inspect::{InspectedLimit, Inspection},
