@@ -11,7 +11,8 @@
 //! ```
 //!
 //! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`.
-//! An [`Engine`] has many limits at once, by a policy that changes while it runs.
+//! An [`Engine`] has many limits at once, by a policy that changes while it runs. `check` charges one token and `check_n`
+//! a cost; `peek` and `peek_n` charge nothing.
 //!
 //! The dependency in `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
 //!

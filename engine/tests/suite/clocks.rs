@@ -474,11 +474,11 @@ fn an_engine_follows_under_the_version_that_it_has() {
     let bench = Bench::new("fixed_window", 5, "1h");
     assert!(!bench.engine.follow_wall_time(), "there is nothing to follow");
     let mut handle = bench.engine.handle("default/tier:t/l", "user").expect("a limit");
-    assert!(handle.check("ada", 5).expect("valid").is_allowed());
+    assert!(handle.check_n("ada", 5).expect("valid").is_allowed());
     bench.clock.set_wall_back(60 * SECOND);
     assert!(bench.engine.follow_wall_time() && !bench.engine.follow_wall_time());
     assert_eq!(bench.engine.version(), 1);
-    let decision = handle.check("ada", 1).expect("valid");
+    let decision = handle.check("ada");
     assert!(!decision.is_allowed());
     assert_eq!(decision.retry(), Retry::After(Duration::from_mins(1)), "the hour before this one ends in a minute");
     // A thousand times, and then no more; publishes go on.

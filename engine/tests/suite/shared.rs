@@ -118,7 +118,7 @@ fn a_local_denial_asks_no_store_and_a_store_s_denial_charges_nothing_here() {
         [Some("default/tier:t/s"), Some("default/tier:t/s"), Some("default/tier:t/s"), Some("default/tier:t/s")]
     );
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
-    assert_eq!(here.check(b"ada", 1).expect("valid").remaining(), Some(0));
+    assert_eq!(here.check(b"ada").remaining(), Some(0));
     let asked = store.asked;
     assert_eq!(check(&engine, &clock, &mut store, 1).limit_id(), Some("default/tier:t/l"));
     assert_eq!(store.asked, asked, "the local limit refused first");
@@ -134,7 +134,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
     // Another check takes the last token of the local limit while the store decides.
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
-    assert!(here.check(b"ada", 1).expect("valid").is_allowed());
+    assert!(here.check(b"ada").is_allowed());
     let (decision, give_back) = engine.finish(pending, &answers);
     assert!(!decision.is_allowed());
     assert_eq!(decision.limit_id(), Some("default/tier:t/l"));

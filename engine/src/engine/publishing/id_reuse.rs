@@ -120,14 +120,14 @@ fn a_handle_on_an_older_policy_holds_its_ids() {
     let (engine, _) = engine(100, 2);
     engine.publish(named("a")).expect("there is room");
     let mut handle = engine.handle(&name("a"), "user").expect("it is there");
-    assert!(handle.check("ada", 2).expect("valid").is_allowed());
+    assert!(handle.check_n("ada", 2).expect("valid").is_allowed());
     engine.publish(named("b")).expect("there is room");
     assert_eq!(engine.has_room_for(&named("c")), Err(PublishError::TooManyLimits));
     assert_eq!(engine.publish(named("c")), Err(PublishError::TooManyLimits));
     assert_eq!((engine.version(), engine.known_limits()), (2, 2));
     assert_eq!(allowed(&engine), 2, "the policy in force decides");
     // The next check takes the newest policy, which does not have its limit.
-    assert_eq!(handle.check("ada", 1).expect("valid").limit_id(), None);
+    assert_eq!(handle.check("ada").limit_id(), None);
     assert_eq!(engine.has_room_for(&named("c")), Ok(()));
     assert_eq!(engine.publish(named("c")), Ok(3));
     assert_eq!(allowed(&engine), 2);
