@@ -73,7 +73,7 @@ pub use policy::{
     error::{Problem, Problems},
     named_values::NamedValues,
     path::{normalized_path, truncated_path},
-    pattern::Endpoints,
+    pattern::{Endpoints, InvalidPattern},
     request::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
         RequestParts, VALUE_BYTES_MAX,

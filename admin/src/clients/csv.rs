@@ -9,7 +9,7 @@ use csv::{ErrorKind, ReaderBuilder, Trim};
 use jiff::Timestamp;
 use serde_json::json;
 use tidegate::{
-    formats::{JsonError, read_json},
+    formats::read_json,
     policy::{Client, Limit, Override},
 };
 
@@ -152,10 +152,7 @@ impl Line {
             Some("unlimited") => Some(Override { unlimited: true, ..Override::default() }),
             Some(list) if list.starts_with('[') => match read_json::<Vec<Limit>>(list) {
                 Ok(limits) => Some(Override { limits, ..Override::default() }),
-                Err(JsonError::Syntax(problem)) => return wrong("override", format!("not JSON: {problem}")),
-                Err(JsonError::Field { pointer, message }) => {
-                    return wrong("override", format!("{pointer}: {message}"));
-                }
+                Err(error) => return wrong("override", error.to_string()),
             },
             Some(other) => {
                 let wanted = "`blocked`, `unlimited`, a JSON list of limits, or nothing";

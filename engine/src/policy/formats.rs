@@ -42,15 +42,27 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = String;
+/// The error of a name that is no [`Format`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownFormat(String);
 
-    fn from_str(name: &str) -> Result<Self, String> {
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a policy format; toml, yaml and json are", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
         match name.to_ascii_lowercase().as_str() {
             "toml" => Ok(Self::Toml),
             "yaml" | "yml" => Ok(Self::Yaml),
             "json" => Ok(Self::Json),
-            _ => Err(format!("`{name}` is not a policy format; toml, yaml and json are")),
+            _ => Err(UnknownFormat(name.to_owned())),
         }
     }
 }
@@ -122,6 +134,18 @@ pub enum JsonError {
         message: String,
     },
 }
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(problem) => write!(f, "not JSON: {problem}"),
+            Self::Field { pointer, message } if pointer.is_empty() => f.write_str(message),
+            Self::Field { pointer, message } => write!(f, "{pointer}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
 
 /// Reads a JSON text.
 pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {

@@ -184,7 +184,9 @@ fn a_manual_clock_loses_no_advance() {
 #[test]
 fn a_tick_out_of_range_is_refused() {
     for tick in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(1_001), Duration::MAX] {
-        assert_eq!(CoarseClock::start(tick).expect_err("out of range"), TickError::OutOfRange(tick));
+        assert!(
+            matches!(CoarseClock::start(tick).expect_err("out of range"), TickError::OutOfRange(found) if found == tick)
+        );
     }
     let error = TickError::OutOfRange(Duration::from_secs(2)).to_string();
     assert_eq!(error, "tick: 2s is out of range; from 1ms to 1s work");

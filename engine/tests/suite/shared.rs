@@ -65,8 +65,7 @@ impl Store {
 }
 
 fn key(charge: &StoreCharge<'_>) -> String {
-    let identities =
-        charge.identities().into_iter().map(|it| format!("{}:{}={}", it.value().len(), it.kind(), it.value()));
+    let identities = charge.identities().map(|it| format!("{}:{}={}", it.value().len(), it.kind(), it.value()));
     format!("{} {}", charge.limit_id, identities.collect::<Vec<_>>().join(" "))
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tidegate::{
-    BeginResult, Decision, Engine, GiveBack, Identity, Snapshot, StoreCharge,
+    BeginResult, Decision, Engine, GiveBack, Snapshot, StoreCharge,
     algorithm::{Receipt, Verdict},
     clock::{Clock, ManualClock},
     policy::{Limit, Sharing},
@@ -52,7 +52,7 @@ fn both(numbers: &LimitNumbers) -> Option<Snapshot> {
 }
 
 fn key(charge: &StoreCharge<'_>) -> String {
-    charge.identities().iter().map(Identity::value).collect()
+    charge.identities().map(|identity| identity.value()).collect()
 }
 
 impl Store {

@@ -112,6 +112,7 @@ impl<'e, C: Clock + Clone> EntryPoints<'e, C> {
 
         for handle in &mut self.handles {
             sums.add(handle.check(key).is_allowed());
+            let _ = black_box(handle.peek(key));
             handle.check_batch(&[key, [b'x'; 8], key], sums);
         }
         for request in [&one, &several, &users, &shared] {
