@@ -4,9 +4,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate::{
-    Bucket,
-    algorithm::{FixedWindow, Meter, Verdict},
+    algorithm::{FixedWindow, Meter},
     clock::{Clock, SystemClock},
+    internals::{Bucket, Verdict},
 };
 use tidegate_benches::{
     LIMIT_ID,
@@ -78,7 +78,7 @@ fn full_check(c: &mut Criterion) {
 fn give_back(c: &mut Criterion) {
     let meter = meter(10, 10);
     let Verdict::Admit(word) = meter.step(0, 1_000, 1) else { return };
-    let receipt = tidegate::algorithm::Receipt { cost: 1, charged_at: 1_000, word, moved_ns: u64::MAX };
+    let receipt = tidegate::internals::Receipt { cost: 1, charged_at: 1_000, word, moved_ns: u64::MAX };
     c.bench_function("give back", |b| {
         b.iter(|| black_box(&meter).give_back(black_box(word), black_box(2_000), &receipt));
     });

@@ -62,7 +62,7 @@ pub use engine::{
     publishing::PublishError,
     reservation::Reservation,
     saved_decision::SavedDecision,
-    shared::{BeginResult, Decide, GiveBack, Pending, StoreAnswer, StoreCharge},
+    shared::Decide,
     state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]
@@ -85,11 +85,25 @@ pub use policy::{
     lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
 };
 pub use storage::{
-    bucket::Bucket,
     counters::{Counts, Totals},
     table::BYTES_PER_KEY,
     table_shares::TableShares,
 };
+
+/// Parts of the engine for the other crates of this repository: checks whose limits are kept in a store, and steps over
+/// the word of a bucket. They may change in any version.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::{
+        algorithm::{
+            remote_add::RemoteAdd,
+            remote_step::RemoteStep,
+            verdict::{Receipt, Verdict},
+        },
+        engine::shared::{BeginResult, GiveBack, Pending, StoreAnswer, StoreCharge},
+        storage::bucket::Bucket,
+    };
+}
 
 /// The meaning of the entries of Envoy's descriptors.
 ///

@@ -3,9 +3,10 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use tidegate::{
-    BeginResult, Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot, StoreAnswer,
-    algorithm::{Carry, Verdict},
+    Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot,
+    algorithm::Carry,
     clock::{Clock, ManualClock},
+    internals::{BeginResult, StoreAnswer, Verdict},
     policy::{Algorithm, Domain, Limit, Mode, OnFailure, Policy, Sharing, Tier},
     time::SECOND_NS,
 };

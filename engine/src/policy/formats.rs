@@ -154,6 +154,7 @@ pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
 }
 
 /// Rewords an error of `serde_json` about a text. `check` reads a value into the type that the text should have.
+#[doc(hidden)]
 pub fn plain_json_error(
     text: &str,
     error: &serde_json::Error,
@@ -180,6 +181,7 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
 }
 
 /// Reads a JSON value into a type. Messages quote numbers as they are written in `text`, from which the value was read.
+#[doc(hidden)]
 pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
     deserializer::read(value, Format::Json).map_err(|error| JsonError::Field {
         pointer: pointer_of(&error.path),

@@ -5,9 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::{
     Decision, Engine, Identity, Publish, Request, Retry, Snapshot,
-    algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, TokenBucket, Verdict},
+    algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
     clock::ManualClock,
     formats::Format,
+    internals::Verdict,
 };
 
 const SECOND: u64 = 1_000_000_000;

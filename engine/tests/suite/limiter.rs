@@ -12,8 +12,9 @@ use std::{
 use proptest::prelude::*;
 use tidegate::{
     KeyedLimiter, Limiter, Outcome, Rate, RatedLimiter, Retry,
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket, Verdict},
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
     clock::{Clock, ManualClock},
+    internals::Verdict,
 };
 
 const MS: u64 = 1_000_000;

@@ -4,10 +4,10 @@
 use std::{collections::HashMap, future::Future, pin::pin, task, time::Duration};
 
 use tidegate::{
-    BeginResult, Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot, StoreAnswer, StoreCharge,
-    algorithm::Verdict,
+    Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot,
     clock::{Clock, ManualClock},
     formats::Format,
+    internals::{BeginResult, StoreAnswer, StoreCharge, Verdict},
     policy::Sharing,
 };
 

@@ -11,10 +11,11 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    BeginResult, Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
-    algorithm::{Carry, Meter, SlidingWindowLog, Verdict},
+    Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
+    algorithm::{Carry, Meter, SlidingWindowLog},
     clock::ManualClock,
     formats::Format,
+    internals::{BeginResult, Verdict},
 };
 use tidegate_conformance::Deadline;
 

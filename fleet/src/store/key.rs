@@ -11,7 +11,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use tidegate::StoreCharge;
+use tidegate::internals::StoreCharge;
 
 use crate::store::error::StoreError;
 

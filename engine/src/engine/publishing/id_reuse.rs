@@ -139,7 +139,7 @@ fn reservations_and_saved_decisions_of_a_name_do_not_touch_the_next_name_with_it
     engine.publish(named("a")).expect("there is room");
     let ada = [Identity::new("user", "ada").expect("valid")];
     let ada = Request::new(&ada).expect("valid");
-    let (decision, [first, second]) = (engine.peek(&ada).remember(), [(); 2].map(|()| engine.reserve(&ada).1));
+    let (decision, [first, second]) = (engine.peek(&ada).save(), [(); 2].map(|()| engine.reserve(&ada).1));
     for id in ["b", "c"] {
         engine.publish(named(id)).expect("there is room");
     }
@@ -147,7 +147,7 @@ fn reservations_and_saved_decisions_of_a_name_do_not_touch_the_next_name_with_it
     engine.settle(first.expect("it was allowed"), 2);
     engine.refund(second.expect("it was allowed"));
     assert_eq!(allowed(&engine), 2, "neither was charged or refunded to c");
-    assert_eq!(engine.recall(&decision).limit_id(), Some(&*name("a")));
+    assert_eq!(engine.restore(&decision).limit_id(), Some(&*name("a")));
 }
 
 #[test]

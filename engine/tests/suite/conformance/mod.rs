@@ -9,7 +9,7 @@ mod step;
 
 use std::time::Duration;
 
-use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::Verdict, clock::Clock, policy};
+use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::Clock, internals::Verdict, policy};
 use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use tidegate::{
-    Bucket,
-    algorithm::{Carry, FixedWindow, Meter, Receipt, SlidingWindowCounter, TokenBucket, Verdict},
+    algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
     clock::{Clock, ManualClock},
+    internals::{Bucket, Receipt, Verdict},
     policy::Algorithm,
     time::Nanos,
 };

@@ -8,7 +8,7 @@ mod entry_points;
 use std::{num::NonZeroU32, time::Duration};
 
 use allocation_counter::measure;
-use tidegate::{BeginResult, HeavyHitters, Identity, Request, clock::ManualClock};
+use tidegate::{HeavyHitters, Identity, Request, clock::ManualClock, internals::BeginResult};
 use tidegate_conformance::Deadline;
 
 use self::entry_points::{EntryPoints, SECOND, Sums, engine, leasing};

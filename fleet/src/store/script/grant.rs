@@ -63,8 +63,8 @@ pub(crate) struct Grant {
 pub(crate) fn granted(held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
     let Record { under, word, mut leases } = held;
     let meter = under.meter;
-    let mut word = meter.rolled(word, now);
-    let ends = meter.ends(word);
+    let mut word = meter.advance_window(word, now);
+    let ends = meter.window_end(word);
     // Tokens that the store still counts as out are kept. Others were counted as spent, or belong to a window that is
     // over: the node asks for as many anew.
     let is_counted = ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out);

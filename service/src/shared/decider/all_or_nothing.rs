@@ -1,6 +1,6 @@
 //! Decides several requests together, all or nothing: the descriptors of one Envoy request.
 
-use tidegate::{BeginResult, Decision, Degraded, Rate, Request, clock::Clock};
+use tidegate::{Decision, Degraded, Rate, Request, clock::Clock, internals::BeginResult};
 use tidegate_fleet::store::Shared;
 
 use super::{CheckOutcome, Decider, catch_panic, with_stored_charge, without_reservation};
