@@ -12,6 +12,7 @@ use crate::base::time::Nanos;
 
 /// One limit's compiled numbers. The meter interprets the words of the limit's buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Meter {
     /// A token bucket, by GCRA.
     TokenBucket(TokenBucket),

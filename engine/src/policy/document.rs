@@ -168,6 +168,7 @@ pub enum DescriptorPaths {
 
 /// The settings of a domain for descriptors of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DescriptorSettings {
     /// The limits that apply to a descriptor.
     pub descriptors: Descriptors,
@@ -177,6 +178,7 @@ pub struct DescriptorSettings {
 
 /// The response settings of a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct ResponseSettings {
     /// The answer of the server when it cannot decide.
     pub on_error: OnError,
@@ -202,6 +204,7 @@ pub enum OnError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Headers {
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     #[default]
@@ -216,6 +219,7 @@ pub enum Headers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Reset {
     /// Unix seconds.
     #[default]

@@ -22,6 +22,7 @@ use crate::policy::{
 
 /// A text format of policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Format {
     /// TOML 1.0.
     Toml,

@@ -60,6 +60,7 @@ pub struct Imported {
 /// A note on a part of a file that changes when it is imported.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Note {
     /// The file.
     pub file: String,
@@ -93,6 +94,7 @@ impl fmt::Display for Note {
 /// The error of a file that cannot be imported: its own limiter would refuse it too, or it has unknown fields, or nesting or
 /// aliases beyond the bounds of any document.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ImportError {
     /// The index of the file, from 0; `None`: all of them together.
     pub place: Option<usize>,

@@ -137,7 +137,7 @@ proptest! {
         let exact = match carry {
             Carry::Keep => used * old_capacity * new_unit,
             Carry::Proportional => used * new_capacity * new_unit,
-            Carry::Reset => 0,
+            _ => 0,
         };
         let exact = exact.min(new_capacity * scale);
         // A sliding window rounds the old use up to a token; a bucket's use has 16 bits of fraction; the rest is a token
@@ -147,7 +147,7 @@ proptest! {
         let rounding = match carry {
             Carry::Keep => old_rounding + 2 * scale,
             Carry::Proportional => old_rounding * new_capacity.div_ceil(old_capacity) + 2 * scale,
-            Carry::Reset => 0,
+            _ => 0,
         };
         let reported = match new {
             Numbers::Bucket { .. } => u128::from(to.reset_after_ns(carried, at)) * unit * old_capacity,
@@ -176,7 +176,7 @@ proptest! {
         let expected = match carry {
             Carry::Keep => to.capacity().saturating_sub(from.capacity()),
             Carry::Proportional => 0,
-            Carry::Reset => to.capacity(),
+            _ => to.capacity(),
         };
         prop_assert_eq!(left, expected);
     }

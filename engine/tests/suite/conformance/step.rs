@@ -29,7 +29,7 @@ pub(crate) fn meter(numbers: &LimitNumbers) -> Option<Meter> {
             SlidingWindowCounter::new(limit, period_ns).ok().map(Meter::SlidingWindowCounter)
         }
         // Over one word it is stricter than the rule; the engine has a ring beside it.
-        Algorithm::SlidingWindowLog => None,
+        _ => None,
     }
 }
 

@@ -254,6 +254,7 @@ impl Run {
             Algorithm::FixedWindow => format!("fixed_window/{tokens}/{period_ns}"),
             Algorithm::SlidingWindowCounter => format!("sliding_window_counter/{tokens}/{period_ns}"),
             Algorithm::SlidingWindowLog => format!("sliding_window_log/{tokens}/{period_ns}"),
+            _ => panic!("no meter of {algorithm:?}"),
         };
         text.parse().expect("a meter")
     }
