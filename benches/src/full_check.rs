@@ -168,17 +168,8 @@ pub fn snapshot(tier: &str, limit: u64) -> Arc<Snapshot> {
         wide("search")
     );
     let mut policy = Policy::parse(&text, Format::Toml).expect("a policy");
-    policy.domains.get_mut("default").expect("is there").clients = names()
-        .map(|value| Client {
-            kind: "api_key".to_owned(),
-            value,
-            tier: Some(tier.to_owned()),
-            label: None,
-            tags: Vec::new(),
-            note: None,
-            exception: None,
-        })
-        .collect();
+    policy.domains.get_mut("default").expect("is there").clients =
+        names().map(|value| Client { tier: Some(tier.to_owned()), ..Client::new("api_key", value) }).collect();
     Snapshot::compile(&policy).expect("valid").into()
 }
 

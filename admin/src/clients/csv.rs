@@ -121,16 +121,7 @@ impl Line {
     /// The client of this line, that was `before` so.
     pub(super) fn client(&self, before: Option<&Client>, now: Timestamp) -> Result<Client, Wrong> {
         let (kind, value) = self.identity()?;
-        let empty = Client {
-            kind: kind.to_owned(),
-            value: value.to_owned(),
-            tier: None,
-            label: None,
-            tags: Vec::new(),
-            note: None,
-            exception: None,
-        };
-        let mut client = before.cloned().unwrap_or(empty);
+        let mut client = before.cloned().unwrap_or_else(|| Client::new(kind, value));
         let cell = |name: &str| {
             let place = COLUMNS.iter().position(|column| *column == name)?;
             self.cells.as_ref().ok()?[place].as_deref()

@@ -45,6 +45,19 @@ pub const TAGS_MAX: usize = 16;
 /// let policy: Policy = serde_json::from_str(text).unwrap();
 /// assert_eq!(policy.domains["default"].defaults["user"], "free");
 /// ```
+///
+/// A program can also build one. Structs have constructors or a `Default` for the fields that may be left out:
+///
+/// ```
+/// use tidegate::{Snapshot, policy::{Algorithm, Domain, Limit, Policy, Tier}};
+///
+/// let tier = Tier::new("free", vec![Limit::new("minute", Algorithm::TokenBucket, 60, "1m")]);
+/// let defaults = [("user".to_owned(), "free".to_owned())].into();
+/// let domain = Domain { defaults, tiers: vec![tier], ..Domain::default() };
+/// let policy = Policy { domains: [("default".to_owned(), domain)].into() };
+/// Snapshot::compile(&policy)?;
+/// # Ok::<(), tidegate::Problems>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -246,6 +259,14 @@ pub struct Tier {
     /// Whether the tier has no limits.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_false"))]
     pub unlimited: bool,
+}
+
+impl Tier {
+    /// Returns a tier with these limits.
+    #[must_use]
+    pub fn new(id: impl Into<String>, limits: Vec<Limit>) -> Self {
+        Self { id: id.into(), description: None, limits, unlimited: false }
+    }
 }
 
 /// The most bytes of the id of a domain, tier, rule or limit.

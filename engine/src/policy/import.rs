@@ -28,7 +28,7 @@ use crate::{
     base::time::{PERIOD_MAX_NS, SECOND_NS},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Limit, Mode, Policy, Sharing},
+        document::{Algorithm, Limit, Mode, Policy},
         error::{Problem, Problems},
     },
 };
@@ -208,8 +208,7 @@ fn window(
         notes.warn(at, field, what, format!("it is a token bucket{cut}, which gives tokens back one by one"));
     }
     let algorithm = if is_window { Algorithm::FixedWindow } else { Algorithm::TokenBucket };
-    let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
-    Some(Limit { id, algorithm, limit, period: period(seconds), burst, max_debt, mode, sharing, on_failure })
+    Some(Limit { mode, ..Limit::new(id, algorithm, limit, period(seconds)) })
 }
 
 fn period(seconds: u64) -> String {
@@ -221,16 +220,7 @@ fn period(seconds: u64) -> String {
 
 /// Returns a limit that admits every request, for requests that a wider rule would limit.
 fn unlimited() -> Limit {
-    Limit {
-        id: "unlimited".to_owned(),
-        algorithm: Algorithm::TokenBucket,
-        // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
-        limit: 86_400_000_000_000,
-        period: "1d".to_owned(),
-        burst: None,
-        max_debt: None,
-        mode: Mode::Shadow,
-        sharing: Sharing::Local,
-        on_failure: None,
-    }
+    // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
+    let highest = Limit::new("unlimited", Algorithm::TokenBucket, 86_400_000_000_000, "1d");
+    Limit { mode: Mode::Shadow, ..highest }
 }

@@ -7,7 +7,7 @@ use crate::{
     engine::{limit_ids::LimitIds, names::LimitIndex, publishing::PublishError, state::Engine},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        document::{Algorithm, Domain, Limit, Policy, Tier},
         request::Request,
     },
     storage::{atomic_update::Swap, counters::Counts, layout::Slot},
@@ -26,18 +26,7 @@ fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClo
 
 /// Returns a policy in which users have one limit of this name: two at once, and as many an hour.
 fn policy(id: &str, algorithm: Algorithm) -> Snapshot {
-    let limit = Limit {
-        id: id.to_owned(),
-        algorithm,
-        limit: 2,
-        period: "1h".to_owned(),
-        burst: None,
-        max_debt: None,
-        mode: Mode::default(),
-        sharing: Sharing::default(),
-        on_failure: None,
-    };
-    let tier = Tier { id: "user".to_owned(), description: None, limits: vec![limit], unlimited: false };
+    let tier = Tier::new("user", vec![Limit::new(id, algorithm, 2, "1h")]);
     let mut domain = Domain::default();
     domain.defaults.insert("user".to_owned(), "user".to_owned());
     domain.tiers.push(tier);

@@ -11,7 +11,7 @@ use crate::{
     engine::{limit_ids::LimitIds, state::Engine},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        document::{Algorithm, Domain, Limit, Policy, Tier},
         request::Request,
     },
 };
@@ -41,24 +41,14 @@ fn compiled<const N: usize>(limits: [(&str, Limit); N]) -> Arc<Snapshot> {
     let mut domain = Domain::default();
     for (kind, limit) in limits {
         domain.defaults.insert(kind.to_owned(), kind.to_owned());
-        domain.tiers.push(Tier { id: kind.to_owned(), description: None, limits: vec![limit], unlimited: false });
+        domain.tiers.push(Tier::new(kind, vec![limit]));
     }
     Arc::new(Snapshot::compile(&Policy { domains: [("default".to_owned(), domain)].into() }).expect("a policy"))
 }
 
 /// Returns a limit of one second.
 fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limit {
-    Limit {
-        id: id.to_owned(),
-        algorithm,
-        limit,
-        period: "1s".to_owned(),
-        burst,
-        max_debt: None,
-        mode: Mode::default(),
-        sharing: Sharing::default(),
-        on_failure: None,
-    }
+    Limit { burst, ..Limit::new(id, algorithm, limit, "1s") }
 }
 
 /// Returns a policy in which a user meets limit `a` and an address limit `b`, buckets with these bursts that get one
