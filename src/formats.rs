@@ -34,6 +34,7 @@ impl PolicyFormatName {
             Format::Toml => Some(Self::Toml),
             Format::Yaml => Some(Self::Yaml),
             Format::Json => Some(Self::Json),
+            _ => None,
         })
         .unwrap_or(Self::Toml)
     }

@@ -350,7 +350,7 @@ mod tests {
         let (engine, _, recorder) = recording(1, 10);
         let who = [Identity::new("user", "ada").expect("valid")];
         let request = Request::exactly(&who).expect("valid");
-        engine.check_together(&[(request, Some(Rate::per_second(5))), (request, None)], &mut Vec::new());
+        engine.check_atomic_batch(&[(request, Some(Rate::per_second(5))), (request, None)], &mut Vec::new());
         assert_eq!(recorder.state().requests, 1);
     }
 

@@ -4,9 +4,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate::{
-    Bucket,
-    algorithm::{FixedWindow, Meter, Verdict},
+    algorithm::{FixedWindow, Meter},
     clock::{Clock, SystemClock},
+    internals::{Bucket, Verdict},
 };
 use tidegate_benches::{
     LIMIT_ID,
@@ -45,24 +45,24 @@ fn table(c: &mut Criterion) {
     let mut group = c.benchmark_group("table");
     let hot = engine(1_000, 1_000_000_000, 1_000_000);
     let mut handle = hot.handle(LIMIT_ID, "k").expect("is there");
-    group.bench_function("hot key", |b| b.iter(|| handle.check(black_box(&key_of(1)), 1).expect("valid").is_allowed()));
+    group.bench_function("hot key", |b| b.iter(|| handle.check(black_box(&key_of(1))).is_allowed()));
     let wide = engine(1_000_000, 1_000_000_000, 1_000_000);
     let mut handle = wide.handle(LIMIT_ID, "k").expect("is there");
     for number in 0..1_000_000 {
-        let _ = handle.check(key_of(number), 1).expect("valid");
+        let _ = handle.check(key_of(number));
     }
     let mut numbers = Uniform::new(7, 1_000_000);
     group.bench_function("1 M keys", |b| {
-        b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
+        b.iter(|| handle.check(key_of(numbers.draw())).is_allowed());
     });
     let mut numbers = Uniform::new(7, u64::MAX);
     // Most keys are new: they touch a slot for the first time, or take an idle one once the table is full.
     group.bench_function("new keys", |b| {
-        b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
+        b.iter(|| handle.check(key_of(numbers.draw())).is_allowed());
     });
     let denying = engine(1_000, 1, 1);
     let mut handle = denying.handle(LIMIT_ID, "k").expect("is there");
-    group.bench_function("denial", |b| b.iter(|| handle.check(black_box(&key_of(1)), 1).expect("valid").is_allowed()));
+    group.bench_function("denial", |b| b.iter(|| handle.check(black_box(&key_of(1))).is_allowed()));
     group.finish();
 }
 
@@ -78,7 +78,7 @@ fn full_check(c: &mut Criterion) {
 fn give_back(c: &mut Criterion) {
     let meter = meter(10, 10);
     let Verdict::Admit(word) = meter.step(0, 1_000, 1) else { return };
-    let receipt = tidegate::algorithm::Receipt { cost: 1, charged_at: 1_000, word, moved_ns: u64::MAX };
+    let receipt = tidegate::internals::Receipt { cost: 1, charged_at: 1_000, word, moved_ns: u64::MAX };
     c.bench_function("give back", |b| {
         b.iter(|| black_box(&meter).give_back(black_box(word), black_box(2_000), &receipt));
     });

@@ -93,7 +93,7 @@ pub struct OneHandle<'f>(pub &'f FullCheck);
 impl TestedLimiter for OneHandle<'_> {
     fn checker(&self) -> impl FnMut(u64) -> bool {
         let mut user = self.0.engine.handle("default/rule:search/search", "user").expect("is there");
-        move |client| user.check(&self.0.names[client as usize], 1).expect("valid").is_allowed()
+        move |client| user.check(&self.0.names[client as usize]).is_allowed()
     }
 }
 
@@ -109,9 +109,7 @@ impl TestedLimiter for ThreeHandles<'_> {
         let mut user = handle("default/rule:search/search", "user");
         move |client| {
             let (name, address) = (&self.0.names[client as usize], &self.0.addresses[client as usize]);
-            ip.check(address, 1).expect("valid").is_allowed()
-                & key.check(name, 1).expect("valid").is_allowed()
-                & user.check(name, 1).expect("valid").is_allowed()
+            ip.check(address).is_allowed() & key.check(name).is_allowed() & user.check(name).is_allowed()
         }
     }
 }
@@ -152,17 +150,8 @@ pub fn snapshot(tier: &str, limit: u64) -> Arc<Snapshot> {
         wide("search")
     );
     let mut policy = Policy::parse(&text, Format::Toml).expect("a policy");
-    policy.domains.get_mut("default").expect("is there").clients = names()
-        .map(|value| Client {
-            kind: "api_key".to_owned(),
-            value,
-            tier: Some(tier.to_owned()),
-            label: None,
-            tags: Vec::new(),
-            note: None,
-            exception: None,
-        })
-        .collect();
+    policy.domains.get_mut("default").expect("is there").clients =
+        names().map(|value| Client { tier: Some(tier.to_owned()), ..Client::new("api_key", value) }).collect();
     Snapshot::compile(&policy).expect("valid").into()
 }
 

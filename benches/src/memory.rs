@@ -30,12 +30,12 @@ pub fn measure(keys: usize) -> TableMemory {
     assert!(keys > 0, "no keys, no share of them");
     // The first check of a thread allocates memory that does not belong to the keys.
     let warm_up = engine(1, 1, LIVE_S);
-    let _ = warm_up.handle(LIMIT_ID, "k").map(|mut handle| handle.check(key_of(0), 1));
+    let _ = warm_up.handle(LIMIT_ID, "k").map(|mut handle| handle.check(key_of(0)));
     let engine = engine(keys, 1, LIVE_S);
     let mut handle = engine.handle(LIMIT_ID, "k").expect("is there");
     let before = resident_bytes();
     for number in 0..keys as u64 {
-        let _ = handle.check(key_of(number), LIVE_S).expect("valid");
+        let _ = handle.check_n(key_of(number), LIVE_S).expect("valid");
     }
     let grown = resident_bytes().zip(before).map_or(f64::NAN, |(after, before)| after as f64 - before as f64);
     let overflow_share = engine.overflow_charges() as f64 / keys as f64;

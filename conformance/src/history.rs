@@ -165,7 +165,8 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
             Algorithm::TokenBucket | Algorithm::LeakyBucket => NUMBER_MAX,
             Algorithm::FixedWindow => 1 << 24,
             Algorithm::SlidingWindowCounter => 1 << 20,
-            Algorithm::SlidingWindowLog => 1 << 12,
+            // The smallest of all maxima.
+            _ => 1 << 12,
         };
         let limit = if limit > limit_max { 1 + limit % limit_max } else { limit };
         let calendar = calendar.filter(|_| algorithm == Algorithm::FixedWindow);

@@ -88,6 +88,8 @@ pub(crate) fn fits(numbers: &LimitNumbers, from: Nanos, to: Nanos, sum: u128) ->
         Algorithm::FixedWindow => in_windows(),
         Algorithm::SlidingWindowCounter => in_windows() && (length >= period || sum < 2 * limit),
         Algorithm::SlidingWindowLog => sum <= (length / period + 1) * limit,
+        // An algorithm without a model keeps no bound.
+        _ => sum == 0,
     }
 }
 
@@ -270,6 +272,8 @@ impl Model {
             (Algorithm::SlidingWindowCounter, _) => self.in_two_windows(at, bound),
             (Algorithm::SlidingWindowLog, UsageBound::Lower) => self.in_every_period(at),
             (Algorithm::SlidingWindowLog, UsageBound::Upper) => self.in_last_period(at),
+            // Of an algorithm without a model, everything counts as used, so every admission is a mistake.
+            _ => Usage { amount: u128::from(self.numbers.capacity()) * GRAINS, token: GRAINS },
         }
     }
 

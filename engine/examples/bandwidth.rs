@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut sent, mut waited_ns, mut waits) = (0, 0, 0);
     for chunk in file.chunks(64 * 1_024) {
         loop {
-            match bytes.check(b"acme", chunk.len() as u64)?.retry() {
+            match bytes.check_n(b"acme", chunk.len() as u64)?.retry() {
                 Retry::Now => break,
                 // Waiting exactly that long is enough.
                 Retry::After(wait) => {
@@ -48,11 +48,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A smaller cost may be admitted where a large one is denied, so look at what fits before you cut a chunk.
     clock.advance(SECOND_NS / 10);
-    let denied = bytes.check(b"acme", 200_000)?;
+    let denied = bytes.check_n(b"acme", 200_000)?;
     println!("200,000 bytes: {:?}, but {:?} would go now", denied.retry(), denied.remaining());
-    assert!(bytes.check(b"acme", denied.remaining().ok_or("a limit decided")?)?.is_allowed());
+    assert!(bytes.check_n(b"acme", denied.remaining().ok_or("a limit decided")?)?.is_allowed());
 
     // A cost above the burst never fits. The decision says so, so that the customer does not retry for ever.
-    assert_eq!(bytes.check(b"acme", BURST + 1)?.retry(), Retry::Never);
+    assert_eq!(bytes.check_n(b"acme", BURST + 1)?.retry(), Retry::Never);
     Ok(())
 }

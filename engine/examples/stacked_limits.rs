@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert!(!engine.check(&request).is_allowed());
     }
     let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("the limit is there")?;
-    assert!(minute.check(b"ada", 100)?.is_allowed());
+    assert!(minute.check_n(b"ada", 100)?.is_allowed());
     for (limit, counts) in engine.limit_counts() {
         println!(
             "{:24} allowed {:3}, was the first to refuse {:3}",

@@ -40,15 +40,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             start.wait();
             let mut own = 0;
             while done.load(Ordering::Relaxed) < 200 {
-                // `check` fails only for a cost of 0 or one that is too large.
-                match jobs.check(b"acme", 1).map(|decision| decision.retry()) {
-                    Ok(Retry::Now) => {
+                match jobs.check(b"acme").retry() {
+                    Retry::Now => {
                         own += 1;
                         done.fetch_add(1, Ordering::Relaxed);
                     }
                     // Other threads wait for the same token: a thread that is too late gets a new time.
-                    Ok(Retry::After(wait)) => thread::sleep(wait),
-                    Ok(Retry::Never) | Err(_) => break,
+                    Retry::After(wait) => thread::sleep(wait),
+                    Retry::Never => break,
                 }
             }
             own

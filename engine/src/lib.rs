@@ -6,14 +6,13 @@
 //!
 //! ```
 //! let limiter = tidegate::Limiter::per_second(100);
-//! let answer = limiter.check();
-//! if !answer.is_allowed() {
-//!     println!("not now: {:?}", answer.retry());
-//! }
+//! limiter.check().ok()?; // a denial says when to retry
+//! # Ok::<(), tidegate::Denied>(())
 //! ```
 //!
 //! [`Limiter`] limits one thing, and [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`.
-//! An [`Engine`] has many limits at once, by a policy that changes while it runs.
+//! An [`Engine`] has many limits at once, by a policy that changes while it runs. `check` charges one token and `check_n`
+//! a cost; `peek` and `peek_n` charge nothing.
 //!
 //! The dependency in `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
 //!
@@ -53,7 +52,7 @@ pub use base::{
 pub use engine::{
     check::MetLimit,
     counted_identity::CountedIdentity,
-    decision::{Decision, Degraded, Outcome, Retry},
+    decision::{Decision, Degraded, Denied, Outcome, Retry},
     handle::Handle,
     heavy_hitters::{HeavyHitters, Hitter},
     inspect::{InspectedLimit, Inspection},
@@ -63,7 +62,7 @@ pub use engine::{
     publishing::PublishError,
     reservation::Reservation,
     saved_decision::SavedDecision,
-    shared::{BeginResult, Decide, GiveBack, Pending, StoreAnswer, StoreCharge},
+    shared::Decide,
     state::{DEFAULT_MAX_KEYS, Engine},
 };
 #[cfg(feature = "wait")]
@@ -74,7 +73,7 @@ pub use policy::{
     error::{Problem, Problems},
     named_values::NamedValues,
     path::{normalized_path, truncated_path},
-    pattern::Endpoints,
+    pattern::{Endpoints, InvalidPattern},
     request::{
         BEGINNING_BYTES_MAX, DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError,
         RequestParts, VALUE_BYTES_MAX,
@@ -86,11 +85,25 @@ pub use policy::{
     lint::{Finding, LooseningCode, NewlyEnforcedCode, WarningCode},
 };
 pub use storage::{
-    bucket::Bucket,
     counters::{Counts, Totals},
     table::BYTES_PER_KEY,
     table_shares::TableShares,
 };
+
+/// Parts of the engine for the other crates of this repository: checks whose limits are kept in a store, and steps over
+/// the word of a bucket. They may change in any version.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::{
+        algorithm::{
+            remote_add::RemoteAdd,
+            remote_step::RemoteStep,
+            verdict::{Receipt, Verdict},
+        },
+        engine::shared::{BeginResult, GiveBack, Pending, StoreAnswer, StoreCharge},
+        storage::bucket::Bucket,
+    };
+}
 
 /// The meaning of the entries of Envoy's descriptors.
 ///

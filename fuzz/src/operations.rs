@@ -3,9 +3,10 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use tidegate::{
-    BeginResult, Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot, StoreAnswer,
-    algorithm::{Carry, Verdict},
+    Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot,
+    algorithm::Carry,
     clock::{Clock, ManualClock},
+    internals::{BeginResult, StoreAnswer, Verdict},
     policy::{Algorithm, Domain, Limit, Mode, OnFailure, Policy, Sharing, Tier},
     time::SECOND_NS,
 };
@@ -212,7 +213,7 @@ impl Run {
 
     fn publish(&mut self, numbers: [LimitNumbers; 2], carry: u8) {
         let limits: Vec<Limit> = numbers.iter().zip(["first", "second"]).map(|(it, id)| it.limit(id)).collect();
-        let tier = Tier { id: "free".to_owned(), description: None, limits: limits.clone(), unlimited: false };
+        let tier = Tier::new("free", limits.clone());
         let domain = Domain {
             defaults: [("user".to_owned(), "free".to_owned())].into(),
             tiers: vec![tier],

@@ -13,7 +13,7 @@ use std::{
     task::Poll,
 };
 
-use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, normalized_path};
+use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, InvalidPattern, Request, normalized_path};
 
 use crate::{
     decision::{Backend, OwnedDecision},
@@ -129,8 +129,11 @@ impl<B> Guard<B> {
     }
 
     /// Lets requests pass without a decision whose path matches one of these patterns: `/healthz`, `/users/{id}`, `/assets/*`.
-    /// The error is a message that names the pattern that is wrong.
-    pub fn exempt<'a>(self, patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPattern`], for the first pattern that is invalid.
+    pub fn exempt<'a>(self, patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidPattern> {
         let exempt = Arc::new(Endpoints::parse(patterns)?);
         Ok(self.with(|settings| settings.exempt = Some(exempt)))
     }

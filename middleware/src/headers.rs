@@ -78,7 +78,8 @@ pub fn each(decision: &Decision<'_>, settings: ResponseSettings) -> impl Iterato
     let numbers = match settings.headers {
         Headers::XRatelimit => x_ratelimit(decision, settings.reset),
         Headers::Ietf => ietf(decision, wait),
-        Headers::None => [const { None }; NUMBERS_MAX],
+        // Of a kind that is newer than this code, no header is sent either.
+        _ => [const { None }; NUMBERS_MAX],
     };
     numbers.into_iter().flatten().chain(wait.map(|wait| (RETRY_AFTER, Value::Number(wait))))
 }
@@ -107,7 +108,7 @@ type Numbers = [Option<(&'static str, Value)>; NUMBERS_MAX];
 fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
     let reset = match reset {
         Reset::Epoch => decision.reset_at(),
-        Reset::Delta => decision.reset_after(),
+        _ => decision.reset_after(),
     };
     [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))]
         .map(|(name, number)| Some((name, Value::Number(number?))))

@@ -103,7 +103,7 @@ fn json(differences: Vec<Difference>) -> Result<String, Failure> {
 /// A line for each: `+` is new, `-` is gone, `~` is other.
 pub(super) fn text(differences: &[Difference]) -> String {
     let mut text = String::new();
-    for Difference { domain, kind, id, limit, field, from, to } in differences {
+    for Difference { domain, kind, id, limit, field, from, to, .. } in differences {
         let limit = limit.as_ref().map(|limit| format!("/{limit}")).unwrap_or_default();
         let name = match kind.as_str() {
             "domain" => domain.clone(),

@@ -9,7 +9,7 @@ use csv::{ErrorKind, ReaderBuilder, Trim};
 use jiff::Timestamp;
 use serde_json::json;
 use tidegate::{
-    formats::{JsonError, read_json},
+    formats::read_json,
     policy::{Client, Limit, Override},
 };
 
@@ -121,16 +121,7 @@ impl Line {
     /// The client of this line, that was `before` so.
     pub(super) fn client(&self, before: Option<&Client>, now: Timestamp) -> Result<Client, Wrong> {
         let (kind, value) = self.identity()?;
-        let empty = Client {
-            kind: kind.to_owned(),
-            value: value.to_owned(),
-            tier: None,
-            label: None,
-            tags: Vec::new(),
-            note: None,
-            exception: None,
-        };
-        let mut client = before.cloned().unwrap_or(empty);
+        let mut client = before.cloned().unwrap_or_else(|| Client::new(kind, value));
         let cell = |name: &str| {
             let place = COLUMNS.iter().position(|column| *column == name)?;
             self.cells.as_ref().ok()?[place].as_deref()
@@ -152,10 +143,7 @@ impl Line {
             Some("unlimited") => Some(Override { unlimited: true, ..Override::default() }),
             Some(list) if list.starts_with('[') => match read_json::<Vec<Limit>>(list) {
                 Ok(limits) => Some(Override { limits, ..Override::default() }),
-                Err(JsonError::Syntax(problem)) => return wrong("override", format!("not JSON: {problem}")),
-                Err(JsonError::Field { pointer, message }) => {
-                    return wrong("override", format!("{pointer}: {message}"));
-                }
+                Err(error) => return wrong("override", error.to_string()),
             },
             Some(other) => {
                 let wanted = "`blocked`, `unlimited`, a JSON list of limits, or nothing";

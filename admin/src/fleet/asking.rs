@@ -78,7 +78,7 @@ impl Fleet {
     }
 
     /// What the store of this process has of a request's limits, if it has one.
-    pub(crate) async fn stored(&self, request: &Request<'_>) -> Option<Vec<tidegate::StoreAnswer>> {
+    pub(crate) async fn stored(&self, request: &Request<'_>) -> Option<Vec<tidegate::internals::StoreAnswer>> {
         self.here.as_ref()?.stored(request).await
     }
 

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
     CountedIdentity, Decision, Degraded, Engine, ExplainedIdentity, Identity, InspectedLimit, Request, RequestError,
-    Retry, RuleMatch, StoreAnswer, TierOrigin,
+    Retry, RuleMatch, TierOrigin,
+    internals::StoreAnswer,
     policy::{Override, ResponseSettings, Rule, Sharing},
 };
 use tidegate_fleet::describe::standing;

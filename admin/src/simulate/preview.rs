@@ -300,7 +300,7 @@ fn of_tier(tier: Tier, timezone: Option<&String>, pointer: &str) -> Result<Snaps
 /// Its limits alone: as if every request were one that it counts.
 fn of_rule(rule: Rule, timezone: Option<&String>, pointer: &str) -> Result<Snapshot, Problem> {
     const PATH: &str = "domains.preview.rules[0]";
-    let tier = |id: &String| Tier { id: id.clone(), description: None, limits: Vec::new(), unlimited: true };
+    let tier = |id: &String| Tier { unlimited: true, ..Tier::new(id, Vec::new()) };
     let mut ids: Vec<&String> = rule.tiers.iter().flatten().collect();
     ids.sort_unstable();
     ids.dedup();

@@ -128,6 +128,8 @@ fn says(limit: &Limit, whom: &Whom, timezone: Option<&str>) -> String {
         Algorithm::SlidingWindowLog => {
             format!("{named} may send {most} in any {period}, wherever it begins, and never more.")
         }
+        // An algorithm that is newer than this text.
+        _ => format!("{named} may send {most} in a period of {period}."),
     };
     shadowed(said, limit)
 }
@@ -149,6 +151,7 @@ pub(crate) fn bound(sharing: Sharing) -> &'static str {
              node."
         }
         Sharing::Synced => "Each node counts alone until nodes exchange what they counted.",
+        _ => "The documentation says what holds on all nodes together.",
     }
 }
 
@@ -165,6 +168,7 @@ fn sharing(limit: &Limit) -> String {
             let alone = (limit.limit as f64 * part).ceil() as u64;
             format!("each node counts alone, with {} {}", count(alone), period(&limit.period))
         }
+        _ => "its `on_failure` decides".to_owned(),
     };
     format!("{bound} Where the store does not answer {failing}; as no store is built in yet, that holds now.")
 }

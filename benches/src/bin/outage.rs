@@ -13,7 +13,7 @@ use std::{
 
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
-use tidegate::{BeginResult, Identity, Request, clock::SystemClock};
+use tidegate::{Identity, Request, clock::SystemClock, internals::BeginResult};
 use tidegate_benches::{
     BenchResult,
     servers::turns,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::Parser;
-use tidegate::{BeginResult, Decide, Identity, Request, clock::SystemClock};
+use tidegate::{Decide, Identity, Request, clock::SystemClock, internals::BeginResult};
 use tidegate_benches::{
     BenchResult,
     random::{Zipf, draw_many},

@@ -22,10 +22,7 @@ use std::{
 
 use clap::Parser;
 use redis::{Script, aio::MultiplexedConnection};
-use tidegate::{
-    Decide, Identity, Request,
-    algorithm::{Meter, Verdict},
-};
+use tidegate::{Decide, Identity, Request, algorithm::Meter, internals::Verdict};
 use tidegate_benches::{
     BenchResult,
     servers::{pin_client, turns},

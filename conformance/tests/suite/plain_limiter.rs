@@ -126,6 +126,7 @@ impl PlainLimiter {
                 let is_held = |then: Nanos| u128::from(then) + period > u128::from(at) + early;
                 (state.log.iter().filter(|(then, _)| is_held(*then)).map(|(_, cost)| cost).sum(), 1)
             }
+            other => panic!("no model of {other:?}"),
         }
     }
 

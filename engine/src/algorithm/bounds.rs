@@ -9,6 +9,7 @@ pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 
 /// The error for a parameter that does not fit into a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Unfit {
     /// The parameter: `limit`, `period` or `burst`.
     pub field: &'static str,

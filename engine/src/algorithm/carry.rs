@@ -25,6 +25,7 @@ impl Used {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub enum Carry {
     /// Used tokens stay used, up to the new capacity: 100 used of 100, raised to 1,000, leaves 900.
     #[default]

@@ -12,6 +12,7 @@ use crate::base::time::Nanos;
 
 /// One limit's compiled numbers. The meter interprets the words of the limit's buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Meter {
     /// A token bucket, by GCRA.
     TokenBucket(TokenBucket),
@@ -39,12 +40,6 @@ macro_rules! each {
 }
 
 impl Meter {
-    /// Decides a cost of at least 1 at time `now`.
-    #[inline(always)]
-    pub fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
-        each!(self, algorithm => algorithm.step(word, now, cost))
-    }
-
     /// Returns the precomputed step of a cost of one, for a token bucket.
     pub(crate) fn one_token(&self) -> Option<OneToken> {
         match self {
@@ -78,6 +73,16 @@ impl Meter {
     /// Returns whether its windows follow the calendar of a time zone.
     pub(crate) fn is_of_calendar(&self) -> bool {
         matches!(self, Self::FixedWindow(window) if window.is_of_calendar())
+    }
+}
+
+/// Steps over the word of a bucket.
+#[doc(hidden)]
+impl Meter {
+    /// Decides a cost of at least 1 at time `now`.
+    #[inline(always)]
+    pub fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
+        each!(self, algorithm => algorithm.step(word, now, cost))
     }
 
     /// Returns the largest cost that would be admitted now.

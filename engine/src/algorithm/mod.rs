@@ -22,12 +22,12 @@ mod fixed_window;
 mod meter;
 mod meter_text;
 pub(crate) mod rate;
-mod remote_add;
-mod remote_step;
+pub(crate) mod remote_add;
+pub(crate) mod remote_step;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod token_bucket;
-mod verdict;
+pub(crate) mod verdict;
 
 pub use bounds::{NUMBER_MAX, Unfit};
 pub(crate) use calendar::Calendar;
@@ -36,12 +36,10 @@ pub use fixed_window::FixedWindow;
 #[cfg(feature = "tools")]
 pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use meter::Meter;
-pub use remote_add::RemoteAdd;
-pub use remote_step::RemoteStep;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub(crate) use token_bucket::OneToken;
 pub use token_bucket::TokenBucket;
 #[cfg(feature = "tools")]
 pub(crate) use token_bucket::refill;
-pub use verdict::{Receipt, Verdict};
+pub(crate) use verdict::{Receipt, Verdict};

@@ -6,7 +6,8 @@ use super::{bounds::NUMBER_MAX, meter::Meter, token_bucket::TokenBucket};
 use crate::base::time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// A number of tokens per period, and the most at once (the burst). [`Limiter`](crate::Limiter) and
-/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate or of a [`Meter`].
+/// [`KeyedLimiter`](crate::KeyedLimiter) are made of a rate or of a [`Meter`]; a check of a
+/// [`RatedLimiter`](crate::RatedLimiter) takes a rate or a [`TokenBucket`].
 ///
 /// Every number is valid: a limit or a burst of 0 denies everything. Numbers that are too large for the engine are clamped: a
 /// limit or a burst to 2^53 - 1, and a burst to the tokens that come back within a hundred years.
@@ -61,8 +62,8 @@ impl Rate {
     }
 }
 
-/// Converts a rate to its meter, or to `None` where it admits nothing.
-impl From<Rate> for Option<Meter> {
+/// Converts a rate to its token bucket, or to `None` where it admits nothing.
+impl From<Rate> for Option<TokenBucket> {
     fn from(Rate { limit, period_ns, burst }: Rate) -> Self {
         if limit == 0 || burst == 0 {
             return None;
@@ -70,6 +71,13 @@ impl From<Rate> for Option<Meter> {
         let limit = limit.min(NUMBER_MAX);
         let burst = burst.min(TokenBucket::burst_max(limit, period_ns));
         // Clamped numbers are never out of range.
-        TokenBucket::new(limit, period_ns, burst).ok().map(Meter::TokenBucket)
+        TokenBucket::new(limit, period_ns, burst).ok()
+    }
+}
+
+/// Converts a rate to its meter, or to `None` where it admits nothing.
+impl From<Rate> for Option<Meter> {
+    fn from(rate: Rate) -> Self {
+        Option::<TokenBucket>::from(rate).map(Meter::TokenBucket)
     }
 }

@@ -25,16 +25,16 @@ pub struct RemoteAdd {
 impl RemoteAdd {
     /// Returns the tail after the addition at time `now`, or `None` where it would be above the bound.
     #[must_use]
-    pub fn tail(&self, tail: u64, now: Nanos) -> Option<u64> {
+    pub fn apply(&self, tail: u64, now: Nanos) -> Option<u64> {
         let floor = if self.is_instant { now } else { 0 };
         let sum = tail.max(floor).checked_add(self.add)?;
         (sum - floor <= self.most).then_some(sum)
     }
 
     /// Returns the tail after the same amount was deducted from it; see
-    /// [`Meter::deduction`](crate::algorithm::Meter::deduction).
+    /// [`Meter::plan_give_back`](crate::algorithm::Meter::plan_give_back).
     #[must_use]
-    pub fn less(&self, tail: u64, now: Nanos) -> u64 {
+    pub fn deduct(&self, tail: u64, now: Nanos) -> u64 {
         let floor = if self.is_instant { now } else { 0 };
         tail.saturating_sub(self.add).max(floor)
     }

@@ -33,6 +33,7 @@ pub enum RemoteStep {
     Refuse(Verdict),
 }
 
+#[doc(hidden)]
 impl Meter {
     /// Returns the operation that charges `cost` tokens (at least 1) as [`step`](Self::step) would, in a store whose word is `word`
     /// (0: it has none) and whose clock is at `now` or later.
@@ -40,12 +41,12 @@ impl Meter {
     /// A store that is behind its own time makes the same decisions as one whose clock is `now`; a sliding window counter may
     /// then deny what `step` would admit at the later time.
     #[must_use]
-    pub fn transition(&self, word: u64, now: Nanos, cost: u64) -> RemoteStep {
+    pub fn plan_charge(&self, word: u64, now: Nanos, cost: u64) -> RemoteStep {
         if cost > self.capacity() {
             return RemoteStep::Refuse(Verdict::Never);
         }
         match (self.addition(word, now, cost), self.step(word, now, cost)) {
-            (Some(addition), _) if word == 0 || word - self.tail(word) == addition.head => RemoteStep::Add(addition),
+            (Some(addition), _) if word == 0 || word - self.tail_of(word) == addition.head => RemoteStep::Add(addition),
             (Some(RemoteAdd { from, until, .. }), Verdict::Admit(after)) => RemoteStep::Swap { after, from, until },
             (None, Verdict::Admit(after)) => RemoteStep::Swap { after, from: now, until: Nanos::MAX },
             (_, refused) => RemoteStep::Refuse(refused),
@@ -65,22 +66,22 @@ impl Meter {
     /// Returns the addition that makes an [`overcharge`](Self::overcharge) however much was used, as long as at most
     /// `max_debt` tokens are owed above the capacity after it. `None`: a swap must make it.
     #[must_use]
-    pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<RemoteAdd> {
+    pub fn plan_overcharge(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<RemoteAdd> {
         let addition = match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.forced(cost, max_debt),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.plan_overcharge(cost, max_debt),
             // A swap makes a count that its field may not hold, because a swap can clamp it.
             _ => RemoteAdd { most: self.capacity(), ..self.addition(word, now, cost)? },
         };
-        let is_here = word == 0 || word - self.tail(word) == addition.head;
+        let is_here = word == 0 || word - self.tail_of(word) == addition.head;
         is_here.then_some(addition)
     }
 
     /// Returns the addition that charges `cost` tokens (perhaps none) that were lent to nodes, as long as `out_most`,
     /// the tokens that may still be lent after it, fits too. `None`: a swap must make it.
     #[must_use]
-    pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<RemoteAdd> {
+    pub fn plan_lease(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<RemoteAdd> {
         let (charge, out) = (self.addition(word, now, cost.max(1))?, self.addition(word, now, out_most.max(1))?);
-        let is_here = word == 0 || word - self.tail(word) == charge.head;
+        let is_here = word == 0 || word - self.tail_of(word) == charge.head;
         let (add, most) = (if cost > 0 { charge.add } else { 0 }, out.most.checked_sub(out.add)?);
         is_here.then_some(RemoteAdd { add, most, ..charge })
     }
@@ -90,7 +91,7 @@ impl Meter {
     /// [`give_back`](Self::give_back) gives at `until`, so no more than it would give earlier. `None`: there is nothing
     /// to give back, or a swap must make it.
     #[must_use]
-    pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<RemoteAdd> {
+    pub fn plan_give_back(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<RemoteAdd> {
         let charge = self.addition(receipt.word, now, receipt.cost)?;
         if charge.is_instant {
             // The amount is the same for any word that is later than `until`.
@@ -98,27 +99,27 @@ impl Meter {
             let add = late - self.give_back(late, until, receipt)?;
             return Some(RemoteAdd { add, until, ..charge });
         }
-        (receipt.word - self.tail(receipt.word) == charge.head).then_some(charge)
+        (receipt.word - self.tail_of(receipt.word) == charge.head).then_some(charge)
     }
 
     /// Returns the equivalent word at time `now`: if its window is over, the word of the window after it.
     #[must_use]
-    pub fn rolled(&self, word: u64, now: Nanos) -> u64 {
+    pub fn advance_window(&self, word: u64, now: Nanos) -> u64 {
         match self.addition(word, now, 1) {
-            Some(addition) if word == 0 || word - self.tail(word) != addition.head => addition.head,
+            Some(addition) if word == 0 || word - self.tail_of(word) != addition.head => addition.head,
             _ => word,
         }
     }
 
     /// Returns the end of the window that a word counts in; for buckets, which have none, the end of time.
     #[must_use]
-    pub fn ends(&self, word: u64) -> Nanos {
+    pub fn window_end(&self, word: u64) -> Nanos {
         self.addition(word, 0, 1).map_or(Nanos::MAX, |addition| addition.until)
     }
 
     /// Returns the tail of a word, to which a [`RemoteAdd`] adds.
     #[must_use]
-    pub fn tail(&self, word: u64) -> u64 {
+    pub fn tail_of(&self, word: u64) -> u64 {
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) => word,
             Self::FixedWindow(_) => FixedWindow::count(word),
@@ -162,18 +163,18 @@ mod tests {
     /// Makes an addition as the script of a store does, at its own time. Returns an error where the addition does not
     /// fit the word there.
     fn added(meter: &Meter, addition: &RemoteAdd, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
-        let tail = if word == 0 { 0 } else { meter.tail(word) };
+        let tail = if word == 0 { 0 } else { meter.tail_of(word) };
         if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
             return Err(());
         }
-        Ok(addition.tail(tail, at).map(|tail| addition.head + tail))
+        Ok(addition.apply(tail, at).map(|tail| addition.head + tail))
     }
 
     /// Makes a deduction as the script of a store does.
     fn deducted(meter: &Meter, deduction: &RemoteAdd, word: u64, at: Nanos) -> Option<u64> {
-        let tail = meter.tail(word);
+        let tail = meter.tail_of(word);
         let is_its = (deduction.from..deduction.until).contains(&at) && word - tail == deduction.head;
-        is_its.then(|| deduction.head + deduction.less(tail, at))
+        is_its.then(|| deduction.head + deduction.deduct(tail, at))
     }
 
     proptest! {
@@ -188,8 +189,8 @@ mod tests {
                 // A node that knows nothing of the store assumes an empty or an older word.
                 let known = if is_informed { word } else { stale };
                 let step = meter.step(word, now, cost);
-                let begun = meter.transition(known, now, cost);
-                let informed = meter.transition(word, now, cost);
+                let begun = meter.plan_charge(known, now, cost);
+                let informed = meter.plan_charge(word, now, cost);
                 let made = |transition| match transition {
                     RemoteStep::Add(addition) => added(&meter, &addition, word, now).ok(),
                     RemoteStep::Swap { after, from, until } => {
@@ -224,12 +225,12 @@ mod tests {
                 if let Some(receipt) = receipt.filter(|_| late_ns % 2 == 0) {
                     let until = now + 10_000_000;
                     let made_at = now + late_ns;
-                    let made = meter.deduction(now, until, &receipt).map(|it| deducted(&meter, &it, word, made_at));
+                    let made = meter.plan_give_back(now, until, &receipt).map(|it| deducted(&meter, &it, word, made_at));
                     if let Some(Some(after)) = made {
                         let back = meter.give_back(word, made_at, &receipt).unwrap_or(word);
                         prop_assert!(after >= back, "{after} {back}");
                         // The deduction misses at most what time repays until then; for a window, nothing.
-                        let short_ns = if meter.ends(word) == Nanos::MAX { 10_000_000 } else { 0 };
+                        let short_ns = if meter.window_end(word) == Nanos::MAX { 10_000_000 } else { 0 };
                         prop_assert!(after <= back.max(made_at) + short_ns || after == back, "{after} {back}");
                     }
                 }
@@ -252,7 +253,7 @@ mod tests {
             // The node does not know what others charged meanwhile.
             let word = if used > 0 { meter.overcharge(0, NOW, used) } else { 0 };
             let cost = cost.min(meter.debt_room(0, NOW, max_debt));
-            let forced = meter.forced(0, NOW, cost, max_debt).filter(|addition| addition.is_instant);
+            let forced = meter.plan_overcharge(0, NOW, cost, max_debt).filter(|addition| addition.is_instant);
             let Some(addition) = forced else { return Ok(()) };
             let fits = cost <= meter.debt_room(word, NOW, max_debt);
             let after = fits.then(|| meter.overcharge(word, NOW, cost));

@@ -141,7 +141,7 @@ impl TokenBucket {
     }
 
     /// Returns the addition of a charge that is made however much was used, up to a debt of `max_debt`.
-    pub(super) fn forced(&self, cost: u64, max_debt: u64) -> RemoteAdd {
+    pub(super) fn plan_overcharge(&self, cost: u64, max_debt: u64) -> RemoteAdd {
         let most = u64::try_from(self.owed_ns(max_debt)).unwrap_or(u64::MAX).min(u64::MAX / 2);
         RemoteAdd { most, ..self.addition(cost) }
     }

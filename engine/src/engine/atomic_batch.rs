@@ -76,12 +76,12 @@ impl<C: Clock> Engine<C> {
     ///     (Request::exactly(&user)?, Some(Rate::per_minute(0))),
     /// ];
     /// let mut decisions = Vec::new();
-    /// engine.check_together(&requests, &mut decisions);
+    /// engine.check_atomic_batch(&requests, &mut decisions);
     /// assert_eq!(decisions[0].remaining(), Some(5)); // not charged, since
     /// assert!(!decisions[1].is_allowed());
     /// # Ok::<(), tidegate::RequestError>(())
     /// ```
-    pub fn check_together<'e>(
+    pub fn check_atomic_batch<'e>(
         &'e self,
         requests: &[(Request<'_>, Option<Rate>)],
         decisions: &mut impl Extend<Decision<'e>>,

@@ -155,8 +155,7 @@ impl<C: Clock> Engine<C> {
 impl<'e, C: Clock> Handle<'e, C> {
     /// Checks many keys as [`check`](Self::check) does one, in their order, later ones after the charges of earlier
     /// ones, 64 of them at one time: the clock is read once for those, and again only after keys that are new. For a
-    /// key that another thread has charged since, the returned wait may be longer by the time that has passed. Each key
-    /// is charged `cost`; if that is out of range, nothing is decided.
+    /// key that another thread has charged since, the returned wait may be longer by the time that has passed.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of later keys come from memory meanwhile.
     ///
@@ -172,12 +171,21 @@ impl<'e, C: Clock> Handle<'e, C> {
     /// # "#, Format::Toml)?)?;
     /// let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("no such limit")?;
     /// let mut decisions = Vec::new();
-    /// minute.check_batch(&["ada", "bob", "ada", "ada"], 1, &mut decisions)?;
+    /// minute.check_batch(&["ada", "bob", "ada", "ada"], &mut decisions);
     /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.is_allowed()).collect();
     /// assert_eq!(allowed, [true, true, true, false]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn check_batch<K: Key>(
+    pub fn check_batch<K: Key>(&mut self, keys: &[K], decisions: &mut impl Extend<Decision<'e>>) {
+        self.decide_batch(keys, 1, decisions);
+    }
+
+    /// Checks many keys as [`check_batch`](Self::check_batch) does, each at this cost.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Cost`], if the cost is not from 1 to 2^53 - 1. Then nothing is decided.
+    pub fn check_batch_n<K: Key>(
         &mut self,
         keys: &[K],
         cost: u64,
@@ -186,6 +194,11 @@ impl<'e, C: Clock> Handle<'e, C> {
         if !is_in_range(cost) {
             return Err(RequestError::Cost(cost));
         }
+        self.decide_batch(keys, cost, decisions);
+        Ok(())
+    }
+
+    fn decide_batch<K: Key>(&mut self, keys: &[K], cost: u64, decisions: &mut impl Extend<Decision<'e>>) {
         let (buckets, native) = (&self.engine.buckets, Native128::detect());
         for keys in keys.chunks(AHEAD) {
             let mut instant = BatchClock::new(buckets);
@@ -216,6 +229,5 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
             }
         }
-        Ok(())
     }
 }

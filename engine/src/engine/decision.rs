@@ -1,6 +1,6 @@
-//! `Decision`, the result of a check, and `Outcome`, the result of one limit.
+//! `Decision`, the result of a check, `Outcome`, the result of one limit, and `Denied`, the error of a denial.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     algorithm::{Meter, Verdict},
@@ -24,6 +24,50 @@ pub enum Retry {
     After(Duration),
     /// Never: it costs more than the limit ever holds, or the limit admits nothing.
     Never,
+}
+
+/// The error of a denied check, from [`Outcome::ok`] and [`Decision::ok`].
+///
+/// ```
+/// use tidegate::{Denied, Limiter, Retry};
+///
+/// let limiter = Limiter::per_minute(10);
+/// let denied: Denied = limiter.check_n(11).ok().unwrap_err();
+/// assert_eq!(denied.retry(), Retry::Never);
+/// assert_eq!(denied.to_string(), "the rate limit can never admit this request");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Denied {
+    retry: Retry,
+}
+
+impl Denied {
+    /// Returns when the request may be repeated; never [`Retry::Now`].
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry {
+            Retry::After(wait) => write!(f, "the rate limit is exceeded; retry after {wait:?}"),
+            Retry::Now | Retry::Never => f.write_str("the rate limit can never admit this request"),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}
+
+impl Retry {
+    /// Converts the answer of a check to a result.
+    fn ok(self) -> Result<(), Denied> {
+        match self {
+            Self::Now => Ok(()),
+            retry @ (Self::After(_) | Self::Never) => Err(Denied { retry }),
+        }
+    }
 }
 
 /// The result of one limit, with its bucket after the decision: the answer of a [`Limiter`](crate::Limiter) and of a
@@ -57,6 +101,30 @@ impl Outcome {
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self.verdict, Verdict::Admit(_))
+    }
+
+    /// Converts the outcome to a result, for callers that return a denial with `?`.
+    ///
+    /// ```
+    /// use tidegate::Limiter;
+    ///
+    /// fn send(limiter: &Limiter) -> Result<(), Box<dyn std::error::Error>> {
+    ///     limiter.check().ok()?;
+    ///     // ... send the message ...
+    ///     Ok(())
+    /// }
+    ///
+    /// let limiter = Limiter::per_hour(1);
+    /// assert!(send(&limiter).is_ok());
+    /// let error = send(&limiter).unwrap_err().to_string();
+    /// assert!(error.starts_with("the rate limit is exceeded; retry after "), "{error}");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], if the request was denied.
+    pub fn ok(&self) -> Result<(), Denied> {
+        self.retry().ok()
     }
 
     /// Returns when the request may be repeated.
@@ -219,6 +287,15 @@ impl<'e> Decision<'e> {
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decided_by.is_none_or(|by| by.outcome.is_allowed())
+    }
+
+    /// Converts the decision to a result, for callers that return a denial with `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], if the request was denied.
+    pub fn ok(&self) -> Result<(), Denied> {
+        self.retry().ok()
     }
 
     /// Returns when the request may be repeated.

@@ -12,7 +12,7 @@ use crate::{
     },
     engine::{
         account::{Account, ChargeResult},
-        active_policy::{ActiveLimit, ActivePolicy, StaleSnapshot},
+        active_policy::{ActiveLimit, ActivePolicy, Attempt, StaleSnapshot},
         decision::Decision,
         fast_path::FastPathMiss,
         fast_path_metered::MeteredLimit,
@@ -43,10 +43,10 @@ use crate::{
 /// "#, Format::Toml)?)?;
 ///
 /// let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("no such limit")?;
-/// assert!(minute.check("ada", 1)?.is_allowed());
+/// assert!(minute.check("ada").is_allowed());
 /// let ada = [Identity::new("user", "ada")?];
 /// assert!(engine.check(&Request::new(&ada)?).is_allowed());
-/// assert!(!minute.check("ada", 1)?.is_allowed()); // the same bucket
+/// assert!(!minute.check("ada").is_allowed()); // the same bucket
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl<C: Clock> Engine<C> {
     /// Returns a handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
     ///
     /// Returns `None` if the policy has no such limit now, or if the limit belongs to a rule that counts something else
-    /// than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; the cost of a
-    /// check by handle is its argument.
+    /// than this one kind: everyone together, or a combination. A rule's `cost` is for its requests; a check by handle
+    /// has a cost of one, or the one that [`check_n`](Handle::check_n) takes.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let active = self.active.load_full();
         let place = place_in(&active, limit_id, kind)?;
@@ -117,7 +117,7 @@ fn place_in(active: &ActivePolicy, limit_id: &str, kind: &str) -> Option<u32> {
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
-    /// Charges `cost` to the bucket of `key`, or changes nothing and says why not.
+    /// Charges one token to the bucket of `key`, or changes nothing and says why not.
     ///
     /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other
     /// key has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. Use one
@@ -125,12 +125,48 @@ impl<'e, C: Clock> Handle<'e, C> {
     ///
     /// The check is allowed, by no limit, while the policy does not have this one.
     #[inline(always)]
-    pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
+    pub fn check(&mut self, key: impl Key) -> Decision<'e> {
+        // A second source of the decision than `check_n` would copy it in each check.
+        self.check_n(key, 1).expect("one is in range")
+    }
+
+    /// Charges `cost` tokens to the bucket of `key`, as [`check`](Self::check) does one, all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Cost`], if the cost is not from 1 to 2^53 - 1.
+    #[inline(always)]
+    pub fn check_n(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         let (hash, buckets) = (self.hash(&key), &self.engine.buckets);
         match self.charge_one_token(|| buckets.table.key_lines(hash), cost, || buckets.clock.now()) {
             Ok((stepped, limit)) => Ok(self.decided_one(limit, stepped)),
             Err(missed) => self.check_metered(hash, key.text(), cost, missed),
         }
+    }
+
+    /// Returns what [`check`](Self::check) would decide now. Charges nothing and counts nothing.
+    pub fn peek(&mut self, key: impl Key) -> Decision<'e> {
+        self.peek_at_cost(&key, 1)
+    }
+
+    /// Returns what [`check_n`](Self::check_n) would decide now. Charges nothing and counts nothing. A cost of 0 returns
+    /// what is left.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Cost`], if the cost is above 2^53 - 1.
+    pub fn peek_n(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
+        if cost > NUMBER_MAX {
+            return Err(RequestError::Cost(cost));
+        }
+        Ok(self.peek_at_cost(&key, cost))
+    }
+
+    fn peek_at_cost(&mut self, key: &impl Key, cost: u64) -> Decision<'e> {
+        let (engine, identity) = (self.engine, KeyHasher::identity_of(self.limit_hash, self.hash(key)));
+        self.with_entry(identity, cost, |handle, entry| {
+            engine.buckets.peek(&handle.active, entry, engine.buckets.clock.now())
+        })
     }
 
     /// Charges one token to the key of these lines on the fast path. The caller counts the result.
@@ -301,11 +337,24 @@ impl<'e, C: Clock> Handle<'e, C> {
         cost: u64,
         read_clock: impl Fn() -> Nanos,
     ) -> Decision<'e> {
+        let engine = self.engine;
+        self.with_entry(identity, cost, |handle, entry| {
+            let input = CheckInput::Handle { kind: &handle.kind, value };
+            engine.decide_any(&handle.active, input, entry, read_clock())
+        })
+    }
+
+    /// Has the limit's plan entry decided, of which there is none while the policy does not have the limit. Starts over
+    /// if a publish replaces the policy meanwhile.
+    fn with_entry(
+        &mut self,
+        identity: IdentityHash,
+        cost: u64,
+        decide: impl Fn(&Self, &[PlanEntry]) -> Attempt<Decision<'e>>,
+    ) -> Decision<'e> {
         loop {
             let entry = self.place.map(|limit| PlanEntry { limit, identity, cost, counted: 0 });
-            let input = CheckInput::Handle { kind: &self.kind, value };
-            let now = read_clock();
-            match self.engine.decide_any(&self.active, input, entry.as_slice(), now) {
+            match decide(self, entry.as_slice()) {
                 Ok(decision) => return decision,
                 Err(StaleSnapshot) => self.look_up_again(),
             }

@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// A decision without the engine from which it borrows its names: plain data that can be kept, for [`Engine::recall`].
+/// A decision without the engine from which it borrows its names: plain data that can be kept, for [`Engine::restore`].
 /// At most 160 bytes, and 40 more where shadow limits would have denied.
 #[derive(Clone, Debug)]
 pub struct SavedDecision {
@@ -25,7 +25,7 @@ const _: () = assert!(size_of::<SavedDecision>() <= 160);
 impl Decision<'_> {
     /// Returns the decision without its engine.
     #[must_use]
-    pub fn remember(&self) -> SavedDecision {
+    pub fn save(&self) -> SavedDecision {
         let Self { policy_version, delay_ns, degraded, decided_by, shadows, names: _ } = *self;
         let shadows = (shadows.places != 0).then(|| Box::new(shadows));
         SavedDecision { policy_version, delay_ns, degraded, decided_by, shadows }
@@ -40,12 +40,12 @@ impl<C: Clock> Engine<C> {
     /// # use tidegate::{Engine, Identity, Request, RequestError};
     /// # let engine = Engine::with_max_keys(10);
     /// let who = [Identity::new("user", "ada")?];
-    /// let first = engine.check(&Request::new(&who)?).remember();
-    /// assert!(engine.recall(&first).is_allowed());
+    /// let first = engine.check(&Request::new(&who)?).save();
+    /// assert!(engine.restore(&first).is_allowed());
     /// # Ok::<(), RequestError>(())
     /// ```
-    pub fn recall(&self, remembered: &SavedDecision) -> Decision<'_> {
-        let SavedDecision { policy_version, delay_ns, degraded, decided_by, ref shadows } = *remembered;
+    pub fn restore(&self, saved: &SavedDecision) -> Decision<'_> {
+        let SavedDecision { policy_version, delay_ns, degraded, decided_by, ref shadows } = *saved;
         let (shadows, names) = (shadows.as_deref().copied().unwrap_or_default(), &self.buckets.names);
         Decision { policy_version, delay_ns, degraded, decided_by, shadows, names }
     }

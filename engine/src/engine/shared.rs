@@ -108,12 +108,12 @@ impl<'p> StoreCharge<'p> {
     /// Returns the identities that are counted together, in the order of their kinds; none if the limit counts everyone
     /// together.
     #[must_use]
-    pub fn identities(&self) -> ArrayVec<Identity<'p>, IDENTITIES_MAX> {
+    pub fn identities(&self) -> impl ExactSizeIterator<Item = Identity<'p>> + use<'p> {
         let each = self.request.identities.iter().enumerate();
         let mut identities: ArrayVec<_, IDENTITIES_MAX> =
             each.filter(|(place, _)| self.counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
         identities.sort_unstable_by_key(Identity::kind);
-        identities
+        identities.into_iter()
     }
 }
 
@@ -212,6 +212,7 @@ fn is_stored(active: &ActivePolicy, charge: &PlanEntry) -> bool {
     active.snapshot.limits[charge.limit as usize].stored.is_some()
 }
 
+#[doc(hidden)]
 impl<C: Clock> Engine<C> {
     /// Begins a check. It is decided at once if all limits that it meets are kept on this node, or if one of those
     /// refuses. Otherwise nothing is charged yet, and the caller asks the store for the charges of the [`Pending`].

@@ -27,13 +27,12 @@ use crate::{
 /// slot for the keys of others, give each a group: see [`with_groups`](Self::with_groups).
 ///
 /// ```
-/// use tidegate::{RatedLimiter, algorithm::TokenBucket};
+/// use tidegate::{Rate, RatedLimiter};
 ///
 /// let limiter = RatedLimiter::new();
-/// let bucket = TokenBucket::new(30, 60_000_000_000, 5)?; // 30 a minute, 5 at once
-/// assert_eq!(limiter.check_n("ada", bucket, 2).remaining(), 3);
-/// assert!(!limiter.check_n("ada", bucket, 4).is_allowed());
-/// # Ok::<(), tidegate::algorithm::Unfit>(())
+/// let rate = Rate::per_minute(30).burst(5);
+/// assert_eq!(limiter.check("ada", rate).remaining(), 4);
+/// assert!(!limiter.check_n("ada", rate, 5).is_allowed());
 /// ```
 pub struct RatedLimiter<C = SystemClock>(KeyedLimiter<C>);
 
@@ -71,7 +70,7 @@ impl<C: Clock> RatedLimiter<C> {
     }
 
     /// Returns a limiter in which each group of callers has a share of the slots, for checks by
-    /// [`check_n_by`](Self::check_n_by).
+    /// [`check_n_in_group`](Self::check_n_in_group).
     ///
     /// A group alone has room for `max_keys` keys; a second one, for 80 % of the slots that are free then; and so on.
     /// 15 % of the slots are kept for groups that have few, a 64th of them for each. So the more slots others have, the
@@ -87,10 +86,16 @@ impl<C: Clock> RatedLimiter<C> {
         Self(limiter)
     }
 
+    /// Charges one token to the bucket of `key`, or changes nothing and says why not. The rate is a [`Rate`](crate::Rate)
+    /// or a [`TokenBucket`]. `None` denies everything, as does a rate of 0.
+    pub fn check(&self, key: impl Key, rate: impl Into<Option<TokenBucket>>) -> Outcome {
+        self.check_n(key, rate, 1)
+    }
+
     /// Charges `cost` tokens to the bucket of `key`, all or nothing. A cost above the burst is never allowed, one of 0
     /// charges nothing.
-    pub fn check_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
-        self.check(NO_GROUP, &key, bucket, cost)
+    pub fn check_n(&self, key: impl Key, rate: impl Into<Option<TokenBucket>>, cost: u64) -> Outcome {
+        self.charge(NO_GROUP, &key, rate.into(), cost)
     }
 
     /// Charges `cost` tokens to the bucket of `key`, as [`check_n`](Self::check_n) does, for a caller of this group.
@@ -105,30 +110,35 @@ impl<C: Clock> RatedLimiter<C> {
     /// let limiter = RatedLimiter::with_groups(1_000, SystemClock::new());
     /// let year = TokenBucket::new(1, 31_536_000_000_000_000, 1)?; // 1 a year
     /// for key in 0..10_000_u64 {
-    ///     limiter.check_n_by(NonZeroU16::MIN, key, year, 1);
+    ///     limiter.check_n_in_group(NonZeroU16::MIN, key, year, 1);
     /// }
-    /// assert!(!limiter.check_n_by(NonZeroU16::MIN, 10_000_u64, year, 1).is_allowed(), "it has its share");
-    /// assert!(limiter.check_n_by(NonZeroU16::MAX, 10_000_u64, year, 1).is_allowed(), "another group has its own");
+    /// assert!(!limiter.check_n_in_group(NonZeroU16::MIN, 10_000_u64, year, 1).is_allowed(), "it has its share");
+    /// assert!(limiter.check_n_in_group(NonZeroU16::MAX, 10_000_u64, year, 1).is_allowed(), "another group has its own");
     /// # Ok::<(), tidegate::algorithm::Unfit>(())
     /// ```
-    pub fn check_n_by(&self, group: NonZeroU16, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
-        self.check(group.get(), &key, bucket, cost)
+    pub fn check_n_in_group(
+        &self,
+        group: NonZeroU16,
+        key: impl Key,
+        rate: impl Into<Option<TokenBucket>>,
+        cost: u64,
+    ) -> Outcome {
+        self.charge(group.get(), &key, rate.into(), cost)
+    }
+
+    /// Returns what [`check`](Self::check) would answer now. Charges nothing.
+    pub fn peek(&self, key: impl Key, rate: impl Into<Option<TokenBucket>>) -> Outcome {
+        self.peek_n(key, rate, 1)
     }
 
     /// Returns what [`check_n`](Self::check_n) would answer now. Charges nothing.
-    pub fn peek_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
-        self.peek(NO_GROUP, &key, bucket, cost)
+    pub fn peek_n(&self, key: impl Key, rate: impl Into<Option<TokenBucket>>, cost: u64) -> Outcome {
+        self.0.look(&self.limit(NO_GROUP, rate.into()), self.0.hash(&key), cost)
     }
 
-    fn check(&self, group: CallerGroup, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
-        if cost == 0 {
-            return self.peek(group, key, bucket, cost);
-        }
-        self.0.charge(&self.limit(bucket, group), self.0.hash(key), cost)
-    }
-
-    fn peek(&self, group: CallerGroup, key: &impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
-        self.0.look(&self.limit(bucket, group), self.0.hash(key), cost)
+    fn charge(&self, group: CallerGroup, key: &impl Key, bucket: Option<TokenBucket>, cost: u64) -> Outcome {
+        let (limit, hash) = (self.limit(group, bucket), self.0.hash(key));
+        if cost == 0 { self.0.look(&limit, hash, cost) } else { self.0.charge(&limit, hash, cost) }
     }
 
     /// Forgets what the key has used. Returns whether there was something to forget.
@@ -162,7 +172,7 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.clock()
     }
 
-    fn limit(&self, bucket: TokenBucket, group: CallerGroup) -> ActiveLimit {
-        self.0.limit.rated(Some(Meter::TokenBucket(bucket)), group)
+    fn limit(&self, group: CallerGroup, bucket: Option<TokenBucket>) -> ActiveLimit {
+        self.0.limit.rated(bucket.map(Meter::TokenBucket), group)
     }
 }

@@ -12,6 +12,7 @@ use crate::policy::document::{Client, Policy};
 /// absent).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Difference {
     /// The domain that the object is in.
     pub domain: String,

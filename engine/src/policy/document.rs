@@ -42,6 +42,19 @@ pub const TAGS_MAX: usize = 16;
 /// let policy: Policy = serde_json::from_str(text).unwrap();
 /// assert_eq!(policy.domains["default"].defaults["user"], "free");
 /// ```
+///
+/// A program can also build one. Structs have constructors or a `Default` for the fields that may be left out:
+///
+/// ```
+/// use tidegate::{Snapshot, policy::{Algorithm, Domain, Limit, Policy, Tier}};
+///
+/// let tier = Tier::new("free", vec![Limit::new("minute", Algorithm::TokenBucket, 60, "1m")]);
+/// let defaults = [("user".to_owned(), "free".to_owned())].into();
+/// let domain = Domain { defaults, tiers: vec![tier], ..Domain::default() };
+/// let policy = Policy { domains: [("default".to_owned(), domain)].into() };
+/// Snapshot::compile(&policy)?;
+/// # Ok::<(), tidegate::Problems>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -165,6 +178,7 @@ pub enum DescriptorPaths {
 
 /// The settings of a domain for descriptors of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DescriptorSettings {
     /// The limits that apply to a descriptor.
     pub descriptors: Descriptors,
@@ -174,6 +188,7 @@ pub struct DescriptorSettings {
 
 /// The response settings of a domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct ResponseSettings {
     /// The answer of the server when it cannot decide.
     pub on_error: OnError,
@@ -199,6 +214,7 @@ pub enum OnError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Headers {
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     #[default]
@@ -213,6 +229,7 @@ pub enum Headers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Reset {
     /// Unix seconds.
     #[default]
@@ -239,6 +256,14 @@ pub struct Tier {
     /// Whether the tier has no limits.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "fields::is_default"))]
     pub unlimited: bool,
+}
+
+impl Tier {
+    /// Returns a tier with these limits.
+    #[must_use]
+    pub fn new(id: impl Into<String>, limits: Vec<Limit>) -> Self {
+        Self { id: id.into(), description: None, limits, unlimited: false }
+    }
 }
 
 /// The most bytes of the id of a domain, tier, rule or limit.

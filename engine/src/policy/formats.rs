@@ -22,6 +22,7 @@ use crate::policy::{
 
 /// A text format of policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Format {
     /// TOML 1.0.
     Toml,
@@ -42,15 +43,27 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = String;
+/// The error of a name that is no [`Format`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownFormat(String);
 
-    fn from_str(name: &str) -> Result<Self, String> {
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a policy format; toml, yaml and json are", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
         match name.to_ascii_lowercase().as_str() {
             "toml" => Ok(Self::Toml),
             "yaml" | "yml" => Ok(Self::Yaml),
             "json" => Ok(Self::Json),
-            _ => Err(format!("`{name}` is not a policy format; toml, yaml and json are")),
+            _ => Err(UnknownFormat(name.to_owned())),
         }
     }
 }
@@ -123,6 +136,18 @@ pub enum JsonError {
     },
 }
 
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(problem) => write!(f, "not JSON: {problem}"),
+            Self::Field { pointer, message } if pointer.is_empty() => f.write_str(message),
+            Self::Field { pointer, message } => write!(f, "{pointer}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
+
 /// Reads a JSON text.
 pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     read_once(text, Format::Json)
@@ -130,6 +155,7 @@ pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
 }
 
 /// Rewords an error of `serde_json` about a text. `check` reads a value into the type that the text should have.
+#[doc(hidden)]
 pub fn plain_json_error(
     text: &str,
     error: &serde_json::Error,
@@ -156,6 +182,7 @@ fn json_error(text: &str, problem: Problem, check: impl Fn(&Value) -> Result<(),
 }
 
 /// Reads a JSON value into a type. Messages quote numbers as they are written in `text`, from which the value was read.
+#[doc(hidden)]
 pub fn from_json_value<'v, T: serde::Deserialize<'v>>(value: &'v Value, text: &str) -> Result<T, JsonError> {
     deserializer::read(value, Format::Json).map_err(|error| JsonError::Field {
         pointer: pointer_of(&error.path),

@@ -24,7 +24,7 @@ use crate::{
     base::time::{PERIOD_MAX_NS, SECOND_NS},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Limit, Mode, Policy, Rule, Sharing},
+        document::{Algorithm, Limit, Mode, Policy, Rule},
         error::{Problem, Problems},
     },
 };
@@ -56,6 +56,7 @@ pub struct Imported {
 /// A note on a part of a file that changes when it is imported.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Note {
     /// The file.
     pub file: String,
@@ -89,6 +90,7 @@ impl fmt::Display for Note {
 /// The error of a file that cannot be imported: its own limiter would refuse it too, or it has unknown fields, or nesting or
 /// aliases beyond the bounds of any document.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ImportError {
     /// The index of the file, from 0; `None`: all of them together.
     pub place: Option<usize>,
@@ -212,13 +214,7 @@ fn window(
         notes.warn(at, field, what, format!("it is a token bucket{cut}, which gives tokens back one by one"));
     }
     let algorithm = if is_window { Algorithm::FixedWindow } else { Algorithm::TokenBucket };
-    Some(local_limit(id, algorithm, limit, period(seconds), mode))
-}
-
-/// Returns a limit of each node alone, with the default burst and debt.
-fn local_limit(id: String, algorithm: Algorithm, limit: u64, period: String, mode: Mode) -> Limit {
-    let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
-    Limit { id, algorithm, limit, period, burst, max_debt, mode, sharing, on_failure }
+    Some(Limit { mode, ..Limit::new(id, algorithm, limit, period(seconds)) })
 }
 
 fn period(seconds: u64) -> String {
@@ -231,6 +227,6 @@ fn period(seconds: u64) -> String {
 /// Returns a limit that admits every request, for requests that a wider rule would limit.
 fn unlimited() -> Limit {
     // The highest rate. The listener for Envoy shows no shadow limit above 2^32 - 1.
-    let limit = 86_400_000_000_000;
-    local_limit("unlimited".to_owned(), Algorithm::TokenBucket, limit, "1d".to_owned(), Mode::Shadow)
+    let highest = Limit::new("unlimited", Algorithm::TokenBucket, 86_400_000_000_000, "1d");
+    Limit { mode: Mode::Shadow, ..highest }
 }

@@ -1,5 +1,7 @@
 //! Endpoint patterns, such as `/users/{id}` and `/api/*`, and the tree that finds the closest pattern for a path.
 
+use std::fmt;
+
 use rapidhash::RapidHashMap;
 
 use crate::policy::{
@@ -164,6 +166,18 @@ impl<T> Node<T> {
     }
 }
 
+/// The error of a pattern that no rule could have. The message names the pattern and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidPattern(String);
+
+impl fmt::Display for InvalidPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidPattern {}
+
 /// A set of endpoints, by the patterns of rules: `/exact`, `/users/{id}`, `/api/*`, `*`. Use it to exempt requests from checks.
 ///
 /// ```
@@ -172,15 +186,20 @@ impl<T> Node<T> {
 /// let exempt = Endpoints::parse(["/healthz", "/assets/*"])?;
 /// assert!(exempt.has("/assets/../healthz?verbose"));
 /// assert!(!exempt.has("/assets/../search"));
-/// # Ok::<(), String>(())
+/// # Ok::<(), tidegate::InvalidPattern>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Endpoints(PatternTree<()>);
 
 impl Endpoints {
-    /// Returns the set of the endpoints that match one of the patterns. The error names the pattern that is invalid.
-    pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let patterns: Vec<_> = patterns.into_iter().map(Pattern::parse).collect::<Result<_, _>>()?;
+    /// Returns the set of the endpoints that match one of the patterns.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPattern`], for the first pattern that is invalid.
+    pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidPattern> {
+        let patterns: Vec<_> =
+            patterns.into_iter().map(Pattern::parse).collect::<Result<_, _>>().map_err(InvalidPattern)?;
         Ok(Self(PatternTree::new(patterns.into_iter().map(|pattern| (pattern, ())))))
     }
 

@@ -191,7 +191,7 @@ proptest! {
             let mut said: Vec<Said> = Vec::new();
             with_requests(&asked, |requests| {
                 let mut decisions = Vec::new();
-                engine.check_together(requests, &mut decisions);
+                engine.check_atomic_batch(requests, &mut decisions);
                 said.extend(decisions.iter().map(Said::of));
             });
 
@@ -259,7 +259,7 @@ fn the_numbers_of_a_request_replace_those_of_the_policy() {
     let request = Request::exactly(&ada).expect("valid").domain("shop");
     let ask = |rate| {
         let mut decisions = Vec::new();
-        engine.check_together(&[(request, rate)], &mut decisions);
+        engine.check_atomic_batch(&[(request, rate)], &mut decisions);
         let decision = decisions.pop().expect("one");
         (decision.is_allowed(), decision.remaining(), decision.limit_id())
     };
@@ -282,7 +282,7 @@ fn two_rates_of_one_caller_are_two_limits() {
     let request = |cost| Request::exactly(&ada).expect("valid").cost(cost).expect("in range");
     let ask = |requests: &[(Request<'_>, Option<Rate>)]| {
         let mut decisions = Vec::new();
-        engine.check_together(requests, &mut decisions);
+        engine.check_atomic_batch(requests, &mut decisions);
         decisions.iter().map(|it| (it.is_allowed(), it.remaining().expect("a limit"))).collect::<Vec<_>>()
     };
     let both = [(request(1), Some(Rate::per_second(100))), (request(1), Some(Rate::per_hour(1_000)))];
@@ -306,7 +306,7 @@ fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
     let once = Some(Rate::per_hour(1));
     let is_allowed = |request: Request<'_>| {
         let mut decisions = Vec::new();
-        engine.check_together(&[(request, once)], &mut decisions);
+        engine.check_atomic_batch(&[(request, once)], &mut decisions);
         decisions[0].is_allowed()
     };
     let identities = [
@@ -343,10 +343,12 @@ fn denied_calls_count_for_the_requests_that_were_refused_and_peeks_never_count()
     let request = |who| Request::exactly(who).expect("valid").domain("shop");
     let six = request(&ada).cost(6).expect("in range");
     let mut decisions = Vec::new();
-    engine.check_together(&[(six, None), (request(&bob), None)], &mut decisions);
-    engine.check_together(&[(request(&bob), None), (request(&ada), None)], &mut decisions);
-    engine
-        .check_together(&[(request(&ada).without_cost(), None), (request(&bob).without_cost(), None)], &mut decisions);
+    engine.check_atomic_batch(&[(six, None), (request(&bob), None)], &mut decisions);
+    engine.check_atomic_batch(&[(request(&bob), None), (request(&ada), None)], &mut decisions);
+    engine.check_atomic_batch(
+        &[(request(&ada).without_cost(), None), (request(&bob).without_cost(), None)],
+        &mut decisions,
+    );
     let allowed: Vec<bool> = decisions.iter().map(Decision::is_allowed).collect();
     assert_eq!(allowed, [true, true, true, false, false, true]);
     assert_eq!(decisions[5].remaining(), Some(5), "one of bob's was charged");

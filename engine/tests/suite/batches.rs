@@ -175,10 +175,10 @@ proptest! {
         let (mut batching, mut checking): (Handle<'_, _>, Handle<'_, _>) = (handle(&one), handle(&other));
         for (keys, cost, publishes, pause) in &batches {
             let mut together = Publisher { engine: &one, publishes, said: Vec::new() };
-            batching.check_batch(keys, *cost, &mut together).expect("in range");
+            batching.check_batch_n(keys, *cost, &mut together).expect("in range");
             let mut alone = Publisher { engine: &other, publishes, said: Vec::new() };
             for key in keys {
-                alone.extend([checking.check(key, *cost).expect("in range")]);
+                alone.extend([checking.check_n(key, *cost).expect("in range")]);
             }
             prop_assert_eq!(together.said, alone.said);
             prop_assert_eq!(one.totals(), other.totals());
@@ -214,7 +214,7 @@ fn a_cost_out_of_range_decides_nothing() {
     let mut decisions = Vec::new();
     for cost in [0, 1 << 53, u64::MAX] {
         assert!(
-            matches!(handle.check_batch(&["ada"], cost, &mut decisions), Err(RequestError::Cost(given)) if given == cost)
+            matches!(handle.check_batch_n(&["ada"], cost, &mut decisions), Err(RequestError::Cost(given)) if given == cost)
         );
     }
     assert!(decisions.is_empty());
@@ -228,7 +228,7 @@ fn a_batch_of_a_limit_that_the_policy_lost_is_allowed() {
     let mut handle = engine.handle("default/tier:user/a", "user").expect("the policy has it");
     let mut allowed = |count: usize| {
         let mut decisions = Vec::new();
-        handle.check_batch(&vec!["ada"; count], 1, &mut decisions).expect("in range");
+        handle.check_batch(&vec!["ada"; count], &mut decisions);
         decisions.iter().filter(|decision| decision.is_allowed()).count()
     };
     assert_eq!(allowed(10), 6);
@@ -257,13 +257,13 @@ fn a_new_key_has_its_whole_burst_within_one_batch() {
         // These keys fill the table.
         let mut others = engine.handle("default/tier:ip/a", "ip").expect("the policy has it");
         for other in 0..if max_keys == 1 { 100_u64 } else { 0 } {
-            let _ = others.check(other, 1).expect("in range");
+            let _ = others.check(other);
         }
         assert_eq!(engine.overflow_charges() > 0, max_keys == 1);
         let allowed = |decisions: Vec<Decision<'_>>| decisions.iter().filter(|decision| decision.is_allowed()).count();
         let mut decisions = Vec::new();
         let mut handle = engine.handle("default/tier:user/a", "user").expect("the policy has it");
-        handle.check_batch(&["ada"; 10], 1, &mut decisions).expect("in range");
+        handle.check_batch(&["ada"; 10], &mut decisions);
         if max_keys > 1 {
             let left = decisions.iter().filter(|decision| decision.is_allowed()).map(Decision::remaining);
             assert!(left.eq([5, 4, 3, 2, 1, 0].map(Some)), "{decisions:?}");

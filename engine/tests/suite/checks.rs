@@ -1,5 +1,6 @@
 //! Checks of the engine: which limits a request meets, what a decision says, and what a publish keeps.
 
+mod handles;
 mod matching;
 
 use std::{sync::Barrier, time::Duration};
@@ -209,7 +210,7 @@ fn under_shadows_alone_no_limit_decides() {
     );
     // By handle too.
     let mut trial = bench.engine.handle("default/tier:t/trial", "ip").expect("is there");
-    let decision = trial.check(b"a", 1).expect("valid");
+    let decision = trial.check(b"a");
     assert!(decision.is_allowed() && decision.shadow_denied().count() == 1);
     // Once it is enforced it denies, by what it counted.
     bench.publish(&one_tier(&bucket("trial", 1, "1d")));
@@ -326,34 +327,14 @@ fn a_bucket_survives_more_publishes_than_generations() {
 }
 
 #[test]
-fn a_handle_stays_right_across_publishes() {
+fn a_denied_decision_is_an_error_that_says_when_to_retry() {
     let bench = Bench::new(&one_tier(&bucket("minute", 10, "1m")));
-    let mut handle = bench.engine.handle("default/tier:t/minute", "ip").expect("is there");
-    assert!(bench.engine.handle("default/tier:t/none", "ip").is_none());
-    let decision = handle.check(b"a", 4).expect("valid");
-    assert_eq!((decision.remaining(), decision.limit_id()), (Some(6), Some("default/tier:t/minute")));
-    assert_eq!(bench.check(&["ip=a"], "", 1).remaining(), Some(5), "the same bucket as through the policy");
-    bench.publish(&one_tier(&bucket("minute", 100, "1m")));
-    let decision = handle.check(b"a", 1).expect("valid");
-    assert_eq!((decision.remaining(), decision.policy_version()), (Some(94), 2));
-    bench.publish(&one_tier(&bucket("other", 1, "1m")));
-    assert_eq!(handle.check(b"a", 1).expect("valid").limit_id(), None);
-    assert!(handle.check(b"a", 0).is_err());
-}
-
-#[test]
-fn a_handle_is_there_only_for_what_its_limit_counts() {
-    let rules: String = [("one", "\"ip\""), ("two", "[\"ip\", \"user\"]"), ("all", "\"everyone\"")]
-        .map(|(id, per)| {
-            let limit = bucket("l", 5, "1m");
-            format!("[[domains.default.rules]]\nid = \"{id}\"\nendpoint = \"*\"\nper = {per}\nlimits = [{limit}]\n")
-        })
-        .concat();
-    let bench = Bench::new(&format!("{}\n{rules}", one_tier(&bucket("minute", 10, "1m"))));
-    let is_there = |limit: &str, kind| bench.engine.handle(limit, kind).is_some();
-    assert!(is_there("default/rule:one/l", "ip") && is_there("default/tier:t/minute", "ip"));
-    assert!(!is_there("default/rule:one/l", "user"), "a bucket that no request counts in");
-    assert!(!is_there("default/rule:two/l", "ip") && !is_there("default/rule:all/l", "ip"));
+    assert_eq!(bench.check(&["ip=a"], "", 10).ok(), Ok(()));
+    let denied = bench.check(&["ip=a"], "", 1).ok().expect_err("nothing is left");
+    assert_eq!(denied.retry(), Retry::After(Duration::from_secs(6)));
+    assert_eq!(denied.to_string(), "the rate limit is exceeded; retry after 6s");
+    let denied = bench.check(&["ip=a"], "", 11).ok().expect_err("more than the limit");
+    assert_eq!((denied.retry(), &*denied.to_string()), (Retry::Never, "the rate limit can never admit this request"));
 }
 
 #[test]
@@ -443,7 +424,7 @@ fn what_a_lost_race_took_is_given_back_to_the_token() {
     let (decision, met) = bench.met(&["ip=a"], "", 1);
     assert!(decision.is_allowed() && met.len() == 2);
     let mut day = bench.engine.handle("default/tier:t/day", "ip").expect("is there");
-    let remaining = day.check(b"a", 1).expect("valid").remaining();
+    let remaining = day.check(b"a").remaining();
     assert_eq!(remaining, Some(10_000_000 - admitted - 2), "the day's limit counts what was admitted and nothing else");
 }
 

@@ -184,7 +184,9 @@ fn a_manual_clock_loses_no_advance() {
 #[test]
 fn a_tick_out_of_range_is_refused() {
     for tick in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(1_001), Duration::MAX] {
-        assert_eq!(CoarseClock::start(tick).expect_err("out of range"), TickError::OutOfRange(tick));
+        assert!(
+            matches!(CoarseClock::start(tick).expect_err("out of range"), TickError::OutOfRange(found) if found == tick)
+        );
     }
     let error = TickError::OutOfRange(Duration::from_secs(2)).to_string();
     assert_eq!(error, "tick: 2s is out of range; from 1ms to 1s work");
@@ -474,11 +476,11 @@ fn an_engine_follows_under_the_version_that_it_has() {
     let bench = Bench::new("fixed_window", 5, "1h");
     assert!(!bench.engine.follow_wall_time(), "there is nothing to follow");
     let mut handle = bench.engine.handle("default/tier:t/l", "user").expect("a limit");
-    assert!(handle.check("ada", 5).expect("valid").is_allowed());
+    assert!(handle.check_n("ada", 5).expect("valid").is_allowed());
     bench.clock.set_wall_back(60 * SECOND);
     assert!(bench.engine.follow_wall_time() && !bench.engine.follow_wall_time());
     assert_eq!(bench.engine.version(), 1);
-    let decision = handle.check("ada", 1).expect("valid");
+    let decision = handle.check("ada");
     assert!(!decision.is_allowed());
     assert_eq!(decision.retry(), Retry::After(Duration::from_mins(1)), "the hour before this one ends in a minute");
     // A thousand times, and then no more; publishes go on.

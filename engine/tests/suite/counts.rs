@@ -44,7 +44,7 @@ fn decisions_are_counted_by_limit_and_in_all() {
     assert!(engine.check(&Request::new(&user).expect("valid").domain("elsewhere")).is_allowed());
     // By handle: three more fill the tier, the fourth is refused.
     let mut handle = engine.handle("default/tier:t/day", "user").expect("the policy has it");
-    let by_handle = (0..4).filter(|_| handle.check(b"ada", 1).expect("valid").is_allowed()).count();
+    let by_handle = (0..4).filter(|_| handle.check(b"ada").is_allowed()).count();
     assert_eq!(by_handle, 3);
     // A client's own limits are in the totals alone.
     let eve = [Identity::new("user", "eve").expect("valid")];
@@ -85,8 +85,8 @@ fn decisions_of_handles_are_counted_wherever_the_handles_go() {
                         // Each key once, and once too often.
                         for key in 0..CHECKS / 2 {
                             let key = key + (round * THREADS + number) * CHECKS;
-                            assert!(handle.check(key, 1).expect("valid").is_allowed());
-                            assert!(!handle.check(key, 1).expect("valid").is_allowed());
+                            assert!(handle.check(key).is_allowed());
+                            assert!(!handle.check(key).is_allowed());
                         }
                         handle
                     })
@@ -149,7 +149,7 @@ fn a_request_is_counted_once_by_each_limit_and_by_their_owner() {
     assert_eq!(counts(&engine)[1].1, tried);
     // A handle asks one limit alone: it counts for the tier, whichever it is.
     let mut handle = engine.handle("default/tier:t/harder", "user").expect("the policy has it");
-    assert!(handle.check(b"cyd", 1).expect("valid").is_allowed());
+    assert!(handle.check(b"cyd").is_allowed());
     let sum = |what: fn(&Counts) -> u64| counts(&engine)[..3].iter().map(|(_, counts)| what(counts)).sum::<u64>();
     assert_eq!((sum(|counts| counts.owner_allowed), sum(|counts| counts.owner_shadow_denied)), (5, 3));
 }

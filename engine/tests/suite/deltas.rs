@@ -54,13 +54,9 @@ fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
     let each = each.into_iter().filter(|(kind, value)| *kind != "ip" || value.starts_with("10") || *value == "*");
     let what = (prop::option::of(0..tiers), prop::option::of(exception())).boxed();
     let client = |id: (&str, &str), tier: Option<usize>, exception: Option<Override>| Client {
-        kind: id.0.to_owned(),
-        value: id.1.to_owned(),
         tier: tier.or(exception.is_none().then_some(0)).map(|tier| TIERS[tier].to_owned()),
-        label: None,
-        tags: Vec::new(),
-        note: None,
         exception,
+        ..Client::new(id.0, id.1)
     };
     let some = subsequence(each.collect::<Vec<_>>(), 0..=20);
     some.prop_flat_map(move |ids| {

@@ -180,7 +180,7 @@ fn any_number_of_keys_of_any_length_takes_the_same_memory() {
     let mut value = [b'x'; 1_024];
     let mut check = |number: u32| {
         value[1_020..].copy_from_slice(&number.to_be_bytes());
-        let _ = handle.check(value, 1).expect("valid");
+        let _ = handle.check(value);
     };
     // The first check of a thread may allocate.
     check(0);

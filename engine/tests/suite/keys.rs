@@ -127,19 +127,19 @@ fn a_handle_counts_text_with_the_requests_and_every_other_key_by_itself() {
     let mut user = handle("user");
     let left = |remaining: Option<u64>| remaining.expect("the limit applies");
     assert_eq!(left(request("user", "7")), 1);
-    assert_eq!(left(user.check("7", 1).expect("a cost").remaining()), 0, "text: the bucket of the requests");
-    assert!(!user.check(String::from("7"), 1).expect("a cost").is_allowed());
-    assert_eq!(left(user.check(7_u64, 1).expect("a cost").remaining()), 1, "a number: another");
-    assert_eq!(left(user.check(7_u8, 1).expect("a cost").remaining()), 0);
-    assert_eq!(left(user.check(Prehashed(7), 1).expect("a cost").remaining()), 1, "a hash: another");
-    assert_eq!(left(user.check(("7", "7"), 1).expect("a cost").remaining()), 1, "a tuple: another");
+    assert_eq!(left(user.check("7").remaining()), 0, "text: the bucket of the requests");
+    assert!(!user.check(String::from("7")).is_allowed());
+    assert_eq!(left(user.check(7_u64).remaining()), 1, "a number: another");
+    assert_eq!(left(user.check(7_u8).remaining()), 0);
+    assert_eq!(left(user.check(Prehashed(7)).remaining()), 1, "a hash: another");
+    assert_eq!(left(user.check(("7", "7")).remaining()), 1, "a tuple: another");
 
     let mut ip = handle("ip");
     let address = IpAddr::from([192, 0, 2, 7]);
     assert_eq!(left(request("ip", "192.0.2.7")), 1);
-    assert_eq!(left(ip.check(address, 1).expect("a cost").remaining()), 1, "an address is not the address written out");
-    assert_eq!(left(ip.check("192.0.2.7", 1).expect("a cost").remaining()), 0);
-    assert_eq!(left(ip.check(7_u64, 1).expect("a cost").remaining()), 1, "and another kind counts by itself");
+    assert_eq!(left(ip.check(address).remaining()), 1, "an address is not the address written out");
+    assert_eq!(left(ip.check("192.0.2.7").remaining()), 0);
+    assert_eq!(left(ip.check(7_u64).remaining()), 1, "and another kind counts by itself");
 }
 
 /// An observer that keeps the values that it was shown.
@@ -169,12 +169,12 @@ fn an_observer_is_shown_the_text_of_a_key_that_is_text() {
     let values = Arc::new(Values::default());
     engine.observe(NonZeroU32::MIN, Arc::clone(&values));
     let mut user = engine.handle("default/tier:t/hour", "user").expect("is there");
-    let _ = user.check("ada", 1).expect("a cost");
-    let _ = user.check(String::from("ben"), 1).expect("a cost");
-    let _ = user.check(b"\xFF\x00", 1).expect("a cost");
-    let _ = user.check(7_u64, 1).expect("a cost");
-    let _ = user.check(("ada", "ben"), 1).expect("a cost");
-    let _ = user.check(Session("cy", 7), 1).expect("a cost");
+    let _ = user.check("ada");
+    let _ = user.check(String::from("ben"));
+    let _ = user.check(b"\xFF\x00");
+    let _ = user.check(7_u64);
+    let _ = user.check(("ada", "ben"));
+    let _ = user.check(Session("cy", 7));
     let shown = values.0.lock().expect("no panic");
     assert_eq!(*shown, [&b"ada"[..], b"ben", b"\xFF\x00", b"", b"", b"cy"]);
 }

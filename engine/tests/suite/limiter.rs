@@ -12,8 +12,9 @@ use std::{
 use proptest::prelude::*;
 use tidegate::{
     KeyedLimiter, Limiter, Outcome, Rate, RatedLimiter, Retry,
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket, Verdict},
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
     clock::{Clock, ManualClock},
+    internals::Verdict,
 };
 
 const MS: u64 = 1_000_000;
@@ -397,7 +398,7 @@ fn what_the_share_of_a_group_denies_is_not_counted_as_a_full_table() {
     let a_day = TokenBucket::new(1, 24 * 60 * 60 * SECOND, 1).expect("valid");
     let admitted = |group: u16, names: Range<u64>| {
         let group = NonZeroU16::new(group).expect("a number");
-        names.filter(|name| limiter.check_n_by(group, *name, a_day, 1).is_allowed()).count()
+        names.filter(|name| limiter.check_n_in_group(group, *name, a_day, 1).is_allowed()).count()
     };
     let denied = || (limiter.denied_by_share(), limiter.denied_without_room());
     assert_eq!((admitted(1, 0..30), denied()), (11, (19, 0)));

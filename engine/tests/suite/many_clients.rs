@@ -37,17 +37,13 @@ fn policy(limit_of_tier: impl Fn(usize) -> u64) -> Policy {
         serde_json::from_str(&format!(r#"{{"id":"l","algorithm":"fixed_window","limit":{limit},"period":"1m"}}"#))
     };
     let clients = (0..CLIENTS).map(|client| Client {
-        kind: "user".to_owned(),
-        value: name(client),
         tier: Some(format!("t{}", client % 10)),
-        label: None,
-        tags: Vec::new(),
-        note: None,
         exception: (client % 10 == 3).then(|| match client / 10 % 3 {
             0 => Override { blocked: true, ..Override::default() },
             1 => Override { unlimited: true, ..Override::default() },
             _ => Override { limits: vec![own(3).expect("a limit")], ..Override::default() },
         }),
+        ..Client::new("user", name(client))
     });
     policy.domains.get_mut("default").expect("is there").clients = clients.collect();
     policy

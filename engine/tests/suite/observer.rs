@@ -174,8 +174,8 @@ fn an_observer_sees_who_was_counted_and_by_which_entry_point() {
     assert_eq!(log.taken().len(), 4);
     let mut handle = engine.handle("default/tier:t/hour", "user").expect("the policy has it");
     let longest = [b'x'; 1_024];
-    let _ = handle.check(longest, 1).expect("valid");
-    let _ = handle.clone().check([0xFF, 0], 2_000).expect("valid");
+    let _ = handle.check(longest);
+    let _ = handle.clone().check_n([0xFF, 0], 2_000).expect("valid");
     let by_handle = log.taken();
     let key = |value: &[u8]| vec![("user".to_owned(), value.to_owned())];
     assert_eq!(
@@ -185,7 +185,7 @@ fn an_observer_sees_who_was_counted_and_by_which_entry_point() {
     assert_eq!((by_handle[1].is_allowed, &by_handle[1].counted), (false, &key(&[0xFF, 0])));
     // The policy loses the limit: allowed without one.
     engine.publish(Snapshot::default()).expect("no limits");
-    let _ = handle.check(b"x", 1).expect("valid");
+    let _ = handle.check(b"x");
     let seen = log.taken();
     assert_eq!((seen[0].limit_id.as_ref(), &seen[0].identities, &seen[0].counted), (None, &key(b"x"), &no_identity));
 }
@@ -275,7 +275,7 @@ fn an_observer_sees_the_fields_of_the_request() {
     let _ = engine.check(&request);
     let whole = request.endpoint("/a?b").and_then(|request| request.cost(7)).expect("valid");
     let _ = engine.check(&whole.method("PUT").domain("web").tier("pro"));
-    let _ = engine.handle("default/tier:t/hour", "user").expect("it is there").check("ada", 1);
+    let _ = engine.handle("default/tier:t/hour", "user").expect("it is there").check("ada");
     let seen = requests.0.lock().expect("no panic");
     let plain = r#"["ip=192.0.2.1", "user=ada"] default None None 1 None"#;
     let full = r#"["ip=192.0.2.1", "user=ada"] web Some("PUT") Some("/a?b") 7 Some("pro")"#;

@@ -41,6 +41,7 @@ fn write(document: &serde_json::Value, format: Format) -> String {
         Toml => toml::to_string_pretty(document).expect("writes"),
         // Block style, as people write it.
         Yaml => yaml(document, 0),
+        other => panic!("no writer of {other:?}"),
     }
 }
 

@@ -4,10 +4,10 @@
 use std::{collections::HashMap, future::Future, pin::pin, task, time::Duration};
 
 use tidegate::{
-    BeginResult, Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot, StoreAnswer, StoreCharge,
-    algorithm::Verdict,
+    Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot,
     clock::{Clock, ManualClock},
     formats::Format,
+    internals::{BeginResult, StoreAnswer, StoreCharge, Verdict},
     policy::Sharing,
 };
 
@@ -65,8 +65,7 @@ impl Store {
 }
 
 fn key(charge: &StoreCharge<'_>) -> String {
-    let identities =
-        charge.identities().into_iter().map(|it| format!("{}:{}={}", it.value().len(), it.kind(), it.value()));
+    let identities = charge.identities().map(|it| format!("{}:{}={}", it.value().len(), it.kind(), it.value()));
     format!("{} {}", charge.limit_id, identities.collect::<Vec<_>>().join(" "))
 }
 
@@ -118,7 +117,7 @@ fn a_local_denial_asks_no_store_and_a_store_s_denial_charges_nothing_here() {
         [Some("default/tier:t/s"), Some("default/tier:t/s"), Some("default/tier:t/s"), Some("default/tier:t/s")]
     );
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
-    assert_eq!(here.check(b"ada", 1).expect("valid").remaining(), Some(0));
+    assert_eq!(here.check(b"ada").remaining(), Some(0));
     let asked = store.asked;
     assert_eq!(check(&engine, &clock, &mut store, 1).limit_id(), Some("default/tier:t/l"));
     assert_eq!(store.asked, asked, "the local limit refused first");
@@ -134,7 +133,7 @@ fn what_the_store_admitted_is_named_for_giving_back_when_a_limit_here_refuses_me
     let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
     // Another check takes the last token of the local limit while the store decides.
     let mut here = engine.handle("default/tier:t/l", "user").expect("is there");
-    assert!(here.check(b"ada", 1).expect("valid").is_allowed());
+    assert!(here.check(b"ada").is_allowed());
     let (decision, give_back) = engine.finish(pending, &answers);
     assert!(!decision.is_allowed());
     assert_eq!(decision.limit_id(), Some("default/tier:t/l"));

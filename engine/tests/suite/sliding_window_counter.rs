@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tidegate::algorithm::{Carry, Meter, Receipt, SlidingWindowCounter, Verdict};
+use tidegate::{
+    algorithm::{Carry, Meter, SlidingWindowCounter},
+    internals::{Receipt, Verdict},
+};
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.

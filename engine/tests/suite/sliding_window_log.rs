@@ -11,10 +11,11 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    BeginResult, Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
-    algorithm::{Carry, Meter, SlidingWindowLog, Verdict},
+    Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
+    algorithm::{Carry, Meter, SlidingWindowLog},
     clock::ManualClock,
     formats::Format,
+    internals::{BeginResult, Verdict},
 };
 use tidegate_conformance::Deadline;
 
@@ -335,8 +336,8 @@ fn a_shadow_log_and_several_limits_are_charged_all_or_none() {
     bench.clock.advance(3_600 * SECOND);
     assert_eq!(bench.peek("a").remaining(), Some(3), "a denial charged nothing");
     let mut handle = bench.engine.handle("default/tier:t/l", "ip").expect("in the policy");
-    assert_eq!(handle.check(b"a", 5).expect("valid").remaining(), Some(0));
-    assert!(!handle.check(b"a", 1).expect("valid").is_allowed());
+    assert_eq!(handle.check_n(b"a", 5).expect("valid").remaining(), Some(0));
+    assert!(!handle.check(b"a").is_allowed());
 }
 
 fn request<'a>(who: &'a [Identity<'a>], cost: u64) -> Request<'a> {

@@ -1,8 +1,9 @@
 //! The pure steps against a slow, exact model, and each rule that limiters get wrong as a test of its own.
 
 use proptest::prelude::*;
-use tidegate::algorithm::{
-    Carry, FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Verdict,
+use tidegate::{
+    algorithm::{Carry, FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    internals::{Receipt, Verdict},
 };
 
 const SECOND: u64 = 1_000_000_000;

@@ -42,7 +42,7 @@ fn who(name: &str) -> [Identity<'_>; 1] {
 fn admitted(engine: &Engine<RacingClock>, name: &str) -> u64 {
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     let mut admitted = 0;
-    while handle.check(name, 1).expect("valid").is_allowed() {
+    while handle.check(name).is_allowed() {
         admitted += 1;
     }
     admitted
@@ -97,7 +97,7 @@ fn checks_of_several_beside_a_lease_are_admitted_no_more_than_the_burst() {
             }
             let mut decisions = Vec::new();
             while decisions.drain(..).all(|decision: Decision<'_>| decision.is_allowed()) {
-                engine.check_together(&both, &mut decisions);
+                engine.check_atomic_batch(&both, &mut decisions);
                 if decisions.iter().all(Decision::is_allowed) {
                     pairs.fetch_add(1, Ordering::SeqCst);
                 }
@@ -127,7 +127,7 @@ fn striping_ends_when_one_thread_is_alone() {
     // Both threads stop before the key is used up.
     let half = |_| {
         let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
-        u64::from((0..100_000).all(|_| handle.check("ada", 1).expect("valid").is_allowed()))
+        u64::from((0..100_000).all(|_| handle.check("ada").is_allowed()))
     };
     let deadline = Deadline::new();
     while engine.leases_begun() == engine.leases_ended() && !deadline.has_passed() {
@@ -139,7 +139,7 @@ fn striping_ends_when_one_thread_is_alone() {
     let before = engine.leases_ended();
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     for _ in 0..900_000 {
-        assert!(handle.check("ada", 1).expect("valid").is_allowed());
+        assert!(handle.check("ada").is_allowed());
     }
     assert_eq!(engine.leases_ended(), before + 1);
     // What was spent before the clock moved is paid now: at most the reserve.
@@ -154,7 +154,7 @@ fn a_peek_of_a_striped_key_decides_as_the_check_would() {
         let identities = who(name);
         let spent = together(&engine, |_| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
-            (0..4_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+            (0..4_000).filter(|_| handle.check(name).is_allowed()).count() as u64
         });
         assert_eq!(spent, 8_000);
         // Striped or not, exactly 12,000 are left.
@@ -178,7 +178,7 @@ fn a_large_cost_of_a_striped_key_is_admitted_after_its_wait() {
     with_leases(&engine, 5, |name| {
         together(&engine, |_| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
-            (0..3_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+            (0..3_000).filter(|_| handle.check(name).is_allowed()).count() as u64
         });
         // The wait may not be longer than the whole burst takes to come back.
         engine.clock().advance(2 * BURST * 1_000_000_000);
@@ -204,7 +204,7 @@ fn until_a_lease_begins(engine: &Engine<RacingClock>, name: &str) -> u64 {
     together(engine, |_| {
         let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
         let calls = (0..10_000).take_while(|_| engine.leases_begun() == before);
-        calls.filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+        calls.filter(|_| handle.check(name).is_allowed()).count() as u64
     })
 }
 
@@ -275,7 +275,7 @@ fn refund_beside_leases(used: u64, check_total: impl Fn(u64)) {
                         engine.refund(reservation);
                     }
                 } else {
-                    net += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+                    net += u64::from(handle.check(name).is_allowed());
                 }
                 if thread == 0 && call % 64 == 0 {
                     let request = Request::new(&identities).and_then(|it| it.cost(2)).expect("valid");
@@ -306,7 +306,7 @@ fn a_reset_beside_a_lease_gives_the_burst_once_more_at_most() {
                     resets.fetch_add(1, Ordering::SeqCst);
                     engine.reset(&Request::new(&identities).expect("valid"));
                 }
-                admitted += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+                admitted += u64::from(handle.check(name).is_allowed());
             }
             admitted
         });
@@ -331,7 +331,7 @@ fn publishes_beside_a_lease_mint_nothing_and_take_little() {
                     let burst = if call < 20_000 && call % 14_000 == 6_999 { 41_600 } else { 40_000 };
                     engine.publish(policy("token_bucket", burst)).expect("few limits");
                 }
-                admitted += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+                admitted += u64::from(handle.check(name).is_allowed());
             }
             admitted
         });

@@ -362,15 +362,7 @@ fn clients_of_every_kind_are_the_same_borrowed() {
 /// Every format reads back as many clients as the server takes.
 #[test]
 fn a_hundred_thousand_clients_come_back() {
-    let client = |place: u32| Client {
-        kind: "user".to_owned(),
-        value: format!("user-{place}"),
-        tier: Some("free".to_owned()),
-        label: None,
-        tags: Vec::new(),
-        note: None,
-        exception: None,
-    };
+    let client = |place: u32| Client { tier: Some("free".to_owned()), ..Client::new("user", format!("user-{place}")) };
     let mut policy = Policy::parse(r#"{"domains": {"default": {"tiers": [{"id": "free", "unlimited": true}]}}}"#, Json)
         .expect("a policy");
     policy.domains.get_mut("default").expect("it is there").clients = (0..100_000).map(client).collect();

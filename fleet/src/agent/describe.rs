@@ -69,6 +69,8 @@ fn counted(limit: &InspectedLimit<'_>) -> String {
             let newest = if is_unused { String::new() } else { format!("; the newest is forgotten in {back}") };
             format!("Sliding window log: {} of {all} {were} used within the last {period}{newest}.", some(used))
         }
+        // An algorithm that is newer than this text.
+        _ => format!("{} of {all} {} left; all is back in {back}.", some(left), verb(left, "is", "are")),
     }
 }
 

@@ -3,8 +3,10 @@
 use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
 use tidegate::{
-    CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, InspectedLimit, Inspection, Pending, Request,
-    RequestError, Retry, StoreAnswer, clock::SystemClock,
+    CountedIdentity, DEFAULT_DOMAIN, Decide, Engine, Identity, InspectedLimit, Inspection, Request, RequestError,
+    Retry,
+    clock::SystemClock,
+    internals::{Pending, StoreAnswer},
 };
 
 use crate::{

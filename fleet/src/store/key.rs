@@ -11,7 +11,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use tidegate::StoreCharge;
+use tidegate::internals::StoreCharge;
 
 use crate::store::error::StoreError;
 
@@ -153,10 +153,12 @@ impl KeyNames {
     pub(crate) fn name(&self, charge: &StoreCharge<'_>) -> KeyName {
         let derivation = self.derivation.read().unwrap_or_else(PoisonError::into_inner);
         let limit = derivation.digest([charge.limit_id]);
-        let slot = match &charge.identities()[..] {
+        let identities = charge.identities();
+        let slot = if identities.len() == 0 {
             // A limit that counts all requests together has a slot of its own.
-            [] => limit.clone(),
-            identities => derivation.digest(identities.iter().flat_map(|who| [who.kind(), who.value()])),
+            limit.clone()
+        } else {
+            derivation.digest(identities.flat_map(|who| [who.kind(), who.value()]))
         };
         let key = format!("{}:{VERSION}:{{{slot}}}{limit}", self.prefix);
         KeyName { slot, key }

@@ -12,9 +12,10 @@ use std::{
 
 use redis::RedisError;
 use tidegate::{
-    BeginResult, Decide, Decision, Engine, Pending, Request, Reservation, StoreAnswer, StoreCharge,
-    algorithm::{NUMBER_MAX, Receipt, Verdict},
+    Decide, Decision, Engine, Request, Reservation,
+    algorithm::NUMBER_MAX,
     clock::Clock,
+    internals::{BeginResult, Pending, Receipt, StoreAnswer, StoreCharge, Verdict},
     policy::{ResponseSettings, Sharing},
 };
 use tokio::time::{Instant, timeout};

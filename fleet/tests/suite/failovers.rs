@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use tidegate::{BeginResult, Identity, Request};
+use tidegate::{Identity, Request, internals::BeginResult};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis, sentinel::Sentinels};
 use tokio::time::Instant;

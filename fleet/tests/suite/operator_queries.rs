@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::json;
-use tidegate::{Identity, Request, Snapshot, StoreAnswer};
+use tidegate::{Identity, Request, Snapshot, internals::StoreAnswer};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
 

@@ -10,7 +10,7 @@ use std::{
 
 use redis::{Commands, cmd};
 use serde_json::{Value, json};
-use tidegate::{BeginResult, Degraded, Identity, Request, Retry};
+use tidegate::{Degraded, Identity, Request, Retry, internals::BeginResult};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, redis::Redis, wait_for};
 use tokio::task::JoinSet;

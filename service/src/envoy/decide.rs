@@ -34,7 +34,7 @@ pub(crate) async fn decide<'e, C: Clock>(
     let request = DescriptorsRequest::read(&message, engine.descriptor_settings(domain))?;
     let deciding = request
         .with_requests(engine, async |requests| {
-            let mut outcomes = decider.check_together(requests, caller).await?;
+            let mut outcomes = decider.check_atomic_batch(requests, caller).await?;
             let deciding = deciding_index(&outcomes)?;
             response::put_overall_code(outcomes.iter().all(|outcome| outcome.is_allowed), to);
             let has_shadows = engine.has_shadow_limits(domain);

@@ -63,7 +63,7 @@ impl<'a> Throttle<'a> {
 
     /// Takes the tokens, if the bucket has them, for a caller of this group. A quantity of 0 takes none and returns the state.
     pub(super) fn charge<C: Clock>(&self, limiter: &RatedLimiter<C>, group: NonZeroU16) -> Outcome {
-        limiter.check_n_by(group, self.key, self.bucket, self.quantity)
+        limiter.check_n_in_group(group, self.key, self.bucket, self.quantity)
     }
 
     /// Returns the five numbers of the reply.

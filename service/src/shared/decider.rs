@@ -13,7 +13,10 @@ use std::{
 };
 
 use tidegate::{
-    BeginResult, Decision, Degraded, Engine, InspectedLimit, Pending, Request, clock::Clock, policy::OnError,
+    Decision, Degraded, Engine, InspectedLimit, Request,
+    clock::Clock,
+    internals::{BeginResult, Pending, StoreAnswer},
+    policy::OnError,
 };
 use tidegate_fleet::store::{Reserved, Shared};
 use tokio::time::Instant;
@@ -358,7 +361,7 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Sends the queries of a check to the store once its caller has a place there.
-    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::StoreAnswer> {
+    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<StoreAnswer> {
         // Boxed only once there is a place, so that the future of a check that waits for one is half as large.
         self.store_concurrency.run(caller.peer, || Box::pin(store.ask(pending))).await
     }

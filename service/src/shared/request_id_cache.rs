@@ -156,7 +156,7 @@ impl RequestIdCache {
         let may_be_charged = || decision.limit_index().is_some() || engine.has_limit(request);
         if decision.is_allowed() && may_be_charged() {
             self.make_room(&mut shard, caller, now);
-            let decision = decision.remember();
+            let decision = decision.save();
             // It goes to the end, also where it replaces an expired one.
             shard.insert(id, caller, CachedOutcome { at: now, request: content, decision, reservation });
         }
@@ -187,7 +187,7 @@ impl RequestIdCache {
             return Err(Reused);
         }
         self.repeats.fetch_add(1, Ordering::Relaxed);
-        Ok(Some((engine.recall(&cached.decision), cached.reservation)))
+        Ok(Some((engine.restore(&cached.decision), cached.reservation)))
     }
 
     /// Removes expired outcomes. Where that leaves no room for another outcome of this caller, removes its oldest ones; where the

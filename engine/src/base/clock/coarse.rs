@@ -1,7 +1,7 @@
 //! The coarse clock, which shows the time of its last tick.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{Arc, Weak},
     thread,
     time::Duration,
@@ -49,13 +49,13 @@ struct Shown<C> {
 }
 
 /// The error for a coarse clock that could not be made.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum TickError {
     /// The tick is shorter than a millisecond or longer than a second.
     OutOfRange(Duration),
-    /// The system gave no thread; the text says why.
-    Thread(String),
+    /// The system did not start a thread.
+    Thread(io::Error),
 }
 
 impl fmt::Display for TickError {
@@ -64,12 +64,19 @@ impl fmt::Display for TickError {
             Self::OutOfRange(tick) => {
                 write!(f, "tick: {tick:?} is out of range; from {TICK_MIN:?} to {TICK_MAX:?} work")
             }
-            Self::Thread(why) => write!(f, "there is no thread for the clock that ticks: {why}"),
+            Self::Thread(error) => write!(f, "there is no thread for the clock that ticks: {error}"),
         }
     }
 }
 
-impl std::error::Error for TickError {}
+impl std::error::Error for TickError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Thread(error) => Some(error),
+            Self::OutOfRange(_) => None,
+        }
+    }
+}
 
 impl CoarseClock {
     /// Starts a clock that shows the time of a new [`SystemClock`], about `tick` old at most: from a millisecond to a second.
@@ -86,7 +93,7 @@ impl<C: Clock> CoarseClock<C> {
         thread::Builder::new()
             .name("tidegate-clock".to_owned())
             .spawn(move || keep_ticking(&shown, tick / 2))
-            .map_err(|error| TickError::Thread(error.to_string()))?;
+            .map_err(TickError::Thread)?;
         Ok(clock)
     }
 

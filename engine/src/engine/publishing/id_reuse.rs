@@ -7,7 +7,7 @@ use crate::{
     engine::{limit_ids::LimitIds, names::LimitIndex, publishing::PublishError, state::Engine},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        document::{Algorithm, Domain, Limit, Policy, Tier},
         request::Request,
     },
     storage::{atomic_update::Swap, counters::Counts, layout::Slot},
@@ -26,18 +26,7 @@ fn engine(max_keys: usize, limits_max: usize) -> (Engine<ManualClock>, ManualClo
 
 /// Returns a policy in which users have one limit of this name: two at once, and as many an hour.
 fn policy(id: &str, algorithm: Algorithm) -> Snapshot {
-    let limit = Limit {
-        id: id.to_owned(),
-        algorithm,
-        limit: 2,
-        period: "1h".to_owned(),
-        burst: None,
-        max_debt: None,
-        mode: Mode::default(),
-        sharing: Sharing::default(),
-        on_failure: None,
-    };
-    let tier = Tier { id: "user".to_owned(), description: None, limits: vec![limit], unlimited: false };
+    let tier = Tier::new("user", vec![Limit::new(id, algorithm, 2, "1h")]);
     let mut domain = Domain::default();
     domain.defaults.insert("user".to_owned(), "user".to_owned());
     domain.tiers.push(tier);
@@ -120,14 +109,14 @@ fn a_handle_on_an_older_policy_holds_its_ids() {
     let (engine, _) = engine(100, 2);
     engine.publish(named("a")).expect("there is room");
     let mut handle = engine.handle(&name("a"), "user").expect("it is there");
-    assert!(handle.check("ada", 2).expect("valid").is_allowed());
+    assert!(handle.check_n("ada", 2).expect("valid").is_allowed());
     engine.publish(named("b")).expect("there is room");
     assert_eq!(engine.has_room_for(&named("c")), Err(PublishError::TooManyLimits));
     assert_eq!(engine.publish(named("c")), Err(PublishError::TooManyLimits));
     assert_eq!((engine.version(), engine.known_limits()), (2, 2));
     assert_eq!(allowed(&engine), 2, "the policy in force decides");
     // The next check takes the newest policy, which does not have its limit.
-    assert_eq!(handle.check("ada", 1).expect("valid").limit_id(), None);
+    assert_eq!(handle.check("ada").limit_id(), None);
     assert_eq!(engine.has_room_for(&named("c")), Ok(()));
     assert_eq!(engine.publish(named("c")), Ok(3));
     assert_eq!(allowed(&engine), 2);
@@ -139,7 +128,7 @@ fn reservations_and_saved_decisions_of_a_name_do_not_touch_the_next_name_with_it
     engine.publish(named("a")).expect("there is room");
     let ada = [Identity::new("user", "ada").expect("valid")];
     let ada = Request::new(&ada).expect("valid");
-    let (decision, [first, second]) = (engine.peek(&ada).remember(), [(); 2].map(|()| engine.reserve(&ada).1));
+    let (decision, [first, second]) = (engine.peek(&ada).save(), [(); 2].map(|()| engine.reserve(&ada).1));
     for id in ["b", "c"] {
         engine.publish(named(id)).expect("there is room");
     }
@@ -147,7 +136,7 @@ fn reservations_and_saved_decisions_of_a_name_do_not_touch_the_next_name_with_it
     engine.settle(first.expect("it was allowed"), 2);
     engine.refund(second.expect("it was allowed"));
     assert_eq!(allowed(&engine), 2, "neither was charged or refunded to c");
-    assert_eq!(engine.recall(&decision).limit_id(), Some(&*name("a")));
+    assert_eq!(engine.restore(&decision).limit_id(), Some(&*name("a")));
 }
 
 #[test]

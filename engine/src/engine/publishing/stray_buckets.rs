@@ -93,7 +93,7 @@ fn every_kind_of_check_decides_a_stray_bucket() {
             &|engine| assert!(!engine.peek(&requests[0]).is_allowed()),
             &|engine| {
                 let mut handle = engine.handle("default/tier:user/l", "user").expect("is there");
-                assert!(!handle.check("7", 2).expect("valid").is_allowed());
+                assert!(!handle.check_n("7", 2).expect("valid").is_allowed());
             },
             &|engine| {
                 let mut decisions = Vec::new();

@@ -11,7 +11,7 @@ use crate::{
     engine::{limit_ids::LimitIds, state::Engine},
     policy::{
         compiled::Snapshot,
-        document::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+        document::{Algorithm, Domain, Limit, Policy, Tier},
         request::Request,
     },
 };
@@ -41,24 +41,14 @@ fn compiled<const N: usize>(limits: [(&str, Limit); N]) -> Arc<Snapshot> {
     let mut domain = Domain::default();
     for (kind, limit) in limits {
         domain.defaults.insert(kind.to_owned(), kind.to_owned());
-        domain.tiers.push(Tier { id: kind.to_owned(), description: None, limits: vec![limit], unlimited: false });
+        domain.tiers.push(Tier::new(kind, vec![limit]));
     }
     Arc::new(Snapshot::compile(&Policy { domains: [("default".to_owned(), domain)].into() }).expect("a policy"))
 }
 
 /// Returns a limit of one second.
 fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limit {
-    Limit {
-        id: id.to_owned(),
-        algorithm,
-        limit,
-        period: "1s".to_owned(),
-        burst,
-        max_debt: None,
-        mode: Mode::default(),
-        sharing: Sharing::default(),
-        on_failure: None,
-    }
+    Limit { burst, ..Limit::new(id, algorithm, limit, "1s") }
 }
 
 /// Returns a policy in which a user meets limit `a` and an address limit `b`, buckets with these bursts that get one
@@ -169,7 +159,7 @@ fn a_handle_of_before_a_publish_charges_by_the_new_numbers() {
         let other = Arc::clone(&engine);
         let thread = thread::spawn(move || {
             let mut handle = other.handle("default/tier:user/a", "user").expect("is there");
-            (0..2).filter(|_| handle.check("7", 1).expect("valid").is_allowed()).count()
+            (0..2).filter(|_| handle.check("7").is_allowed()).count()
         });
         engine.publish(Arc::clone(&narrow)).expect("few limits");
         let allowed = thread.join().expect("no panic");
@@ -210,7 +200,7 @@ fn a_bucket_that_a_sleeper_left_with_numbers_of_no_policy_is_denied_until_it_is_
         let other = Arc::clone(&engine);
         let thread = thread::spawn(move || {
             let mut handle = other.handle("default/tier:user/a", "user").expect("is there");
-            handle.check("7", 1).expect("valid").is_allowed()
+            handle.check("7").is_allowed()
         });
         for next in rest {
             engine.publish(Arc::clone(next)).expect("few limits");

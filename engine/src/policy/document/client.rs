@@ -43,6 +43,22 @@ pub struct Client {
     pub exception: Option<Override>,
 }
 
+impl Client {
+    /// Returns a client of the default tier of its kind.
+    #[must_use]
+    pub fn new(kind: impl Into<String>, value: impl Into<String>) -> Self {
+        Self {
+            kind: kind.into(),
+            value: value.into(),
+            tier: None,
+            label: None,
+            tags: Vec::new(),
+            note: None,
+            exception: None,
+        }
+    }
+}
+
 /// The fields of a client that a snapshot needs.
 #[derive(Clone, Copy)]
 pub(crate) struct ClientRef<'p> {

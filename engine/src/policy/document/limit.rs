@@ -54,6 +54,31 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// Returns an enforced limit of each node by itself, with the defaults of all other fields. A policy that is built
+    /// from it compiles with later versions too, which may have more fields.
+    ///
+    /// ```
+    /// use tidegate::policy::{Algorithm, Limit};
+    ///
+    /// let plain = Limit::new("minute", Algorithm::TokenBucket, 60, "1m");
+    /// let bursty = Limit { burst: Some(100), ..plain.clone() };
+    /// # assert_eq!(plain.burst, None);
+    /// ```
+    #[must_use]
+    pub fn new(id: impl Into<String>, algorithm: Algorithm, limit: u64, period: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            algorithm,
+            limit,
+            period: period.into(),
+            burst: None,
+            max_debt: None,
+            mode: Mode::default(),
+            sharing: Sharing::default(),
+            on_failure: None,
+        }
+    }
+
     /// Returns whether its period is one of the calendar of the domain's time zone.
     pub(crate) fn is_of_calendar(&self) -> bool {
         ["day", "week", "month"].contains(&self.period.as_str())
@@ -64,6 +89,7 @@ impl Limit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Algorithm {
     /// A bucket that refills at a constant rate.
     TokenBucket,
@@ -81,6 +107,7 @@ pub enum Algorithm {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Mode {
     /// The limit denies.
     #[default]
@@ -93,6 +120,7 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum Sharing {
     /// Each node counts alone.
     #[default]
@@ -109,6 +137,7 @@ pub enum Sharing {
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[non_exhaustive]
 pub enum OnFailure {
     /// Allow.
     Open,

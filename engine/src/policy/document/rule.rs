@@ -60,6 +60,25 @@ pub struct Rule {
     pub enabled: bool,
 }
 
+impl Rule {
+    /// Returns an enabled rule for requests of any method, tier and identity, at the cost of the request.
+    #[must_use]
+    pub fn new(id: impl Into<String>, endpoint: impl Into<String>, per: Per, limits: Vec<Limit>) -> Self {
+        Self {
+            id: id.into(),
+            note: None,
+            endpoint: endpoint.into(),
+            method: None,
+            per,
+            tiers: None,
+            condition: BTreeMap::new(),
+            cost: 1,
+            limits,
+            enabled: true,
+        }
+    }
+}
+
 /// The value of `per` in a rule that counts all identities together.
 pub(crate) const EVERYONE: &str = "everyone";
 

@@ -6,6 +6,7 @@ use crate::algorithm::NUMBER_MAX;
 
 /// A request of one descriptor, with the decision that the other limiter makes. `tidegate policy test` reads a list of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Case {
     /// The name: the file, the line, and what the case tests.
     pub name: String,
@@ -24,6 +25,7 @@ pub struct Case {
 
 /// The descriptor of a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
 pub struct CaseDescriptor {
     /// The entries.
     pub entries: Vec<CaseEntry>,
@@ -31,6 +33,7 @@ pub struct CaseDescriptor {
 
 /// An entry of a descriptor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
 pub struct CaseEntry {
     /// The key.
     pub key: String,

@@ -212,18 +212,7 @@ pub(super) fn rule(kinds: &[String], region: &[ValueSet], counted: &CountedKinds
         1 => document::Per::One(per.remove(0)),
         _ => document::Per::Each(per),
     };
-    document::Rule {
-        id: String::new(),
-        note: None,
-        endpoint: "*".to_owned(),
-        method: None,
-        per,
-        tiers: None,
-        condition: condition.collect(),
-        cost: 1,
-        limits: Vec::new(),
-        enabled: true,
-    }
+    document::Rule { condition: condition.collect(), ..document::Rule::new("", "*", per, Vec::new()) }
 }
 
 /// Returns the text for the id of a region's rule.

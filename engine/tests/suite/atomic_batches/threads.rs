@@ -42,7 +42,7 @@ fn threads_take_all_or_nothing() {
                     }
                     for _ in 0..LIMIT {
                         let mut decisions = Vec::new();
-                        engine.check_together(&order, &mut decisions);
+                        engine.check_atomic_batch(&order, &mut decisions);
                         let is_allowed = decisions.iter().all(Decision::is_allowed);
                         taken.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
                     }
@@ -62,7 +62,7 @@ fn threads_take_all_or_nothing() {
             let mut left: Vec<_> =
                 [&user, &ip].iter().map(|who| engine.peek(&request(*who).0.without_cost()).remaining()).collect();
             let mut decisions = Vec::new();
-            engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut decisions);
+            engine.check_atomic_batch(&[(rated.0.without_cost(), rated.1)], &mut decisions);
             left.push(decisions[0].remaining());
             let is_done = !is_right || left != [Some(LIMIT - taken); 3] || engine.give_backs() > 0;
             if is_done || deadline.has_passed() {
@@ -129,7 +129,7 @@ fn meet_publishes(change: u64) {
                     Deadline::new().wait_until("a publish", || published.load(Ordering::SeqCst) > before);
                 }
                 let mut decisions = Vec::new();
-                engine.check_together(&[(request(&ip), None), rated, (request(&user), None)], &mut decisions);
+                engine.check_atomic_batch(&[(request(&ip), None), rated, (request(&user), None)], &mut decisions);
                 assert_eq!(decisions.len(), 3);
                 allowed += u64::from(decisions.iter().all(Decision::is_allowed));
             }
@@ -148,7 +148,7 @@ fn meet_publishes(change: u64) {
     assert_eq!(allowed, LIMIT, "who came second was denied, and nothing else stood in the way");
     assert_eq!(engine.peek(&request(&ip).without_cost()).remaining(), Some(0));
     let mut left = Vec::new();
-    engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut left);
+    engine.check_atomic_batch(&[(rated.0.without_cost(), rated.1)], &mut left);
     assert_eq!(left[0].remaining(), Some(9 * LIMIT));
     // A charge that a publish kept from being given back stays charged to the client.
     let left = engine.peek(&request(&user).without_cost()).remaining();
@@ -163,7 +163,7 @@ fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)])
         let (mut taken, mut decisions) = (0, Vec::new());
         loop {
             decisions.clear();
-            engine.check_together(requests, &mut decisions);
+            engine.check_atomic_batch(requests, &mut decisions);
             if !decisions.iter().all(Decision::is_allowed) {
                 return taken;
             }

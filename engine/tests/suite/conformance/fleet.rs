@@ -7,9 +7,9 @@ use std::{
 };
 
 use tidegate::{
-    BeginResult, Decision, Engine, GiveBack, Identity, Snapshot, StoreCharge,
-    algorithm::{Receipt, Verdict},
+    Decision, Engine, Snapshot,
     clock::{Clock, ManualClock},
+    internals::{BeginResult, GiveBack, Receipt, StoreCharge, Verdict},
     policy::{Limit, Sharing},
 };
 use tidegate_conformance::{
@@ -52,11 +52,11 @@ fn both(numbers: &LimitNumbers) -> Option<Snapshot> {
 }
 
 fn key(charge: &StoreCharge<'_>) -> String {
-    charge.identities().iter().map(Identity::value).collect()
+    charge.identities().map(|identity| identity.value()).collect()
 }
 
 impl Store {
-    fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::StoreAnswer {
+    fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::internals::StoreAnswer {
         let word = self.words.entry(key(charge)).or_default();
         // A peek is a step of one token whose word is not stored.
         let verdict = charge.meter.step(*word, now, charge.cost.max(1));
@@ -65,7 +65,7 @@ impl Store {
             let receipt = Receipt { cost: charge.cost, charged_at: now, word: new, moved_ns: u64::MAX };
             self.charged.entry(key(charge)).or_default().push(receipt);
         }
-        tidegate::StoreAnswer::Decided { verdict, word: *word, now }
+        tidegate::internals::StoreAnswer::Decided { verdict, word: *word, now }
     }
 
     fn give_back(&mut self, charge: &StoreCharge<'_>, now: u64) {

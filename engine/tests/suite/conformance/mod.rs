@@ -9,7 +9,7 @@ mod step;
 
 use std::time::Duration;
 
-use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::Verdict, clock::Clock, policy};
+use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::Clock, internals::Verdict, policy};
 use tidegate_conformance::{CheckOutcome, CheckReply, Coverage, Effort, Implementation, KEYS, LimitNumbers, conform};
 
 use self::{
@@ -125,17 +125,11 @@ fn policy(numbers: &LimitNumbers, limits: impl FnOnce(policy::Limit) -> Vec<poli
         None => format!("{}ms", numbers.period_ns / 1_000_000),
     };
     let limit = policy::Limit {
-        id: "l".to_owned(),
-        algorithm: numbers.algorithm,
-        limit: numbers.limit,
-        period,
         burst: numbers.burst,
         max_debt: numbers.max_debt,
-        mode: policy::Mode::Enforce,
-        sharing: policy::Sharing::Local,
-        on_failure: None,
+        ..policy::Limit::new("l", numbers.algorithm, numbers.limit, period)
     };
-    let tier = policy::Tier { id: "t".to_owned(), description: None, limits: limits(limit), unlimited: false };
+    let tier = policy::Tier::new("t", limits(limit));
     let domain = policy::Domain {
         timezone: numbers.calendar.map(|calendar| calendar.zone.to_owned()),
         defaults: [("k".to_owned(), "t".to_owned())].into(),

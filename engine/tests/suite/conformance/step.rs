@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use tidegate::{
-    Bucket,
-    algorithm::{Carry, FixedWindow, Meter, Receipt, SlidingWindowCounter, TokenBucket, Verdict},
+    algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, TokenBucket},
     clock::{Clock, ManualClock},
+    internals::{Bucket, Receipt, Verdict},
     policy::Algorithm,
     time::Nanos,
 };
@@ -29,7 +29,7 @@ pub(crate) fn meter(numbers: &LimitNumbers) -> Option<Meter> {
             SlidingWindowCounter::new(limit, period_ns).ok().map(Meter::SlidingWindowCounter)
         }
         // Over one word it is stricter than the rule; the engine has a ring beside it.
-        Algorithm::SlidingWindowLog => None,
+        _ => None,
     }
 }
 

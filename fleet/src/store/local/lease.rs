@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tidegate::{
-    StoreAnswer,
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::Meter,
+    internals::{Receipt, StoreAnswer, Verdict},
     time::{Nanos, SECOND_NS},
 };
 
@@ -197,7 +197,7 @@ impl Lease {
         let age_ns = now.store.saturating_sub(receipt.charged_at);
         let is_its = now.own < self.over_at
             && age_ns < now.own.saturating_sub(self.since)
-            && meter.ends(receipt.word) == self.ends;
+            && meter.window_end(receipt.word) == self.ends;
         let here = if is_its { receipt.cost.min(self.out.saturating_sub(self.left)) } else { 0 };
         self.left += here;
         if let Some(word) = meter.give_back(self.word, now.store, receipt) {

@@ -14,8 +14,8 @@ use std::{
 
 use hashbrown::hash_table::Entry;
 use tidegate::{
-    StoreAnswer, StoreCharge,
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::Meter,
+    internals::{Receipt, StoreAnswer, StoreCharge, Verdict},
     policy::Sharing,
 };
 use tokio::{

@@ -1,7 +1,7 @@
 //! The quota of one key that a node holds: the lease of a `leased` limit, or the view of a `synced` one.
 
 use hashbrown::HashTable;
-use tidegate::{StoreAnswer, policy::Sharing};
+use tidegate::{internals::StoreAnswer, policy::Sharing};
 use tokio::sync::oneshot;
 
 use crate::store::{

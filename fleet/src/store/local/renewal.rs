@@ -6,10 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use tidegate::{
-    StoreAnswer,
-    algorithm::{Receipt, Verdict},
-};
+use tidegate::internals::{Receipt, StoreAnswer, Verdict};
 use tokio::time::Instant;
 
 use crate::{

@@ -2,8 +2,8 @@
 //! it has not sent yet. Pure: time is an argument, and nothing here sends a request.
 
 use tidegate::{
-    StoreAnswer,
-    algorithm::{Carry, Meter, Receipt, Verdict},
+    algorithm::{Carry, Meter},
+    internals::{Receipt, StoreAnswer, Verdict},
     time::Nanos,
 };
 
@@ -46,7 +46,7 @@ impl SyncedUsage {
         if self.unsent == 0 {
             self.since = now;
         }
-        let ends = meter.ends(self.word);
+        let ends = meter.window_end(self.word);
         if matches!(meter, Meter::FixedWindow(_)) && ends != self.ends {
             // Charges of the window before no longer count.
             self.unsent = 0;
@@ -77,7 +77,7 @@ impl SyncedUsage {
             self.word = word;
         }
         // A charge from before the first unsent one was sent, or is of another window.
-        let is_unsent = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
+        let is_unsent = receipt.charged_at >= self.since && meter.window_end(receipt.word) == self.ends;
         let here = if is_unsent { receipt.cost.min(self.unsent) } else { 0 };
         self.unsent -= here;
         receipt.cost - here
@@ -122,7 +122,7 @@ impl SyncedUsage {
     /// Switches to other numbers.
     pub(crate) fn carry(&mut self, from: &Meter, to: &Meter, now: Nanos) {
         self.word = from.carry_over(self.word, now, to, Carry::Keep);
-        self.ends = to.ends(self.word);
+        self.ends = to.window_end(self.word);
     }
 
     pub(crate) fn unsent(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Decodes the arguments of the script, as the script does: for its model in Rust.
 
 use tidegate::{
-    algorithm::RemoteAdd,
+    internals::RemoteAdd,
     time::{Nanos, SECOND_NS},
 };
 

@@ -1,7 +1,7 @@
 //! Compares the model of the script with the script on a real server: each batch of requests is run by both.
 
 use tidegate::{
-    algorithm::Receipt,
+    internals::Receipt,
     time::{Nanos, SECOND_NS},
 };
 
@@ -78,7 +78,7 @@ impl ComparedStep {
             4 | 5 => {
                 let (out, epoch) = (tokens * self.left, (now / LEASE_NS).saturating_sub(u64::from(self.ago == 3)));
                 let left = out.min(self.left);
-                let ends = known.map_or(0, |held| held.under.meter.ends(held.word));
+                let ends = known.map_or(0, |held| held.under.meter.window_end(held.word));
                 Intent::Lease(LeaseRequest { epoch, ends, out, left, keep: left / 2, want: tokens, need: tokens % 3 })
             }
             _ => Intent::Charge(tokens),

@@ -1,8 +1,8 @@
 //! Decodes the answers of the script into replies to requests.
 
 use tidegate::{
-    StoreAnswer,
-    algorithm::{Carry, Verdict},
+    algorithm::Carry,
+    internals::{StoreAnswer, Verdict},
     time::Nanos,
 };
 

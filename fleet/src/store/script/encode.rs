@@ -1,7 +1,7 @@
 //! Encodes planned operations as the arguments of the script.
 
 use tidegate::{
-    algorithm::RemoteAdd,
+    internals::RemoteAdd,
     time::{Nanos, SECOND_NS},
 };
 

@@ -62,8 +62,8 @@ pub(crate) struct Grant {
 /// Returns the record after a grant, and the grant.
 pub(crate) fn granted(mut held: Record, now: Nanos, ask: &LeaseRequest, lease_ns: Nanos) -> (Record, Grant) {
     let meter = held.under.meter;
-    held.word = meter.rolled(held.word, now);
-    let ends = meter.ends(held.word);
+    held.word = meter.advance_window(held.word, now);
+    let ends = meter.window_end(held.word);
     // Tokens that the store still counts as out are kept. Others were counted as spent, or belong to a window that is
     // over: the node asks for as many anew.
     let is_counted = ask.out > 0 && ask.ends == ends && held.leases.take_back(ask.epoch, ask.out);

@@ -1,6 +1,6 @@
 //! The operations that the script makes on a record.
 
-use tidegate::{algorithm::RemoteAdd, time::Nanos};
+use tidegate::{internals::RemoteAdd, time::Nanos};
 
 use crate::store::script::{
     grant::{Grant, LeaseRequest},
@@ -62,9 +62,9 @@ impl ScriptOp {
             spent = ask.spent();
         }
         let out_most = meter.capacity() / 4;
-        let addition = meter.lent(*word, now, spent, out_most)?;
+        let addition = meter.plan_lease(*word, now, spent, out_most)?;
         // Otherwise the script would refuse it.
-        let fits = leases.with(epoch, more)?.out() <= out_most && addition.tail(meter.tail(*word), now).is_some();
+        let fits = leases.with(epoch, more)?.out() <= out_most && addition.apply(meter.tail_of(*word), now).is_some();
         let (from, until) = (addition.from.max(epoch * lease_ns), addition.until.min((epoch + 1) * lease_ns));
         let addition = RemoteAdd { from, until, ..addition };
         fits.then(|| Self::Lend { head: head(meter, addition.head), epoch, more, out_most, addition })

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use tidegate::{
-    StoreCharge,
-    algorithm::{Carry, Meter, Receipt, RemoteAdd, RemoteStep, Verdict},
+    algorithm::{Carry, Meter},
+    internals::{Receipt, RemoteAdd, RemoteStep, StoreCharge, Verdict},
     time::{Nanos, SECOND_NS},
 };
 
@@ -135,7 +135,7 @@ impl KeyRequest {
         // for a time by which the store has them.
         let by = now.saturating_add(TAKE_IN[usize::from(self.late).min(TAKE_IN.len() - 1)]);
         let swap = |after: &Record, (from, until): (Nanos, Nanos)| {
-            let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.ends(after.word));
+            let (leases_until, ends) = (after.leases.until(self.lease_ns), after.under.meter.window_end(after.word));
             let (mut after, mut until) = (*after, until.min(soon).min(leases_until).min(ends));
             if is_instant(&meter) && after.word > held.word {
                 // While tokens are missing, all of them are back at the same time whenever more are charged.
@@ -144,25 +144,26 @@ impl KeyRequest {
             }
             ScriptOp::Swap { before: before(), after: after.write(), from, until }
         };
-        let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
-            // The script refuses where more is owed than was known here; then the request starts again with the record
-            // that it found.
-            Some(add)
-                if add.is_instant
-                    || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
-            {
-                ScriptOp::add(&held, add, self.lease_ns)
-            }
-            _ => swap(&Record { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
-        };
+        let force =
+            |tokens, max_debt| match meter.plan_overcharge(held.word, now, tokens, max_debt).filter(|_| !is_other) {
+                // The script refuses where more is owed than was known here; then the request starts again with the
+                // record that it found.
+                Some(add)
+                    if add.is_instant
+                        || self.found.is_some() && meter.tail_of(held.word).saturating_add(tokens) <= add.most =>
+                {
+                    ScriptOp::add(&held, add, self.lease_ns)
+                }
+                _ => swap(&Record { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
+            };
         match self.intent {
             Intent::Look(_) => Ok(ScriptOp::Look),
             // There is no record.
             Intent::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
             Intent::GiveBack(receipt) => {
-                if let Some(take) = self.own.meter.deduction(now, by, &receipt)
+                if let Some(take) = self.own.meter.plan_give_back(now, by, &receipt)
                     && (self.found.is_none()
-                        || !is_other && meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
+                        || !is_other && meter == self.own.meter && held.word - meter.tail_of(held.word) == take.head)
                 {
                     return Ok(ScriptOp::Take { head: head(&self.own.meter, take.head), take });
                 }
@@ -192,7 +193,7 @@ impl KeyRequest {
                     Verdict::Admit(_) => meter.step(held.word, now, cost),
                     refused => refused,
                 };
-                match (meter.transition(held.word, now, cost), admitted) {
+                match (meter.plan_charge(held.word, now, cost), admitted) {
                     // A record that this node has not seen may exist all the same.
                     (RemoteStep::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
@@ -236,8 +237,8 @@ pub(crate) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
         let tokens = u128::from(over_ns) * u128::from(meter.capacity()) / u128::from(meter.period_ns().max(1));
         return u64::try_from(tokens).unwrap_or(u64::MAX);
     }
-    match meter.ends(word).cmp(&now) {
-        Ordering::Greater => over(meter.tail(word), meter.capacity()),
+    match meter.window_end(word).cmp(&now) {
+        Ordering::Greater => over(meter.tail_of(word), meter.capacity()),
         _ => 0,
     }
 }

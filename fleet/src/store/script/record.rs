@@ -112,7 +112,7 @@ impl Record {
     /// Returns the record at this time: leases that expired, and those of a window that is over, count as spent.
     pub(crate) fn at(self, at: Nanos, lease_ns: Nanos) -> Self {
         let Self { under, word, leases } = self;
-        let end = under.meter.ends(word);
+        let end = under.meter.window_end(word);
         if leases.out() > 0 && end <= at {
             let leases_at = Leases { epoch: at / lease_ns, now: 0, before: 0 };
             return Self { word: under.meter.overcharge(word, end - 1, leases.out()), leases: leases_at, under };
@@ -137,7 +137,7 @@ impl Record {
     /// Returns the text of the record in the store.
     pub(crate) fn write(&self) -> String {
         let meter = &self.under.meter;
-        let tail = meter.tail(self.word);
+        let tail = meter.tail_of(self.word);
         let (first, second) = parts(is_instant(meter), tail);
         format!("{}|{}|{first}|{second}|{}", head(meter, self.word - tail), self.leases.write(), self.under.version)
     }
@@ -192,7 +192,7 @@ pub(crate) fn is_instant(meter: &Meter) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::Verdict;
+    use tidegate::internals::Verdict;
 
     use super::*;
 

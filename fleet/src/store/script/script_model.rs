@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use tidegate::{
-    algorithm::{Meter, RemoteAdd},
+    algorithm::Meter,
+    internals::RemoteAdd,
     time::{Nanos, SECOND_NS},
 };
 
@@ -50,17 +51,17 @@ fn apply(op: &ScriptOp, value: &mut String, version: u64, now: Nanos) -> OpOutco
         }
         ScriptOp::Add { head, leases, addition } => {
             let leases = |out: Leases| (out.write() == *leases).then_some(out);
-            added(value, addition, (head, version, now), leases, |tail| addition.tail(tail, now))
+            added(value, addition, (head, version, now), leases, |tail| addition.apply(tail, now))
         }
         ScriptOp::Take { head, take } => {
             if value.is_empty() {
                 return OpOutcome::Other;
             }
-            added(value, take, (head, version, now), Some, |tail| Some(take.less(tail, now)))
+            added(value, take, (head, version, now), Some, |tail| Some(take.deduct(tail, now)))
         }
         ScriptOp::Lend { head, epoch, more, out_most, addition } => {
             let lent = |out: Leases| out.with(*epoch, *more).filter(|out| out.out() <= *out_most);
-            let done = added(value, addition, (head, version, now), lent, |tail| addition.tail(tail, now));
+            let done = added(value, addition, (head, version, now), lent, |tail| addition.apply(tail, now));
             if done == OpOutcome::Refused { OpOutcome::Other } else { done }
         }
     }
@@ -77,7 +78,7 @@ fn added(
     let nothing =
         Record { under: VersionedMeter { meter: numbers, version }, word: addition.head, leases: Leases::default() };
     let found = StoredRecord::read(value.clone(), &numbers).held.unwrap_or(nothing);
-    let tail = found.under.meter.tail(found.word);
+    let tail = found.under.meter.tail_of(found.word);
     let is_its = record::head(&found.under.meter, found.word - tail) == head;
     let Some(leases) = leases(found.leases).filter(|_| is_its && (addition.from..addition.until).contains(&now)) else {
         return OpOutcome::Other;
@@ -170,7 +171,7 @@ impl ScriptModel {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::algorithm::Receipt;
+    use tidegate::internals::Receipt;
 
     use super::*;
     use crate::store::{

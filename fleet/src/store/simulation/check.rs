@@ -2,7 +2,12 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use tidegate::{BeginResult, Identity, Request, StoreAnswer, policy::Sharing, time::Nanos};
+use tidegate::{
+    Identity, Request,
+    internals::{BeginResult, StoreAnswer},
+    policy::Sharing,
+    time::Nanos,
+};
 use tokio::time::sleep;
 
 use super::{

@@ -33,6 +33,7 @@ fn most(limit: &Limit, from: Nanos, until: Nanos) -> u64 {
         Algorithm::SlidingWindowCounter if length < period => (windows * limit.tokens).min(2 * limit.tokens - 1),
         Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => windows * limit.tokens,
         Algorithm::SlidingWindowLog => (length / period + 1) * limit.tokens,
+        _ => panic!("no bound of {:?}", limit.algorithm),
     }
 }
 

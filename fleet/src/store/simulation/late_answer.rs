@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use tidegate::{
-    BeginResult, Identity, Request,
+    Identity, Request,
+    internals::BeginResult,
     policy::{Algorithm, Sharing},
     time::SECOND_NS,
 };

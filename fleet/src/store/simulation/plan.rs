@@ -6,8 +6,9 @@ use std::{
 };
 
 use tidegate::{
-    BeginResult, Identity, Request,
-    algorithm::{Meter, Verdict},
+    Identity, Request,
+    algorithm::Meter,
+    internals::{BeginResult, Verdict},
     policy::{Algorithm, Sharing},
     time::SECOND_NS,
 };

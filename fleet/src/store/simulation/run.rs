@@ -234,7 +234,7 @@ impl Run {
             let text = self.network.value(&node.key(&key.to_string(), 0));
             let meter = self.meter(0);
             let held = StoredRecord::read(text.clone(), &meter).held;
-            let counted = held.map_or(0, |held| held.under.meter.tail(held.word));
+            let counted = held.map_or(0, |held| held.under.meter.tail_of(held.word));
             let admissions = lock(&self.history).admissions.clone();
             let admitted: u64 = admissions.iter().filter(|it| it.key == key).map(|it| it.cost).sum();
             if counted > admitted || counted + self.lost < admitted {
@@ -254,6 +254,7 @@ impl Run {
             Algorithm::FixedWindow => format!("fixed_window/{tokens}/{period_ns}"),
             Algorithm::SlidingWindowCounter => format!("sliding_window_counter/{tokens}/{period_ns}"),
             Algorithm::SlidingWindowLog => format!("sliding_window_log/{tokens}/{period_ns}"),
+            _ => panic!("no meter of {algorithm:?}"),
         };
         text.parse().expect("a meter")
     }

@@ -214,6 +214,7 @@ fn judge_algorithm(history: &KeyHistory) -> Result<Headroom, Violation> {
             let (rule, below) = ("the limit in a period", Some(history.period_ns));
             stretches(history, &StretchRule { name: rule, capacity: limit, comes_back: false, below })
         }
+        other => panic!("no bound of {other:?}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decides several requests together, all or nothing: the descriptors of one Envoy request.
 
-use tidegate::{BeginResult, Decision, Degraded, Rate, Request, clock::Clock};
+use tidegate::{Decision, Degraded, Rate, Request, clock::Clock, internals::BeginResult};
 use tidegate_fleet::store::Shared;
 
 use super::{CheckOutcome, Decider, catch_panic, with_stored_charge, without_reservation};
@@ -8,7 +8,7 @@ use crate::shared::{caller_shares::Caller, request_id_cache::CallKind, reservati
 
 impl<C: Clock> Decider<C> {
     /// Decides requests together, all or nothing. Some bring their own rate. Returns `None` where deciding panicked.
-    pub(crate) async fn check_together(
+    pub(crate) async fn check_atomic_batch(
         &self,
         requests: &[(Request<'_>, Option<Rate>)],
         caller: &Caller,
@@ -36,7 +36,7 @@ impl<C: Clock> Decider<C> {
     fn charge_together_locally(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Decision<'_>>> {
         catch_panic(|| {
             let mut decisions = Vec::with_capacity(requests.len());
-            self.engine.check_together(requests, &mut decisions);
+            self.engine.check_atomic_batch(requests, &mut decisions);
             decisions
         })
     }

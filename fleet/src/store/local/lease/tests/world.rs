@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tidegate::{
-    StoreAnswer,
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::Meter,
+    internals::{Receipt, StoreAnswer, Verdict},
     time::{Nanos, SECOND_NS},
 };
 
