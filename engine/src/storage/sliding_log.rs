@@ -34,7 +34,7 @@ use crate::{
         atomic_update::Next,
         layout::{BucketState, Generation, RingId, RingWord},
         log_pool::{Ring, RingLost, RingSnapshot, SpareRing},
-        table::{Key, RaceCounts, Table, TableFull},
+        table::{HashedKey, RaceCounts, Table, TableFull},
     },
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct SlidingLog<'t> {
     pub(crate) table: &'t Table,
     pub(crate) log: SlidingWindowLog,
     pub(crate) generation: Generation,
-    pub(crate) key: Key,
+    pub(crate) key: HashedKey,
     pub(crate) cost: u64,
     /// Whether to charge the cost (at most the limit) even if it does not fit.
     pub(crate) is_owed: bool,

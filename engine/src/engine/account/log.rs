@@ -7,7 +7,7 @@ use crate::{
     algorithm::Meter,
     base::{clock::Clock, time::Nanos},
     engine::{
-        active_policy::{Attempt, StaleSnapshot},
+        active_policy::{SnapshotResult, StaleSnapshot},
         buckets::Buckets,
     },
     storage::{
@@ -26,7 +26,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Attempt<ChargeResult> {
+    ) -> SnapshotResult<ChargeResult> {
         let is_absent = Cell::new(false);
         let state = |held: Option<BucketState>, spare: &mut Option<SpareRing<'b>>| {
             is_absent.set(held.is_none());
@@ -50,7 +50,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         held: Option<BucketState>,
         spare: &mut Option<SpareRing<'b>>,
-    ) -> Attempt<State> {
+    ) -> SnapshotResult<State> {
         if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
             // A ring that is closed under the present numbers belongs to a snapshot that is no longer the newest.
             return if self.is_stale(buckets) || ring.is_closed() { Err(StaleSnapshot) } else { Ok(State::Ring(ring)) };
@@ -68,7 +68,7 @@ impl Account<'_> {
         buckets: &'b Buckets<C>,
         log: &SlidingLog<'b>,
         now: Nanos,
-    ) -> Result<Attempt<ChargeResult>, TableFull> {
+    ) -> Result<SnapshotResult<ChargeResult>, TableFull> {
         let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
         Ok(outcome.map(ChargeResult::in_slot))
     }

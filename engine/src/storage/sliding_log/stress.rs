@@ -45,7 +45,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
                     return;
                 }
                 let name = (call * (2 * thread + 1)) % KEYS;
-                let key = Key::new(7, KeyHasher::new(1).name(&name.to_string()));
+                let key = HashedKey::new(7, KeyHasher::new(1).name(&name.to_string()));
                 let cost = 1 + u64::from(call % 7 == 0);
                 let limit =
                     SlidingLog { table: &table, log, generation: Generation::default(), key, cost, is_owed: false };
@@ -82,7 +82,7 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
         reuses += total / (LIMIT * 16);
         // Every ring is named by a slot or free.
         let named = (0..KEYS).filter(|name| {
-            let key = Key::new(7, KeyHasher::new(1).name(&name.to_string()));
+            let key = HashedKey::new(7, KeyHasher::new(1).name(&name.to_string()));
             table.get(key).is_some_and(|held| held.is_ring)
         });
         let named = named.count();
