@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use tidegate::{Engine, RatedLimiter, TableShares, clock::SystemClock};
 use tidegate_fleet::{
-    store::Shared,
+    store::SharedEngine,
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
@@ -186,7 +186,7 @@ impl BoundListeners<'_> {
     }
 
     /// Opens the store of limits that this engine shares with others.
-    pub(crate) async fn store(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+    pub(crate) async fn store(&self, engine: &Arc<Engine>) -> Result<Option<Arc<SharedEngine<SystemClock>>>, Failure> {
         self.arguments.store.open(engine).await
     }
 
@@ -194,7 +194,7 @@ impl BoundListeners<'_> {
     pub(crate) fn doors(
         self,
         engine: Arc<Engine>,
-        store: Option<Arc<Shared<SystemClock>>>,
+        store: Option<Arc<SharedEngine<SystemClock>>>,
         admin: Admin,
         source: Option<Arc<dyn Source>>,
         traces: Option<Traces>,
@@ -220,7 +220,7 @@ impl BoundListeners<'_> {
 }
 
 /// Gives back what this process holds of a store, when its doors have ended.
-pub(crate) async fn close(store: Option<Arc<Shared<SystemClock>>>) {
+pub(crate) async fn close(store: Option<Arc<SharedEngine<SystemClock>>>) {
     if let Some(store) = store {
         store.close().await;
     }

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, PolicySource, Token};
+use tidegate_fleet::{Agent, AgentHandle, AgentStatus, ErrorCounts, NodeToken, PolicySource};
 use tidegate_service::{self as service, ListenerErrors, grpc::Admin};
 use tokio::sync::watch;
 
@@ -31,7 +31,8 @@ async fn serve(arguments: &NodeArguments, listeners: BoundListeners<'_>) -> Resu
     let failure = |error: io::Error| Failure(error.to_string());
     let urls = listeners.urls.clone();
     let engine = arguments.door.engine();
-    let mut follower = Agent::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
+    let mut follower =
+        Agent::new(&arguments.admin_url, NodeToken::file(&arguments.token_file)).keeping_in(&arguments.data);
     if let Some(name) = &arguments.name {
         follower = follower.named(name);
     }

@@ -7,7 +7,7 @@ use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{
     Admin, ConnectionCaps, ErrorCounts, FiguresClock, Periods, PolicyFile, PolicyFileOutcome, Process, Settings,
 };
-use tidegate_fleet::store::Shared;
+use tidegate_fleet::store::SharedEngine;
 use tidegate_service::{Listeners, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
@@ -63,7 +63,7 @@ pub(crate) fn run_alone(
 /// What decides beside the control plane.
 struct Node {
     engine: Arc<Engine>,
-    store: Option<Arc<Shared<SystemClock>>>,
+    store: Option<Arc<SharedEngine<SystemClock>>>,
     record: Share,
     /// Where it answers; `None`: nowhere.
     urls: Option<Urls>,

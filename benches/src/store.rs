@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 use tidegate::{Engine, Snapshot, clock::SystemClock};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 
 use crate::{
     BenchResult,
@@ -57,8 +57,8 @@ pub async fn connect_node(
     sharing: &str,
     url: &str,
     settings: StoreSettings,
-) -> BenchResult<Arc<Shared<SystemClock>>> {
-    Ok(Arc::new(Shared::new(engine(limit, sharing)?, &StoreAddress::new(&[url]), settings).await?))
+) -> BenchResult<Arc<SharedEngine<SystemClock>>> {
+    Ok(Arc::new(SharedEngine::new(engine(limit, sharing)?, &StoreAddress::new(&[url]), settings).await?))
 }
 
 /// Returns the number of scripts that the store has run. Commands inside a script are not counted.

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use redis::{
     ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
 };
-use tidegate_net::tls::{ClientTls, Own, install_provider};
+use tidegate_net::tls::{ClientTls, OwnCertificate, install_provider};
 
 use crate::store::{
     error::{StoreError, TlsPart},
@@ -99,7 +99,7 @@ impl StoreTls {
         let authorities = self.authorities.as_deref();
         let servers = ClientTls { machine: authorities.is_none(), authorities, own: None };
         servers.config().map_err(|error| of(TlsPart::Authorities)(error.to_string()))?;
-        let own = self.client.as_ref().map(|own| Own { certificate: &own.certificate, key: &own.key });
+        let own = self.client.as_ref().map(|own| OwnCertificate { certificate: &own.certificate, key: &own.key });
         let client = ClientTls { machine: false, authorities: None, own };
         client.config().map_err(|error| of(TlsPart::Client)(error.to_string()))?;
         let client_tls = self.client.clone();

@@ -20,13 +20,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Uri, uri::Scheme};
 use tidegate::{Request, policy::OnError};
 use tidegate_net::breaker::Breaker;
-pub use tidegate_net::tls::{ClientTls, Own};
+pub use tidegate_net::tls::{ClientTls, OwnCertificate};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
 };
 
-use self::attempt::{Attempt, AttemptOutcome, AttemptSettings, RemoteFailure, Server, http_client};
+use self::attempt::{Attempt, AttemptOutcome, AttemptSettings, RemoteFailure, RemoteServer, http_client};
 use crate::decision::{Backend, OwnedDecision};
 
 /// The time for all of a check, unless set.
@@ -45,7 +45,7 @@ const IN_FLIGHT_MAX: usize = 256;
 /// `timeout`, `unreachable`, `server_error` and `refused`, and where no server was asked `breaker_open`, `busy` and `no_runtime`. A
 /// check that was given up may have been charged.
 pub struct Remote {
-    servers: Box<[Arc<Server>]>,
+    servers: Box<[Arc<RemoteServer>]>,
     /// Counts checks: it picks the server that is next in turn.
     turn: AtomicUsize,
     settings: AttemptSettings,
@@ -116,7 +116,7 @@ impl Remote {
         Self::with(servers(addresses)?, tls)
     }
 
-    fn with(servers: Box<[Arc<Server>]>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
+    fn with(servers: Box<[Arc<RemoteServer>]>, tls: ClientTls<'_>) -> Result<Self, RemoteError> {
         let is_over_tls = servers.iter().any(|server| server.uri().scheme() == Some(&Scheme::HTTPS));
         if is_over_tls && !tls.machine && tls.authorities.is_none() {
             return Err(RemoteError::Tls("no servers over TLS are believed: name an authority".to_owned()));
@@ -221,9 +221,9 @@ async fn first_outcome(attempts: &mut Vec<Attempt>) -> AttemptOutcome {
     .await
 }
 
-fn servers<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Box<[Arc<Server>]>, RemoteError> {
-    let servers = addresses.into_iter().map(|address| Ok(Arc::new(Server::new(uri(address)?))));
-    let servers: Box<[Arc<Server>]> = servers.collect::<Result<_, _>>()?;
+fn servers<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Box<[Arc<RemoteServer>]>, RemoteError> {
+    let servers = addresses.into_iter().map(|address| Ok(Arc::new(RemoteServer::new(uri(address)?))));
+    let servers: Box<[Arc<RemoteServer>]> = servers.collect::<Result<_, _>>()?;
     if servers.is_empty() { Err(RemoteError::NoAddress) } else { Ok(servers) }
 }
 

@@ -68,8 +68,8 @@ impl HeaderColumns {
     }
 
     /// Returns the fields of a record.
-    pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> Fields<'l> {
-        let mut fields = Fields::default();
+    pub(crate) fn fields<'l>(&self, values: impl Iterator<Item = Cow<'l, str>>) -> LineFields<'l> {
+        let mut fields = LineFields::default();
         for (known, value) in self.known.iter().zip(values) {
             if let Some(known) = known {
                 fields.put(*known, FieldValue::Text(trimmed(value)));
@@ -91,7 +91,7 @@ type RankedValue<'l> = Option<(usize, FieldValue<'l>)>;
 
 /// Values of the fields of a line, by their meaning.
 #[derive(Debug, Default)]
-pub(crate) struct Fields<'l> {
+pub(crate) struct LineFields<'l> {
     time: RankedValue<'l>,
     date: RankedValue<'l>,
     client: RankedValue<'l>,
@@ -120,7 +120,7 @@ pub(crate) enum FieldsError {
     Unreadable(LineError),
 }
 
-impl<'l> Fields<'l> {
+impl<'l> LineFields<'l> {
     /// Returns the record of these fields.
     pub(crate) fn record(
         self,
@@ -290,7 +290,7 @@ impl<'l> Fields<'l> {
         self.put((meaning, 0), value);
     }
 
-    fn put_all(&mut self, other: Fields<'l>) {
+    fn put_all(&mut self, other: LineFields<'l>) {
         // The time of a nested object is often another one, so it counts only if there is no other.
         keep_better(&mut self.time, other.time.map(|(place, time)| (place + UNLIKELY, time)));
         if self.request.is_none() {
@@ -331,7 +331,7 @@ fn is_clock(text: &str) -> bool {
 pub(crate) enum FieldValue<'l> {
     Text(Cow<'l, str>),
     Number(serde_json::Number),
-    Fields(Box<Fields<'l>>),
+    Fields(Box<LineFields<'l>>),
     /// Texts of an array, joined by commas.
     Texts(String),
     /// A field without a value.

@@ -15,7 +15,7 @@ use std::{
 use tidegate::{
     BeginResult, Decision, Degraded, Engine, InspectedLimit, Pending, Request, clock::Clock, policy::OnError,
 };
-use tidegate_fleet::store::{Reserved, Shared};
+use tidegate_fleet::store::{SharedEngine, SharedReservation};
 use tokio::time::Instant;
 
 mod all_or_nothing;
@@ -37,7 +37,7 @@ use super::{
 pub struct Decider<C> {
     engine: Arc<Engine<C>>,
     /// The store of the limits that nodes share.
-    store: Option<Arc<Shared<C>>>,
+    store: Option<Arc<SharedEngine<C>>>,
     store_concurrency: StoreConcurrency,
     request_ids: RequestIdCache,
     reservations: Reservations,
@@ -126,7 +126,7 @@ impl<C: Clock> Decider<C> {
 
     /// Sets the store of the limits that nodes share, which must be of the same engine.
     #[must_use]
-    pub fn with_store(self, store: Option<Arc<Shared<C>>>) -> Self {
+    pub fn with_store(self, store: Option<Arc<SharedEngine<C>>>) -> Self {
         Self { store, ..self }
     }
 
@@ -147,7 +147,7 @@ impl<C: Clock> Decider<C> {
 
     /// Returns the store, which is to be closed when the listeners have ended.
     #[must_use]
-    pub fn store(&self) -> Option<&Arc<Shared<C>>> {
+    pub fn store(&self) -> Option<&Arc<SharedEngine<C>>> {
         self.store.as_ref()
     }
 
@@ -396,7 +396,12 @@ impl<C: Clock> Decider<C> {
     }
 
     /// Sends the queries of a check to the store once its caller has a place there.
-    async fn ask_store(&self, store: &Shared<C>, pending: &Pending<'_>, caller: &Caller) -> Vec<tidegate::StoreAnswer> {
+    async fn ask_store(
+        &self,
+        store: &SharedEngine<C>,
+        pending: &Pending<'_>,
+        caller: &Caller,
+    ) -> Vec<tidegate::StoreAnswer> {
         // Boxed only once there is a place, so that the future of a check that waits for one is half as large.
         self.store_concurrency.run(caller.peer, || Box::pin(store.ask(pending))).await
     }
@@ -443,7 +448,9 @@ impl<C: Clock> Decider<C> {
 }
 
 /// Returns a decision with the charge that the store has a part of.
-fn with_stored_charge((decision, stored): (Decision<'_>, Option<Reserved>)) -> (Decision<'_>, Option<ReservedCharge>) {
+fn with_stored_charge(
+    (decision, stored): (Decision<'_>, Option<SharedReservation>),
+) -> (Decision<'_>, Option<ReservedCharge>) {
     (decision, stored.map(ReservedCharge::Stored))
 }
 

@@ -15,7 +15,7 @@ use tidegate::{
     clock::{Clock, SystemClock, WallStep},
     time::Nanos,
 };
-use tidegate_net::tls::Trouble;
+use tidegate_net::tls::CertificateFault;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use super::{
@@ -38,7 +38,7 @@ pub(crate) struct HealthMonitor<C> {
     latencies: Vec<ListenerLatencies>,
     throttle: Option<ThrottleMetrics<C>>,
     source: Option<Arc<dyn Source>>,
-    pub(crate) certificate: Trouble,
+    pub(crate) certificate: CertificateFault,
     failures: AtomicU64,
     history: HealthHistory,
     clock: SystemClock,
@@ -69,7 +69,7 @@ impl<C: Clock> HealthMonitor<C> {
             latencies,
             throttle,
             source,
-            certificate: Trouble::default(),
+            certificate: CertificateFault::default(),
             failures: AtomicU64::new(0),
             history: HealthHistory::default(),
             clock,

@@ -13,7 +13,7 @@ use tidegate::{
     Reservation,
     time::{Nanos, SECOND_NS},
 };
-use tidegate_fleet::store::Reserved;
+use tidegate_fleet::store::SharedReservation;
 
 use super::caller_shares::{CallerKey, CallerShare, CallerTable, NoRoom};
 
@@ -78,7 +78,7 @@ pub(crate) enum ReservedCharge {
     /// A charge that the engine alone settles.
     Local(Reservation),
     /// A charge of which the store has a part.
-    Stored(Reserved),
+    Stored(SharedReservation),
 }
 
 impl ReservedCharge {

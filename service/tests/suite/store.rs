@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate::{Engine, RatedLimiter, Snapshot, clock::SystemClock, formats::Format};
-use tidegate_fleet::store::{Shared, StoreAddress, StoreSettings};
+use tidegate_fleet::store::{SharedEngine, StoreAddress, StoreSettings};
 use tidegate_service::{
     Decider, Handle, Listeners, Settings,
     grpc::{
@@ -74,7 +74,7 @@ impl Server {
                 engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room");
                 // Patient, since the machine may be busy and the proxy delays the store.
                 let settings = StoreSettings { timeout: PATIENCE, ..StoreSettings::default() };
-                let store = Shared::new(Arc::clone(&engine), &address, settings).await.expect("an address");
+                let store = SharedEngine::new(Arc::clone(&engine), &address, settings).await.expect("an address");
                 let decider = Decider::new(engine).expect("random numbers").with_store(Some(Arc::new(store)));
                 let mut settings = Settings { workers: 2, ..Settings::default() };
                 settings.browsers.hosts.push("tidegate".to_owned());

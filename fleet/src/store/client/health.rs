@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{ErrorKind, RedisError, RedisResult};
-use tidegate_net::breaker::Permit;
+use tidegate_net::breaker::CallPermit;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -74,7 +74,7 @@ impl Batcher {
     }
 
     /// Probes the store with this permit.
-    async fn is_there(self: &Arc<Self>, permit: Permit) -> bool {
+    async fn is_there(self: &Arc<Self>, permit: CallPermit) -> bool {
         let began = Instant::now();
         // Long enough to connect, since no check waits for it.
         let is_there = self.greet(TRIAL_IN.max(self.timeout())).await.is_ok();

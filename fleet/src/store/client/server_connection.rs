@@ -35,14 +35,14 @@ const REPLACE_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection to one server, shared by concurrent requests, which do not wait for each other's replies.
 pub(crate) struct ServerConnection {
-    server: Server,
+    server: ServerTarget,
     current: Mutex<Arc<Attempt>>,
     /// The number of connections that were opened.
     made: AtomicU64,
 }
 
 /// The server to connect to.
-pub(crate) enum Server {
+pub(crate) enum ServerTarget {
     /// The server at a fixed address. Its name is resolved for each connection.
     At(Box<Client>),
     /// The master that Sentinels name.
@@ -63,7 +63,7 @@ impl Attempt {
 
 impl ServerConnection {
     /// Makes a connection that the first request opens.
-    pub(crate) fn to(server: Server) -> Self {
+    pub(crate) fn to(server: ServerTarget) -> Self {
         Self { server, current: Mutex::new(Attempt::new()), made: AtomicU64::new(0) }
     }
 
@@ -120,19 +120,19 @@ impl ServerConnection {
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         match &self.server {
-            Server::At(client) => {
+            ServerTarget::At(client) => {
                 let config = AsyncConnectionConfig::new()
                     .set_connection_timeout(Some(CONNECT_IN))
                     .set_response_timeout(Some(ANSWER_IN));
                 client.get_multiplexed_async_connection_with_config(&config).await
             }
-            Server::Watched(master, tls) => master.connect(tls.as_ref()).await,
+            ServerTarget::Watched(master, tls) => master.connect(tls.as_ref()).await,
         }
     }
 
     /// Returns whether another server may have taken over from one that did not answer.
     fn is_elsewhere(&self, error: &RedisError) -> bool {
-        matches!(self.server, Server::Watched(..)) && error.is_timeout()
+        matches!(self.server, ServerTarget::Watched(..)) && error.is_timeout()
     }
 
     fn count(&self) {
